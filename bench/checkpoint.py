@@ -35,7 +35,7 @@ import psutil
 
 from bench import machine
 from embexp.system import files
-from embexp.system.memory import PeakMemory
+from embexp.system.machine import PeakMemory
 
 ROWS, DIM, BATCH, STEPS = 5_000_000, 64, 4096, 1_000
 EXPONENT, EVERY = 1.1, 10
@@ -100,7 +100,7 @@ def child(distribution: str, rows: int, steps: int, repetitions: int, folder: Pa
     import tensorflow as tf
 
     from embexp.checkpoints import store, streaming
-    from embexp.system.background import BackgroundDirectories
+    from embexp.system.files import BackgroundDirectories
     from embexp.tables.checkpointing import TableCheckpoint
 
     training = Training(rows, distribution)

@@ -80,7 +80,7 @@ def child(layout: str, path: Path) -> None:
 
     from embexp.specs.optimizers import Adam
     from embexp.specs.tables import Feature
-    from embexp.system.memory import anonymous_bytes
+    from embexp.system.machine import anonymous_bytes
     from embexp.tables.row_engine import RowEngine
 
     rows = len(np.load(path, mmap_mode="r"))
@@ -114,7 +114,7 @@ def checkpointing(layout: str, path: Path) -> None:
     import tensorflow as tf
 
     from embexp.checkpoints import store
-    from embexp.system.memory import PeakMemory
+    from embexp.system.machine import PeakMemory
     from embexp.tables.checkpointing import TableCheckpoint
 
     table = made(layout, path)

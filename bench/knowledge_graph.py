@@ -135,7 +135,7 @@ def read(folder: Path) -> Graph:
     """Reads the triples with the numbering of a run."""
     import embexp
     from embexp.runs.data import read_data
-    from embexp.system.progress import quiet
+    from embexp.system.parallel import quiet
 
     with tempfile.TemporaryDirectory() as cache:
         spec = embexp.compose(["experiment=knowledge_graph", f"data.path={folder}", f"output.cache={cache}"])

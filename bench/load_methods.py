@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.initialization.assign import assign_rows
-from embexp.system.memory import PeakMemory
+from embexp.system.machine import PeakMemory
 from embexp.tables.mapped import MappedTable
 from embexp.tables.table import EmbeddingTable
 

@@ -70,7 +70,7 @@ class Split:
         from scipy.sparse import coo_matrix
 
         from embexp.runs.data import read_data
-        from embexp.system.progress import quiet
+        from embexp.system.parallel import quiet
 
         self.data = read_data(spec, quiet)
         scan, known = self.data.scan, self.data.interactions

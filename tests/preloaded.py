@@ -80,7 +80,7 @@ def with_jobs(folder: Path) -> Path:
 
 def _serve(listening: socket.socket) -> None:
     """Forks for each command that asks, for ever."""
-    from embexp.system import environment, forks
+    from embexp.system import environment, processes
 
     environment.load_tensorflow()
     import embexp
@@ -96,7 +96,7 @@ def _serve(listening: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, _reap)
     while True:
         asking, _ = listening.accept()
-        if forks.fork() == 0:
+        if processes.fork() == 0:
             listening.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             with asking:
@@ -134,14 +134,14 @@ def _answer(asking: socket.socket) -> None:
 
 def _run(name: str, words: list[str], directory: str, variables: dict[str, str], executable: str) -> int:
     """What the command does, with `executable` as its `sys.executable`; its exit status."""
-    from embexp.system import parents
+    from embexp.system import processes
 
     sys.executable = executable
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(variables)
-    if parents.VARIABLE in variables:  # its parent here is the process that waits for it
-        os.environ[parents.VARIABLE] = str(os.getppid())
+    if processes.VARIABLE in variables:  # its parent here is the process that waits for it
+        os.environ[processes.VARIABLE] = str(os.getppid())
     sys.argv = [name, *words]
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=stream.isatty())

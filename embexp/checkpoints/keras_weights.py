@@ -25,7 +25,7 @@ from embexp.checkpoints.contents import (
     groups_in_order,
 )
 from embexp.errors import DataError, read_by_library
-from embexp.system import hdf5_files, regular
+from embexp.system import files, hdf5_files
 from embexp.system.hdf5_files import File
 
 _CHUNK_BYTES = 1 << 24
@@ -117,7 +117,7 @@ def contents(path: Path, *, zipped: bool) -> Contents:
     Raises:
         DataError: it is neither, or it is damaged.
     """
-    if fault := regular.fault_of(path):
+    if fault := files.fault_of(path):
         raise DataError(f"{path}: {fault}")
     member = _member(path) if zipped else None
     where = path if member is None else f"{path}: {member}"
@@ -145,7 +145,7 @@ def _opened(path: Path, member: str | None) -> Iterator[File]:
     if member is None:
         yield File(path)
         return
-    with regular.opened(path) as opened, zipfile.ZipFile(opened) as archive:
+    with files.opened(path) as opened, zipfile.ZipFile(opened) as archive:
         info = archive.getinfo(member)
         if info.flag_bits & _ENCRYPTED:
             raise ValueError("it is encrypted")

@@ -12,7 +12,7 @@ import numpy as np
 from embexp.checkpoints import contents
 from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
 from embexp.errors import DataError
-from embexp.system import regular
+from embexp.system import files
 from embexp.tensor_bundle import first_format, increments, location, tensor
 from embexp.tensor_bundle.increments import ChangedMatrix, Link
 from embexp.tensor_bundle.index import Entry
@@ -65,7 +65,7 @@ def starts_as_keras(path: Path) -> bool:
 
 
 def _start(path: Path) -> bytes:
-    with regular.opened(path) as file:
+    with files.opened(path) as file:
         return file.read(8)
 
 
@@ -92,7 +92,7 @@ def find(path: Path) -> Path:
     if beside.is_file() or prefix != path.name:
         return beside
     if not path.is_dir():
-        if fault := regular.fault_of(path):
+        if fault := files.fault_of(path):
             raise DataError(f"{path}: {fault.replace('no such file', 'no such file or folder')}; give {EXPECTED}")
         raise DataError(f"{path}: it is no file of weights; give {EXPECTED}")
     if _is_saved_model(path):

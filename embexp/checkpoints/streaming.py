@@ -22,8 +22,8 @@ from tensorflow.python.saved_model import fingerprinting_utils
 
 from embexp.checkpoints.paths import plain_path
 from embexp.errors import CheckpointError, RunError
-from embexp.system.progress import Progress, quiet
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
+from embexp.system.parallel import Progress, quiet
 from embexp.tables.reading import Bypass, StreamedTable, bypass
 from embexp.tensor_bundle.increments import Matrices
 from embexp.tensor_bundle.index import read_index

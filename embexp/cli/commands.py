@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from embexp.errors import CommandLineError, EmbexpError, UsageError
-from embexp.system import collector, encoding, interruption, machine_faults, printable
+from embexp.system import environment, interruption, machine_faults, printable
 from embexp.system.printable import print as print
 
 DONE, FAILED, MISUSED = 0, 1, 2
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: of the command line, after the program's name; None: those of this process.
     """
-    encoding.fit_streams()
+    printable.fit_streams()
     try:
         with interruption.taken_over():
             status = _told(list(sys.argv[1:] if arguments is None else arguments))
@@ -77,9 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def process(arguments: Sequence[str] | None = None) -> int:
     """Runs a command as the one thing that this process does; takes and returns what `main` does."""
-    collector.postpone()
+    environment.postpone_collecting()
     status = main(arguments)
-    collector.end()
+    environment.end_collecting()
     for number in interruption.NUMBERS:  # what is left is Python's own end, of which a signal would print a trace
         signal.signal(number, signal.SIG_DFL)
     return status
@@ -184,7 +184,7 @@ def dispatch(
     with interruption.leaving_at_once():  # nothing is written yet, and some packages can't be imported by halves
         module = importlib.import_module(f"{modules}{name}")
     if name not in _COMPOSING:
-        collector.begin()
+        environment.begin_collecting()
     return int(module.main(arguments[1:]))
 
 

@@ -16,7 +16,7 @@ from embexp.errors import EmbexpError, RunError
 from embexp.reports.jobs import in_use
 from embexp.sweeps import jobs, outcomes, progress, pruning
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.system import collector, encoding, environment, interruption, machine_faults, parents
+from embexp.system import environment, interruption, machine_faults, printable, processes
 from embexp.system.printable import print
 from embexp.training.listeners import Listener
 
@@ -28,9 +28,9 @@ def main() -> int:
     """Runs the job as it is planned; the output goes to the job's run.log."""
     sweep, number = Path(sys.argv[1]), int(sys.argv[2])
     if sys.argv[3:] == ["--elsewhere"]:
-        become_job(parents.parent())  # the worker of the launcher
+        become_job(processes.parent())  # the worker of the launcher
         return execute(sweep, jobs.submitted_job(sweep, number))
-    become_job(parents.parent())
+    become_job(processes.parent())
     with Ledger(sweep) as ledger:
         job = ledger.job(number)
     return execute(sweep, job)
@@ -46,7 +46,7 @@ def execute(sweep: Path, job: LedgerJob) -> int:
     Returns:
         The exit status of the process: 0, `jobs.BUSY` if another process works there, or another one if the job failed.
     """
-    encoding.write_utf8()
+    printable.write_utf8()
     directory = jobs.made_directory(sweep, job)
     try:
         with contextlib.ExitStack() as locked:
@@ -89,7 +89,7 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
     from embexp.system.terminal import SafeConsole
     from embexp.training.progress import ProgressLines
 
-    collector.begin()
+    environment.begin_collecting()
     console = SafeConsole(file=sys.stdout, width=160)
 
     def say(sentence: str) -> None:
@@ -118,8 +118,8 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
 
 def become_job(parent: int) -> None:
     """Prepares this process for a job: it ends with its parent, and signals interrupt it whatever its parent does."""
-    parents.die_with_parent(parent)
-    parents.be_expendable()
+    processes.die_with_parent(parent)
+    processes.be_expendable()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in interruption.NUMBERS:
         signal.signal(number, signal.SIG_DFL)  # which the server ignores
@@ -128,5 +128,5 @@ def become_job(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    collector.postpone()
+    environment.postpone_collecting()
     sys.exit(main())

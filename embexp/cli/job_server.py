@@ -24,21 +24,21 @@ from typing import Any
 from embexp.cli.job import become_job, execute
 from embexp.sweeps import outcomes
 from embexp.sweeps.ledger import Ledger
-from embexp.system import collector, environment, forks, interruption, parents
+from embexp.system import environment, interruption, processes
 
 
 def main() -> None:
     """Serves until the sweep closes its end of the socket."""
     for number in interruption.NUMBERS:
         signal.signal(number, signal.SIG_IGN)  # meant for the sweep, which tells its jobs
-    parents.die_with_parent(parents.parent())  # while it imports, it does not notice that the socket is closed
+    processes.die_with_parent(processes.parent())  # while it imports, it does not notice that the socket is closed
     asking = socket.socket(fileno=os.dup(0))
     environment.load_tensorflow()
     import embexp.studies.report
     import embexp.studies.run  # noqa: F401
 
     gc.freeze()  # collections in a job would otherwise copy the pages of all imported code
-    collector.begin()
+    environment.begin_collecting()
     _Server(asking).serve()
 
 
@@ -72,7 +72,7 @@ class _Server:
         signal.pthread_sigmask(
             signal.SIG_BLOCK, interruption.NUMBERS
         )  # one that comes now waits until the job can take it
-        pid = forks.fork()
+        pid = processes.fork()
         if pid == 0:
             status = 1
             try:
@@ -135,5 +135,5 @@ def _leave(status: int) -> None:
 
 
 if __name__ == "__main__":
-    collector.postpone()
+    environment.postpone_collecting()
     main()

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from embexp.system import collector, interruption, machine_faults
+from embexp.system import environment, interruption, machine_faults
+from embexp.system.environment import collecting_paused
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -120,10 +121,9 @@ class _Log:
 
 def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult], log: _Log) -> RunResult:
     from embexp.strategies import tpu_address
-    from embexp.system import environment
 
     tpu_address.check_strategy(spec.strategy)  # a missing TPU is reported before TensorFlow is loaded
-    with interruption.leaving_at_once(), collector.paused():
+    with interruption.leaving_at_once(), collecting_paused():
         environment.load_tensorflow()
         import embexp.studies.run  # noqa: F401  what `execute` imports
         from embexp.cli.stages import Stages

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser, add_config_arguments, config_loader, is_multirun
 from embexp.cli.commands import DONE, print
-from embexp.system import collector
+from embexp.system import environment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,16 +65,16 @@ def _single(options: argparse.Namespace) -> None:
     from embexp.system import terminal
 
     spec = composition.job(config_loader(options), options.overrides).spec
-    collector.begin()
+    environment.begin_collecting()
     show(spec, terminal.console(), **_extent(options))
 
 
 def _sweep(options: argparse.Namespace) -> None:
     from embexp.sweeps import outcomes, planning
-    from embexp.system import terminal, waiting
+    from embexp.system import terminal
 
-    collector.begin()
-    with waiting.shown_if_long() as progress:
+    environment.begin_collecting()
+    with terminal.shown_if_long() as progress:
         plan = planning.plan(config_loader(options), options.overrides, progress)
     console = terminal.console()
     if plan.jobs is None:

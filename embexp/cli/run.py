@@ -11,7 +11,7 @@ from embexp.cli import commands
 from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
 from embexp.cli.commands import DONE, FAILED, print
 from embexp.errors import CommandLineError
-from embexp.system import collector, interruption
+from embexp.system import environment, interruption
 
 if TYPE_CHECKING:
     from embexp.config.folders import Folders
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
     if options.spec is not None:
         from embexp.cli.recorded import run_recorded
 
-        collector.begin()
+        environment.begin_collecting()
         runs = runner or _run_with_log
         return run_recorded(
             options, lambda spec, found: _status((resumed if found.continues else runs)(spec, found.path))
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
     if is_multirun(options):
         from embexp.sweeps.sweep import sweep
 
-        collector.begin()
+        environment.begin_collecting()
         succeeded = sweep(
             options.overrides,
             config_dir=options.config_dir,
@@ -172,7 +172,7 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     allowed = permission(options)
     with interruption.nothing_begun():
         job = composition.job(config_loader(options), options.overrides)
-    collector.begin()
+    environment.begin_collecting()
     config = job.composition.config
     callbacks = Callbacks(config, allowed)
     existing = Existing.NUMBER if record.is_dated(config) else job.spec.output.existing

@@ -27,7 +27,7 @@ from embexp.data.splits import key_of, mix, permuted
 from embexp.specs.data import Clicks
 from embexp.system import digests
 from embexp.system.npy import ArrayWriter
-from embexp.system.progress import Progress
+from embexp.system.parallel import Progress
 
 CHUNK = 65_536
 """Examples that are drawn together; example g is the (g % CHUNK)-th of chunk g // CHUNK."""

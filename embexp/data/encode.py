@@ -24,8 +24,7 @@ from embexp.data.files.table_files import Files, Side, Table
 from embexp.data.vocabularies.token_keys import Codes, packed
 from embexp.errors import DataError
 from embexp.system.npy import ArrayWriter
-from embexp.system.parallel import ahead
-from embexp.system.progress import Progress
+from embexp.system.parallel import Progress, ahead
 
 LIBRARY_ERRORS = (BadValue, pa.ArrowException, UnicodeError, OverflowError, MemoryError)
 """What a value, or bytes, that can't be read lead to."""

@@ -17,9 +17,9 @@ from embexp.data import datasets
 from embexp.data.datasets import DataSet, Remote
 from embexp.errors import DataError, read_by_library
 from embexp.specs.data import Data
-from embexp.system import caching, contents, digests
+from embexp.system import caching, digests
 from embexp.system.locks import FileLock
-from embexp.system.progress import Progress
+from embexp.system.parallel import Progress
 
 VARIABLE = "EMBEXP_DATA"
 """Names the folder of the data sets."""
@@ -53,7 +53,7 @@ def is_here(name: str) -> bool:
         ConfigError: there is no data set of this name.
     """
     kept = caching.place_of(folder(), name, _key(datasets.named(name)))
-    return contents.unchanged(kept) or (kept.is_dir() and contents.verified(kept))  # a copy has other stamps
+    return caching.unchanged(kept) or (kept.is_dir() and caching.verified(kept))  # a copy has other stamps
 
 
 def fetch(name: str, progress: Progress | None = None) -> Path:
@@ -73,9 +73,9 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
     """
     if not is_here(name):
         if progress is None:
-            from embexp.system import waiting  # rich, which a check of a config does not need
+            from embexp.system import terminal  # rich, which a check of a config does not need
 
-            with waiting.shown_if_long(after=0.0) as shown:
+            with terminal.shown_if_long(after=0.0) as shown:
                 _fetch(name, datasets.named(name), shown)
         else:
             _fetch(name, datasets.named(name), progress)
@@ -132,7 +132,8 @@ def _file(name: str, file: Remote, temporary: Path, progress: Progress) -> Path:
     packaged = _packaged(file)
     if packaged is not None and _digest(packaged, file) == file.digest:
         return packaged
-    from embexp.system import download, terminal  # ssl, urllib and rich, which are rarely needed
+    from embexp.data import download
+    from embexp.system import terminal  # ssl, urllib and rich, which are rarely needed
 
     target = temporary / file.name
     label = f"fetching {file.url} ({terminal.byte_size(file.size)})"

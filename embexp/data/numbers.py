@@ -22,7 +22,7 @@ import numpy as np
 from embexp.errors import DataError
 from embexp.specs.alike import few
 from embexp.specs.numbers import NumericColumn, Transform
-from embexp.system import digests, regular
+from embexp.system import digests, files
 from embexp.system.files import write_text
 from embexp.system.npy import ArrayWriter
 from embexp.system.parallel import ahead, at_once
@@ -164,10 +164,10 @@ def read(path: Path) -> tuple[FittedColumn, ...]:
     """
     if not path.exists():
         raise DataError(f"{path}: there is no such file, which has what was fitted to the numeric columns of the run")
-    if fault := regular.fault_of(path):
+    if fault := files.fault_of(path):
         raise DataError(f"{path}: {fault}")
     try:
-        with regular.opened(path) as file:
+        with files.opened(path) as file:
             content = json.loads(file.read(_LARGEST_FILE))
         columns = content["columns"]
         unchanged = digests.of_json(columns) == content["digest"]

@@ -34,7 +34,7 @@ from embexp.errors import DataError, VocabularyError
 from embexp.specs.triples import CANDIDATES, INVERSE, RELATION, SOURCE, NewEntities, Place, TrainedTriples, Triples
 from embexp.system import digests
 from embexp.system.npy import ArrayWriter, mapped_array
-from embexp.system.progress import Progress
+from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -22,7 +22,7 @@ from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.specs.data import Data
 from embexp.system import caching, digests
 from embexp.system.npy import mapped_array
-from embexp.system.progress import Progress, quiet
+from embexp.system.parallel import Progress, quiet
 
 
 @dataclass(frozen=True)

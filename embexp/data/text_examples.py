@@ -31,7 +31,7 @@ from embexp.specs.texts import SkipGram
 from embexp.specs.vocabularies import UnknownPolicy, VocabularyRules
 from embexp.system import digests
 from embexp.system.npy import ArrayWriter
-from embexp.system.progress import Progress
+from embexp.system.parallel import Progress
 
 WORDS = "words"
 """The one id column, several words per example."""

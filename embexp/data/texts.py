@@ -37,7 +37,7 @@ from embexp.errors import ConfigError, DataError, Fault, read_by_library
 from embexp.specs.splits import Split, SplitKind
 from embexp.specs.texts import SkipGram
 from embexp.specs.texts import Text as LabelledTexts
-from embexp.system import regular
+from embexp.system.files import fault_of
 
 _PARQUET_ROWS = 8192
 _STANDARD_LIBRARY = "Python's standard library"
@@ -107,7 +107,7 @@ class Corpus:
         if not found:
             raise unreadable(self.path, "the folder holds no texts, NAME.txt" + (" in folders" if folders else ""))
         for file in found:
-            if fault := regular.fault_of(file):
+            if fault := fault_of(file):
                 raise unreadable(file, fault)
         return found
 
@@ -312,7 +312,7 @@ def _from_parquet(path: Path, text: str, label: str | None) -> Iterator[Text]:
 
 def _check_columns(path: Path, text: str, label: str | None) -> None:
     """Raises Unreadable if a file is empty, or a CSV or Parquet file lacks a column."""
-    if fault := regular.fault_of(path):
+    if fault := fault_of(path):
         raise unreadable(path, fault)
     if path.stat().st_size == 0:
         raise unreadable(path, "the file is empty")

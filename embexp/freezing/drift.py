@@ -12,7 +12,7 @@ import numpy as np
 from embexp.errors import RunError
 from embexp.freezing.policies import TablePolicy
 from embexp.system import digests
-from embexp.system.rows import Rows, SomeRows
+from embexp.system.arrays import Rows, SomeRows
 from embexp.tables.reading import ReadableTable
 
 MOST_SAMPLED = 65_536

@@ -9,7 +9,7 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.freezing.row_facts import NamedRows, RowFacts
-from embexp.system import npy, regular
+from embexp.system import files, npy
 
 
 def named(
@@ -60,7 +60,7 @@ def named(
 
 def _tokens(path: Path) -> list[str]:
     try:
-        with regular.opened(path) as file:
+        with files.opened(path) as file:
             lines = file.read().decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: found no UTF-8 text with a token per line: {error}") from error

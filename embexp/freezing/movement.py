@@ -11,7 +11,7 @@ import numpy as np
 
 from embexp.specs.alike import few
 from embexp.specs.optimizers import FTRL, Adagrad, TableOptimizer
-from embexp.system.rows import Rows, SomeRows
+from embexp.system.arrays import Rows, SomeRows
 from embexp.tables.reading import ReadableTable
 
 MOST_ROWS = 2_048

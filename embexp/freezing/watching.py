@@ -18,7 +18,7 @@ from embexp.freezing.never_moved import Cause
 from embexp.freezing.policies import TablePolicy
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
 from embexp.tables.reading import ReadableTable
 from embexp.training.listeners import Listener
 

@@ -19,8 +19,8 @@ from embexp.records.folder import RunFolder
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, MissingRows
 from embexp.system import files
-from embexp.system.progress import Progress, quiet
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
+from embexp.system.parallel import Progress, quiet
 from embexp.tensor_bundle.rekeying import KEY_END
 from embexp.tensor_bundle.writer import BundleWriter
 from embexp.vectors.alignment import coverage

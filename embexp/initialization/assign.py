@@ -13,7 +13,7 @@ import tensorflow as tf
 from embexp.initialization.method import CHUNK_BYTES, InitMethod, Pairs, SessionFills
 from embexp.initialization.whole import Fills, pairs
 from embexp.system import arrays
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
 from embexp.tables.variables import WritableRows, scatter_rows
 
 _BYTES_PER_VALUE = 4

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
 from embexp.tables.variables import TableVariable
 
 CHUNK_BYTES = 64 * 1024 * 1024

@@ -12,7 +12,7 @@ from embexp.initialization.method import CHUNK_BYTES
 from embexp.specs.inits import Init
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Storage
-from embexp.system.rows import MappableRows, Rows
+from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import optimizers
 from embexp.tables.learning_rates import RowGroups
 from embexp.tables.mapped import MappedTable

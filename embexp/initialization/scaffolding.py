@@ -18,7 +18,7 @@ from tensorflow.python.ops import resources
 from embexp.initialization import placeholder_feed
 from embexp.initialization.method import InitMethod, Pairs, SessionFills
 from embexp.initialization.whole import Fills, mapped, pairs
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
 
 _v1 = tf.compat.v1
 

@@ -13,7 +13,7 @@ from numpy.lib import format as npy
 
 from embexp.errors import DataError, RunError
 from embexp.system import arrays
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
 
 _CHUNK_BYTES = 16 * 1024 * 1024
 _BYTES_PER_VALUE = 4

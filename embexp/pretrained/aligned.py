@@ -25,7 +25,7 @@ from embexp.specs.inits import MemoryMap
 from embexp.specs.pretrained import Checkpoint, File, Match, NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
-from embexp.system.progress import Progress, quiet
+from embexp.system.parallel import Progress, quiet
 from embexp.vectors.alignment import RowKind, by_position, by_token, coverage
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.open import open_vectors

@@ -17,7 +17,7 @@ from embexp.records.folder import RunFolder
 from embexp.specs.run import RunSpec
 from embexp.specs.vectors import NonFinite
 from embexp.system import caching, digests, npy
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
 from embexp.tensor_bundle import rekeying
 from embexp.tensor_bundle.index import Entry
 from embexp.vectors import checkpoint

@@ -12,7 +12,7 @@ from embexp.errors import RunError
 from embexp.pretrained.tables import PretrainedTable
 from embexp.specs.pretrained import Checkpoint, MissingRows, Project
 from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
-from embexp.system.rows import MappableRows, Rows
+from embexp.system.arrays import MappableRows, Rows
 from embexp.vectors import projection
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, like_the_file
 

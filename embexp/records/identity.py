@@ -10,7 +10,7 @@ from typing import Any
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.vocabularies import Buckets, TableVocabulary, VocabularyRules
-from embexp.system import digests, kernels
+from embexp.system import digests, machine
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _NEW_RULES = ("missing", "rare", "oov_buckets")
@@ -92,8 +92,8 @@ def identity(spec: RunSpec, content: str, code: str | None, files: Mapping[str, 
         code: digest of the user's own code; None: the run uses none.
         files: digests of all files that the run reads, by config path, or by path where freeze policies name them.
     """
-    threads = kernels.threads(spec.strategy.intra_op_threads, spec.strategy.inter_op_threads)
-    return Identity(content, code, threads, kernels.onednn(), kernels.flags(), files)
+    threads = machine.kernel_threads(spec.strategy.intra_op_threads, spec.strategy.inter_op_threads)
+    return Identity(content, code, threads, machine.onednn(), machine.kernel_flags(), files)
 
 
 def content_id(

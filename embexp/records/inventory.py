@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from embexp.errors import DataError
-from embexp.system import files, regular
+from embexp.system import files
 from embexp.system.parallel import at_once
 
 NAME = "inventory.json"
@@ -135,7 +135,7 @@ def read(directory: Path) -> Inventory | None:
     if not os.path.lexists(path):
         return None
     try:
-        with regular.opened(path) as file:
+        with files.opened(path) as file:
             content = file.read()
         found = json.loads(content)
         if found["version"] != _VERSION:
@@ -152,7 +152,7 @@ def read(directory: Path) -> Inventory | None:
 def digest_of(directory: Path) -> str | None:
     """SHA-256 of the inventory of a folder; None: it has none that can be read."""
     try:
-        with regular.opened(directory / NAME) as file:
+        with files.opened(directory / NAME) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
@@ -302,13 +302,13 @@ def _fault(directory: Path, name: str, listed: Listed, *, quick: bool) -> str | 
             return None if _listed(directory, name) == listed else ""
         if quick and name.startswith(_BY_SIZE):
             return _other_size(os.stat(os.path.join(directory, name)).st_size, listed.size)
-        with regular.opened(directory / name) as file:
+        with files.opened(directory / name) as file:
             size = os.fstat(file.fileno()).st_size
             grown = name == _LOG and size > listed.size
             if size != listed.size and not grown:
                 return _other_size(size, listed.size)
             digest = hashlib.sha256(file.read(listed.size)) if grown else hashlib.file_digest(file, "sha256")
-    except regular.NotRegularError:
+    except files.NotRegularError:
         return "it is no regular file"
     except OSError as error:
         return f"it can't be read: {error.strerror}"
@@ -332,7 +332,7 @@ def _listed(directory: Path, name: str, *, on_disk: bool = False) -> Listed:
     if not stat.S_ISREG(status.st_mode):
         target = os.fsencode(os.readlink(path)) if stat.S_ISLNK(status.st_mode) else b""
         return Listed(len(target), hashlib.sha256(target).hexdigest(), link=True)
-    with regular.opened(path) as file:
+    with files.opened(path) as file:
         if on_disk:
             os.fsync(file.fileno())
         digest = hashlib.file_digest(file, "sha256").hexdigest()

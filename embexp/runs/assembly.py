@@ -29,7 +29,7 @@ from embexp.specs.tables import Storage
 from embexp.specs.triples import CANDIDATES, Triples
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
-from embexp.system.rows import MappableRows
+from embexp.system.arrays import MappableRows
 from embexp.tables import learning_rates, optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.learning_rates import RowGroups

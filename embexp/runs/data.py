@@ -17,7 +17,7 @@ from embexp.specs.models import Recommender, Task
 from embexp.specs.run import RunSpec
 from embexp.specs.triples import Positives, Triples
 from embexp.system import caching
-from embexp.system.progress import Progress
+from embexp.system.parallel import Progress
 from embexp.training import baseline, metrics
 from embexp.training.baseline import Constant
 

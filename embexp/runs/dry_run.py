@@ -24,7 +24,7 @@ from embexp.specs.running import RuntimeKind
 from embexp.strategies import build as strategies
 from embexp.strategies.strategy import Strategy
 from embexp.system import arrays
-from embexp.system.progress import Progress, quiet
+from embexp.system.parallel import Progress, quiet
 from embexp.training.loop import Runtime
 
 _SECONDS = 5.0

@@ -26,8 +26,8 @@ from embexp.specs.losses import LossOfTask
 from embexp.specs.restoring import Restoring
 from embexp.specs.run import RunSpec
 from embexp.strategies.strategy import Strategy
-from embexp.system.memory import PeakMemory, keep_freed
-from embexp.system.rows import MappableRows
+from embexp.system.arrays import MappableRows
+from embexp.system.machine import PeakMemory, keep_freed
 from embexp.tables.reading import ReadableTable
 
 

@@ -36,8 +36,8 @@ from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.strategies import build as strategies
 from embexp.system import caching
-from embexp.system.progress import quiet
-from embexp.system.rows import ArrayRows
+from embexp.system.arrays import ArrayRows
+from embexp.system.parallel import quiet
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.metrics import predictions

@@ -41,8 +41,8 @@ from embexp.specs.pretrained import Match
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
-from embexp.system import available, caching, digests, files, machine_faults
-from embexp.system.progress import Progress, quiet
+from embexp.system import caching, digests, files, machine, machine_faults
+from embexp.system.parallel import Progress, quiet
 from embexp.training import loop, metrics
 
 
@@ -380,7 +380,7 @@ def check_memory(prepared: Prepared) -> None:
     rows = {name: _rows_in_memory(policy) for name, policy in prepared.tables.policies.items()}
     dims = {name: table.width for name, table in spec.tables.items()}
     found = footprint.needs(spec, rows, dims, prepared.data.training_examples)
-    free = available.available()
+    free = machine.available()
     if (fault := footprint.fault(found, free.bytes, free.limit)) is not None:
         raise ConfigError([fault])
 

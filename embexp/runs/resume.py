@@ -17,7 +17,7 @@ from embexp.runs.prepare import Prepared, prepare
 from embexp.runs.run import RunResult, complete, finish, prepare_machine, record, record_resumption
 from embexp.specs.run import RunSpec
 from embexp.specs.schedules import CosineSchedule
-from embexp.system.progress import Progress, quiet
+from embexp.system.parallel import Progress, quiet
 from embexp.training.listeners import Listener
 
 

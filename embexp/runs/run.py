@@ -29,7 +29,7 @@ from embexp.strategies import build as strategies
 from embexp.strategies import threads as thread_counts
 from embexp.strategies.strategy import Strategy
 from embexp.system import files, interruption, native
-from embexp.system.progress import Progress, quiet
+from embexp.system.parallel import Progress, quiet
 from embexp.tracking.session import Tracking, track
 from embexp.training.listeners import Listener
 from embexp.training.loop import Replay

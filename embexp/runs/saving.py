@@ -29,7 +29,7 @@ from embexp.runs.prepare import Prepared
 from embexp.runs.summary import describe
 from embexp.specs.checkpointing import Checkpointing, CheckpointKind, OnError
 from embexp.system import files
-from embexp.system.background import BackgroundDirectories
+from embexp.system.files import BackgroundDirectories
 from embexp.tables.optimizers import moves_every_row
 from embexp.tensor_bundle import increments, location, rekeying
 from embexp.training.loop import EarlyStopping, Outcome, Replay, SaveTimes, Saving

@@ -1,4 +1,10 @@
-"""What a `TPUEmbedding` tells a simulated TPU about its tables and features."""
+"""What a `TPUEmbedding` tells a simulated TPU: tables, spread over hosts, features, optimizers, and the pipeline.
+
+The delay of `pipeline_execution_with_tensor_core`: a lookup misses the update of the training step before it.
+
+A TPU looks up the rows of a step while its cores still compute the step before. Here the rows that a step updates are
+remembered as they were, and the next lookup sees those.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +13,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from embexp.simulation import optimizers
+import numpy as np
+import pydantic
+import tensorflow as tf
+from tensorflow.core.protobuf.tpu import optimization_parameters_pb2
+
 from embexp.simulation.features import FeatureDescription
-from embexp.simulation.pipeline import Pipeline
-from embexp.simulation.sharded import ShardedTable
-from embexp.specs.optimizers import TableOptimizer
+from embexp.simulation.queues import Queue
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
+from embexp.tables import optimizers as rules
+from embexp.tables.variables import gather_rows, scatter_rows
 
 Variables = Mapping[str, Mapping[str, Any]]
 """By table, then `parameters` or slot: an object whose `variables` are the shards."""
+_NOT_ACCUMULATED = optimization_parameters_pb2.GradientAccumulationStatus.DISABLED
+
+_SUPPORTED = {
+    "learning_rate",
+    "clipping_limits",
+    "gradient_clipping_limits",
+    "weight_decay_factor",
+    "multiply_weight_decay_factor_by_learning_rate",
+    "gradient_accumulation_status",
+    "low_dimensional_packing_status",
+}
+"""Settings beside those of the rule; packing only concerns the memory layout of a TPU."""
 
 
 @dataclass(eq=False)
@@ -58,7 +81,7 @@ class Configuration:
             for number, one in enumerate(proto.feature_descriptor)
         ]
         parameters = {table.name: table.optimization_parameters for table in tables}
-        rules = {name: optimizers.from_description(name, one) for name, one in parameters.items()}
+        rules = {name: optimizer_of(name, one) for name, one in parameters.items()}
         return Configuration(described, parameters, rules, bool(proto.pipeline_execution_with_tensor_core))
 
     def load(self, variables: Variables, table_config: Sequence[Any]) -> None:
@@ -96,3 +119,251 @@ def copy(source: Variables, target: Variables) -> None:
             for into, out in zip(sharded.variables, source[table][slot].variables, strict=True):
                 if into is not out:
                     into.assign(out)
+
+
+def optimizer_of(table: str, parameters: Any) -> TableOptimizer:
+    """The row engine's optimizer for a table; its learning rate is always 1, as `learning_rate` returns the real one.
+
+    Args:
+        table: name of the table, for errors.
+        parameters: `OptimizationParameters` protocol buffer.
+
+    Raises:
+        NotImplementedError: the simulation does not support a setting; names table and setting.
+    """
+    rule = parameters.WhichOneof("parameters")
+    for setting, _ in parameters.ListFields():
+        if setting.name not in _SUPPORTED and setting.name != rule:
+            raise _unsupported(table, setting.name)
+    shared = _shared(parameters)
+    own: Any = getattr(parameters, rule) if rule else None
+    if parameters.gradient_accumulation_status == _NOT_ACCUMULATED and (
+        rule != "stochastic_gradient_descent" or set(shared) - {"learning_rate"}
+    ):
+        raise _unsupported(table, "use_gradient_accumulation=False (a row is updated once per step here)")
+    try:
+        match rule:
+            case "stochastic_gradient_descent":
+                return SGD(**shared)
+            case "adagrad":
+                return Adagrad(**shared)
+            case "adagrad_momentum":
+                return AdagradMomentum(
+                    momentum=_number(own.momentum),
+                    use_nesterov=own.use_nesterov,
+                    exponent=_number(own.exponent),
+                    beta2=_number(own.beta2),
+                    epsilon=_number(own.epsilon),
+                    **shared,
+                )
+            case "adam":
+                return Adam(
+                    beta_1=_number(own.beta1),
+                    beta_2=_number(own.beta2),
+                    epsilon=_number(own.epsilon),
+                    lazy_adam=not own.use_non_lazy_adam,
+                    sum_inside_sqrt=own.use_sum_inside_sqrt,
+                    **shared,
+                )
+            case "ftrl":
+                return FTRL(
+                    learning_rate_power=_number(own.lr_power),
+                    l1_regularization_strength=_number(own.l1),
+                    l2_regularization_strength=_number(own.l2),
+                    beta=_number(own.beta),
+                    multiply_linear_by_learning_rate=own.multiply_linear_by_lr,
+                    **shared,
+                )
+            case _:
+                raise _unsupported(table, f"the optimizer {rule}")
+    except pydantic.ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, e['loc']))} = {e['input']!r}: {e['msg']}" for e in error.errors())
+        raise _unsupported(table, faults) from error
+
+
+def learning_rate_of(parameters: Any, dynamic: list[Any]) -> Any:
+    """The learning rate of one step.
+
+    Args:
+        parameters: `OptimizationParameters` protocol buffer.
+        dynamic: the learning rates that are sent with the gradients.
+    """
+    rate = parameters.learning_rate
+    return dynamic[rate.dynamic.tag] if rate.HasField("dynamic") else np.float32(rate.constant)
+
+
+def _shared(parameters: Any) -> dict[str, Any]:
+    shared: dict[str, Any] = {"learning_rate": 1.0}
+    limits, clipping = parameters.clipping_limits, parameters.gradient_clipping_limits
+    if limits.HasField("lower"):
+        shared["clip_weight_min"] = _number(limits.lower.value)
+    if limits.HasField("upper"):
+        shared["clip_weight_max"] = _number(limits.upper.value)
+    if clipping.HasField("lower") or clipping.HasField("upper"):
+        low = _number(clipping.lower.value) if clipping.HasField("lower") else -_LARGEST
+        high = _number(clipping.upper.value) if clipping.HasField("upper") else _LARGEST
+        shared["clipvalue"] = (low, high)
+    if parameters.weight_decay_factor:
+        shared["weight_decay_factor"] = _number(parameters.weight_decay_factor)
+        shared["multiply_weight_decay_factor_by_learning_rate"] = (
+            parameters.multiply_weight_decay_factor_by_learning_rate
+        )
+    return shared
+
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def _number(single: float) -> float:
+    """The shortest number that rounds to a float32: 0.999 and not 0.9990000128746033.
+
+    The rules compute 1 - beta, where that difference counts.
+    """
+    return float(str(np.float32(single)))
+
+
+def _unsupported(table: str, setting: str) -> NotImplementedError:
+    return NotImplementedError(f"table {table!r}: the simulated TPU does not support {setting}")
+
+
+class ShardedTable:
+    """Rows and slots of a table of a `TPUEmbedding`, one block of rows per host.
+
+    It has those methods of `EmbeddingTable` that a training step calls.
+
+    Attributes:
+        name: of the table.
+        rows: vocabulary size.
+        dim: width of a row.
+        slots: by slot name, its shards.
+        frozen: False.
+        groups: None, all rows move.
+    """
+
+    frozen = False
+    groups = None
+
+    def __init__(self, name: str, rows: int, dim: int, variables: Mapping[str, Any]) -> None:
+        """Takes the variables of a `TPUEmbedding`.
+
+        Args:
+            name: of the table.
+            rows: vocabulary size.
+            dim: width of a row.
+            variables: by `parameters` or slot, an object whose `variables` are the shards, float32 [shard rows, dim].
+        """
+        self.name, self.rows, self.dim = name, rows, dim
+        shards = {slot: tuple(sharded.variables) for slot, sharded in variables.items()}
+        self._parameters = shards.pop("parameters")
+        self.slots = shards
+        self._stops = [0]
+        for shard in self._parameters:
+            self._stops.append(self._stops[-1] + int(shard.shape[0]))
+
+    def gather(self, ids: Any, slot: str | None = None) -> Any:
+        """Rows `ids` of the table, or of one slot: float32 [n, dim]."""
+        shards = self._of(slot)
+        if len(shards) == 1:
+            return gather_rows(shards[0], ids)
+        places, local = self._by_shard(ids)
+        rows = [gather_rows(shard, own) for shard, own in zip(shards, local, strict=True)]
+        return tf.ensure_shape(tf.dynamic_stitch(places, rows), [*ids.shape, self.dim])
+
+    def scatter(self, ids: Any, rows: Any, slot: str | None = None) -> None:
+        """Assigns `rows` to the rows `ids`, which must not repeat."""
+        shards = self._of(slot)
+        if len(shards) == 1:
+            scatter_rows(shards[0], ids, rows)
+            return
+        for shard, own, local in zip(shards, *self._by_shard(ids), strict=True):
+            scatter_rows(shard, local, tf.gather(rows, own))
+
+    def mark_touched(self, ids: Any) -> None:
+        """Does nothing: a TPU does not report which rows were touched."""
+
+    def _of(self, slot: str | None) -> Sequence[Any]:
+        return self._parameters if slot is None else self.slots[slot]
+
+    def _by_shard(self, ids: Any) -> tuple[list[Any], list[Any]]:
+        """For each shard the positions of its ids in `ids`, int32, and their row numbers in the shard."""
+        places, local = [], []
+        for start, stop in zip(self._stops[:-1], self._stops[1:], strict=True):
+            own = tf.cast(tf.where((ids >= start) & (ids < stop))[:, 0], tf.int32)
+            places.append(own)
+            local.append(tf.gather(ids, own) - start)
+        return places, local
+
+
+class Pipeline:
+    """The rows that the last training step updated, as they were before it, for each table."""
+
+    def __init__(self, tables: Mapping[str, ShardedTable], optimizers: Mapping[str, TableOptimizer]) -> None:
+        """Remembers nothing yet.
+
+        Args:
+            tables: by name.
+            optimizers: by table.
+        """
+        self._tables, self._optimizers = dict(tables), dict(optimizers)
+        self._before = {name: Queue([tf.int64, tf.float32]) for name in tables}
+
+    def stale(self) -> dict[str, StaleTable]:
+        """The tables as the lookup of a training step sees them; forgets the rows of the step before."""
+        return {name: StaleTable(table, *self._take(name)) for name, table in self._tables.items()}
+
+    def remember(self, ids: Mapping[str, list[Any]]) -> None:
+        """Remembers rows that are about to be updated.
+
+        Args:
+            ids: by table, int64 tensors, which may repeat ids.
+        """
+        for name, table in self._tables.items():
+            if rules.moves_every_row(self._optimizers[name]):
+                distinct = tf.range(table.rows, dtype=tf.int64)
+            else:
+                distinct = tf.sort(tf.unique(tf.concat(ids.get(name) or [tf.zeros([0], tf.int64)], 0))[0])
+            self._before[name].put([distinct, table.gather(distinct)])
+
+    def flush(self) -> None:
+        """Forgets all rows: lookups see all updates, as after an evaluation, loading or saving."""
+        for name in self._tables:
+            self._take(name)
+
+    def _take(self, table: str) -> tuple[Any, Any]:
+        ids, rows = self._before[table].take_or(
+            lambda: [tf.zeros([0], tf.int64), tf.zeros([0, self._tables[table].dim])]
+        )
+        return tf.ensure_shape(ids, [None]), tf.ensure_shape(rows, [None, self._tables[table].dim])
+
+
+class StaleTable:
+    """A table to look up, some of whose rows are replaced by earlier values.
+
+    It has those methods of a table that is never trained that the row engine calls.
+
+    Attributes:
+        name: of the table.
+        rows: vocabulary size.
+        dim: width of a row.
+        slots: none.
+        frozen: True.
+        groups: None.
+    """
+
+    frozen = True
+    groups = None
+
+    def __init__(self, table: ShardedTable, ids: Any, rows: Any) -> None:
+        """Replaces the rows `ids`, int64 [n], sorted and distinct, by `rows`, float32 [n, dim]."""
+        self.name, self.rows, self.dim = table.name, table.rows, table.dim
+        self.slots: dict[str, Any] = {}
+        self._table = table
+        # A last row that no id matches, so that there always is one.
+        self._ids = tf.concat([ids, [tf.int64.max]], 0)
+        self._replaced = tf.concat([rows, tf.zeros([1, table.dim])], 0)
+
+    def gather(self, ids: Any, slot: str | None = None) -> Any:
+        """Rows `ids`: float32 [n, dim]."""
+        places = tf.searchsorted(self._ids, ids)
+        found = tf.gather(self._ids, places) == ids
+        return tf.where(found[:, None], tf.gather(self._replaced, places), self._table.gather(ids, slot))

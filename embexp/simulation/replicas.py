@@ -1,14 +1,19 @@
-"""The replicas of a strategy, traced into one graph of the CPU.
+"""The replicas of a strategy, traced into one graph of the CPU, each in a thread; and their collective operations.
 
 A TPU runs one program on all cores at once, traced once. Here each replica is traced separately, in its own thread.
 One thread runs at a time: replica 0 until it ends or reaches an exchange between replicas (a sum over all of them, the
 lookup of embeddings), then replica 1 to the same point, and so on. When all have reached it, each gets its result and
 continues. This fixes the order of all operations.
+
+What a replica's thread takes over from the thread that traces: state that TensorFlow and Keras keep by thread.
+
+On a TPU one thread traces one program for all replicas.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,11 +22,12 @@ import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.framework import ops
+from tensorflow.python.ops import summary_ops_v2
+from tensorflow.python.tpu import tpu_replication
 from tensorflow.python.util import nest
 
 from embexp.simulation import compilation
-from embexp.simulation.scope import ReplicaScope
-from embexp.simulation.threads import inherited
+from embexp.tables.bounds import without_autograph
 
 Exchange = Callable[[list[Any]], Sequence[Any]]
 """From the values of all replicas to their results, both by replica."""
@@ -44,7 +50,7 @@ class _Replica(threading.Thread):
         self.waiting: tuple[str, Exchange, Any] | None = None
         self.result_of_exchange: Any = None
         self.functions = 0
-        self._take_over = inherited(first=number == 0)
+        self._take_over = inherited_state(first=number == 0)
         self._creators = list(graph._variable_creator_stack)
         self._strategies = list(graph._distribution_strategy_stack)
         self._control_inputs = list(graph._current_control_dependencies())
@@ -236,3 +242,124 @@ def _own(what: str) -> _Replica:
 def _traced() -> _Replica | None:
     thread = threading.current_thread()
     return thread if isinstance(thread, _Replica) else None
+
+
+class ReplicaScope(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
+    """Tells TensorFlow that it is inside a TPU computation, and only marks the operations of the host.
+
+    Attributes:
+        replica: number of the replica.
+        operations: all that the replica makes.
+    """
+
+    def __init__(self, replica: int, devices: Any) -> None:
+        """Does not enter the scope.
+
+        Args:
+            replica: number of the replica.
+            devices: the device functions around it, under which TensorFlow makes the host's operations.
+        """
+        super().__init__(name=f"simulated_replica_{replica}", num_replicas=1, pivot=None)
+        self._outer_device_function_stack = devices
+        self.replica = replica
+        self.operations: list[Any] = []
+
+    def IsXLAContext(self) -> bool:  # noqa: N802
+        """False: nothing here is compiled."""
+        return False
+
+    def AddOp(self, op: Any) -> None:  # noqa: N802
+        """Notes the operation, and marks it if it is the gradient of one that the host computes."""
+        self.operations.append(op)
+        if self._outside_compilation_cluster:
+            cluster = attr_value_pb2.AttrValue(s=self._outside_compilation_cluster.encode())
+            op._set_attr(tpu_replication._OUTSIDE_COMPILATION_ATTR, cluster)
+        if self.outer_context is not None:
+            self.outer_context.AddInnerOp(op)
+
+    def AddInnerOp(self, op: Any) -> None:  # noqa: N802
+        """As `AddOp`."""
+        self.AddOp(op)
+
+    def AddValue(self, val: Any) -> Any:  # noqa: N802
+        """Changes no value."""
+        return val if self.outer_context is None else self.outer_context.AddValue(val)
+
+    def get_replicated_var_handle(
+        self, name: str, handle_id: str, vars_: Sequence[Any], is_mirrored: bool = False, is_packed: bool = False
+    ) -> Any:
+        """The handle of this replica's copy of a variable."""
+        copy = vars_[self.replica]
+        return copy.handle if hasattr(copy, "handle") else copy
+
+
+def inherited_state(*, first: bool) -> Callable[[], None]:
+    """Takes a copy of the calling thread's state, and returns the function that gives it to another thread.
+
+    - `tf.summary`: writer, step and `record_if`. Only the first replica writes, as under TensorFlow's strategies.
+    - Keras: the dtype policy, the numbers in names, and whatever else its global state holds.
+
+    Args:
+        first: whether that thread is the first replica's.
+    """
+    summary = dict(vars(summary_ops_v2._summary_state))
+    if not first:
+        summary["is_recording_distribution_strategy"] = False
+    keras = _keras_state()
+    state = {} if keras is None else dict(vars(keras))
+
+    def take_over() -> None:
+        vars(summary_ops_v2._summary_state).update(summary)
+        if keras is not None:
+            vars(keras).update(state)
+
+    return take_over
+
+
+def _keras_state() -> Any:
+    """Keras' global state, a `threading.local`; None if Keras is not imported."""
+    module = sys.modules.get("keras.src.backend.common.global_state")
+    return None if module is None else module.GLOBAL_STATE_TRACKER
+
+
+@without_autograph
+def cross_replica_sum(x: Any, group_assignment: Any = None, name: str | None = None) -> Any:
+    """Serves `CrossReplicaSum`: the sum of x over all replicas, in their order.
+
+    Its gradient is the sum of the gradients over all replicas, as on a TPU.
+    """
+    _one_group(group_assignment)
+
+    def summed(x: Any) -> Any:
+        total = exchange("a sum over replicas", _sums, x)
+        return tf.identity(total), cross_replica_sum
+
+    return tf.custom_gradient(summed)(tf.convert_to_tensor(x))
+
+
+@without_autograph
+def all_to_all(
+    x: Any,
+    concat_dimension: int,
+    split_dimension: int,
+    split_count: int,
+    group_assignment: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Serves `AllToAll`: replica r gets part r of each replica's x, in their order. It has no gradient."""
+    _one_group(group_assignment)
+
+    def exchanged(values: list[Any]) -> Sequence[Any]:
+        parts = [tf.split(one, split_count, axis=split_dimension) for one in values]
+        return [tf.concat(mine, axis=concat_dimension) for mine in zip(*parts, strict=True)]
+
+    return exchange("an exchange between replicas", exchanged, x)
+
+
+def _sums(values: list[Any]) -> list[Any]:
+    return [tf.add_n(values)] * len(values)
+
+
+def _one_group(group_assignment: Any) -> None:
+    if group_assignment is not None and len(group_assignment) > 1:
+        raise NotImplementedError("the simulated TPU does not support groups of replicas")

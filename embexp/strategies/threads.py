@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def prepare(intra_op_threads: int, inter_op_threads: int) -> None:
-    """Sets the numbers of threads; 0: TensorFlow decides. `embexp.system.kernels.threads` tells how it does.
+    """Sets the numbers of threads; 0: TensorFlow decides. `embexp.system.machine.kernel_threads` tells how it does.
 
     They can't change once TensorFlow has run its first operation.
 

@@ -19,7 +19,7 @@ from embexp.specs.study_runs import BASE, DESCRIPTIONS, GROWN
 from embexp.studies import comparison, plot
 from embexp.studies.comparison import OldRows, StudyRun
 from embexp.system import digests, files
-from embexp.system.progress import Progress
+from embexp.system.parallel import Progress
 from embexp.training.listeners import Listener
 
 _SECONDS = "seconds.json"

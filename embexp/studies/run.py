@@ -17,7 +17,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.studies import NewEntitiesStudy, NoStudy
 from embexp.studies import new_entities
 from embexp.system import files, machine_faults
-from embexp.system.progress import Progress, quiet
+from embexp.system.parallel import Progress, quiet
 from embexp.training.listeners import Listener
 from embexp.training.loop import Replay
 

@@ -34,7 +34,7 @@ from embexp.reports.record import Status
 from embexp.sweeps import outcomes, progress
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
-from embexp.system import files, locks, parents
+from embexp.system import files, locks, processes
 from embexp.system.locks import FileLock
 
 CANCEL = ".cancel"
@@ -218,7 +218,7 @@ class RunElsewhere:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **parents.variables()},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **processes.variables()},
                 start_new_session=True,  # Ctrl-C reaches the sweep alone, which passes it on
             )
         start = Start(socket.gethostname(), process.pid, time.time())

@@ -29,7 +29,7 @@ from embexp.sweeps import engines, processes, search_space
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.search import SWEEPER, Search, plan_search, read_settings
 from embexp.system import digests
-from embexp.system.progress import Progress, quiet
+from embexp.system.parallel import Progress, quiet
 
 _LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
 _ENOUGH = 20

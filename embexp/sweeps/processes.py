@@ -16,7 +16,7 @@ from typing import Protocol
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import GPU
 from embexp.specs.sweeping import Launching
-from embexp.system import parents
+from embexp.system import processes
 
 _NOT_FORKED = ("gpu", "tpu")
 Command = Callable[[Path, int], Sequence[str]]
@@ -62,7 +62,7 @@ class Fresh:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 cwd=folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **parents.variables(), **(variables or {})},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **processes.variables(), **(variables or {})},
             )
 
     def exit_status(self) -> int | None:
@@ -95,7 +95,7 @@ class Server:
                 stdin=other.fileno(),
                 start_new_session=True,
                 cwd=folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **parents.variables()},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **processes.variables()},
             )
         self._socket.setblocking(False)
         self._received = b""

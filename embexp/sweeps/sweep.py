@@ -32,7 +32,7 @@ from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.planning import Plan, PlannedJob
 from embexp.sweeps.processes import Command
-from embexp.system import files, locks, terminal, waiting
+from embexp.system import files, locks, terminal
 from embexp.training.metric_names import objectives
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def sweep(
     """
     loader = composition.loader(config_dir, config_name, config_path, permission=permission)
     overrides = additions.lines(loader, overrides)
-    with waiting.shown_if_long() as progress:
+    with terminal.shown_if_long() as progress:
         plan = planning.plan(loader, overrides, progress)
     callbacks = Callbacks(plan.base, permission)
     if faults := callbacks.faults_of_jobs():

@@ -1,4 +1,10 @@
-"""The content-addressed cache: folders that are made once, whole, and found again by what went into them."""
+"""The cache: folders written whole, by a digest, and what each of their files held when it was made.
+
+What a folder of the cache held when it was made: the size, the digest and the stamp of each of its files.
+
+A stamp is read in microseconds and shows whether a file can have changed; only where it differs, as in a copy of the
+cache, the bytes are read.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +19,17 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from embexp.system import contents, digests, files, locks
+from embexp.system import digests, files, locks
+from embexp.system.parallel import at_once
 
 _SETTLED_SECONDS = 2.0
 _MAKING = ".making-"
 _ABANDONED_SECONDS = 24 * 3600.0
+_NAME = ".content.json"
 
 
 def cache_folder(named: str | None) -> Path:
@@ -32,14 +41,14 @@ def cache_folder(named: str | None) -> Path:
 
 
 def file_digest(path: Path, *, cache: Path) -> str:
-    """SHA-256 of a file's bytes, remembered in the cache by path and stamp (see `contents.stamp`).
+    """SHA-256 of a file's bytes, remembered in the cache by path and stamp (see `_stamp`).
 
     A file that was modified within the last two seconds is not remembered: it could change again
     without its modification time showing it.
     """
     status = path.stat()
     place = str(path.resolve())
-    stamp = [place, *contents.stamp(status)]
+    stamp = [place, *_stamp(status)]
     record = cache / "digests" / f"{hashlib.sha256(place.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.json"
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         known = json.loads(record.read_text("utf-8"))
@@ -47,7 +56,7 @@ def file_digest(path: Path, *, cache: Path) -> str:
             return str(known["digest"])
     now = time.time()
     digest = digests.of_file(path)
-    if now - status.st_mtime > _SETTLED_SECONDS and contents.stamp(path.stat()) == stamp[1:]:
+    if now - status.st_mtime > _SETTLED_SECONDS and _stamp(path.stat()) == stamp[1:]:
         with contextlib.suppress(OSError):  # a cache that is only to be read
             files.write_text(record, json.dumps({"stamp": stamp, "digest": digest}))
     return digest
@@ -55,7 +64,7 @@ def file_digest(path: Path, *, cache: Path) -> str:
 
 def exists(cache: Path, kind: str, key: str) -> bool:
     """Whether there is the folder of `key`, as it was made."""
-    return contents.unchanged(place_of(cache, kind, key))
+    return unchanged(place_of(cache, kind, key))
 
 
 def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Path:
@@ -70,7 +79,7 @@ def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
         OSError: the cache can't be written to.
     """
     place = place_of(cache, kind, key)
-    if contents.unchanged(place):
+    if unchanged(place):
         return place
     cache.mkdir(parents=True, exist_ok=True)
     _tidy(cache)
@@ -80,7 +89,7 @@ def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
     try:
         with files.directory_written_whole(place, prefix=f"{_MAKING}{_here()}-{os.getpid()}-") as making:
             make(making)
-            contents.record(making)
+            record_contents(making)
     except FileExistsError:
         if not place.is_dir():
             raise
@@ -97,7 +106,7 @@ def _remove_if_changed(cache: Path, place: Path) -> None:
     if not place.is_dir():
         return
     with locks.of_folder(cache, f"the cache in {cache}").awaited():
-        if place.is_dir() and not contents.verified(place):
+        if place.is_dir() and not verified(place):
             gone = cache / f"{_MAKING}{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
             with contextlib.suppress(FileNotFoundError):  # without locks, two may do this at once
                 place.rename(gone)  # who has mapped its files keeps them
@@ -133,3 +142,66 @@ def _here() -> str:
     except OSError:
         space = ""
     return hashlib.sha256(f"{platform.node()} {space}".encode()).hexdigest()[:8]
+
+
+def _stamp(status: os.stat_result) -> list[int]:
+    """What no change of a file leaves as it is: size, modification time, time of change and inode.
+
+    The time of change (ctime) can't be set back as the modification time can, and a file that takes another one's
+    place has another inode.
+    """
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def record_contents(folder: Path) -> None:
+    """Notes the files of a folder that is complete."""
+    here = dict(_files(folder))
+    noted = at_once(lambda path: {"stamp": _stamp(path.stat()), "digest": digests.of_file(path)}, here.values())
+    found = dict(zip(here, noted, strict=True))
+    files.write_text(folder / _NAME, json.dumps(found))
+
+
+def unchanged(folder: Path) -> bool:
+    """Whether the stamps of all files of a folder are those that were noted; False where there is no such folder."""
+    noted = _noted(folder)
+    return noted is not None and _stamps(folder) == {name: each["stamp"] for name, each in noted.items()}
+
+
+def verified(folder: Path) -> bool:
+    """Whether the files of a folder have the content that was noted; notes their stamps if they are others now."""
+    noted, found = _noted(folder), _stamps(folder)
+    if noted is None or found is None or found.keys() != noted.keys():
+        return False
+    for name, each in noted.items():
+        if found[name] == each["stamp"]:
+            continue
+        if found[name][0] != each["stamp"][0] or digests.of_file(folder / name) != each["digest"]:
+            return False
+        each["stamp"] = found[name]
+    with contextlib.suppress(OSError):  # a cache that is only to be read
+        files.write_text(folder / _NAME, json.dumps(noted))
+    return True
+
+
+def _files(folder: Path) -> list[tuple[str, Path]]:
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != _NAME]
+    return [(path.relative_to(folder).as_posix(), path) for path in paths]
+
+
+def _stamps(folder: Path) -> dict[str, list[int]] | None:
+    try:
+        return {name: _stamp(path.stat()) for name, path in _files(folder)}
+    except OSError:  # it is being removed
+        return None
+
+
+def _noted(folder: Path) -> dict[str, Any] | None:
+    """What `record` wrote; None where that is missing or damaged."""
+    try:
+        content = json.loads((folder / _NAME).read_bytes())
+        for each in content.values():
+            if not (isinstance(each["digest"], str) and [int(number) for number in each["stamp"]]):
+                return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return dict(content)

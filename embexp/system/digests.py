@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embexp.system import regular
+from embexp.system import files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,7 @@ def of_json(value: Any) -> str:
 
 def of_file(path: Path) -> str:
     """Digest of a file's bytes."""
-    with regular.opened(path) as file:
+    with files.opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -1,14 +1,23 @@
-"""Writing files whole or not at all, and making new directories."""
+"""Files written whole or not at all and brought to disk, also while the program goes on; regular files opened.
+
+Regular files, told from everything else that a path may lead to before anything is read.
+
+To read a FIFO waits for a writer, to read a device may never end. So files that users name are opened here, or are
+looked at here before a library opens them by their path.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import secrets
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +25,13 @@ from embexp.system import locks
 
 UNFINISHED, REMOVED = ".part", ".gone"
 """How the names of what is being written, or removed, end; they begin with a dot."""
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 @contextlib.contextmanager
@@ -211,3 +227,100 @@ def make_directories(path: Path) -> None:
         make_directories(path.parent)
         path.mkdir(exist_ok=True)  # an error, where there is a file of that name
         to_disk(path.parent)
+
+
+class BackgroundDirectories:
+    """Directories that are written whole or not at all, of which a thread waits for the disk.
+
+    Writing a file leaves its content in memory that belongs to the system, and the disk is slower: it takes most of the
+    time. The files of a directory are written at once, so they hold the state of one moment; a thread then waits until
+    they are on disk and gives the directory its name. There is one such directory at a time.
+    """
+
+    def __init__(self) -> None:
+        """Starts no thread yet."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="to-disk")
+        self._pending: Future[None] | None = None
+
+    @contextlib.contextmanager
+    def written_whole(self, path: Path, on_disk: Callable[[], object] = lambda: None) -> Iterator[Path]:
+        """Makes a temporary directory beside `path`, which becomes `path` some time after the end of the block.
+
+        Waits for the directory before. If the block ends with an error, there is no `path`.
+
+        Args:
+            path: the directory to make.
+            on_disk: called in the thread when `path` is there and on disk.
+
+        Raises:
+            FileExistsError: there is something of that name.
+            Exception: what went wrong with the directory before, or with its `on_disk`; nothing is written then.
+        """
+        self.wait()
+        with contextlib.ExitStack() as stack:
+            yield stack.enter_context(directory_written_whole(path))
+            rest = stack.pop_all()
+
+        def finish() -> None:
+            rest.close()
+            on_disk()
+
+        self._pending = self._thread.submit(finish)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the last directory is not yet on disk."""
+        return self._pending is not None and not self._pending.done()
+
+    def wait(self) -> None:
+        """Waits until the last directory is on disk.
+
+        Raises:
+            Exception: what went wrong with it, or with its `on_disk`; it is raised once.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self) -> None:
+        """Waits like `wait`, and ends the thread."""
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
+
+
+class NotRegularError(OSError):
+    """A path that leads to something else than a regular file."""
+
+
+def fault_of(path: Path) -> str:
+    """Why a path can't be read as a file, such as `found a folder, expected a file`; "" for a regular file."""
+    try:
+        return _fault(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
+        return "there is no such file"
+    except OSError as error:
+        return f"the file can't be read: {error.strerror}"
+
+
+def opened(path: Path) -> io.BufferedReader:
+    """Opens a regular file for reading, without ever waiting for a writer at the other end.
+
+    Raises:
+        NotRegularError: it is a folder, a FIFO, a device or a socket.
+        OSError: it can't be opened.
+    """
+    if fault := _fault(path.stat().st_mode):  # before it is opened: that alone may act on a device
+        raise NotRegularError(f"{path}: {fault}")
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if fault := _fault(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise NotRegularError(f"{path}: {fault}")
+    return os.fdopen(handle, "rb")
+
+
+def _fault(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return ""
+    return f"found {_KINDS.get(stat.S_IFMT(mode), 'something else')}, expected a file"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.system.isolated import Isolated, IsolatedError
+from embexp.system.processes import Isolated, IsolatedError
 
 _PROCESS = Isolated("embexp.system.hdf5_worker")
 _BLOCK_BYTES = 1 << 24

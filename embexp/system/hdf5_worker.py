@@ -18,7 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from embexp.system import isolated, regular
+from embexp.system import files, processes
 
 _ADDRESS_SPACE = 4 << 30
 _MOST_PACKED = 1_100
@@ -66,7 +66,7 @@ class _Section(io.RawIOBase):
     """Part of a file, as a file."""
 
     def __init__(self, path: str, offset: int, size: int) -> None:
-        self._file, self._offset, self._size, self._at = regular.opened(Path(path)), offset, size, 0
+        self._file, self._offset, self._size, self._at = files.opened(Path(path)), offset, size, 0
 
     def readable(self) -> bool:
         return True
@@ -154,7 +154,7 @@ def main() -> None:
     """Answers until there is nobody who asks."""
     limit = min(_ADDRESS_SPACE, *(each for each in resource.getrlimit(resource.RLIMIT_AS) if each > 0), _ADDRESS_SPACE)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    isolated.serve(_answer)
+    processes.serve(_answer)
 
 
 if __name__ == "__main__":

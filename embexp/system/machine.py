@@ -1,14 +1,60 @@
-"""This machine: its processor, cores and memory."""
+"""This machine: its processor and the kernels for it, its memory, and the memory of this process. No TensorFlow.
+
+Kernels are what TensorFlow runs on a processor, and how they divide their work. Sums of float32 depend on their order,
+so two runs have the same bits only where all of this is the same.
+
+The memory that this process may still take is that of the machine, of its control groups (containers, Slurm), and of
+its shell. Control groups: https://docs.kernel.org/admin-guide/cgroup-v2.html (memory.max, memory.current, memory.stat)
+and https://docs.kernel.org/admin-guide/cgroup-v1/memory.html.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+import resource
+import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from types import TracebackType
 
 _CPU_INFO = Path("/proc/cpuinfo")
+KERNEL_FLAGS = (
+    "DNNL_CPU_ISA_HINTS",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "DNNL_MAX_CPU_ISA",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_CPU_ISA_HINTS",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+    "TF_CUDNN_DETERMINISTIC",
+    "TF_CUDNN_USE_AUTOTUNE",
+    "TF_DETERMINISTIC_OPS",
+    "TF_ENABLE_CUBLAS_TENSOR_OP_MATH_FP32",
+    "TF_ENABLE_CUDNN_TENSOR_OP_MATH_FP32",
+    "TF_SET_ONEDNN_FPMATH_MODE",
+    "TF_XLA_FLAGS",
+    "XLA_FLAGS",
+)
+"""Environment variables that change kernels, beside those that `kernel_threads` and `onednn` follow."""
+
+_NEURAL = {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
+"""Extensions of which one is enough for TensorFlow to use oneDNN (`IsMKLEnabled` in tsl/util/util_port.cc)."""
+_ASKED = "tensorflow.python.util._pywrap_util_port"
+_GROUPS = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
+_STATUS = Path("/proc/self/status")
+_HEAP = 64 << 20
+"""Bytes of a heap of glibc's, of which a thread has several."""
+_MALLOPT = {-3: 32 << 20, -1: 128 << 20, -2: _HEAP}
+"""By number in malloc.h: M_MMAP_THRESHOLD, from which size on memory is mapped on its own; M_TRIM_THRESHOLD, free bytes
+that the process' first heap keeps at its end; M_TOP_PAD, those that threads' heaps keep, without which one that is free
+as a whole goes. Each one that is set also ends glibc's own adaptation of the others."""
+_SETTINGS = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
+"""Environment variables by which a user decides instead."""
 
 
 @dataclass(frozen=True)
@@ -49,3 +95,184 @@ def cores() -> int:
 def memory_bytes() -> int:
     """Physical memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def kernel_threads(intra_op: int, inter_op: int) -> dict[str, int]:
+    """The numbers of threads that TensorFlow uses.
+
+    What is 0 is decided as in tensorflow/core/common_runtime/process_util.cc and local_device.cc: by the environment,
+    else by the number of cores that this process may run on.
+
+    Args:
+        intra_op: threads inside one operation, of the config.
+        inter_op: operations at once, of the config.
+    """
+    return {
+        "intra_op": intra_op or _number("TF_NUM_INTRAOP_THREADS") or cores(),
+        "inter_op": inter_op or max(0, _number("TF_NUM_INTEROP_THREADS")) or cores(),
+    }
+
+
+def onednn() -> bool:
+    """Whether TensorFlow uses oneDNN's kernels: as it says itself where it is loaded, else as it will decide."""
+    loaded = sys.modules.get(_ASKED)
+    if loaded is not None and hasattr(loaded, "IsMklEnabled"):
+        return bool(loaded.IsMklEnabled())
+    by_processor = sys.platform == "linux" and bool(_NEURAL & processor().features)
+    wanted = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower()  # as ReadBoolFromEnvVar does
+    return {"1": True, "true": True, "0": False, "false": False}.get(wanted, by_processor)
+
+
+def kernel_flags() -> dict[str, str]:
+    """The values of `FLAGS` that are set."""
+    return {name: os.environ[name] for name in KERNEL_FLAGS if os.environ.get(name)}
+
+
+def _number(name: str) -> int:
+    """An environment variable as a number; 0 where it is none."""
+    try:
+        return int(os.environ.get(name, ""))
+    except ValueError:
+        return 0
+
+
+@dataclass(frozen=True)
+class Available:
+    """Memory that can be taken.
+
+    Attributes:
+        bytes: how much.
+        limit: what allows no more.
+    """
+
+    bytes: int
+    limit: str
+
+
+def available(groups: Path = _GROUPS, own: Path = _OWN) -> Available:
+    """The memory that this process can still take; pages of files that can be read again count as free.
+
+    Args:
+        groups: where control groups are mounted.
+        own: the file that names those of this process.
+    """
+    import psutil  # which takes longer than all of this
+
+    found = [Available(psutil.virtual_memory().available, "this machine")]
+    found += _of_groups(groups, own)
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        found.append(Available(max(0, soft - psutil.Process().memory_info().vms), "the limit of this shell, ulimit -v"))
+    return min(found, key=lambda each: each.bytes)
+
+
+def _of_groups(groups: Path, own: Path) -> Iterator[Available]:
+    try:
+        lines = own.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:  # another system than Linux
+        return
+    for line in lines:
+        _, kinds, path = line.split(":", 2)
+        if not kinds:
+            yield from _limits(groups, path, ("memory.max", "memory.current", "inactive_file"))
+        elif "memory" in kinds.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            yield from _limits(groups / "memory", path, names)
+
+
+def _limits(root: Path, path: str, names: tuple[str, str, str]) -> Iterator[Available]:
+    """What each group from that of the process up to the root allows; inside a container the path may not be there."""
+    limit_name, usage_name, cached_name = names
+    parts = PurePosixPath(path.lstrip("/"))
+    for group in [root / parts, *(root / parent for parent in parts.parents)]:
+        limit, usage = _number_in(group / limit_name), _number_in(group / usage_name)
+        if limit is not None and usage is not None:
+            free = limit - usage + _cached(group / "memory.stat", cached_name)
+            yield Available(max(0, min(free, limit)), f"the limit of the control group ({group / limit_name})")
+
+
+def _number_in(path: Path) -> int | None:
+    """The number in a file; None where there is none, or it says `max`."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _cached(path: Path, name: str) -> int:
+    """Bytes of files in memory that the system drops where memory is needed."""
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return 0
+    found = (line.split() for line in lines)
+    return next((int(words[1]) for words in found if len(words) == 2 and words[0] == name and words[1].isdigit()), 0)
+
+
+def anonymous_bytes() -> int | None:
+    """Resident anonymous memory of this process in bytes; None where the system doesn't report it (it has no /proc)."""
+    try:
+        text = _STATUS.read_text(encoding="ascii")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def keep_freed() -> bool:
+    """Has this process keep some freed memory for its next allocations; whether it does.
+
+    A training step frees what the next one allocates again. By itself glibc gives it back to the system in between,
+    which then clears it page by page: with many tables, a fifth of a step's processor time. It is a hint: other
+    systems and C libraries go on as before, and so does a process whose user has set glibc's own variables.
+    """
+    if sys.platform != "linux" or any(os.environ.get(name) for name in _SETTINGS):
+        return False
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and all(mallopt(number, value) == 1 for number, value in _MALLOPT.items())
+
+
+class PeakMemory:
+    """Watches the anonymous memory between start and stop, from a thread that looks every few milliseconds.
+
+    Attributes:
+        added: the largest value seen, minus the one at the start, in bytes; None where the system doesn't report it.
+    """
+
+    def __init__(self, interval: float = 0.005) -> None:
+        self._interval = interval
+        self._start = anonymous_bytes()
+        self._peak = self._start or 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="embexp-memory", daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        if self._start is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _watch(self) -> None:
+        while not self._done.wait(self._interval):
+            self._peak = max(self._peak, anonymous_bytes() or 0)
+
+    def stop(self) -> int | None:
+        """Ends the watch (again: does nothing) and returns `added`."""
+        if self._start is not None and not self._done.is_set():
+            self._peak = max(self._peak, anonymous_bytes() or 0)
+            self._done.set()
+            self._thread.join()
+        return self.added
+
+    @property
+    def added(self) -> int | None:
+        """Bytes that the process held at its peak beyond those at the start."""
+        return None if self._start is None else self._peak - self._start

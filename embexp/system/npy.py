@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import DTypeLike
 
-from embexp.system import regular
+from embexp.system import files
 
 _MAGIC = b"\x93NUMPY"
 _LONGEST = 10_000  # the bound that NumPy has
@@ -90,7 +90,7 @@ def mapped(path: Path) -> tuple[np.ndarray, Header]:
         ValueError: it is no such file, holds objects, or is cut short.
         OSError: it can't be opened.
     """
-    with regular.opened(path) as file:
+    with files.opened(path) as file:
         header = read_header(file)
     size = path.stat().st_size
     if size < header.size:

@@ -1,4 +1,4 @@
-"""Work on several items at a time, or on items while the next ones are made."""
+"""Work on several items at a time, or on items while the next ones are made; and how far it is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+Progress = Callable[[str, float | None], None]
+"""Called with the name of a stage and, where known, the fraction of it that is done (0 to 1)."""
 
 
 def at_once(work: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
@@ -39,3 +41,7 @@ def ahead(items: Iterable[Item], *, depth: int = 2) -> Generator[Item, None, Non
             yield item
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def quiet(stage: str, fraction: float | None) -> None:
+    """A `Progress` that shows nothing."""

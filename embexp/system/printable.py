@@ -1,4 +1,4 @@
-"""Text from files and from the command line, made safe and short enough to be printed.
+"""Text that can be printed: made safe and short, and written where the encoding is not UTF-8.
 
 Names of folders, tokens and messages may come from anybody. So all of embexp prints with `print` and `write_data` of
 this module, or on a `terminal.SafeConsole`; lint refuses Python's own `print`.
@@ -7,6 +7,10 @@ this module, or on a `terminal.SafeConsole`; lint refuses Python's own `print`.
 from __future__ import annotations
 
 import builtins
+import codecs
+import contextlib
+import io
+import os
 import re
 import sys
 from typing import TextIO
@@ -15,6 +19,27 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 """What terminals obey, but for tabs and ends of lines: escape, carriage return, backspace, changes of direction."""
 _LONG = re.compile(r"\S{301,}")
 _KEPT = 60
+_NAME = "embexp"
+_OTHERS = {
+    "…": "...",
+    "·": "-",
+    "×": "x",
+    "–": "-",
+    "—": "-",
+    "‖": "||",
+    "→": "->",
+    "≤": "<=",
+    "≥": ">=",
+    "µ": "u",
+    "█": "#",
+    "▁": "_",
+    "“": '"',
+    "”": '"',
+    "‘": "'",
+    "’": "'",
+}
+_REPLACED = ("strict", "backslashreplace", "surrogateescape")
+"""Error handlers that Python sets by itself; one that the user has chosen (PYTHONIOENCODING) stays."""
 
 
 def visible(text: str) -> str:
@@ -45,3 +70,53 @@ def _picture(found: re.Match[str]) -> str:
 def _middle_left_out(found: re.Match[str]) -> str:
     word = found[0]
     return f"{word[:_KEPT]}…{word[-_KEPT:]} ({len(word):,} characters)"
+
+
+def fit_streams() -> None:
+    """Has the standard output and the standard error write what their encoding lacks in other characters.
+
+    Streams that the shell has closed (`>&-`) write nothing.
+    """
+    codecs.register_error(_NAME, _replacement)
+    _open_closed()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in _REPLACED:
+            with contextlib.suppress(OSError):  # what this process was forked from had another file there
+                stream.reconfigure(errors=_NAME)
+
+
+def _open_closed() -> None:
+    """Opens the null device in the place of standard streams that are closed.
+
+    Otherwise the next file that is opened gets the number of the stream, and whatever a library prints.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 — as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def write_utf8() -> None:
+    """Has the standard output and the standard error, which go to a file, write UTF-8 whatever the terminal has."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _replacement(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_other, error.object[error.start : error.end])), error.end
+
+
+def _other(character: str) -> str:
+    if "\u2800" <= character <= "\u28ff":  # dots, which turn while something is done
+        return "*"
+    if "\u2500" <= character <= "\u257f":  # lines of tables
+        return "-"
+    return _OTHERS.get(character) or character.encode("ascii", "backslashreplace").decode()

@@ -1,20 +1,27 @@
-"""Tables for the terminal."""
+"""Tables and progress on the terminal: progress outside of runs, of what takes long or may do so."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
 from embexp.system import printable
+from embexp.system.parallel import Progress
 
 _WIDE = 200
 """Columns where the output is no terminal: files and pipes have room, and a cell in two lines can't be read back."""
+LONG = 10.0
+"""Seconds after which progress is shown, and between two lines of it where the output is no terminal."""
 
 
 class SafeConsole(Console):
@@ -71,3 +78,39 @@ def table(to: Console, left: Sequence[str], *, right: Sequence[str] = (), after:
     for name in after:
         made.add_column(name, overflow="fold")
     return made
+
+
+@contextmanager
+def shown_if_long(
+    to: Console | None = None, *, after: float = LONG, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Progress]:
+    """Within the block, shows the stage that it is called with, from some time on.
+
+    Args:
+        to: where; None: standard error.
+        after: seconds until then.
+        clock: seconds.
+    """
+    console = to or SafeConsole(stderr=True)
+    status: Status | None = None
+    next_line = clock() + after
+
+    def progress(stage: str, done: float | None) -> None:
+        nonlocal status, next_line
+        if clock() < next_line:
+            return
+        text = stage if done is None else f"{stage}: {done:.0%}"
+        if not console.is_terminal:
+            next_line = clock() + LONG
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+            return
+        if status is None:
+            status = console.status("")
+            status.start()
+        status.update(Text(text))
+
+    try:
+        yield progress
+    finally:
+        if status is not None:
+            status.stop()

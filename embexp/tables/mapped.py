@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
-from embexp.system.rows import Rows, SomeRows
+from embexp.system.arrays import Rows, SomeRows
 from embexp.tables.reading import ReadableTable, gathered
 from embexp.tables.variables import TableVariable, variable_over
 

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.system import arrays, digests
-from embexp.system.rows import SomeRows
+from embexp.system.arrays import SomeRows
 from embexp.tables.variables import scatter_rows
 
 _KEY = "VARIABLE_VALUE"

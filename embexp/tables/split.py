@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
-from embexp.system.rows import Rows, SomeRows
+from embexp.system.arrays import Rows, SomeRows
 from embexp.tables.learning_rates import RowGroups
 from embexp.tables.mapped import check_file_rows, check_mapping
 from embexp.tables.reading import ReadableTable, StreamedTable, in_place

@@ -28,7 +28,7 @@ from embexp.errors import RunError
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Feature
 from embexp.system import arrays
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
 from embexp.tables import bounds, graph, inputs
 from embexp.tables.bounds import without_autograph
 from embexp.tables.graph import TableShape

@@ -20,7 +20,7 @@ from embexp.errors import RunError
 from embexp.specs.optimizers import SGD, TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
-from embexp.system.rows import Rows, SomeRows
+from embexp.system.arrays import Rows, SomeRows
 from embexp.tables import optimizers as rules
 from embexp.tables.reading import ReadableTable, StreamedTable
 from embexp.tables.split import split_index

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.system import caching, digests, regular
+from embexp.system import caching, digests, files
 from embexp.tensor_bundle import index, rekeying, tensor
 from embexp.tensor_bundle.index import MAGIC, entries_of_table
 from embexp.tensor_bundle.rekeying import Slice
@@ -72,7 +72,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _ends_as_table(path: Path) -> bool:
-    with regular.opened(path) as file:
+    with files.opened(path) as file:
         file.seek(-min(8, path.stat().st_size), os.SEEK_END)
         return file.read() == MAGIC.to_bytes(8, "little")
 
@@ -109,7 +109,7 @@ def _convert(path: Path, files: Sequence[Path], prefix: Path) -> None:
 
 def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], index.Fields]]:
     """All tensors of a file, or slices of them: the name, the whole, the extents of the slice, and its values."""
-    if fault := regular.fault_of(file):
+    if fault := files.fault_of(file):
         raise DataError(f"{file}: {fault}")
     try:
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:

@@ -22,7 +22,7 @@ from pathlib import Path
 import google_crc32c
 
 from embexp.errors import DataError
-from embexp.system import regular
+from embexp.system import files
 
 FOOTER_BYTES = 48
 MAGIC = 0xDB4775248B80FB57
@@ -112,7 +112,7 @@ def read_encoded(index: Path) -> tuple[dict[bytes, bytes], int]:
     Raises:
         DataError: it is no such file.
     """
-    if fault := regular.fault_of(index):
+    if fault := files.fault_of(index):
         raise DataError(f"{index}: {fault}")
     try:
         return _whole(index)

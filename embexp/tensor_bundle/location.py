@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from embexp.errors import DataError
-from embexp.system import files, regular
+from embexp.system import files
 from embexp.tensor_bundle import first_format
 
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
@@ -106,7 +106,7 @@ def _marked(folder: Path) -> Iterator[tuple[bytes, str]]:
     state = folder / _STATE
     if not state.is_file():
         return
-    with regular.opened(state) as file:
+    with files.opened(state) as file:
         content = file.read(_LONGEST)  # the latest is named at its beginning
     for line in content.splitlines():
         word, _, value = line.partition(b":")

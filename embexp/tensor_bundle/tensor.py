@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.system import regular
+from embexp.system import files
 from embexp.tensor_bundle import index
 from embexp.tensor_bundle.index import Entry, Piece, masked
 
@@ -239,10 +239,10 @@ class PieceReader:
         """
         if not piece.path.exists():
             raise DataError(f"{piece.path}: found no such file, expected {key} in it")
-        if fault := regular.fault_of(piece.path):
+        if fault := files.fault_of(piece.path):
             raise DataError(f"{piece.path}: {fault}")
         self._key, self._piece, self._crc, self._left = key, piece, 0, piece.size
-        self._file = regular.opened(piece.path)
+        self._file = files.opened(piece.path)
         if piece.offset + piece.size > os.fstat(self._file.fileno()).st_size:
             self._file.close()
             raise DataError(f"{piece.path}: the file is cut short, {key} is not in it whole")

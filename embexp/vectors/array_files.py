@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import DataError, read_by_library
-from embexp.system import hdf5_files, npy, regular
+from embexp.system import files, hdf5_files, npy
 from embexp.system.hdf5_files import Dataset, File
-from embexp.system.progress import Progress, quiet
+from embexp.system.parallel import Progress, quiet
 from embexp.vectors.stored import BFLOAT16, Place, Stored, checked_shape, counted, only_key
 
 _CHUNK_BYTES = 1 << 20
@@ -73,7 +73,7 @@ def npz_key(path: Path, key: str | None) -> str:
     shapes: dict[str, tuple[int, ...]] = {}
     with (
         read_by_library(f"{path}: found no whole .npz file"),
-        regular.opened(path) as opened,
+        files.opened(path) as opened,
         zipfile.ZipFile(opened) as archive,
     ):
         for member in archive.infolist():
@@ -97,7 +97,7 @@ def extract(path: Path, key: str, folder: Path, progress: Progress = quiet) -> N
     name, member = f"{path}: {key}", f"{key}.npy"
     with (
         read_by_library(f"{name}: found no whole array"),
-        regular.opened(path) as opened,
+        files.opened(path) as opened,
         zipfile.ZipFile(opened) as archive,
         archive.open(member) as file,
     ):
@@ -130,7 +130,7 @@ def _unpacked(path: Path, member: str, where: str) -> Iterator[bytes]:
     """The bytes of a file in a zip archive."""
     with (
         read_by_library(where),
-        regular.opened(path) as opened,
+        files.opened(path) as opened,
         zipfile.ZipFile(opened) as archive,
         archive.open(member) as file,
     ):
@@ -181,7 +181,7 @@ def read_safetensors(path: Path, key: str | None) -> Stored:
 
 def _safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
     """The header, and where the data begins."""
-    with regular.opened(path) as file:
+    with files.opened(path) as file:
         start = file.read(8)
         length = int.from_bytes(start, "little")
         size = path.stat().st_size

@@ -13,8 +13,8 @@ import pyarrow as pa
 from embexp.errors import DataError
 from embexp.specs.vectors import NonFinite
 from embexp.system import arrays, caching, digests
-from embexp.system.progress import Progress, quiet
-from embexp.system.rows import MappableRows
+from embexp.system.arrays import MappableRows
+from embexp.system.parallel import Progress, quiet
 from embexp.vectors import converted
 from embexp.vectors.converted import Writer
 from embexp.vectors.stored import Place, Stored

@@ -12,7 +12,7 @@ import numpy as np
 
 from embexp.specs.tables import Constant, Initializer, Normal, TruncatedNormal, Uniform
 from embexp.system import arrays, digests
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
 from embexp.vectors.alignment import Alignment
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.projection import Projection, blocks, measure

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.errors import DataError, VocabularyError
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
 
 _CHUNK_BYTES = 16 * 1024 * 1024
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
-from embexp.system import caching, digests, regular
-from embexp.system.progress import Progress, quiet
+from embexp.system import caching, digests, files
+from embexp.system.parallel import Progress, quiet
 from embexp.vectors import converted
 from embexp.vectors.file_source import FileSource
 from embexp.vectors.stored import Stored, read_token_file, tokens_beside
@@ -71,7 +71,7 @@ def open_vectors(
     """
     form = format or format_of(path)
     _check_asked(path, form, token_column, tokens_file)
-    if form is not Format.CHECKPOINT and (fault := regular.fault_of(path)):
+    if form is not Format.CHECKPOINT and (fault := files.fault_of(path)):
         raise DataError(f"{path}: {fault}")
     if form in STREAMED:
         stored = _from_stream(path, form, cache, key, invalid_text, non_finite, header_count, progress)
@@ -104,7 +104,7 @@ def format_of(path: Path) -> Format:
         return Format.CHECKPOINT
     if path.is_dir():
         raise DataError(f"{path}: found a folder without a checkpoint, expected a file of vectors")
-    if fault := regular.fault_of(path):
+    if fault := files.fault_of(path):
         raise DataError(f"{path}: {fault}")
     raise DataError(f"{path}: its suffix {inner.suffix!r} stands for no format; state it, one of {', '.join(Format)}")
 
@@ -210,7 +210,7 @@ def _with_tokens(path: Path, form: Format, stored: Stored, tokens_file: Path | N
         if not candidate.is_file():
             return stored
         tokens_file = candidate
-    elif fault := regular.fault_of(tokens_file):
+    elif fault := files.fault_of(tokens_file):
         raise DataError(f"{tokens_file}: {fault} of tokens")
     tokens: Callable[[], object] = lambda: read_token_file(tokens_file, stored.rows)  # noqa: E731
     return replace(stored, tokens=tokens, files=[*stored.files, tokens_file])

@@ -10,7 +10,7 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.specs.pretrained import Project
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
 from embexp.vectors.file_source import VectorSource
 
 _ROWS_AT_ONCE = 1_024

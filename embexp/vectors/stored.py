@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.errors import DataError
-from embexp.system import regular
+from embexp.system import files
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = (np.dtype("f2"), BFLOAT16, np.dtype("f4"), np.dtype("f8"))
@@ -127,7 +127,7 @@ def token_lines(path: Path) -> pa.LargeStringArray:
     Raises:
         DataError: it is not UTF-8, or no file.
     """
-    if fault := regular.fault_of(path):
+    if fault := files.fault_of(path):
         raise DataError(f"{path}: {fault}")
     data = path.read_bytes().replace(b"\r\n", b"\n")
     try:

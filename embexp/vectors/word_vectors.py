@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from embexp.errors import DataError, read_by_library
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
-from embexp.system import regular
-from embexp.system.progress import Progress, quiet
+from embexp.system import files
+from embexp.system.parallel import Progress, quiet
 from embexp.vectors import text_blocks
 from embexp.vectors.converted import Writer
 from embexp.vectors.stored import counted, shown
@@ -343,7 +343,7 @@ def open_stream(path: Path, key: str | None, progress: Progress = quiet) -> Iter
     """
     size = path.stat().st_size
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(regular.opened(path))
+        file = stack.enter_context(files.opened(path))
         match path.suffix.lower():
             case ".gz":
                 packed = stack.enter_context(gzip.GzipFile(fileobj=file))
@@ -366,7 +366,7 @@ def member_of(path: Path, key: str | None) -> str:
     """
     with (
         read_by_library(f"{path}: found no whole zip archive, is it cut short?"),
-        regular.opened(path) as file,
+        files.opened(path) as file,
         zipfile.ZipFile(file) as archive,
     ):
         names = [each.filename for each in archive.infolist() if not each.is_dir()]

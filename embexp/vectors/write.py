@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 from embexp.errors import DataError
 from embexp.system import files
-from embexp.system.progress import Progress, quiet
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
+from embexp.system.parallel import Progress, quiet
 from embexp.vectors import converted, stored, text_blocks
 from embexp.vectors.stored import counted, shown
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.system.memory import anonymous_bytes
+from embexp.system.machine import anonymous_bytes
 
 ROWS, DIM = 500_000, 64
 SCRIPT = """
@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from embexp.checkpoints import graph_saver
 from embexp.specs.optimizers import Adagrad
-from embexp.system.memory import PeakMemory
+from embexp.system.machine import PeakMemory
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.table import EmbeddingTable

@@ -85,9 +85,9 @@ import sys
 import numpy as np
 import tensorflow as tf
 from pathlib import Path
-from embexp.checkpoints import saved_model
+from embexp.checkpoints import streaming
 from embexp.specs.tables import Combiner
-from embexp.system.memory import PeakMemory
+from embexp.system.machine import PeakMemory
 from embexp.tables.serving import ExportedTable
 
 class Table:
@@ -103,7 +103,7 @@ def write(rows, path):
     looked_up = tf.function(lambda ids: {"rows": table.gather(ids)})
     signature = looked_up.get_concrete_function(ids=tf.TensorSpec([None], tf.int64))
     path.mkdir()
-    saved_model.write(module, {"serving_default": signature}, {"words": rows}, path)
+    streaming.write_saved_model(module, {"serving_default": signature}, {"words": rows}, path)
 
 class Small(Table):
     rows = 10

@@ -17,7 +17,7 @@ from embexp.cli import commands
 from embexp.cli.stages import Stages
 from embexp.records import inventory
 from embexp.runs import run as single
-from embexp.system import printable, waiting
+from embexp.system import printable, terminal
 from embexp.system.terminal import SafeConsole
 from tests.runs.test_vocabularies import spec_of, write
 
@@ -159,7 +159,7 @@ def test_stages_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     with console.capture() as capture:
         stages(EVIL, None)
         stages.close()
-        with waiting.shown_if_long(console, after=0.0) as progress:
+        with terminal.shown_if_long(console, after=0.0) as progress:
             progress(EVIL, 0.5)
     assert "[/x]" in capture.get()
     assert "\u202e" not in capture.get()

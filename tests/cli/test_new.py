@@ -17,7 +17,7 @@ from embexp.cli import commands
 from embexp.cli.column_uses import dim_of
 from embexp.data.files.samples import facts, sample
 from embexp.runs.prepare import prepare
-from embexp.system.progress import quiet
+from embexp.system.parallel import quiet
 
 ROWS = 400
 Row = dict[str, object]

@@ -15,17 +15,17 @@ from embexp.config import composition
 from embexp.errors import ConfigError, Fault
 from embexp.runs import prepare
 from embexp.runs.prepare import check_memory
-from embexp.system import available
-from embexp.system.available import Available
+from embexp.system import machine
+from embexp.system.machine import Available
 
 GB = 10**9
 Usage = namedtuple("Usage", "total used free")
 
 
 @pytest.fixture(autouse=True)
-def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def eight_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 8 GB of memory, and a disk of 100 GB."""
-    monkeypatch.setattr(available, "available", lambda: Available(8 * GB, "this machine"))
+    monkeypatch.setattr(machine, "available", lambda: Available(8 * GB, "this machine"))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(200 * GB, 100 * GB, 100 * GB))
 
 
@@ -149,6 +149,6 @@ def test_what_only_the_data_tells_is_checked_once_it_is_read(tmp_path: Path, mon
     spec = embexp.compose([*words, "train.batch_size=1", "train.evaluation_batch_size=1"])
     prepared = prepare.prepare(spec)
     check_memory(prepared)
-    monkeypatch.setattr(available, "available", lambda: Available(50_000_000, "this machine"))
+    monkeypatch.setattr(machine, "available", lambda: Available(50_000_000, "this machine"))
     with pytest.raises(ConfigError, match=r"the largest is tables\.user with \d\d\.\d MB"):
         check_memory(prepared)

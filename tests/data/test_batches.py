@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from embexp.data.batches import evaluation_batches, training_batches
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples, ListColumn
-from embexp.system.memory import anonymous_bytes
+from embexp.system.machine import anonymous_bytes
 from embexp.system.npy import ArrayWriter, mapped_array
 
 COUNT = 37

@@ -23,7 +23,7 @@ from embexp.freezing import listed_rows
 from embexp.freezing.row_facts import RowFacts
 from embexp.specs.data import Data
 from embexp.specs.tables import Feature
-from embexp.system.progress import quiet
+from embexp.system.parallel import quiet
 
 TABLES = {"user": "users", "item": "items"}
 GRAPH = {"source": "entities", "relation": "relations", "candidates": "entities"}

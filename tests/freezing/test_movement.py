@@ -10,7 +10,7 @@ import pytest
 from embexp.freezing import movement
 from embexp.freezing.movement import Movement
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, TableOptimizer
-from embexp.system.rows import ArrayRows
+from embexp.system.arrays import ArrayRows
 
 RANDOM = np.random.default_rng(0)
 

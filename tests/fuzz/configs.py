@@ -19,7 +19,7 @@ from embexp.config import composition
 from embexp.config.folders import find
 from embexp.errors import UsageError
 from embexp.sweeps import planning, sweep
-from embexp.system.progress import quiet
+from embexp.system.parallel import quiet
 from tests.fuzz.contents import Files, lines, plain
 
 _END = "\0"

@@ -26,7 +26,7 @@ from embexp.freezing.row_facts import RowFacts
 from embexp.specs.data import Data
 from embexp.specs.tables import Feature
 from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
-from embexp.system.progress import quiet
+from embexp.system.parallel import quiet
 from embexp.tensor_bundle import first_format
 from embexp.vectors import stored
 from embexp.vectors.open import open_vectors

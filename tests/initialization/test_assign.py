@@ -71,7 +71,7 @@ def test_a_mapped_file_gets_into_a_table(tmp_path: Path, dim: int) -> None:
 MEMORY = """
 import sys, numpy as np
 from embexp.initialization.assign import assign_rows
-from embexp.system.memory import PeakMemory
+from embexp.system.machine import PeakMemory
 from embexp.tables.table import EmbeddingTable
 class Mapped:
     def __init__(self, values):

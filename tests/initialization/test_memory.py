@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embexp.system.memory import anonymous_bytes
+from embexp.system.machine import anonymous_bytes
 
 ROWS, DIM = 1_000_000, 64
 SCRIPT = """
@@ -16,7 +16,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 from embexp.initialization import AssignInSession, placeholder_feed, scaffold, variable_load
-from embexp.system.memory import PeakMemory
+from embexp.system.machine import PeakMemory
 
 v1 = tf.compat.v1
 method, path = sys.argv[1:]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from embexp.errors import DataError, RunError
 from embexp.initialization import whole
-from embexp.system.memory import PeakMemory, anonymous_bytes
+from embexp.system.machine import PeakMemory, anonymous_bytes
 
 
 class Read:

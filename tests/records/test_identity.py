@@ -86,7 +86,7 @@ def test_flags_that_change_kernels_are_a_part(
 def test_onednn_is_a_part(run_id: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for used in (True, False):
-        monkeypatch.setattr("embexp.system.kernels.onednn", lambda used=used: used)
+        monkeypatch.setattr("embexp.system.machine.onednn", lambda used=used: used)
         found.append(run_id(CPU()))
     assert found[0] != found[1]
 

@@ -19,7 +19,7 @@ from embexp.runs.data import read_data
 from embexp.runs.exports import exporting
 from embexp.runs.prepare import prepare
 from embexp.specs.numbers import Transform
-from embexp.system.progress import quiet
+from embexp.system.parallel import quiet
 
 EXAMPLES = 300
 DENSE: dict[str, Any] = {

@@ -10,14 +10,14 @@ from typing import Any
 import psutil
 import pytest
 
-from embexp.system import available
-from embexp.system.available import Available
+from embexp.system import machine
+from embexp.system.machine import Available
 
 MACHINE = 100_000_000_000
 
 
 @pytest.fixture(autouse=True)
-def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def hundred_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 100 GB, so that nothing depends on the machine that runs the test."""
 
     class Memory:
@@ -32,13 +32,13 @@ def groups(folder: Path, files: dict[str, Any], own: str) -> Available:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{content}\n")
     (folder / "own").write_text(own)
-    return available.available(folder, folder / "own")
+    return machine.available(folder, folder / "own")
 
 
 def test_without_a_limit_it_is_the_machine(tmp_path: Path) -> None:
     found = groups(tmp_path, {"memory.max": "max", "memory.current": 5}, "0::/\n")
     assert found == Available(MACHINE, "this machine")
-    assert available.available(tmp_path / "none", tmp_path / "none").bytes == MACHINE  # no Linux
+    assert machine.available(tmp_path / "none", tmp_path / "none").bytes == MACHINE  # no Linux
 
 
 def test_a_container_of_version_2(tmp_path: Path) -> None:
@@ -85,6 +85,6 @@ def test_a_group_that_is_over_its_limit_has_nothing(tmp_path: Path) -> None:
 def test_the_limit_of_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = psutil.Process(os.getpid()).memory_info().vms
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (own + 10**9, resource.RLIM_INFINITY))
-    found = available.available(tmp_path, tmp_path / "own")
+    found = machine.available(tmp_path, tmp_path / "own")
     assert found.limit == "the limit of this shell, ulimit -v"
     assert found.bytes == pytest.approx(10**9, abs=2 * 10**8)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.system.background import BackgroundDirectories
+from embexp.system.files import BackgroundDirectories
 
 
 class Disk:

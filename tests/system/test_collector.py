@@ -9,7 +9,7 @@ import pytest
 
 _OBSERVED = """
 import gc
-from embexp.system import collector
+from embexp.system import environment
 states = [gc.isenabled()]
 before = gc.get_freeze_count()  # Python 3.12 begins with some
 {0}
@@ -27,29 +27,29 @@ def _states(code: str) -> list[bool]:
 CASES = {
     "a command that begins": (
         """
-collector.postpone(); states.append(gc.isenabled())
-collector.begin(); states.append(gc.isenabled())
-with collector.paused(): states.append(gc.isenabled())
+environment.postpone_collecting(); states.append(gc.isenabled())
+environment.begin_collecting(); states.append(gc.isenabled())
+with environment.collecting_paused(): states.append(gc.isenabled())
 states.append(gc.isenabled() and gc.get_freeze_count() > before)
-collector.end(); states.append(gc.isenabled())
+environment.end_collecting(); states.append(gc.isenabled())
 """,
         [True, False, True, False, True, True],
     ),
     "a command that ends before": (
         """
-collector.postpone()
-with collector.paused(): states.append(gc.isenabled())
+environment.postpone_collecting()
+with environment.collecting_paused(): states.append(gc.isenabled())
 states.append(gc.isenabled())
-collector.end(); states.append(gc.isenabled() or gc.get_freeze_count() == before)
+environment.end_collecting(); states.append(gc.isenabled() or gc.get_freeze_count() == before)
 """,
         [True, False, False, False],
     ),
     "a notebook": (
         """
-with collector.paused(): states.append(gc.isenabled())
-collector.begin(); collector.end()
+with environment.collecting_paused(): states.append(gc.isenabled())
+environment.begin_collecting(); environment.end_collecting()
 states.append(gc.isenabled() and gc.get_freeze_count() == before)
-states.append(not collector.serves_a_command())
+states.append(not environment.serves_a_command())
 """,
         [True, True, True, True],
     ),

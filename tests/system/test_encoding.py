@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from embexp.system import encoding
+from embexp.system import printable
 
 TEXT = "Café · 3 × 5 … │ ⠋ ü → 5 µs"
 
@@ -24,7 +24,7 @@ def test_what_an_encoding_lacks_is_written_in_other_characters(
 ) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=name, errors=errors)
     monkeypatch.setattr(sys, "stdout", stream)
-    encoding.fit_streams()
+    printable.fit_streams()
     print(TEXT, end="", flush=True)
     assert stream.buffer.getvalue().decode(name) == shown  # type: ignore[attr-defined]
 
@@ -32,7 +32,7 @@ def test_what_an_encoding_lacks_is_written_in_other_characters(
 def test_the_users_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
     monkeypatch.setattr(sys, "stdout", stream)
-    encoding.fit_streams()
+    printable.fit_streams()
     print("é", end="", flush=True)
     assert stream.buffer.getvalue() == b"?"  # type: ignore[attr-defined]
 
@@ -40,6 +40,6 @@ def test_the_users_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_log_is_utf8_whatever_the_terminal_has(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
     monkeypatch.setattr(sys, "stdout", stream)
-    encoding.write_utf8()
+    printable.write_utf8()
     print(TEXT, end="", flush=True)
     assert stream.buffer.getvalue().decode() == TEXT  # type: ignore[attr-defined]

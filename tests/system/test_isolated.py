@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from embexp.system.isolated import Isolated, IsolatedError
+from embexp.system.processes import Isolated, IsolatedError
 
 MODULE = """
 import os
-from embexp.system import isolated
+from embexp.system import processes
 
 def answer(question):
     match question["do"]:
@@ -33,7 +33,7 @@ def answer(question):
             return os.getpid(), b"x" * question["size"]
     return os.getpid(), b""
 
-isolated.serve(answer)
+processes.serve(answer)
 """
 
 

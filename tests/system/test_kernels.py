@@ -8,25 +8,25 @@ import sys
 
 import pytest
 
-from embexp.system import kernels, machine
+from embexp.system import machine
 from tests.thoroughness import left_out
 
 ASKED = """
 import os, sys
-from embexp.system import kernels
-before = kernels.onednn()
+from embexp.system import machine
+before = machine.onednn()
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 tf.config.threading.set_inter_op_parallelism_threads(int(sys.argv[1]))
 tf.reduce_sum(tf.random.uniform([4])).numpy()
 names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
-print(before, kernels.onednn(), _pywrap_util_port.IsMklEnabled())
-print(kernels.threads(0, int(sys.argv[1]))["inter_op"], sum(name.startswith("tf_Compute") for name in names))
+print(before, machine.onednn(), _pywrap_util_port.IsMklEnabled())
+print(machine.kernel_threads(0, int(sys.argv[1]))["inter_op"], sum(name.startswith("tf_Compute") for name in names))
 """
 
 
 def without(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
-    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_ENABLE_ONEDNN_OPTS", *kernels.FLAGS):
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_ENABLE_ONEDNN_OPTS", *machine.KERNEL_FLAGS):
         monkeypatch.delenv(name, raising=False)
     for name, text in variables.items():
         monkeypatch.setenv(name, text)
@@ -54,11 +54,11 @@ def test_tensorflow_does_what_is_said(variables: dict[str, str], inter_op: int) 
 def test_the_config_goes_before_the_environment_and_that_before_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch)
     monkeypatch.setattr(machine, "cores", lambda: 7)
-    assert kernels.threads(0, 0) == {"intra_op": 7, "inter_op": 7}
+    assert machine.kernel_threads(0, 0) == {"intra_op": 7, "inter_op": 7}
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
     monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "many")
-    assert kernels.threads(0, 0) == {"intra_op": 3, "inter_op": 7}
-    assert kernels.threads(2, 1) == {"intra_op": 2, "inter_op": 1}
+    assert machine.kernel_threads(0, 0) == {"intra_op": 3, "inter_op": 7}
+    assert machine.kernel_threads(2, 1) == {"intra_op": 2, "inter_op": 1}
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_onednn_by_the_processor(features: str, wanted: str, used: bool, monkeyp
     monkeypatch.delitem(sys.modules, "tensorflow.python.util._pywrap_util_port", raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(machine, "processor", lambda: machine.Processor("", frozenset(features.split())))
-    assert kernels.onednn() == used
+    assert machine.onednn() == used
 
 
 def test_only_flags_that_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, XLA_FLAGS="--xla_cpu_enable_fast_math=true", TF_XLA_FLAGS="")
-    assert kernels.flags() == {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}
+    assert machine.kernel_flags() == {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}

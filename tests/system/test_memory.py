@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embexp.system import memory
-from embexp.system.memory import PeakMemory, anonymous_bytes, keep_freed
+from embexp.system import machine
+from embexp.system.machine import PeakMemory, anonymous_bytes, keep_freed
 
 pytestmark = pytest.mark.skipif(anonymous_bytes() is None, reason="this system has no /proc/self/status")
 
@@ -37,7 +37,7 @@ def test_freed_memory_is_kept_for_the_next_allocation() -> None:
     """In a process of its own, whose malloc is as glibc starts it."""
     script = """
 import resource, sys
-from embexp.system.memory import keep_freed
+from embexp.system.machine import keep_freed
 import numpy as np
 if sys.argv[1] == "kept" and not keep_freed():
     sys.exit("not glibc")
@@ -50,7 +50,7 @@ for _ in range(5):
     step()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-    environment = {name: value for name, value in os.environ.items() if name not in memory._SETTINGS}
+    environment = {name: value for name, value in os.environ.items() if name not in machine._SETTINGS}
     faults = {}
     for how in ("default", "kept"):
         done = subprocess.run([sys.executable, "-c", script, how], env=environment, capture_output=True, text=True)

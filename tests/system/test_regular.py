@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.system import regular
+from embexp.system import files
 
 
 def test_kinds(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_kinds(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("file")
     (tmp_path / "loop").symlink_to("loop")
     os.mkfifo(tmp_path / "fifo")
-    found = {name: regular.fault_of(tmp_path / name) for name in ("file", "link", "fifo", "", "none", "file/x", "n\0")}
+    found = {name: files.fault_of(tmp_path / name) for name in ("file", "link", "fifo", "", "none", "file/x", "n\0")}
     assert found == {
         "file": "",
         "link": "",
@@ -26,18 +26,18 @@ def test_kinds(tmp_path: Path) -> None:
         "file/x": "there is no such file",
         "n\0": "there is no such file",
     }
-    assert regular.fault_of(tmp_path / "loop").startswith("the file can't be read: Too many levels")
-    assert regular.fault_of(Path("/dev/zero")) == "found a device, expected a file"
+    assert files.fault_of(tmp_path / "loop").startswith("the file can't be read: Too many levels")
+    assert files.fault_of(Path("/dev/zero")) == "found a device, expected a file"
 
 
 def test_opened(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
-    with regular.opened(tmp_path / "file") as file:
+    with files.opened(tmp_path / "file") as file:
         assert file.read() == b"content"
     os.mkfifo(tmp_path / "fifo")
     for place in (tmp_path / "fifo", tmp_path, Path("/dev/zero")):
-        with pytest.raises(regular.NotRegularError, match=r"found a (FIFO|folder|device), expected a file"):
-            regular.opened(place)
+        with pytest.raises(files.NotRegularError, match=r"found a (FIFO|folder|device), expected a file"):
+            files.opened(place)
 
 
 def test_a_file_that_becomes_a_fifo_before_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_a_file_that_becomes_a_fifo_before_it_is_opened(tmp_path: Path, monkeypa
 
     def read() -> None:
         try:
-            regular.opened(tmp_path / "fifo")
+            files.opened(tmp_path / "fifo")
         except OSError as error:
             found.append(str(error))
 

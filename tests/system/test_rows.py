@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.system import arrays
-from embexp.system.rows import SomeRows
+from embexp.system.arrays import SomeRows
 
 
 class Source:

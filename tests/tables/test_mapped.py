@@ -181,7 +181,7 @@ def test_arrays_that_can_not_be_used_in_place_are_errors(mapping: np.ndarray, tm
 
 MEMORY = """
 import sys, numpy as np, tensorflow as tf
-from embexp.system.memory import PeakMemory, anonymous_bytes
+from embexp.system.machine import PeakMemory, anonymous_bytes
 from embexp.tables.mapped import MappedTable
 mapping = np.asarray(np.load(sys.argv[1], mmap_mode="c"))
 class Zeros:

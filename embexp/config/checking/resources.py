@@ -27,7 +27,7 @@ from embexp.specs.partial import UnknownPartError, is_complete, known_or, where_
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.system import available
+from embexp.system import machine
 
 _Part = TypeVar("_Part")
 _BYTES = 32
@@ -212,7 +212,7 @@ def _memory_faults(spec: RunSpec) -> Iterator[Fault]:
     except DataError:  # a pretrained file that can't be read, which is a fault of its own
         return
     found = footprint.needs(spec, footprint.rows_known(spec, rows), dims)
-    free = available.available()
+    free = machine.available()
     if (fault := footprint.fault(found, free.bytes, free.limit)) is not None:
         yield fault
 

@@ -17,7 +17,7 @@ from embexp.data.columns import NUMBER, Wanted
 from embexp.data.files import text_lines
 from embexp.data.files.text_lines import LONGEST, TOO_LONG, bounded
 from embexp.errors import DataError
-from embexp.system import regular
+from embexp.system import files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -291,7 +291,7 @@ def head(file: Path, names: Sequence[str] | None = None) -> Head:
     Raises:
         DataError: it holds no rows of columns.
     """
-    if fault := regular.fault_of(file):
+    if fault := files.fault_of(file):
         raise DataError(f"{file}: {fault}")
     with text_lines.opened(file) as (data, itself):
         content = data.read(HEAD_BYTES)

@@ -16,7 +16,7 @@ from embexp.data.columns import Wanted
 from embexp.data.sources.source import Unreadable
 from embexp.errors import Fault
 from embexp.specs.feature_rules import list_rule
-from embexp.system import regular
+from embexp.system import files
 
 if TYPE_CHECKING:
     from embexp.data.files.arrow_columns import Block
@@ -126,7 +126,7 @@ def _data_files(path: Path) -> list[Path]:
     if not path.exists():
         raise unreadable(path, "there is no such file or folder", _looked(path))
     if not path.is_dir():
-        if fault := regular.fault_of(path):
+        if fault := files.fault_of(path):
             raise unreadable(path, fault)
         return [path]
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
@@ -135,7 +135,7 @@ def _data_files(path: Path) -> list[Path]:
             rule = f"a folder of data files holds files only, not the folder {entry.name!r}"
             remedy = f"to read files of folders in it: {path.name}/*/*; what the names of folders tell is not read"
             raise unreadable(path, rule, remedy)
-        if fault := regular.fault_of(entry):
+        if fault := files.fault_of(entry):
             raise unreadable(entry, fault)
     if not entries:
         raise unreadable(path, "the folder holds no files")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, AnyStr, cast
 
 from embexp.errors import DataError
-from embexp.system import regular
+from embexp.system import files
 
 LONGEST = 1 << 23
 """Bytes, or characters, that a line may have; as words it takes some twenty times as much memory."""
@@ -30,7 +30,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
     Raises:
         DataError: it is no regular file, damaged, or a line is too long.
     """
-    if fault := regular.fault_of(path):
+    if fault := files.fault_of(path):
         raise DataError(f"{path}: {fault}")
     with opened(path) as (file, _):
         for number, line in enumerate(bounded(file), 1):
@@ -51,9 +51,9 @@ def whole(path: Path) -> bytes:
     Raises:
         DataError: it is no regular file, or too long.
     """
-    if fault := regular.fault_of(path):
+    if fault := files.fault_of(path):
         raise DataError(f"{path}: {fault}")
-    with regular.opened(path) as file:
+    with files.opened(path) as file:
         content = file.read(LONGEST + 1)
     if len(content) > LONGEST:
         raise DataError(f"{path}: found a text of more than {LONGEST:,} bytes, expected a shorter one")
@@ -79,7 +79,7 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         DataError: an archive does not hold one file. Reading raises it where the compressed data is damaged.
     """
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(regular.opened(path))
+        file = stack.enter_context(files.opened(path))
         suffix = path.suffix.lower()
         if suffix not in SUFFIXES:
             yield file, file

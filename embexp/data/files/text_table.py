@@ -29,7 +29,7 @@ from embexp.data.files.dialect import (
 from embexp.data.files.table_files import unreadable
 from embexp.data.files.text_lines import LONGEST
 from embexp.errors import DataError
-from embexp.system import regular
+from embexp.system import files
 
 if TYPE_CHECKING:
     from embexp.data.files.arrow_columns import Block
@@ -177,7 +177,7 @@ def header_fields(path: Path, dialect: Dialect, *, what: str = "its first line m
     Raises:
         Unreadable: there is none, or it is not in the encoding.
     """
-    if fault := regular.fault_of(path):
+    if fault := files.fault_of(path):
         raise unreadable(path, fault)
     if path.stat().st_size == 0:
         raise unreadable(path, f"the file is empty; {what}")

@@ -12,7 +12,7 @@ from embexp.data.columns import Columns
 from embexp.data.sources.source import FORMAT, Description, Division, DrawnSource, split_key, unknown_columns
 from embexp.errors import Fault
 from embexp.specs.data import Clicks
-from embexp.system.progress import Progress
+from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded

@@ -16,7 +16,7 @@ from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Columnar
 from embexp.specs.texts import Text
 from embexp.specs.vocabularies import VocabularyRules
-from embexp.system.progress import Progress
+from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
     import numpy as np

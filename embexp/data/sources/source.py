@@ -17,7 +17,7 @@ from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.feature_rules import list_rule
 from embexp.specs.sources import DividedData
 from embexp.specs.splits import SplitKind
-from embexp.system.progress import Progress
+from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded, Examples

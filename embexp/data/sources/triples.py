@@ -29,7 +29,7 @@ from embexp.data.sources.source import (
 )
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.triples import CANDIDATES, RELATION, SOURCE, Triples
-from embexp.system.progress import Progress
+from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded, Examples
@@ -143,9 +143,9 @@ class TripleSource(Source):
         """The queries of one more file of triples."""
         from embexp.data import queries
         from embexp.data.examples import examples
-        from embexp.system import caching, digests, regular
+        from embexp.system import caching, digests, files
 
-        if fault := regular.fault_of(path):
+        if fault := files.fault_of(path):
             raise DataError(f"{path}: {fault}")
         known = {
             queries.RELATIONS if column == RELATION else queries.ENTITIES: vocabularies[table]

@@ -33,7 +33,7 @@ import pyarrow.csv
 from embexp.data.vocabularies import token_keys
 from embexp.data.vocabularies.token_keys import places_in
 from embexp.errors import DataError, VocabularyError, read_by_library
-from embexp.system import regular
+from embexp.system import files
 from embexp.system.files import write_text, written_whole
 
 OOV_TOKEN, MISSING_TOKEN, RARE_TOKEN = "<oov>", "<missing>", "<rare>"
@@ -101,7 +101,7 @@ class Vocabulary(ABC):
         if not small.exists() and not text.exists():
             raise DataError(f"there is no vocabulary {text}, nor {small.name} beside it")
         path = small if small.exists() else text
-        if fault := regular.fault_of(path):
+        if fault := files.fault_of(path):
             raise DataError(f"{path}: {fault}")
         return _read_json(small) if path == small else _read_tsv(text)
 
@@ -307,7 +307,7 @@ _BEFORE_TOKENS = ("oov", "missing", "rare")
 
 
 def _read_json(path: Path) -> Vocabulary:
-    with regular.opened(path) as file:
+    with files.opened(path) as file:
         written = file.read(_JSON_BYTES)
     try:
         content = json.loads(written)
@@ -340,7 +340,7 @@ def _of_json(content: dict[str, Any]) -> Vocabulary | None:
 
 
 def _read_tsv(path: Path) -> TokenVocabulary:
-    with regular.opened(path) as file:
+    with files.opened(path) as file:
         header = file.readline(len(HEADER) + 1).decode("utf-8", "replace").rstrip("\n")
     if header != HEADER:
         raise DataError(f"{path}, line 1: found {header!r}, expected {HEADER!r}")

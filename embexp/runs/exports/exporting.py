@@ -22,8 +22,8 @@ from embexp.pretrained.succession import row_tokens
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.system import caching, files
-from embexp.system.progress import Progress, quiet
-from embexp.system.rows import Rows, SomeRows
+from embexp.system.arrays import Rows, SomeRows
+from embexp.system.parallel import Progress, quiet
 from embexp.system.terminal import byte_size
 from embexp.vectors import write
 from embexp.vectors import write as vectors

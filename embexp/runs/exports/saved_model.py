@@ -25,8 +25,8 @@ from embexp.specs.texts import Text
 from embexp.specs.triples import RELATION, SOURCE, Triples
 from embexp.strategies.one_device import OneDevice
 from embexp.system import digests
-from embexp.system.progress import Progress
-from embexp.system.rows import Rows
+from embexp.system.arrays import Rows
+from embexp.system.parallel import Progress
 from embexp.tables.serving import ExportedLookup, ExportedTable
 from embexp.training.step import Input, Step
 
