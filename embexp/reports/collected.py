@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from embexp.errors import ConfigError, NotARunError
-from embexp.records import inventory, summaries
-from embexp.records.folder import RunFolder
+from embexp.records import inventory
+from embexp.records.folder import RunFolder, summary_damage
 from embexp.reports import jobs
 from embexp.reports.jobs import RECENT, Job, last_written, record_changes
 from embexp.reports.record import NO_RESULT, Record, Status
@@ -206,7 +206,7 @@ def read_run(directory: Path, *, spec: Mapping[str, Any] | None = None, noted: s
     folder = RunFolder(directory)
     recorded, damaged = _content(folder.spec)
     summary, unread = _content(folder.summary)
-    if words := summaries.damage(summary):
+    if words := summary_damage(summary):
         summary, unread = {}, f"{folder.summary.name} is damaged: {words}"
     settings = _flat(recorded or spec or {})
     status, reason = _state(folder, summary, unread)
