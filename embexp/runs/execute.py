@@ -19,8 +19,7 @@ from embexp.freezing.watching import Watch, Watched
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.runs import assembly, evaluations
 from embexp.runs.prepare import Prepared
-from embexp.runtimes.execution import Blueprint, Execution
-from embexp.runtimes.start import start
+from embexp.runtimes.execution import Blueprint, Execution, start
 from embexp.specs.checkpointing import Save
 from embexp.specs.losses import LossOfTask
 from embexp.specs.restoring import Restoring
