@@ -288,6 +288,15 @@ def _of_this_version(spec: bytes) -> bytes:
     return json.dumps(content).encode()
 
 
+def json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file that may be missing, damaged, or something else; empty then."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def finite(content: Any) -> Any:
     """Content for JSON, in which numbers that JSON lacks (NaN, infinity) are null."""
     if isinstance(content, float):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.records import inventory
-from embexp.records.folder import LEDGER, OF_SWEEPS, RESULTS
+from embexp.records.folder import LEDGER, OF_SWEEPS, RESULTS, json_object
 from embexp.records.inventory import Change
 from embexp.reports.record import Status
 from embexp.system import locks, slurm
@@ -210,11 +210,7 @@ def _at_the_moment(
 
 
 def _of_results(sweep: Path) -> list[Job]:
-    try:
-        content = json.loads((sweep / RESULTS).read_bytes())
-    except (OSError, ValueError):
-        return []
-    rows = content.get("jobs") if isinstance(content, dict) else None
+    rows = json_object(sweep / RESULTS).get("jobs")
     return list(_jobs_of_results(sweep, rows if isinstance(rows, list) else ()))
 
 

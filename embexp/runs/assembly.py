@@ -30,9 +30,9 @@ from embexp.specs.triples import CANDIDATES, Triples
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.system.rows import MappableRows
-from embexp.tables import optimizers, schedules
+from embexp.tables import learning_rates, optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.groups import RowGroups
+from embexp.tables.learning_rates import RowGroups
 from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
 
@@ -110,7 +110,7 @@ def assemble(
         optimizer = dense_optimizer.build(
             # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
             spec.dense_optimizer,
-            lambda step: schedules.factor(schedule, counter, total_steps=dense.total_steps),
+            lambda step: learning_rates.schedule_factor(schedule, counter, total_steps=dense.total_steps),
         )
         optimizer.build(model.trainable_variables)
     step = Step(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embexp.checkpoints import locating, opening
+from embexp.checkpoints import opening, paths
 from embexp.data import numbers
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import CheckpointError, ConfigError, DataError, VocabularyError
@@ -288,10 +288,10 @@ def _source(path: Path) -> Path:
     Raises:
         DataError: there is none.
     """
-    if locating.is_keras_file(path):
+    if paths.is_keras_file(path):
         return path
     found = opening.find(path)
-    return locating.index_of(path) if found.suffix == ".index" else found
+    return paths.index_of(path) if found.suffix == ".index" else found
 
 
 def _identify(
@@ -322,10 +322,10 @@ def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
         index: of the checkpoint, or the file of a format that is converted.
         cache: where digests of files are kept.
     """
-    if locating.is_keras_file(index):
+    if paths.is_keras_file(index):
         return caching.file_digest(index, cache=cache)
     if index.suffix != ".index":  # of TensorFlow's first format
-        index = locating.index_of(index)
+        index = paths.index_of(index)
     pieces = (piece.path for entry in read_index(index).values() for piece in entry.pieces)
     return digests.of_json([caching.file_digest(path, cache=cache) for path in (index, *sorted({*pieces}))])
 

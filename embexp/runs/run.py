@@ -19,7 +19,7 @@ from embexp.reports import rendering
 from embexp.runs import evaluations
 from embexp.runs.execute import execute
 from embexp.runs.prepare import Prepared, check_memory, check_room, prepare
-from embexp.runs.saving import remove_earlier
+from embexp.runs.saving import remove_earlier, sizes_on_disk
 from embexp.runs.summary import plot, plotted_if_diverged, summarise, write_projector_files
 from embexp.runs.train import kept_step, train
 from embexp.specs import strategies as specs
@@ -137,6 +137,7 @@ def complete(
             summary["resumed_at"] = list(trained.saver.running.resumed_at)
         summary["warnings"] += tracking.warnings
         with interruption.finished_first():
+            sizes_on_disk(folder)  # a run with a summary is not trained again, even if the power is lost now
             folder.write_json(folder.summary, summary)
             digest = _finish(spec, folder, summary, tracking)
     return RunResult(folder.path, summary, digest)

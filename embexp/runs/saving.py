@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from embexp.checkpoints import locating, series, store
-from embexp.checkpoints.increments import IncrementalSaves
+from embexp.checkpoints import paths, series, store
 from embexp.checkpoints.series import SavedStep
+from embexp.checkpoints.store import IncrementalSaves
 from embexp.errors import CheckpointError, DataError, EmbexpError
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
@@ -154,7 +154,7 @@ class RunSaver:
         """Makes `directory` a whole checkpoint of the present state, from that of the same step where there is one."""
         self._wait()
         same = series.step_directory(self.running.folder.checkpoints, outcome.steps)
-        if not same.exists() or increments.is_incremental(same / locating.NAME):
+        if not same.exists() or increments.is_incremental(same / paths.CHECKPOINT_NAME):
             self._write(directory, outcome, self.running.started.execution.save)
             return
 
@@ -259,7 +259,7 @@ def _add_state(directory: Path, outcome: Outcome, running: Running) -> None:
         "outcome": outcome.as_json(),
         "stopping": None if stopping is None else {"best": stopping.best, "waited": stopping.waited},
         "drift": started.watch.reported,
-        "appended": _sizes(running.folder),
+        "appended": sizes_on_disk(running.folder),
         "resumed_at": running.resumed_at,
         "summary": describe(running.prepared, started) | {"steps": outcome.steps},
         "files": {
@@ -271,7 +271,7 @@ def _add_state(directory: Path, outcome: Outcome, running: Running) -> None:
     files.write_text(directory / series.STATE, json.dumps(state, indent=2) + "\n")
 
 
-def _sizes(folder: RunFolder) -> dict[str, int]:
+def sizes_on_disk(folder: RunFolder) -> dict[str, int]:
     """Sizes of the files that a training appends to, by their path in the run's folder; they are on disk."""
     appended = [folder.metrics, *(path for path in folder.events.rglob("*") if path.is_file())]
     appended = [path for path in appended if path.exists()]

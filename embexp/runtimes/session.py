@@ -12,14 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.checkpoints import graph_saver, naming, store
-from embexp.checkpoints.plain_paths import plain_path
+from embexp.checkpoints.paths import plain_path
 from embexp.initialization import filling, scaffolding
 from embexp.initialization.method import Fill, SessionFills
 from embexp.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.tables import bounds
-from embexp.tables.reading import ReadableTable
+from embexp.tables.reading import ReadableTable, TouchedRows
 from embexp.tables.row_engine import AnyTable
-from embexp.tables.touched import TouchedRows
 from embexp.vectors import checkpoint
 
 

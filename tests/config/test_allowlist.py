@@ -15,8 +15,10 @@ import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from embexp.config import allowlist, composition, hydra_job, named_code
-from embexp.config.compose import compose
+from embexp.config import composition
+from embexp.config.checking import named_code
+from embexp.config.composing import hydra_job
+from embexp.config.composing.compose import compose
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import ConfigError
 from embexp.sweeps import engines
@@ -99,7 +101,7 @@ def test_no_variable_that_embexp_reads_is_harmless(root: Path) -> None:
     texts = [each.read_text() for each in (root / "embexp").rglob("*.py") if each.name != "allowlist.py"]
     read = {name for text in texts for name in re.findall(r"[\"'](EMBEXP_[A-Z_]+)[\"']", text)}
     assert "EMBEXP_DATA" in read
-    assert not any(map(allowlist.is_harmless, read))
+    assert not any(map(named_code.is_harmless, read))
 
 
 def test_the_engine_of_a_ledger_sets_no_variable_and_no_loggers(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
