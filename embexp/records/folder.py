@@ -34,11 +34,52 @@ _LONGEST_ERROR = 120
 """Characters of what a library says about a damaged line."""
 
 
+class _Below:
+    """A path below the directory of a run, as an attribute of a `RunFolder`."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, folder: RunFolder, owner: type[RunFolder]) -> Path:
+        return folder.path.joinpath(*self._parts)
+
+
 @dataclass(frozen=True)
 class RunFolder:
-    """The directory of one run. Properties are paths, whether or not there is something yet."""
+    """The directory of one run. Attributes are paths, whether or not there is something yet."""
 
     path: Path
+
+    spec = _Below("spec.json")
+    """The RunSpec: alone enough to run it again."""
+    vocabularies = _Below("vocabularies")
+    """One file per table."""
+    numbers = _Below("numeric_columns.json")
+    """What was fitted to the numeric columns; there is none if all are used as they are."""
+    coverage = _Below("coverage.json")
+    """What pretrained files had for the tables; only where there were such."""
+    manifest = _Below("manifest.json")
+    """Versions, code, machine."""
+    code = _Below("code")
+    """The user's own code, as it was when the run began; only where the run uses some."""
+    metrics = _Below("metrics.jsonl")
+    """One JSON line per logged step or evaluation."""
+    summary = _Below("summary.json")
+    """The results of the run."""
+    estimator = _Below("checkpoints", "estimator")
+    """The model directory of an Estimator, with its own checkpoints."""
+    checkpoints = _Below("checkpoints")
+    """The checkpoints: `final`, `best`, and those of the training, see `checkpoints.series`."""
+    final_checkpoint = _Below("checkpoints", "final")
+    """The trained state."""
+    best_checkpoint = _Below("checkpoints", "best")
+    """The state of the best evaluation, while early stopping watches."""
+    growth = _Below("growth.json")
+    """What a grown checkpoint was made from; only there, and not in a run."""
+    events = _Below("events")
+    """TensorBoard's event files."""
+    plots = _Below("plots")
+    """Plots, as images."""
 
     @property
     def lock(self) -> FileLock:
@@ -67,84 +108,9 @@ class RunFolder:
         """
         return self.lock.shared()
 
-    @property
-    def spec(self) -> Path:
-        """The RunSpec: alone enough to run it again."""
-        return self.path / "spec.json"
-
-    @property
-    def vocabularies(self) -> Path:
-        """One file per table."""
-        return self.path / "vocabularies"
-
-    @property
-    def numbers(self) -> Path:
-        """What was fitted to the numeric columns; there is none if all are used as they are."""
-        return self.path / "numeric_columns.json"
-
-    @property
-    def coverage(self) -> Path:
-        """What pretrained files had for the tables; only where there were such."""
-        return self.path / "coverage.json"
-
-    @property
-    def manifest(self) -> Path:
-        """Versions, code, machine."""
-        return self.path / "manifest.json"
-
-    @property
-    def code(self) -> Path:
-        """The user's own code, as it was when the run began; only where the run uses some."""
-        return self.path / "code"
-
-    @property
-    def metrics(self) -> Path:
-        """One JSON line per logged step or evaluation."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        """The results of the run."""
-        return self.path / "summary.json"
-
-    @property
-    def estimator(self) -> Path:
-        """The model directory of an Estimator, with its own checkpoints."""
-        return self.path / "checkpoints" / "estimator"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The checkpoints: `final`, `best`, and those of the training, see `checkpoints.series`."""
-        return self.path / "checkpoints"
-
-    @property
-    def final_checkpoint(self) -> Path:
-        """The trained state."""
-        return self.path / "checkpoints" / "final"
-
-    @property
-    def best_checkpoint(self) -> Path:
-        """The state of the best evaluation, while early stopping watches."""
-        return self.path / "checkpoints" / "best"
-
-    @property
-    def growth(self) -> Path:
-        """What a grown checkpoint was made from; only there, and not in a run."""
-        return self.path / "growth.json"
-
     def provenance(self, table: str) -> Path:
         """Of each row of a table of a grown checkpoint, the row of the run that it was."""
         return self.path / "provenance" / f"{table}.npy"
-
-    @property
-    def events(self) -> Path:
-        """TensorBoard's event files."""
-        return self.path / "events"
-
-    @property
-    def plots(self) -> Path:
-        """Plots, as images."""
-        return self.path / "plots"
 
     def check(self, *paths: Path) -> None:
         """Checks that files of the run are what it wrote, see `inventory.check`.

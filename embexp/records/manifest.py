@@ -112,7 +112,12 @@ def collect(
         "spec": dict(spec),
         "data": {"digest": identity.files["data"]},
         "files": {path: digest for path, digest in identity.files.items() if path != "data"},
-        "user_code": None if code is None else _code_json(code),
+        "user_code": code
+        and {
+            "function": code.function,
+            "digest": code.digest,
+            "files": {name: {"path": str(path), "digest": digest} for name, (path, digest) in code.files.items()},
+        },
         "python": platform.python_version(),
         "packages": packages(),
         "tensorflow": dict(tensorflow),
@@ -145,11 +150,6 @@ def _packages(path: tuple[str, ...]) -> Mapping[str, str]:
 def environment() -> dict[str, str]:
     """The environment variables that may matter; secrets are masked."""
     return {name: masked_value(name, text) for name, text in sorted(os.environ.items()) if _VARIABLES.fullmatch(name)}
-
-
-def _code_json(code: UsedCode) -> dict[str, Any]:
-    files = {name: {"path": str(path), "digest": digest} for name, (path, digest) in code.files.items()}
-    return {"function": code.function, "digest": code.digest, "files": files}
 
 
 def _machine() -> dict[str, Any]:

@@ -209,13 +209,9 @@ def _at_the_moment(
     return {"state": Status.INTERRUPTED.value, "reason": "it was killed; `embexp resume` continues it"}
 
 
-def _of_results(sweep: Path) -> list[Job]:
+def _of_results(sweep: Path) -> Iterator[Job]:
     rows = json_object(sweep / RESULTS).get("jobs")
-    return list(_jobs_of_results(sweep, rows if isinstance(rows, list) else ()))
-
-
-def _jobs_of_results(sweep: Path, rows: Sequence[Any]) -> Iterator[Job]:
-    for row in rows:
+    for row in rows if isinstance(rows, list) else ():
         if not isinstance(row, dict) or not isinstance(row.get("number"), int):
             continue
         overrides, directory, seconds = row.get("overrides"), row.get("directory"), row.get("seconds")

@@ -58,18 +58,15 @@ class DenseSettings:
 
 def dense_settings(prepared: Prepared) -> DenseSettings:
     """The dense settings of a prepared run."""
+    standardizes, task = prepared.spec.standardizes_labels, prepared.spec.task
     return DenseSettings(
         width=prepared.data.dense_width,
         total_steps=prepared.schedule.steps,
         outputs=max(1, len(prepared.data.classes)),
-        output_bias=output_bias(prepared.spec.task, prepared.data.scan.label_mean),
-        label_deviation=_label_deviation(prepared) if prepared.spec.standardizes_labels else 1.0,
+        output_bias=output_bias(task, prepared.data.scan.label_mean),
+        # 1 also of labels that are all alike.
+        label_deviation=(prepared.data.constant(task).deviation or 1.0) if standardizes else 1.0,
     )
-
-
-def _label_deviation(prepared: Prepared) -> float:
-    """The standard deviation of the training labels; 1 if they are all alike."""
-    return prepared.data.constant(prepared.spec.task).deviation or 1.0
 
 
 def output_bias(task: Task, label_mean: float) -> float:

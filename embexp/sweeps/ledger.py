@@ -10,7 +10,7 @@ import contextlib
 import json
 import platform
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from types import NoneType
@@ -285,7 +285,9 @@ class Ledger:
 
     def leave(self, number: int, state: Status, reason: str = "") -> None:
         """Notes where a job is that has not ended, and why."""
-        self._execute("UPDATE jobs SET state = ?, reason = ? WHERE number = ?", (state.value, reason, number))
+        with self._transaction() as connection:
+            statement = "UPDATE jobs SET state = ?, reason = ? WHERE number = ?"
+            connection.execute(statement, (state.value, reason, number))
 
     def end(
         self,
@@ -345,10 +347,6 @@ class Ledger:
             return _job(dict(row))
         except ValueError as error:
             raise RunError(f"{self.path} is damaged: job {row['number']}: {error}") from None
-
-    def _execute(self, statement: str, values: Sequence[Any]) -> None:
-        with self._transaction() as connection:
-            connection.execute(statement, values)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
