@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser, add_config_arguments, config_loader, is_multirun
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.system import collector
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from embexp.cli import commands
 from embexp.errors import CommandLineError, ConfigError
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from embexp.records.folder import RunFolder

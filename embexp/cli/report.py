@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.errors import CommandLineError, RunError
+from embexp.system import printable
 
 USAGE = "embexp report DIR… [--sort KEY[:desc]] [--filter CONDITION]… [--baseline CONDITION] [--csv FILE] …"
 
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.format == "table":
         rendering.show(found, terminal.console())
     else:
-        print(writers[options.format](found), end="")
+        printable.write_data(writers[options.format](found))
     told = sys.stdout if options.format == "table" else sys.stderr
     for name, write in writers.items():
         if (path := getattr(options, name)) is not None:

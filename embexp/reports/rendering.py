@@ -19,6 +19,7 @@ from embexp.reports.grid import Column
 from embexp.reports.query import at
 from embexp.reports.record import Record, Status
 from embexp.reports.report import Report
+from embexp.system.terminal import SafeConsole
 from embexp.training.metric_names import Direction
 
 _MARK = "*"
@@ -51,7 +52,7 @@ def show(report: Report, console: Console) -> None:
 def as_text(report: Report) -> str:
     """A report as plain text."""
     text = io.StringIO()
-    show(report, Console(file=text, width=_WIDTH, force_terminal=False, force_jupyter=False, color_system=None))
+    show(report, SafeConsole(file=text, width=_WIDTH, force_terminal=False, force_jupyter=False, color_system=None))
     return text.getvalue().rstrip("\n")
 
 

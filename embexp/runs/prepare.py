@@ -27,7 +27,7 @@ from embexp.pretrained.fit import with_dims
 from embexp.pretrained.rows import mapping_of
 from embexp.pretrained.tables import Pretrained
 from embexp.records import identity
-from embexp.records.folder import RunFolder
+from embexp.records.folder import RunFolder, check_checkpoint
 from embexp.records.identity import Identity
 from embexp.runs.data import Data, read_data
 from embexp.specs import footprint, graph_sizes, notes
@@ -43,7 +43,6 @@ from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
 from embexp.system import available, caching, digests, files, machine_faults
 from embexp.system.progress import Progress, quiet
-from embexp.tensor_bundle.index import read_index
 from embexp.training import loop, metrics
 
 
@@ -286,12 +285,14 @@ def _source(path: Path) -> Path:
     """The index of the checkpoint that variables are restored from, or the file of a format that is converted.
 
     Raises:
-        DataError: there is none.
+        DataError: there is none, or a file is not what the run wrote, in whose folder it is.
     """
     if paths.is_keras_file(path):
         return path
-    found = opening.find(path)
-    return paths.index_of(path) if found.suffix == ".index" else found
+    if (found := opening.find(path)).suffix == ".index":
+        found = paths.index_of(path)
+        check_checkpoint(*paths.files_of(found))
+    return found
 
 
 def _identify(
@@ -326,8 +327,7 @@ def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
         return caching.file_digest(index, cache=cache)
     if index.suffix != ".index":  # of TensorFlow's first format
         index = paths.index_of(index)
-    pieces = (piece.path for entry in read_index(index).values() for piece in entry.pieces)
-    return digests.of_json([caching.file_digest(path, cache=cache) for path in (index, *sorted({*pieces}))])
+    return digests.of_json([caching.file_digest(path, cache=cache) for path in paths.files_of(index)])
 
 
 def _freeze_digests(spec: RunSpec) -> dict[str, str]:
