@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -73,14 +73,7 @@ class Difference:
 
     def as_json(self) -> dict[str, Any]:
         """As JSON."""
-        return {
-            "kind": self.kind.value,
-            "name": self.name,
-            "a": self.a,
-            "b": self.b,
-            "step": self.step,
-            "note": self.note,
-        }
+        return asdict(self) | {"kind": self.kind.value}
 
     @property
     def label(self) -> str:

@@ -278,10 +278,18 @@ def _of_this_version(spec: bytes) -> bytes:
 def json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file that may be missing, damaged, or something else; empty then."""
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        content = json_of(path.read_bytes())
+    except OSError:
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def json_of(text: Any) -> Any:
+    """A text as JSON; None for one that is none."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def finite(content: Any) -> Any:

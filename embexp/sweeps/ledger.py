@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from embexp.config.messages import shown
 from embexp.errors import RunError
-from embexp.records.folder import first_fault
+from embexp.records.folder import first_fault, json_of
 from embexp.reports.record import Status
 from embexp.specs.run import RunSpec
 from embexp.system import machine_faults
@@ -403,11 +403,3 @@ def _job(values: dict[str, Any]) -> LedgerJob:
         raise ValueError(f"its directory is {shown(str(directory))}, which is not inside the sweep's")
     known = {key: values[key] for key in _COLUMNS}
     return LedgerJob(**{**known, **mappings, "overrides": tuple(overrides), "state": Status(values["state"])})
-
-
-def json_of(text: Any) -> Any:
-    """A text as JSON; None for one that is none."""
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-        return None

@@ -6,7 +6,7 @@ import contextlib
 import json
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +50,10 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """The outcome as a JSON value."""
-        return {
-            "number": self.number,
-            "overrides": dict(self.overrides),
+        return asdict(self) | {
             "status": self.status.value,
-            "reason": self.reason,
             "directory": None if self.directory is None else str(self.directory),
             "seconds": None if self.seconds is None else round(self.seconds, 3),
-            "metrics": dict(self.metrics),
-            "compared": dict(self.compared),
-            "same_as": self.same_as,
         }
 
 
