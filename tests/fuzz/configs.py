@@ -278,9 +278,22 @@ def _without_effects() -> Iterator[None]:
         mock.patch.object(run, "_run_with_log", return_value=SimpleNamespace(status="completed")),
         mock.patch.object(sweep, "sweep", swept),
         mock.patch.dict(os.environ, {**nowhere, "EMBEXP_DATA": "data"}),
-        mock.patch.dict(sys.modules, {"tensorflow": None}),
+        _absent("tensorflow"),
     ):
         yield
+
+
+@contextlib.contextmanager
+def _absent(name: str) -> Iterator[None]:
+    """Within the block a package can't be imported. Unlike `patch.dict`, this keeps what is imported meanwhile."""
+    before = sys.modules.get(name)
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+        if before is not None:
+            sys.modules[name] = before
 
 
 def _line(text: list[str], others: Sequence[Files], random: Random) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import pickle
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,6 +46,10 @@ COMPOSITION_ERRORS = (
     RecursionError,  # a file that leads back to itself
 )
 """What Hydra and OmegaConf raise if files, or files and a choice, can't be composed."""
+
+_LOADED: dict[tuple[str, str, str], ConfigResult] = {}
+"""What Hydra loaded, by provider, file and text: it loads each file again for each set of choices."""
+_MOST_LOADED = 1_000
 
 _user_folder: ContextVar[Path | None] = ContextVar("user_folder", default=None)
 
@@ -199,9 +205,15 @@ def _check_files(source: ConfigSource) -> None:
 
     def load_config(config_path: str) -> ConfigResult:
         file = Path(source.path, config_path if config_path.endswith(".yaml") else f"{config_path}.yaml")
-        if file.is_file():
-            yaml_files.checked(file)
-        return own(config_path)
+        if not file.is_file():
+            return own(config_path)
+        key = source.provider, str(file), yaml_files.checked(file)
+        if key not in _LOADED:
+            if len(_LOADED) == _MOST_LOADED:
+                _LOADED.clear()
+            _LOADED[key] = own(config_path)
+        # Hydra takes the defaults list out of it.
+        return replace(_LOADED[key], config=copy.deepcopy(_LOADED[key].config))
 
     setattr(source, "load_config", load_config)  # noqa: B010 — of this object; Hydra's sources can't be replaced
 
