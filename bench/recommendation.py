@@ -145,12 +145,12 @@ def trained(spec: Any, split: Split) -> tuple[np.ndarray, np.ndarray, dict[str, 
         run = embexp.load_run(folder)
         held = split.held["test"]
         data = split.data
-        found = evaluations.recommendation_vectors(
+        vectors, items = evaluations.recommendation_vectors(
             spec, data, run._restored.runtime, data.columns, data.scan.examples, held.examples
         )
-        users = np.zeros((split.train.shape[0], found.users.shape[1]), np.float32)
-        users[held.users] = found.users
-        return users, found.items, result.summary["metrics"]["test"], seconds
+        users = np.zeros((split.train.shape[0], vectors.shape[1]), np.float32)
+        users[held.users] = vectors
+        return users, items, result.summary["metrics"]["test"], seconds
 
 
 def main(argv: list[str]) -> int:

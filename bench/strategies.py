@@ -50,10 +50,9 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
     import tensorflow as tf
 
     import embexp
-    from embexp.runs import assembly, execute
+    from embexp.runs import execute
     from embexp.runs.prepare import prepare
-    from embexp.runtimes.execution import Blueprint
-    from embexp.runtimes.start import start
+    from embexp.runtimes.execution import Blueprint, start
     from embexp.specs.running import RuntimeKind
     from embexp.strategies import build as strategies
     from embexp.training.step import Assembly
@@ -70,11 +69,11 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
 
         def assemble(embeddings: Any, counter: Any) -> Assembly:
             made.append(
-                assembly.assemble(
+                execute.assemble(
                     spec,
                     embeddings,
                     counter,
-                    dense=assembly.DenseSettings(width=0, total_steps=total),
+                    dense=execute.DenseSettings(width=0, total_steps=total),
                     strategy=place,
                 )
             )
@@ -84,7 +83,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
         running = start(
             RuntimeKind.FUNCTION,
             Blueprint(
-                plans=assembly.table_plans(prepared.tables, assembly.initial_rows(prepared.tables)),
+                plans=execute.table_plans(prepared.tables, execute.initial_rows(prepared.tables)),
                 features=spec.features,
                 columns={name: spec.column_of(name) for name in spec.features},
                 assemble=assemble,

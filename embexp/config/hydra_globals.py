@@ -18,8 +18,6 @@ from hydra.core.utils import JobRuntime
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.resolvers import oc
 
-from embexp.records import masking
-
 VERSION_BASE = "1.3"
 JOB_NAME = "embexp"
 _within: list[bool] = []
@@ -76,10 +74,12 @@ def _variable(name: str, *default: Any) -> Any:
     Raises:
         ValueError: by its name it is a secret, and the command line does not name it.
     """
+    from embexp.records import manifest
+
     config: Any = HydraConfig.instance().cfg
     given: Any = {} if config is None else OmegaConf.to_container(config.hydra.overrides, resolve=False)
     words = [word for each in given.values() for word in each]
-    if masking.value(name, "") == masking.MASKED and not any(
+    if manifest.masked_value(name, "") == manifest.MASKED and not any(
         re.search(rf"oc\.env:{re.escape(name)}\b", word) for word in words
     ):
         raise ValueError(f"{SECRET}{name!r}")

@@ -1,4 +1,4 @@
-"""The files of a run's directory."""
+"""The files of a run's directory, checked as they are read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from embexp.errors import NotARunError
-from embexp.records import inventory, metric_lines, summaries
+from embexp.errors import DataError, NotARunError
+from embexp.records import inventory
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
@@ -28,13 +28,58 @@ OF_SWEEPS = (LEDGER, RESULTS, "multirun.yaml")
 """Files that tell the directory of a sweep from that of a run."""
 PATIENCE = 2.0
 """Seconds that a command waits for an earlier process in its directory, which was killed, to be gone."""
+OF_A_SUMMARY = ("status", "steps", "metrics", "initialization", "freeze", "tables")
+"""Keys without which a run can't be loaded."""
+_LONGEST_ERROR = 120
+"""Characters of what a library says about a damaged line."""
+
+
+class _Below:
+    """A path below the directory of a run, as an attribute of a `RunFolder`."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, folder: RunFolder, owner: type[RunFolder]) -> Path:
+        return folder.path.joinpath(*self._parts)
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The directory of one run. Properties are paths, whether or not there is something yet."""
+    """The directory of one run. Attributes are paths, whether or not there is something yet."""
 
     path: Path
+
+    spec = _Below("spec.json")
+    """The RunSpec: alone enough to run it again."""
+    vocabularies = _Below("vocabularies")
+    """One file per table."""
+    numbers = _Below("numeric_columns.json")
+    """What was fitted to the numeric columns; there is none if all are used as they are."""
+    coverage = _Below("coverage.json")
+    """What pretrained files had for the tables; only where there were such."""
+    manifest = _Below("manifest.json")
+    """Versions, code, machine."""
+    code = _Below("code")
+    """The user's own code, as it was when the run began; only where the run uses some."""
+    metrics = _Below("metrics.jsonl")
+    """One JSON line per logged step or evaluation."""
+    summary = _Below("summary.json")
+    """The results of the run."""
+    estimator = _Below("checkpoints", "estimator")
+    """The model directory of an Estimator, with its own checkpoints."""
+    checkpoints = _Below("checkpoints")
+    """The checkpoints: `final`, `best`, and those of the training, see `checkpoints.series`."""
+    final_checkpoint = _Below("checkpoints", "final")
+    """The trained state."""
+    best_checkpoint = _Below("checkpoints", "best")
+    """The state of the best evaluation, while early stopping watches."""
+    growth = _Below("growth.json")
+    """What a grown checkpoint was made from; only there, and not in a run."""
+    events = _Below("events")
+    """TensorBoard's event files."""
+    plots = _Below("plots")
+    """Plots, as images."""
 
     @property
     def lock(self) -> FileLock:
@@ -63,84 +108,9 @@ class RunFolder:
         """
         return self.lock.shared()
 
-    @property
-    def spec(self) -> Path:
-        """The RunSpec: alone enough to run it again."""
-        return self.path / "spec.json"
-
-    @property
-    def vocabularies(self) -> Path:
-        """One file per table."""
-        return self.path / "vocabularies"
-
-    @property
-    def numbers(self) -> Path:
-        """What was fitted to the numeric columns; there is none if all are used as they are."""
-        return self.path / "numeric_columns.json"
-
-    @property
-    def coverage(self) -> Path:
-        """What pretrained files had for the tables; only where there were such."""
-        return self.path / "coverage.json"
-
-    @property
-    def manifest(self) -> Path:
-        """Versions, code, machine."""
-        return self.path / "manifest.json"
-
-    @property
-    def code(self) -> Path:
-        """The user's own code, as it was when the run began; only where the run uses some."""
-        return self.path / "code"
-
-    @property
-    def metrics(self) -> Path:
-        """One JSON line per logged step or evaluation."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        """The results of the run."""
-        return self.path / "summary.json"
-
-    @property
-    def estimator(self) -> Path:
-        """The model directory of an Estimator, with its own checkpoints."""
-        return self.path / "checkpoints" / "estimator"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The checkpoints: `final`, `best`, and those of the training, see `checkpoints.series`."""
-        return self.path / "checkpoints"
-
-    @property
-    def final_checkpoint(self) -> Path:
-        """The trained state."""
-        return self.path / "checkpoints" / "final"
-
-    @property
-    def best_checkpoint(self) -> Path:
-        """The state of the best evaluation, while early stopping watches."""
-        return self.path / "checkpoints" / "best"
-
-    @property
-    def growth(self) -> Path:
-        """What a grown checkpoint was made from; only there, and not in a run."""
-        return self.path / "growth.json"
-
     def provenance(self, table: str) -> Path:
         """Of each row of a table of a grown checkpoint, the row of the run that it was."""
         return self.path / "provenance" / f"{table}.npy"
-
-    @property
-    def events(self) -> Path:
-        """TensorBoard's event files."""
-        return self.path / "events"
-
-    @property
-    def plots(self) -> Path:
-        """Plots, as images."""
-        return self.path / "plots"
 
     def check(self, *paths: Path) -> None:
         """Checks that files of the run are what it wrote, see `inventory.check`.
@@ -223,7 +193,7 @@ class RunFolder:
         except (ValueError, RecursionError):
             damage = "it is not JSON"
         else:
-            damage = summaries.damage(content, required=summaries.OF_A_RUN)
+            damage = summary_damage(content, required=OF_A_SUMMARY)
         if damage:
             command = shlex.join(["embexp", "resume", str(self.path)])
             remedy = f"Remove it and have it written again, from the last checkpoint: {command}"
@@ -250,15 +220,15 @@ class RunFolder:
         Raises:
             DataError: a line is damaged.
         """
-        return metric_lines.read(self.metrics)
+        return read_metrics(self.metrics)
 
     def write_spec(self, spec: RunSpec) -> None:
         """Writes spec.json."""
         files.write_text(self.spec, spec.model_dump_json(indent=2) + "\n")
 
     def write_json(self, path: Path, content: Any) -> None:
-        """Writes JSON, whole; numbers that JSON lacks (NaN, infinity) become null."""
-        files.write_text(path, json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        """Writes JSON, whole, see `finite`."""
+        files.write_text(path, json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def around(checkpoint: Path) -> RunFolder | None:
@@ -305,11 +275,158 @@ def _of_this_version(spec: bytes) -> bytes:
     return json.dumps(content).encode()
 
 
-def _finite(content: Any) -> Any:
+def json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file that may be missing, damaged, or something else; empty then."""
+    try:
+        content = json_of(path.read_bytes())
+    except OSError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def json_of(text: Any) -> Any:
+    """A text as JSON; None for one that is none."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def finite(content: Any) -> Any:
+    """Content for JSON, in which numbers that JSON lacks (NaN, infinity) are null."""
     if isinstance(content, float):
         return content if math.isfinite(content) else None
     if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
+        return {key: finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
+        return [finite(value) for value in content]
+    return content
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class _Table(_Part):
+    vocabulary_size: int | None = None
+    dim: int | None = None
+
+
+class _Frozen(_Part):
+    frozen_rows: int | None = None
+    trainable_rows: int | None = None
+    trainable_rows_touched: int | None = None
+    trainable_rows_never_moved: int | None = None
+
+
+class _Pretrained(_Part):
+    path: str | None = None
+    digest: str | None = None
+
+
+class _Initialized(_Part):
+    bytes: int | None = None
+    pretrained: _Pretrained | None = None
+
+
+class _Initialization(_Part):
+    tables: dict[str, _Initialized] | None = None
+
+
+class _Restored(_Part):
+    checkpoint: str
+    restored: list[str]
+    left_out: list[str]
+
+
+class _Summary(_Part):
+    status: str | None = None
+    name: str | None = None
+    task: str | None = None
+    run_id: str | None = None
+    classes: list[str] | None = None
+    columns: dict[str, str] | None = None
+    steps: int | None = None
+    best_step: int | None = None
+    resumed_at: list[int] | None = None
+    metrics: dict[str, dict[str, float | None]] | None = None
+    truth: dict[str, float | None] | None = None
+    examples: dict[str, int] | None = None
+    throughput: dict[str, float | None] | None = None
+    initialization: _Initialization | None = None
+    freeze: dict[str, _Frozen] | None = None
+    tables: dict[str, _Table] | None = None
+    drift: dict[str, dict[str, Any]] | None = None
+    restored: _Restored | None = None
+    warnings: list[str] | None = None
+
+
+def summary_damage(content: Any, *, required: tuple[str, ...] = ()) -> str:
+    """What is wrong with the content of summary.json, in a few words; "" if nothing is.
+
+    Args:
+        content: as it was read; that of a study has other keys, of which nothing is known here.
+        required: keys that must be there.
+    """
+    if not isinstance(content, dict):
+        return "it is not a JSON object"
+    if "study" in content:
+        return ""
+    try:
+        _Summary.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+    lacking = [key for key in required if content.get(key) is None]
+    if lacking:
+        return f"it has no {', '.join(lacking)}"
+    return _unknown_tables(content) if required else ""
+
+
+def _unknown_tables(content: dict[str, Any]) -> str:
+    """Tables that one part of a summary has and another lacks."""
+    parts = {"freeze": content["freeze"], "initialization.tables": content["initialization"].get("tables") or {}}
+    for name, known in content["tables"].items():
+        for part, tables in parts.items():
+            if name not in tables:
+                return f"{part} has no table {name}"
+        if known.get("vocabulary_size") is None or known.get("dim") is None:
+            return f"tables.{name} has no vocabulary_size or no dim"
+    return ""
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics.jsonl, each checked for what readers of its event rely on.
+
+    Raises:
+        DataError: a line is damaged; names it.
+    """
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield _parsed_metrics(line)
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+                what = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:_LONGEST_ERROR]
+                raise DataError(f"{path}:{number}: this line of metrics is damaged: {what}") from None
+
+
+def _parsed_metrics(line: bytes) -> dict[str, Any]:
+    """A line of metrics; raises any of several errors if it is none."""
+    content = json.loads(line)
+    if not isinstance(content, dict):
+        raise ValueError(f"it is not a mapping, but a {type(content).__name__}")
+    step, event = content["step"], content["event"]
+    if type(step) is not int or step < 0:
+        raise ValueError(f"its step is {step!r:.40}, not a whole number")
+    match event:
+        case "log":
+            float(content["loss"])
+        case "evaluation":
+            if not isinstance(content["split"], str):
+                raise ValueError("its split is not a name")
+            for value in content["metrics"].values():
+                float(value)
+        case "drift":
+            for each in content["drift"].values():
+                dict(each)
     return content

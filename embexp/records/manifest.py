@@ -1,20 +1,33 @@
-"""`manifest.json`: the command, code, versions and machine that made a run."""
+"""`manifest.json`: the command, code, versions and machine that made a run; secrets are masked.
+
+The git repositories that a run's code comes from: commit, and what differs from it.
+
+A repository may come from anybody, inside a folder that the user was given, and git runs programs that the config of a
+repository names: filters of content, hooks, monitors, helpers. So git only finds the repository itself, which starts no
+program. Everything else it does with a git directory of our own, which has nothing but a copy of the index and the
+commit, and looks into the repository's objects.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
 import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from embexp.records import masking, repositories
+from embexp.records.folder import OF_SWEEPS
 from embexp.records.identity import Identity
 from embexp.system import machine
 
@@ -22,6 +35,40 @@ _VARIABLES = re.compile(
     r"(TF|OMP|MKL|KMP|CUDA|XLA|DNNL|ONEDNN|OPENBLAS|KERAS|NVIDIA|TPU|EMBEXP)_\w+|GOMP_CPU_AFFINITY|PYTHONHASHSEED"
 )
 """Environment variables that may change how TensorFlow, NumPy or embexp compute."""
+MASKED = "[masked]"
+_SECRET = re.compile(r"secret|token|passw|passphrase|credential|api_?key|access_?key|private|_key$|auth|cookie", re.I)
+_OTHERS = re.compile(r"^TF_VAR_", re.I)
+"""Variables of other programs that begin like TensorFlow's: Terraform's hold what is deployed."""
+_SETTING = re.compile(
+    r"(?P<name>[\w.@/+~-]*(secret|token|password|passwd|passphrase|credentials?|_key|apikey|auth))=(?P<value>.+)", re.I
+)
+_LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+_LONGEST_DIFF = 1_000_000
+_MOST_UNTRACKED = 100
+_MOST_FILTERED = 200
+_MOST_NAMED = 10
+_SECONDS = 10.0
+_KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES")
+"""Variables for git that the user may have set; others would lead it elsewhere."""
+_ENVIRONMENT = {
+    "GIT_OPTIONAL_LOCKS": "0",  # another git of the user may be at work
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ALLOW_PROTOCOL": "none",  # nothing is fetched, as from the remote of a partial clone
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_PAGER": "cat",
+    "LC_ALL": "C",
+}
+_ONLY_READ = ("-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "-c", "safe.bareRepository=explicit")
+_OF_FILES = (
+    *("core.filemode", "core.symlinks", "core.ignorecase", "core.precomposeunicode", "core.autocrlf", "core.eol"),
+    *("core.checkstat", "core.trustctime"),
+)
+"""Settings that say how files in the work tree are compared; none names a program or a file."""
+_OF_USER = ("core.excludesfile", "core.attributesfile")
+"""Settings that name files: taken from the user's own config, not from that of a repository."""
+_IN_RUNS = ("manifest.json", "metrics.jsonl", "summary.json", "vocabularies", "checkpoints", "code", ".hydra")
+"""What a run's folder has beside spec.json."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +105,19 @@ def collect(
     """
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": masking.command(sys.argv),
+        "command": masked_command(sys.argv),
         "working_folder": os.getcwd(),
         "run_id": identity.run_id,
         "seed": spec["seed"],
         "spec": dict(spec),
         "data": {"digest": identity.files["data"]},
         "files": {path: digest for path, digest in identity.files.items() if path != "data"},
-        "user_code": None if code is None else _code_json(code),
+        "user_code": code
+        and {
+            "function": code.function,
+            "digest": code.digest,
+            "files": {name: {"path": str(path), "digest": digest} for name, (path, digest) in code.files.items()},
+        },
         "python": platform.python_version(),
         "packages": packages(),
         "tensorflow": dict(tensorflow),
@@ -97,12 +149,7 @@ def _packages(path: tuple[str, ...]) -> Mapping[str, str]:
 
 def environment() -> dict[str, str]:
     """The environment variables that may matter; secrets are masked."""
-    return {name: masking.value(name, text) for name, text in sorted(os.environ.items()) if _VARIABLES.fullmatch(name)}
-
-
-def _code_json(code: UsedCode) -> dict[str, Any]:
-    files = {name: {"path": str(path), "digest": digest} for name, (path, digest) in code.files.items()}
-    return {"function": code.function, "digest": code.digest, "files": files}
+    return {name: masked_value(name, text) for name, text in sorted(os.environ.items()) if _VARIABLES.fullmatch(name)}
 
 
 def _machine() -> dict[str, Any]:
@@ -119,10 +166,317 @@ def _machine() -> dict[str, Any]:
 def _repositories(code: UsedCode | None) -> dict[str, Any]:
     """The repositories of embexp, if it runs from a checkout, of the working folder, and of the user's code."""
     package = Path(__file__).resolve().parents[1]
-    folders = {"embexp": package} if repositories.is_tracked(package / "errors.py") else {}
+    folders = {"embexp": package} if is_tracked(package / "errors.py") else {}
     folders["working_folder"] = Path.cwd()
     if code is not None and code.files:
         path, _ = next(iter(code.files.values()))
         folders["model"] = path.parent
-    found = repositories.states(folders)
+    found = states(folders)
     return {"embexp": None} | found
+
+
+def masked_value(name: str, text: str) -> str:
+    """The value of a variable, masked if its name or its form says that it is a secret."""
+    if _SECRET.search(name) or _OTHERS.search(name):
+        return MASKED
+    return _LOGIN.sub(MASKED, text)
+
+
+def masked_command(words: Sequence[str]) -> list[str]:
+    """A command line, without logins in addresses (https://name:password@…) and values of keys named as secrets."""
+    found = []
+    for word in words:
+        setting = _SETTING.fullmatch(word)
+        found.append(f"{setting['name']}={MASKED}" if setting else _LOGIN.sub(MASKED, word))
+    return found
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository that git has found, and the user owns or has called safe.
+
+    Attributes:
+        root: of its work tree.
+        directory: with its index.
+        common: with its objects.
+        format: of its objects' names.
+        commit: of HEAD; None: there is none yet.
+        settings: from its config, such as `core.autocrlf=true`.
+        is_own: whether its directory is that of this work tree, not one that a file `.git` from elsewhere names.
+    """
+
+    root: Path
+    directory: Path
+    common: Path
+    format: str
+    commit: str | None
+    settings: tuple[str, ...]
+    is_own: bool
+
+
+def states(folders: Mapping[str, Path]) -> dict[str, Any]:
+    """The states of the repositories that folders lie in, by name; null for a folder that is in none.
+
+    The state of one that an earlier name has, too, is only `{"root": …, "same_as": …}`. A repository inside a run's
+    folder is none.
+
+    Args:
+        folders: by what they hold.
+    """
+    found: dict[str, Any] = {}
+    names: dict[Path, str] = {}
+    for name, folder in folders.items():
+        repository = _found(folder)
+        if repository is None:
+            found[name] = None
+        elif repository.root in names:
+            found[name] = {"root": str(repository.root), "same_as": names[repository.root]}
+        else:
+            names[repository.root] = name
+            found[name] = _state(repository)
+    return found
+
+
+def is_tracked(file: Path) -> bool:
+    """Whether a file is under version control; a package that is installed into a folder of a repository is not."""
+    repository = _found(file.parent)
+    if repository is None:
+        return False
+    with contextlib.suppress(OSError), _opened(repository) as git:
+        path = os.path.relpath(os.path.realpath(file), os.path.realpath(repository.root))
+        return git.text("ls-files", "--error-unmatch", "--", path)[0] is not None
+    return False
+
+
+def _found(folder: Path) -> Repository | None:
+    """The repository that a folder lies in; None: there is none, or it is inside a run, or its files are elsewhere."""
+    above = _with_git(folder)
+    if above is None or any(map(_is_of_a_run, (above, *above.parents))):
+        return None
+    git = _Git(
+        ("-C", str(folder)), {key: text for key, text in os.environ.items() if key in _KEPT or key[:4] != "GIT_"}
+    )
+    words = ("--show-toplevel", "--absolute-git-dir", "--path-format=absolute", "--git-common-dir")
+    lines = (git.text("rev-parse", *words, "--show-object-format")[0] or "").splitlines()
+    if len(lines) != 4 or os.path.realpath(lines[0]) != os.path.realpath(above):
+        return None  # such as files of the user's that `core.worktree` names
+    commit = git.text("rev-parse", "--verify", "--quiet", "HEAD")[0]
+    root, directory, common = map(Path, lines[:3])
+    settings, work_tree = _settings(git)
+    own = above / ".git"
+    pointers = [own if own.is_dir() and not own.is_symlink() else None, _linked(directory)]
+    is_own = own in pointers or (work_tree is not None and (directory / work_tree).resolve() == above)
+    return Repository(root, directory, common, lines[3], commit.strip() if commit else None, settings, is_own)
+
+
+def _with_git(folder: Path) -> Path | None:
+    """The nearest folder from here upwards that has a `.git`."""
+    place = Path(os.path.realpath(folder))
+    return next((each for each in (place, *place.parents) if os.path.lexists(each / ".git")), None)
+
+
+def _is_of_a_run(folder: Path) -> bool:
+    """Whether a folder is that of a run or a sweep, which somebody else may have made."""
+    run = (folder / "spec.json").exists() and any((folder / name).exists() for name in _IN_RUNS)
+    return run or any((folder / name).exists() for name in OF_SWEEPS)
+
+
+def _linked(directory: Path) -> Path | None:
+    """The file `.git` of a linked work tree, as the directory has it."""
+    try:
+        return Path((directory / "gitdir").read_text(encoding="utf-8").strip()).resolve()
+    except (OSError, ValueError):
+        return None
+
+
+def _settings(git: _Git) -> tuple[tuple[str, ...], str | None]:
+    """The settings that say how files are compared, and `core.worktree`, which a submodule has."""
+    listed = (git.text("config", "--list", "--includes", "--show-scope", "-z")[0] or "").split("\0")
+    found: dict[str, str] = {}
+    work_tree = None
+    for scope, entry in zip(listed[::2], listed[1::2], strict=False):
+        key, equals, value = entry.partition("\n")
+        if key in _OF_FILES:
+            found[key] = value if equals else "true"
+        elif key in _OF_USER and scope in ("system", "global"):
+            found[key] = os.path.expanduser(value)
+        elif key == "core.worktree":
+            work_tree = value
+    return tuple(f"{key}={value}" for key, value in found.items()), work_tree
+
+
+@contextlib.contextmanager
+def _opened(repository: Repository) -> Iterator[_Git]:
+    """Git with a directory of our own for a repository: without its config, hooks and remotes, and without the user's.
+
+    Nothing in the repository is written, not even its index.
+    """
+    with tempfile.TemporaryDirectory(prefix="embexp-git-") as made:
+        own = Path(made)
+        for name in ("refs", "objects", "info"):
+            (own / name).mkdir()
+        sha256 = "\n[extensions]\nobjectFormat = sha256" if repository.format == "sha256" else ""
+        (own / "config").write_text(f"[core]\nrepositoryFormatVersion = {1 if sha256 else 0}{sha256}\n")
+        (own / "HEAD").write_text(f"{repository.commit or 'ref: refs/heads/none'}\n")
+        copied = [repository.directory / "index", *repository.directory.glob("sharedindex.*")]
+        for file in copied:
+            if file.is_file():
+                shutil.copy2(file, own / file.name)  # its time decides which files git reads
+        for name in ("exclude", "attributes"):
+            if (file := repository.common / "info" / name).is_file():
+                shutil.copy2(file, own / "info" / name)
+        variables = {key: text for key, text in os.environ.items() if key[:4] != "GIT_"}
+        variables |= {
+            "HOME": made,
+            "XDG_CONFIG_HOME": made,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_DIR": made,
+            "GIT_WORK_TREE": str(repository.root),
+            "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
+        }
+        settings = [word for each in repository.settings for word in ("-c", each)]
+        yield _Git(("-C", str(repository.root), *settings), variables)
+
+
+def _state(repository: Repository) -> dict[str, Any]:
+    """Commit, difference to it, and the names of untracked files and folders."""
+    state: dict[str, Any] = {
+        "root": str(repository.root),
+        "commit": repository.commit,
+        "diff": None,
+        "untracked": None,
+    }
+    if not repository.is_own:
+        state["diff_note"] = f"not compared, as {repository.directory} is not the directory of this work tree"
+        return state
+    try:
+        with _opened(repository) as git:
+            if repository.commit is not None:
+                state["diff"], note = _difference(git)
+                if note:
+                    state["diff_note"] = note
+            untracked = _untracked(git)
+    except OSError as error:
+        state["diff_note"] = f"not compared, as its index can't be copied: {error}"
+        return state
+    if untracked is not None:
+        state["untracked"] = untracked[:_MOST_UNTRACKED]
+        if len(untracked) > _MOST_UNTRACKED:
+            state["untracked_note"] = f"{_MOST_UNTRACKED} of {len(untracked)} are listed"
+    return state
+
+
+def _untracked(git: _Git) -> list[str] | None:
+    names, _ = git.text("ls-files", "--others", "--exclude-standard", "--directory", "--no-empty-directory", "-z")
+    return None if names is None else [_readable(name) for name in names.split("\0") if name]
+
+
+def _difference(git: _Git) -> tuple[str | None, str]:
+    """The difference to the commit, and a note where that is not all: files with a filter, as git-lfs has one."""
+    diff = ("diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--submodule=short", "--no-color")
+    names, problem = git.text(*diff, "--name-only", "--no-renames", "-z", "HEAD")
+    if names is None:
+        return None, problem or "git can't compare the files"
+    if not names:
+        return "", ""
+    filtered = _filtered(git, names)
+    if len(filtered) > _MOST_FILTERED:
+        return None, f"{_filter_note(filtered)}; these are too many to leave out"
+    left_out = [f":(top,exclude,literal){name}" for name in filtered]
+    text, cut = git.text(*diff, "HEAD", "--", ":(top)", *left_out)
+    if text is None:
+        return None, cut or "git can't compare the files"
+    return text, "; ".join(filter(None, (cut, _filter_note(filtered))))
+
+
+def _filtered(git: _Git, names: str) -> dict[str, str]:
+    """The files for which attributes name a filter, and its name.
+
+    Args:
+        git: of the repository.
+        names: of the files, each with a NUL after it.
+    """
+    answer, _ = git.text("check-attr", "--stdin", "-z", "filter", given=names)
+    words = (answer or "").split("\0")
+    found = zip(words[::3], words[2::3], strict=False)
+    return {name: each for name, each in found if each not in ("unspecified", "unset", "set")}
+
+
+def _readable(name: str) -> str:
+    """A name that can be recorded, even if it is not UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _filter_note(filtered: Mapping[str, str]) -> str:
+    if not filtered:
+        return ""
+    names = list(map(_readable, filtered))
+    listed = f"{', '.join(names[:_MOST_NAMED])}{', …' if len(names) > _MOST_NAMED else ''}"
+    filters = ", ".join(sorted(set(filtered.values())))
+    return f"not compared, as no filter of git is run ({filters}): {listed}"
+
+
+@dataclass(frozen=True)
+class _Git:
+    """git with some options and an environment."""
+
+    options: Sequence[str]
+    environment: Mapping[str, str]
+
+    def text(self, *words: str, given: str | None = None) -> tuple[str | None, str]:
+        """What git prints, None if it fails or takes too long; and a note where that is not all.
+
+        It asks for nothing, and locks nothing. A longer output is cut.
+
+        Args:
+            words: the command.
+            given: its standard input.
+        """
+        with contextlib.ExitStack() as stack:
+            source: Any = subprocess.DEVNULL
+            if given is not None:
+                source = stack.enter_context(tempfile.TemporaryFile())
+                source.write(given.encode("utf-8", "surrogateescape"))
+                source.seek(0)
+            try:
+                process = subprocess.Popen(
+                    ["git", "--no-pager", *_ONLY_READ, *self.options, *words],
+                    stdin=source,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env={**self.environment, **_ENVIRONMENT},
+                )
+            except OSError:
+                return None, ""
+            content, late = _output(process)
+        if late:
+            return None, f"git took longer than {_SECONDS:g} s"
+        cut = len(content) > _LONGEST_DIFF
+        text = content[:_LONGEST_DIFF].decode("utf-8", "surrogateescape" if given or "-z" in words else "replace")
+        if cut:
+            return text, f"cut after {_LONGEST_DIFF:,} bytes"
+        return (text, "") if process.returncode == 0 else (None, "")
+
+
+def _output(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
+    """What a process prints, at most one byte more than is kept, and whether it was ended for taking too long."""
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(_SECONDS, stop)
+    timer.daemon = True
+    timer.start()
+    with process:
+        try:
+            assert process.stdout is not None
+            content = process.stdout.read(_LONGEST_DIFF + 1)
+            if len(content) > _LONGEST_DIFF:
+                process.kill()
+            process.wait()
+        finally:
+            timer.cancel()
+    return content, late.is_set()

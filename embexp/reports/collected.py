@@ -15,8 +15,9 @@ from typing import Any
 import yaml
 
 from embexp.errors import ConfigError, NotARunError
-from embexp.records import inventory, summaries
-from embexp.records.folder import RunFolder
+from embexp.records import inventory
+from embexp.records.differences import leaves
+from embexp.records.folder import RunFolder, summary_damage
 from embexp.reports import jobs
 from embexp.reports.jobs import RECENT, Job, last_written, record_changes
 from embexp.reports.record import NO_RESULT, Record, Status
@@ -76,18 +77,15 @@ def varying(records: Sequence[Record]) -> list[str]:
         if key in keys or key.partition(".")[0] in NO_RESULT:
             continue
         explained = any(_explains(known, override, key, settings) for override in keys if override in overridden)
+        values = [record.settings.get(key) for record in known]
         # What is empty in one spec is missing in that of another version.
-        if not explained and _differs([_present(record.settings.get(key)) for record in known]):
+        if not explained and _differs([None if value in ({}, []) else value for value in values]):
             keys.append(key)
     return keys
 
 
 def _differs(values: Sequence[Any]) -> bool:
     return len(set(map(repr, values))) > 1
-
-
-def _present(value: Any) -> Any:
-    return None if value in ({}, []) else value
 
 
 def _explains(records: Sequence[Record], override: str, key: str, settings: Mapping[str, Any]) -> bool:
@@ -190,7 +188,7 @@ def is_run(directory: Path) -> bool:
 
 def _stages_of_study(directory: Path) -> list[Path]:
     """The directories of a study's runs, in their order; none if it is no study."""
-    kind = _flat(_content(RunFolder(directory).spec)[0]).get("study.kind", "none")
+    kind = settings_of(_content(RunFolder(directory).spec)[0]).get("study.kind", "none")
     runs = [directory / name for name in study_runs.DESCRIPTIONS]
     return [] if kind == "none" else [each for each in runs if is_run(each)]
 
@@ -206,9 +204,9 @@ def read_run(directory: Path, *, spec: Mapping[str, Any] | None = None, noted: s
     folder = RunFolder(directory)
     recorded, damaged = _content(folder.spec)
     summary, unread = _content(folder.summary)
-    if words := summaries.damage(summary):
+    if words := summary_damage(summary):
         summary, unread = {}, f"{folder.summary.name} is damaged: {words}"
-    settings = _flat(recorded or spec or {})
+    settings = settings_of(recorded or spec or {})
     status, reason = _state(folder, summary, unread)
     if damaged and not reason:
         reason = damaged
@@ -233,7 +231,7 @@ def planned_record(
     spec: Mapping[str, Any], overrides: Sequence[str], status: Status, reason: str, *, number: int | None
 ) -> Record:
     """The record of a job without a folder."""
-    settings = _flat(spec)
+    settings = settings_of(spec)
     metric, direction = _primary(settings)
     return Record(
         directory=None,
@@ -335,19 +333,12 @@ def _content(path: Path) -> tuple[dict[str, Any], str]:
     return (content, "") if isinstance(content, dict) else ({}, f"{path.name} is damaged: it is not a JSON object")
 
 
-def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(_leaves(content, ""))
+def settings_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a spec by dotted path."""
+    found = dict(leaves(spec)) if spec else {}
     if found.get("data.fetch") is not None:
         found.pop("data.path", None)  # where a data set by name lies on a machine is no setting
     return found
-
-
-def _leaves(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in content.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _overrides(directory: Path) -> tuple[str, ...]:

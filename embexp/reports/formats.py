@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from embexp.errors import RunError
-from embexp.records.folder import RESULTS
+from embexp.records.folder import RESULTS, finite
 from embexp.reports import grid, rendering
 from embexp.reports.groups import REPEATS, Group
 from embexp.reports.query import at, text_of
@@ -81,7 +80,7 @@ def as_json(report: Report, *, by_number: bool = False) -> str:
         "tested": report.tested or None,
         "notes": list(report.notes),
     }
-    return json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def as_latex(report: Report) -> str:
@@ -167,18 +166,6 @@ def _mean(group: Group, keys: Sequence[str]) -> dict[str, Any]:
         "metrics": {name: asdict(estimate) for name, estimate in group.values.items()},
         "comparison": None if group.comparison is None else asdict(group.comparison),
     }
-
-
-def _finite(content: Any) -> Any:
-    match content:
-        case float():
-            return content if math.isfinite(content) else None
-        case Mapping():
-            return {key: _finite(value) for key, value in content.items()}
-        case list() | tuple():
-            return [_finite(value) for value in content]
-        case _:
-            return content
 
 
 def write_reports(directory: Path, console: Console, maps: Maps) -> None:

@@ -78,7 +78,8 @@ def runs(report: Report) -> list[Column]:
     if report.seconds:
         seconds = ["" if record.seconds is None else f"{record.seconds:.1f}" for record in records]
         found.append(replace(_fact("seconds", seconds, _FACT), right=True))
-    return [column for column in found if any(column.cells) and not _uniform_status(column)]
+    uniform = ("status", {"completed"})
+    return [column for column in found if any(column.cells) and (column.heading, set(column.cells)) != uniform]
 
 
 def groups(report: Report) -> list[Column]:
@@ -163,10 +164,6 @@ def _compared_heads(report: Report) -> dict[str, str]:
 
 def _fact(heading: str, cells: Sequence[str], rank: int) -> Column:
     return Column(heading, tuple(cells), rank=rank)
-
-
-def _uniform_status(column: Column) -> bool:
-    return column.heading == "status" and set(column.cells) == {"completed"}
 
 
 def _width(table: Sequence[Column]) -> int:

@@ -7,7 +7,6 @@ jobs that are queued or running by the ledger are looked at once more: by the lo
 from __future__ import annotations
 
 import contextlib
-import json
 import platform
 import sqlite3
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.records import inventory
-from embexp.records.folder import LEDGER, OF_SWEEPS, RESULTS
+from embexp.records.folder import LEDGER, OF_SWEEPS, RESULTS, json_object, json_of
 from embexp.records.inventory import Change
 from embexp.reports.record import Status
 from embexp.system import locks, slurm
@@ -147,7 +146,7 @@ def _selected(ledger: Path, query: str) -> list[dict[str, Any]]:
 
 def _job_of_row(sweep: Path, row: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Job:
     known = {key: row.get(key) for key in _COLUMNS}
-    spec, overrides, directory = _json(known["spec"]), _json(known["overrides"]), known["directory"]
+    spec, overrides, directory = json_of(known["spec"]), json_of(known["overrides"]), known["directory"]
     times = [(each["started"], each["ended"]) for each in attempts] or [(known["started"], known["ended"])]
     durations = [max(0.0, ended - started) for started, ended in times if _is_time(started) and _is_time(ended)]
     return Job(
@@ -209,17 +208,9 @@ def _at_the_moment(
     return {"state": Status.INTERRUPTED.value, "reason": "it was killed; `embexp resume` continues it"}
 
 
-def _of_results(sweep: Path) -> list[Job]:
-    try:
-        content = json.loads((sweep / RESULTS).read_bytes())
-    except (OSError, ValueError):
-        return []
-    rows = content.get("jobs") if isinstance(content, dict) else None
-    return list(_jobs_of_results(sweep, rows if isinstance(rows, list) else ()))
-
-
-def _jobs_of_results(sweep: Path, rows: Sequence[Any]) -> Iterator[Job]:
-    for row in rows:
+def _of_results(sweep: Path) -> Iterator[Job]:
+    rows = json_object(sweep / RESULTS).get("jobs")
+    for row in rows if isinstance(rows, list) else ():
         if not isinstance(row, dict) or not isinstance(row.get("number"), int):
             continue
         overrides, directory, seconds = row.get("overrides"), row.get("directory"), row.get("seconds")
@@ -244,10 +235,3 @@ def _moved(sweep: Path, directory: Path) -> Path:
     parts = directory.parts
     ends = (sweep.joinpath(*parts[start:]) for start in range(1, len(parts)))
     return next((each for each in ends if each.exists()), directory)
-
-
-def _json(text: Any) -> Any:
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError):
-        return None

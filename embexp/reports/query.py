@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import ge, gt, le, lt
 from typing import Any
 
 from embexp.errors import CommandLineError
@@ -28,6 +29,7 @@ _FIELDS: Mapping[str, Reader] = {
     "status": lambda record: record.status.value,
     "seconds": lambda record: record.seconds,
 }
+_COMPARES: Mapping[str, Callable[[float, float], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _OPENING, _CLOSING = "[{(", "]})"
 
 
@@ -52,18 +54,8 @@ class Condition:
         """Whether a value satisfies the condition. No number is less or greater than a value that is none."""
         if self.operator in ("=", "!="):
             return any(_equal(value, each) for each in self.values) is (self.operator == "=")
-        number, limit = _number(value), float(self.values[0])
-        if number is None:
-            return False
-        match self.operator:
-            case "<":
-                return number < limit
-            case "<=":
-                return number <= limit
-            case ">":
-                return number > limit
-            case _:
-                return number >= limit
+        number = _number(value)
+        return number is not None and _COMPARES[self.operator](number, float(self.values[0]))
 
 
 def condition(text: str) -> Condition:

@@ -120,13 +120,14 @@ class Results:
         left, after = [_NAME], [_STORAGE] if _STORAGE in headings else []
         right = [name for name in headings if name not in (*left, *after)]
         table = _table(frames, left, [headings[name] for name in right], after)
-        for row in facts:
+        for cells in facts:
+            sums_up = cells is facts[-1] and len(facts) < len(self.summary["tables"])
             table.add_row(
                 *(
-                    Text(row.cells[name], "yellow" if name == _UNMOVED and row.cells[name] != "0" else "")
+                    Text(cells[name], "yellow" if name == _UNMOVED and cells[name] != "0" else "")
                     for name in (*left, *right, *after)
                 ),
-                style="bold" if row.several else "",
+                style="bold" if sums_up else "",
             )
         return table
 
@@ -209,21 +210,8 @@ def _four_decimals(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the closing table.
-
-    Attributes:
-        cells: by column.
-        several: whether it sums up several tables.
-    """
-
-    cells: Mapping[str, str]
-    several: bool = False
-
-
-def table_rows(summary: Mapping[str, Any]) -> list[Row]:
-    """The tables of a run: all, or the first ones and a sum of the others.
+def table_rows(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The cells of a run's tables, by column: of all, or of the first ones and a sum of the others.
 
     Args:
         summary: the content of summary.json; of the facts of a table any may be missing.
@@ -237,10 +225,10 @@ def table_rows(summary: Mapping[str, Any]) -> list[Row]:
     summed: dict[str, Any] = {_NAME: f"{len(rest):,} more", _STORAGE: "", "dim": None}
     for key in ("rows", "bytes", "rows touched", _UNMOVED, _FROZEN):
         summed[key] = sum(each.get(key) or 0 for each in rest)
-    return [*rows[:_NAMED], Row(_row(summed, any_unmoved=any_unmoved).cells, several=True)]
+    return [*rows[:_NAMED], _row(summed, any_unmoved=any_unmoved)]
 
 
-def _table_headings(rows: Sequence[Row], width: int, between: int) -> dict[str, str]:
+def _table_headings(rows: Sequence[Mapping[str, str]], width: int, between: int) -> dict[str, str]:
     """The columns that fit, with their headings, which get a second line where it saves a column.
 
     Args:
@@ -250,12 +238,12 @@ def _table_headings(rows: Sequence[Row], width: int, between: int) -> dict[str, 
     """
 
     def fits(shown: Mapping[str, str]) -> bool:
-        widest = [max(map(len, (*shown[name].split("\n"), *(row.cells[name] for row in rows)))) for name in shown]
+        widest = [max(map(len, (*shown[name].split("\n"), *(row[name] for row in rows)))) for name in shown]
         return sum(widest) + between * (len(widest) - 1) <= width
 
-    shown = {name: name for name in rows[0].cells}
+    shown = {name: name for name in rows[0]}
     for name, usual in _USUAL.items():
-        if not fits(shown) and all(row.cells[name] in ("", usual) for row in rows):
+        if not fits(shown) and all(row[name] in ("", usual) for row in rows):
             del shown[name]
     if not fits(shown):
         shown = {name: name.replace(" ", "\n") for name in shown}
@@ -282,7 +270,7 @@ def _facts(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _row(facts: Mapping[str, Any], *, any_unmoved: bool) -> Row:
+def _row(facts: Mapping[str, Any], *, any_unmoved: bool) -> dict[str, str]:
     size = facts["bytes"]
     cells = {
         _NAME: facts[_NAME],
@@ -294,7 +282,7 @@ def _row(facts: Mapping[str, Any], *, any_unmoved: bool) -> Row:
         _FROZEN: _share(facts[_FROZEN], facts["rows"]),
         _STORAGE: facts[_STORAGE],
     }
-    return Row({name: cell for name, cell in cells.items() if name != _UNMOVED or any_unmoved})
+    return {name: cell for name, cell in cells.items() if name != _UNMOVED or any_unmoved}
 
 
 def _whole(value: int | None) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from embexp.errors import RunError
-from embexp.runs import assembly, evaluations
+from embexp.runs import evaluations, execute
 from embexp.runs.execute import build, training_batches
 from embexp.runs.prepare import Prepared
 from embexp.simulation import trace as tpu_trace
@@ -98,7 +98,7 @@ def measure(prepared: Prepared, strategy: Strategy, progress: Progress = quiet) 
         progress("making the tables", None)
         began = time.perf_counter()
         batches = training_batches(prepared)
-        initial = assembly.initial_rows(prepared.tables)
+        initial = execute.initial_rows(prepared.tables)
         execution = build(prepared, initial, batches.element_spec, strategy, Path(folder))
         try:
             runtime, iterator = execution.runtime, iter(execution.dataset(batches))

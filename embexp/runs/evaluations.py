@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from embexp.training.ranking import Queries
 
 Evaluation = Callable[[Runtime], dict[str, float]]
 """Computes metrics with the predictions of a runtime."""
-_USER, _ITEM = 0, 1
 
 
 def evaluation(
@@ -147,19 +145,6 @@ def baselines(prepared: Prepared) -> dict[str, dict[str, dict[str, float]]]:
     return {"popularity": popularity_metrics(prepared.spec, prepared.data)}
 
 
-@dataclass(frozen=True)
-class Vectors:
-    """The vectors of a run, of which scores are dot products.
-
-    Attributes:
-        users: float32 [N, d], of some examples' users.
-        items: float32 [I, d], of the catalogue.
-    """
-
-    users: np.ndarray
-    items: np.ndarray
-
-
 def held_out_file(data: Data, examples: Examples) -> HeldOut:
     """The users of another file; they have seen what is in the training and validation splits.
 
@@ -185,16 +170,16 @@ def recommendation_evaluation(
     """
 
     def measured(runtime: Runtime) -> dict[str, float]:
-        found = recommendation_vectors(spec, data, runtime, columns, examples, held.examples)
-        return _recommendation_metrics(spec, held, ranking.products(found.users, found.items), len(found.items))
+        users, items = recommendation_vectors(spec, data, runtime, columns, examples, held.examples)
+        return _recommendation_metrics(spec, held, ranking.products(users, items), len(items))
 
     return measured
 
 
 def recommendation_vectors(
     spec: RunSpec, data: Data, runtime: Runtime, columns: Columns, examples: Examples, rows: np.ndarray
-) -> Vectors:
-    """The vectors of the users of some examples, and of all items.
+) -> tuple[np.ndarray, np.ndarray]:
+    """The vectors of the users of some examples, float32 [N, d], and of all items, [I, d]; scores are dot products.
 
     Args:
         spec: of the run.
@@ -205,10 +190,9 @@ def recommendation_vectors(
         rows: int64 [N], which of them.
     """
     catalogue = _interactions(data).catalogue
-    return Vectors(
-        users=_vectors_of_both(spec, runtime, columns, examples, rows)[_USER],
-        items=_vectors_of_both(spec, runtime, data.columns, data.scan.examples, catalogue.examples)[_ITEM],
-    )
+    users, _ = _vectors_of_both(spec, runtime, columns, examples, rows)
+    _, items = _vectors_of_both(spec, runtime, data.columns, data.scan.examples, catalogue.examples)
+    return users, items
 
 
 def recommendation_lists(
@@ -239,10 +223,10 @@ def recommendation_lists(
     place = np.minimum(np.searchsorted(everyone, users), len(everyone) - 1)
     if (everyone[place] != users).any():
         raise DataError("the run's data has no example of some of these users")
-    found = recommendation_vectors(spec, data, runtime, data.columns, examples, rows[::-1][last[place]])
+    ours, items = recommendation_vectors(spec, data, runtime, data.columns, examples, rows[::-1][last[place]])
     seen = known.seen(examples, splits, users)
-    scores = ranking.products(found.users, found.items)
-    for start, stop, block in ranking.user_blocks(scores, len(users), len(found.items), seen):
+    scores = ranking.products(ours, items)
+    for start, stop, block in ranking.user_blocks(scores, len(users), len(items), seen):
         yield users[start:stop], ranking.best_items(block, count)
 
 
@@ -307,4 +291,4 @@ def _vectors_of_both(
     """Vectors of the users and of the items of some examples, float32 [N, d] each."""
     shown = batches.evaluation_batches(examples, rows, columns, batch_size=spec.evaluation_batch_size)
     found = np.concatenate([vectors for _, vectors in runtime.predict(shown)])
-    return found[:, _USER], found[:, _ITEM]
+    return found[:, 0], found[:, 1]

@@ -24,7 +24,7 @@ from embexp.initialization import filling
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.reports import rendering
-from embexp.runs import assembly, evaluations, recorded
+from embexp.runs import evaluations, execute, recorded
 from embexp.runs.data import read_data
 from embexp.runs.exports import exporting
 from embexp.runs.exports.exporting import Exported
@@ -328,18 +328,18 @@ class Run:
         self.folder.check(self.checkpoint)
         prepared = recorded.restored_tables(self.folder, self.spec, self.summary)
         spec, total_steps = prepared.spec, max(1, self.summary["steps"])
-        plans = assembly.table_plans(prepared, assembly.initial_rows(prepared))
+        plans = execute.table_plans(prepared, execute.initial_rows(prepared))
         strategy = strategies.build_for_finished(spec.strategy)
         counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         embeddings = strategy.embeddings(plans, spec.features, {}, counter, total_steps)
         by_reference = {name: table for name, table in embeddings.tables.items() if table.by_reference}
         filling.fill(by_reference, plans)
         columns, _ = columns_of(spec.data, spec.features)
-        parts = assembly.assemble(
+        parts = execute.assemble(
             spec,
             embeddings,
             counter,
-            dense=assembly.DenseSettings(
+            dense=execute.DenseSettings(
                 width=columns.dense_width, total_steps=total_steps, outputs=max(1, len(self.classes))
             ),
             strategy=strategy,

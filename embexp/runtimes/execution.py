@@ -1,4 +1,4 @@
-"""The input and the result of `start`, which every runtime has: a blueprint, and its execution."""
+"""The runtimes' `start`, its input and its result: a blueprint, and its execution."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 from embexp.checkpoints.account import Account, LiveAccount
 from embexp.checkpoints.dense_part import DenseValues
 from embexp.initialization.plan import TablePlan
+from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.tables.reading import ReadableTable
@@ -117,3 +118,28 @@ class Stopwatch:
 
     def __exit__(self, *_: object) -> None:
         self.seconds += time.perf_counter() - self._began
+
+
+def start(kind: RuntimeKind, blueprint: Blueprint) -> Execution:
+    """Makes and fills all variables of an experiment, and its step, in a runtime.
+
+    Raises:
+        ValueError: the kind is `auto`; see `RunSpec.executing_runtime`.
+    """
+    match kind:
+        case RuntimeKind.FUNCTION:
+            from embexp.runtimes import function
+
+            return function.start(blueprint)
+        case RuntimeKind.SESSION:
+            from embexp.runtimes import session
+
+            return session.start(blueprint)
+        case RuntimeKind.ESTIMATOR:
+            from embexp.runtimes import estimator
+
+            return estimator.start(blueprint)
+        case RuntimeKind.AUTO:
+            raise ValueError("runtime=auto is not resolved")
+        case _:
+            assert_never(kind)

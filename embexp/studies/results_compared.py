@@ -12,10 +12,9 @@ from embexp.checkpoints.contents import GRAPH, Contents, KeyInfo
 from embexp.checkpoints.difference import Change
 from embexp.checkpoints.opening import open_checkpoint
 from embexp.errors import DataError
-from embexp.records import metric_lines
-from embexp.records.differences import Difference, Kind, between
+from embexp.records import differences
+from embexp.records.differences import Difference, Kind, MetricsCompared, between
 from embexp.records.folder import RunFolder
-from embexp.records.metric_lines import MetricsCompared
 from embexp.studies import checkpoint_tokens
 
 _RESULTS = ("status", "steps", "best_step", "metrics", "tables", "freeze", "drift", "examples", "truth")
@@ -73,7 +72,7 @@ def compare(a: RunFolder, b: RunFolder, *, rows: int = 1) -> ResultsCompared:
     Raises:
         DataError: a checkpoint is damaged.
     """
-    metrics = metric_lines.compare(*(each.read_metrics() if each.metrics.exists() else () for each in (a, b)))
+    metrics = differences.compare_metrics(*(each.read_metrics() if each.metrics.exists() else () for each in (a, b)))
     notes = []
     summary: list[Difference] = []
     digests = 0

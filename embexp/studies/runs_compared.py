@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.errors import NotARunError
-from embexp.records import manifest_differences
+from embexp.records import differences
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder
 from embexp.studies import results_compared
@@ -110,7 +110,7 @@ def _one(a: RunFolder, b: RunFolder, rows: int) -> RunsCompared:
     specs = [each.read_spec().model_dump(mode="json") for each in (a, b)]
     circumstances: list[Difference] = []
     if a.manifest.exists() and b.manifest.exists():
-        found = manifest_differences.differences(a.read_manifest(), b.read_manifest())
+        found = differences.manifest_differences(a.read_manifest(), b.read_manifest())
         circumstances = [each for each in found if each.kind is not Kind.SPEC]
     return RunsCompared(
         tuple(between(Kind.SPEC, *specs)), tuple(circumstances), results_compared.compare(a, b, rows=rows)

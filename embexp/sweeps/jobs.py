@@ -28,6 +28,7 @@ from typing import Any
 
 from embexp.errors import RunError
 from embexp.records import inventory
+from embexp.records.folder import json_object
 from embexp.reports.jobs import last_written
 from embexp.reports.query import at
 from embexp.reports.record import Status
@@ -66,7 +67,7 @@ def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", e
         status, found = Status.FAILED, reason
     if status is Status.INTERRUPTED and is_cancelled(ledger.directory):
         status = Status.CANCELLED
-    run_id = outcomes.read_summary(directory).get("run_id") if status.has_metrics else None
+    run_id = json_object(directory / "summary.json").get("run_id") if status.has_metrics else None
     ended = time.time() if ended is None else ended
     with contextlib.suppress(FileNotFoundError):  # first: what is settled is not looked at again
         (directory / progress.PROGRESS_FILE).unlink()
@@ -97,7 +98,7 @@ def summary_of(sweep: Path) -> dict[str, Any]:
 
 def outcome(sweep: Path, job: LedgerJob) -> Outcome:
     """The outcome of a job, with its metrics if it has ended normally."""
-    summary = outcomes.read_summary(job_directory(sweep, job)) if job.state.has_metrics else {}
+    summary = json_object(job_directory(sweep, job) / "summary.json") if job.state.has_metrics else {}
     compare = json.loads(job.spec).get("output", {}).get("compare", ())
     reason = job.reason
     if job.same_as is not None:
@@ -272,14 +273,14 @@ def submitted_job(sweep: Path, number: int) -> LedgerJob:
 
 def submission(sweep: Path, number: int) -> str | None:
     """The number of a job's last submission; None if there is none, or it was withdrawn."""
-    content = _content(sweep / _FOLDER / f"{number}.json")
-    return None if content is None else str(content.get("submission"))
+    content = json_object(sweep / _FOLDER / f"{number}.json")
+    return str(content["submission"]) if "submission" in content else None
 
 
 def starts(sweep: Path, number: int) -> list[Start]:
     """The starts of a job since it was submitted last."""
-    content = _content(sweep / _FOLDER / f"{number}.starts.json")
-    if content is None or content.get("submission") != submission(sweep, number):
+    content = json_object(sweep / _FOLDER / f"{number}.starts.json")
+    if content.get("submission") != submission(sweep, number):
         return []
     try:
         return [Start(**each) for each in content["starts"]]
@@ -290,11 +291,3 @@ def starts(sweep: Path, number: int) -> list[Start]:
 def _closed(start: Start, directory: Path) -> Start:
     """A start whose worker was killed before it could note the end: that is when the job last wrote something."""
     return dataclasses.replace(start, ended=start.ended or max(start.started, last_written(directory)))
-
-
-def _content(path: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None

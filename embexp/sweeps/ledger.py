@@ -10,7 +10,7 @@ import contextlib
 import json
 import platform
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from types import NoneType
@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from embexp.config.messages import shown
 from embexp.errors import RunError
-from embexp.records.folder import first_fault
+from embexp.records.folder import first_fault, json_of
 from embexp.reports.record import Status
 from embexp.specs.run import RunSpec
 from embexp.system import machine_faults
@@ -285,7 +285,9 @@ class Ledger:
 
     def leave(self, number: int, state: Status, reason: str = "") -> None:
         """Notes where a job is that has not ended, and why."""
-        self._execute("UPDATE jobs SET state = ?, reason = ? WHERE number = ?", (state.value, reason, number))
+        with self._transaction() as connection:
+            statement = "UPDATE jobs SET state = ?, reason = ? WHERE number = ?"
+            connection.execute(statement, (state.value, reason, number))
 
     def end(
         self,
@@ -346,10 +348,6 @@ class Ledger:
         except ValueError as error:
             raise RunError(f"{self.path} is damaged: job {row['number']}: {error}") from None
 
-    def _execute(self, statement: str, values: Sequence[Any]) -> None:
-        with self._transaction() as connection:
-            connection.execute(statement, values)
-
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """A transaction that has the write lock from its beginning, so that it waits for others instead of failing."""
@@ -405,11 +403,3 @@ def _job(values: dict[str, Any]) -> LedgerJob:
         raise ValueError(f"its directory is {shown(str(directory))}, which is not inside the sweep's")
     known = {key: values[key] for key in _COLUMNS}
     return LedgerJob(**{**known, **mappings, "overrides": tuple(overrides), "state": Status(values["state"])})
-
-
-def json_of(text: Any) -> Any:
-    """A text as JSON; None for one that is none."""
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-        return None

@@ -6,12 +6,13 @@ import contextlib
 import json
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from embexp.errors import ConfigError, EmbexpError
 from embexp.records import inventory
+from embexp.records.folder import json_object
 from embexp.reports.record import Status
 from embexp.system import files, interruption, machine_faults
 
@@ -49,16 +50,10 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """The outcome as a JSON value."""
-        return {
-            "number": self.number,
-            "overrides": dict(self.overrides),
+        return asdict(self) | {
             "status": self.status.value,
-            "reason": self.reason,
             "directory": None if self.directory is None else str(self.directory),
             "seconds": None if self.seconds is None else round(self.seconds, 3),
-            "metrics": dict(self.metrics),
-            "compared": dict(self.compared),
-            "same_as": self.same_as,
         }
 
 
@@ -74,22 +69,13 @@ def ending(directory: Path, exit_status: int | None) -> tuple[Status, str]:
         if inventory.digest_of(directory) is None:
             return Status.INTERRUPTED, ""
         exit_status = 0
-    known = read_summary(directory).get("status")
+    known = json_object(directory / "summary.json").get("status")
     status = next((each for each in Status if each.value == known), None)
     if exit_status in _INTERRUPTIONS:
         return Status.INTERRUPTED, ""
     if status is None or status is Status.FAILED or exit_status != 0:
         return Status.FAILED, _why(directory, exit_status)
     return status, ""
-
-
-def read_summary(directory: Path) -> Mapping[str, Any]:
-    """The content of a job's summary.json; empty where there is none."""
-    try:
-        content = json.loads((directory / "summary.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def numbers(metrics: Any) -> dict[str, float]:
@@ -137,8 +123,8 @@ def is_crash(directory: Path, exit_status: int) -> bool:
         directory: of the job.
         exit_status: of its process; negative: minus the signal that ended it.
     """
-    noted = _noted(directory)
-    return exit_status != 0 if noted is None else bool(noted.get("crash"))
+    noted = json_object(directory / _FAILURE)
+    return exit_status != 0 if not noted else bool(noted.get("crash"))
 
 
 def _why(directory: Path, exit_status: int) -> str:
@@ -148,22 +134,14 @@ def _why(directory: Path, exit_status: int) -> str:
         directory: of the job.
         exit_status: of its process; negative: minus the signal that ended it.
     """
-    noted = _noted(directory)
-    if noted is not None:
+    noted = json_object(directory / _FAILURE)
+    if noted:
         return str(noted.get("reason"))
     if exit_status < 0:
         hint = " (out of memory?)" if exit_status == -signal.SIGKILL else ""
         return f"ended by signal {-exit_status}{hint}"
     last = _last_line(directory)
     return f"exit status {exit_status}; the last line of its log: {last}" if last else f"exit status {exit_status}"
-
-
-def _noted(directory: Path) -> dict[str, object] | None:
-    try:
-        content = json.loads((directory / _FAILURE).read_bytes())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 def _last_line(directory: Path) -> str:

@@ -427,14 +427,12 @@ def checked_launching(content: Mapping[str, Any]) -> Launching:
     except ValidationError as error:
         rules: dict[str, list[str]] = {}
         for each in error.errors():
-            rules.setdefault(str(each["loc"][0]), []).append(_rule(str(each["loc"][0]), each["type"], each))
+            key = str(each["loc"][0])
+            unknown = each["type"] == "extra_forbidden"
+            rules.setdefault(key, []).append(f"the launcher has no key {key!r}" if unknown else validate.rule_of(each))
     faults = []
     for key, found in rules.items():
         near = "" if key in Launching.model_fields else did_you_mean(key, Launching.model_fields)
         remedy = near or ("" if key in Launching.model_fields else f"its keys: {', '.join(Launching.model_fields)}")
         faults.append(Fault(f"{_PATH}.{key}", shown(content.get(key)), ", or ".join(dict.fromkeys(found)), remedy))
     raise ConfigError(faults)
-
-
-def _rule(key: str, kind: str, error: Any) -> str:
-    return f"the launcher has no key {key!r}" if kind == "extra_forbidden" else validate.rule_of(error)

@@ -16,7 +16,7 @@ from typing import Protocol
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import GPU
 from embexp.specs.sweeping import Launching
-from embexp.system import processes
+from embexp.system import machine, processes
 
 _NOT_FORKED = ("gpu", "tpu")
 Command = Callable[[Path, int], Sequence[str]]
@@ -232,7 +232,7 @@ def jobs_at_once(launching: Launching, specs: Sequence[RunSpec], gpus: Sequence[
     if launching.jobs != "auto":
         return launching.jobs
     devices = max((gpus_of(spec) for spec in specs), default=0)
-    return max(1, len(gpus) // devices) if devices and gpus else cores()
+    return max(1, len(gpus) // devices) if devices and gpus else machine.cores()
 
 
 def with_threads(spec: RunSpec, jobs: int) -> RunSpec:
@@ -245,7 +245,7 @@ def with_threads(spec: RunSpec, jobs: int) -> RunSpec:
         spec: what the user asked for.
         jobs: number of jobs that share the cores; 1 leaves the spec as it is.
     """
-    share = max(1, cores() // jobs)
+    share = max(1, machine.cores() // jobs)
     unset = [key for key in ("intra_op_threads", "inter_op_threads") if not getattr(spec.strategy, key)]
     if jobs == 1 or not unset:
         return spec
@@ -255,11 +255,6 @@ def with_threads(spec: RunSpec, jobs: int) -> RunSpec:
 def gpus_of(spec: RunSpec) -> int:
     """Number of GPUs that a job uses."""
     return spec.strategy.devices if isinstance(spec.strategy, GPU) else 0
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_gpus() -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from embexp.sweeps.ledger import LedgerJob
 from embexp.sweeps.outcomes import Outcome
 from embexp.system.printable import print
 from embexp.training.listeners import Listener
+from embexp.training.progress import duration
 
 _WIDEST = 60
 """Characters of a job's overrides in the live table."""
@@ -123,7 +124,7 @@ class Shown:
         counts += [f"{self._failed} failed"] if self._failed else []
         counts += [f"{waiting} waiting"] if (waiting := self._left - len(self._running)) > 0 else []
         if (left := self._seconds_left(reached)) is not None:
-            counts.append(f"{_duration(left)} left")
+            counts.append(f"{duration(left)} left")
         return Group(table, Text("  ·  ".join(counts), style="bold"))
 
     def _seconds_left(self, reached: dict[int, Reached | None]) -> float | None:
@@ -139,7 +140,7 @@ class Shown:
 
 def _cells(reached: Reached | None, job: LedgerJob) -> tuple[RenderableType, str, str]:
     """The bar, the steps and the time left of a running job."""
-    since = _duration(time.time() - (job.started or time.time()))
+    since = duration(time.time() - (job.started or time.time()))
     if reached is None or not reached.total:
         return Text("starting" if reached is None else reached.stage, style="dim"), "", since
     left = _rest(reached)
@@ -147,7 +148,7 @@ def _cells(reached: Reached | None, job: LedgerJob) -> tuple[RenderableType, str
     bar = ProgressBar(total=reached.total, completed=reached.step, width=24)
     if reached.stage != "training":
         return Text(reached.stage, style="dim"), steps, since
-    return bar, steps, since if left is None else f"{_duration(left)} left"
+    return bar, steps, since if left is None else f"{duration(left)} left"
 
 
 def _rest(reached: Reached | None) -> float | None:
@@ -164,12 +165,6 @@ def _ended_line(outcome: Outcome) -> str:
         return f"{text}: {outcome.reason}"
     shown = [f"{name} {value:.4f}" for name, value in outcome.metrics.items() if name.startswith("test ")]
     return "   ".join([text, *shown[:2]])
-
-
-def _duration(seconds: float) -> str:
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
 @dataclass(frozen=True)

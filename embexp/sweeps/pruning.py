@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from embexp.records.folder import json_object
 from embexp.system import files
 from embexp.training.listeners import Listener
 
@@ -62,7 +62,7 @@ class AskedAfterEvaluations(Listener):
         """Whether to prune; None if no answer came."""
         give_up = time.monotonic() + self._patience
         while True:
-            answer = _read(self._folder / _ANSWER)
+            answer = json_object(self._folder / _ANSWER)
             if answer.get("step") == step:
                 return bool(answer.get("prune"))
             if time.monotonic() >= give_up:
@@ -79,7 +79,7 @@ def listeners(sweep: Path, number: int) -> list[Listener]:
         number: of the job.
     """
     folder = _folder(sweep, number)
-    metric = _read(folder / _METRIC).get("metric")
+    metric = json_object(folder / _METRIC).get("metric")
     return [AskedAfterEvaluations(folder, str(metric))] if metric is not None else []
 
 
@@ -118,20 +118,11 @@ def answered(sweep: Path, numbers: Iterable[int], metric: str, decide: Decide) -
 
 
 def _answer(folder: Path, decide: Callable[[int, float], bool]) -> None:
-    report = _read(folder / _REPORT)
-    if report and report.get("step") != _read(folder / _ANSWER).get("step"):
+    report = json_object(folder / _REPORT)
+    if report and report.get("step") != json_object(folder / _ANSWER).get("step"):
         prune = decide(int(report["step"]), float(report["value"]))
         files.write_text(folder / _ANSWER, json.dumps({"step": report["step"], "prune": prune}))
 
 
 def _folder(sweep: Path, number: int) -> Path:
     return sweep / _FOLDER / str(number)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The content of a file that is written whole or not at all; empty where there is none."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -385,14 +385,13 @@ def _direction(settings: SearchSettings, objectives: Sequence[Objective]) -> Ite
     given = [settings.direction] if isinstance(settings.direction, str) else list(settings.direction)
     expected = [each.direction for each in objectives]
     if given != expected:
-        better = ", ".join(f"{each.metric} gets better when {_way(each)}" for each in objectives)
+        better = ", ".join(
+            f"{each.metric} gets better when it is {'higher' if each.higher_is_better else 'lower'}"
+            for each in objectives
+        )
         wanted = expected[0] if len(expected) == 1 else f"[{','.join(expected)}]"
         remedy = f"leave it out, or set {_NODE}.direction={wanted}"
         yield Fault(f"{_NODE}.direction", shown(given if len(given) > 1 else given[0]), better, remedy)
-
-
-def _way(objective: Objective) -> str:
-    return "it is higher" if objective.higher_is_better else "it is lower"
 
 
 def _sampler(settings: SearchSettings, space: Space, objectives: Sequence[Objective]) -> Iterator[Fault]:

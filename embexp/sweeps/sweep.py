@@ -21,6 +21,7 @@ from embexp.config.messages import shown
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError
 from embexp.records import allowed_code
+from embexp.reports.collected import settings_of
 from embexp.reports.record import Status
 from embexp.specs import rules, sweeping
 from embexp.specs.run import RunSpec
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 10.0
 """Seconds to wait for an earlier process of the sweep, which was killed, to be gone."""
-_NOT_SETTINGS = ("output", "sweep", "seeds")
+_NOT_SETTINGS = {"output", "sweep", "seeds"}
 """Parts of a spec that do not describe its run."""
 
 
@@ -417,7 +418,8 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
     place = directory.absolute()
     if not ledgers.exists(place):
         place = files.new_directory(place)
-    settings = varying_settings([_leaves(each.model_dump(mode="json"), "") for each in specs])
+    parts = [settings_of(each.model_dump(mode="json", exclude=_NOT_SETTINGS)) for each in specs]
+    settings = varying_settings([{key.removesuffix(".kind"): value for key, value in each.items()} for each in parts])
     jobs = []
     for number, (spec, own) in enumerate(zip(specs, settings, strict=True)):
         skip = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in rules.combination_faults(spec))
@@ -465,16 +467,3 @@ def _varies(key: str, leaves: Sequence[Mapping[str, Any]]) -> bool:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else shown(value)
-
-
-def _leaves(value: Any, path: str) -> dict[str, Any]:
-    """The leaves of nested mappings by dotted key; the `kind` of a choice goes by the key of the choice."""
-    if not isinstance(value, Mapping) or not value:
-        return {path.removesuffix(".kind"): value}
-    found: dict[str, Any] = {}
-    for key, each in value.items():
-        if path or key not in _NOT_SETTINGS:
-            found |= _leaves(each, f"{path}.{key}" if path else str(key))
-    if path == "data" and found.get("data.fetch") is not None:
-        found.pop("data.path", None)  # where a data set by name lies on a machine is no setting
-    return found

@@ -166,7 +166,7 @@ class Watch:
         if state is None:
             each.gone = each.gone or time.monotonic()
             needs_grace = jobs.submission(self._sweep, job.number) is not None
-            if needs_grace and not _has_ended(last) and time.monotonic() - each.gone < _GRACE:
+            if needs_grace and (last is None or last.ended is None) and time.monotonic() - each.gone < _GRACE:
                 return False
             self._settle(known, each, last)
             return True
@@ -232,10 +232,6 @@ def interrupt(sweep: Path, job: LedgerJob) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
-
-
-def _has_ended(start: Start | None) -> bool:
-    return start is not None and start.ended is not None
 
 
 def _is_starting(start: Start) -> bool:

@@ -15,7 +15,7 @@ import pytest
 import embexp
 from embexp.cli import commands
 from embexp.data.vocabularies.vocabulary import Vocabulary
-from embexp.records import repositories
+from embexp.records import manifest
 from embexp.runs import run as single
 
 SMALL = (
@@ -37,7 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs a, the same as a copy, and b with another seed and learning rate."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repositories, "states", lambda folders: {})  # somebody may be at work in the checkout
+        patch.setattr(manifest, "states", lambda folders: {})  # somebody may be at work in the checkout
         for name, settings in (("a", ()), ("b", ("seed=1", "optimizer.learning_rate=0.02"))):
             (folder / name).mkdir()
             single.run(embexp.compose([*SMALL, f"output.cache={folder / 'cache'}", *settings]), folder / name)

@@ -17,10 +17,9 @@ from embexp.data.batches import Batch
 from embexp.freezing import policies
 from embexp.freezing.row_facts import RowFacts
 from embexp.pretrained.tables import Pretrained
-from embexp.runs import assembly
+from embexp.runs import execute
 from embexp.runs.prepare import PreparedTables
-from embexp.runtimes.execution import Blueprint, Execution
-from embexp.runtimes.start import start
+from embexp.runtimes.execution import Blueprint, Execution, start
 from embexp.specs.data import Clicks
 from embexp.specs.models import MLP, Task
 from embexp.specs.optimizers import DenseSGD
@@ -105,21 +104,21 @@ def _made(spec: RunSpec, strategy: Strategy, runtime: RuntimeKind, estimator_fol
     facts = {name: RowFacts(rows, None, None) for name, rows in ROWS.items()}
     settled = policies.settle(spec, facts, steps_per_epoch=1e9, runtime=runtime)
     prepared = PreparedTables(spec, ROWS, Pretrained(), settled)
-    initial = assembly.initial_rows(prepared)
+    initial = execute.initial_rows(prepared)
 
     def assemble(embeddings: Any, counter: Any) -> Any:
-        parts = assembly.assemble(
+        parts = execute.assemble(
             spec,
             embeddings,
             counter,
-            dense=assembly.DenseSettings(width=2, total_steps=STEPS, output_bias=0.25),
+            dense=execute.DenseSettings(width=2, total_steps=STEPS, output_bias=0.25),
             strategy=strategy,
         )
         captured.append(parts)
         return parts
 
     blueprint = Blueprint(
-        plans=assembly.table_plans(prepared, initial),
+        plans=execute.table_plans(prepared, initial),
         features=spec.features,
         columns={name: spec.column_of(name) for name in spec.features},
         assemble=assemble,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.records import manifest, masking, repositories
+from embexp.records import manifest
 
 Git = Callable[..., str]
 
@@ -43,7 +43,7 @@ def test_commit_difference_and_new_files(git: Git, tmp_path: Path) -> None:
     (folder / "model.py").write_text("WIDTH = 9\n")
     (folder / "new").mkdir()
     (folder / "new" / "one.py").write_text("")
-    found = repositories.states({"working_folder": folder / "sub", "model": folder, "elsewhere": tmp_path})
+    found = manifest.states({"working_folder": folder / "sub", "model": folder, "elsewhere": tmp_path})
     state = found["working_folder"]
     assert state["commit"] == git("rev-parse", "HEAD")
     assert state["diff"].strip() == git("diff", "HEAD")
@@ -55,7 +55,7 @@ def test_commit_difference_and_new_files(git: Git, tmp_path: Path) -> None:
 
 def test_a_long_difference_is_cut_and_says_so(git: Git, tmp_path: Path) -> None:
     (tmp_path / "repository" / "model.py").write_text("x\n" * 800_000)
-    state = repositories.states({"working_folder": tmp_path / "repository"})["working_folder"]
+    state = manifest.states({"working_folder": tmp_path / "repository"})["working_folder"]
     assert (len(state["diff"]), state["diff_note"]) == (1_000_000, "cut after 1,000,000 bytes")
 
 
@@ -65,9 +65,9 @@ def test_git_that_hangs_is_given_up(git: Git, tmp_path: Path, monkeypatch: pytes
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", str(slow.parent), prepend=os.pathsep)
-    monkeypatch.setattr(repositories, "_SECONDS", 0.2)
+    monkeypatch.setattr(manifest, "_SECONDS", 0.2)
     began = time.monotonic()
-    assert repositories.states({"working_folder": tmp_path / "repository"}) == {"working_folder": None}
+    assert manifest.states({"working_folder": tmp_path / "repository"}) == {"working_folder": None}
     assert time.monotonic() - began < 30
 
 
@@ -80,25 +80,25 @@ def test_no_program_of_the_repository_is_started(git: Git, tmp_path: Path) -> No
     git("config", "diff.external", str(program))
     git("config", "core.pager", str(program))
     (folder / "model.py").write_text("WIDTH = 9\n")
-    state = repositories.states({"working_folder": folder})["working_folder"]
+    state = manifest.states({"working_folder": folder})["working_folder"]
     assert "+WIDTH = 9" in state["diff"]
     assert not trace.exists()
 
 
 def test_without_git_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert repositories.states({"working_folder": tmp_path}) == {"working_folder": None}
+    assert manifest.states({"working_folder": tmp_path}) == {"working_folder": None}
 
 
 @pytest.mark.parametrize(
     ("name", "text", "recorded"),
     [
         ("TF_NUM_INTRAOP_THREADS", "2", "2"),
-        ("EMBEXP_TRACKING_TOKEN", "hunter2", masking.MASKED),
-        ("CUDA_API_KEY", "hunter2", masking.MASKED),
-        ("TF_VAR_region", "hunter2", masking.MASKED),
-        ("EMBEXP_PASSWORD", "hunter2", masking.MASKED),
-        ("EMBEXP_STORE", "https://me:hunter2@host/path", f"https://{masking.MASKED}@host/path"),
+        ("EMBEXP_TRACKING_TOKEN", "hunter2", manifest.MASKED),
+        ("CUDA_API_KEY", "hunter2", manifest.MASKED),
+        ("TF_VAR_region", "hunter2", manifest.MASKED),
+        ("EMBEXP_PASSWORD", "hunter2", manifest.MASKED),
+        ("EMBEXP_STORE", "https://me:hunter2@host/path", f"https://{manifest.MASKED}@host/path"),
         ("KMP_AFFINITY", "granularity=fine", "granularity=fine"),
     ],
 )
@@ -119,12 +119,12 @@ def test_a_command_keeps_its_paths_and_loses_its_secrets() -> None:
         "+env.WANDB_API_KEY=hunter2",
         "uri=http://me:hunter2@host",
     ]
-    assert masking.command(words) == [
+    assert manifest.masked_command(words) == [
         "run",
         "pretrained.tokens_file=a.txt",
         "pretrained.key=item",
-        f"+env.WANDB_API_KEY={masking.MASKED}",
-        f"uri=http://{masking.MASKED}@host",
+        f"+env.WANDB_API_KEY={manifest.MASKED}",
+        f"uri=http://{manifest.MASKED}@host",
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from embexp.records import manifest_differences, repositories
+from embexp.records import differences, manifest
 
 Git = Callable[..., str]
 _COMMANDS = re.compile(
@@ -75,7 +75,7 @@ def trap(tmp_path: Path) -> tuple[str, Path]:
 
 
 def state(folder: Path) -> Any:
-    return repositories.states({"working_folder": folder})["working_folder"]
+    return manifest.states({"working_folder": folder})["working_folder"]
 
 
 def set_trap(folder: Path, program: str) -> list[str]:
@@ -120,8 +120,8 @@ def test_no_key_of_git_s_config_starts_a_program(git: Git, theirs: Path, trap: t
     assert found["commit"] == git("-c", "core.fsmonitor=false", "rev-parse", "HEAD")
     assert found["diff_note"] == "not compared, as no filter of git is run (trap): model.py"
     assert (theirs / ".git" / "index").read_bytes() == before
-    assert not repositories.is_tracked(theirs / "other.py")
-    assert repositories.is_tracked(theirs / "model.py")
+    assert not manifest.is_tracked(theirs / "other.py")
+    assert manifest.is_tracked(theirs / "model.py")
     assert not trace.exists()
     for words in (("diff", "HEAD"), ("status",)):  # the trap is live
         git(*words, check=False)
@@ -295,4 +295,4 @@ def test_a_name_that_is_not_utf_8_is_recorded(git: Git, theirs: Path) -> None:
 
 def test_a_manifest_that_refers_to_itself_is_compared() -> None:
     manifest = {"code": {"model": {"same_as": "model"}, "working_folder": {"same_as": "model"}}}
-    assert manifest_differences.differences(manifest, manifest) == []
+    assert differences.manifest_differences(manifest, manifest) == []

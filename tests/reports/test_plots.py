@@ -223,7 +223,7 @@ def test_drawing_needs_no_display_and_no_pyplot(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib; from embexp.reports import plots; "
         "lines = [{'event': 'log', 'step': 1, 'loss': 0.5}]; "
-        "plots.write(lines, {'name': 'x', 'task': 'click', 'status': 'completed', 'steps': 1}, "
+        "plots.write_plots(lines, {'name': 'x', 'task': 'click', 'status': 'completed', 'steps': 1}, "
         "pathlib.Path(sys.argv[1])); print({'matplotlib.pyplot', 'tensorflow'} & set(sys.modules))"
     )
     environment = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "MPLBACKEND")}

@@ -14,8 +14,8 @@ import embexp
 from embexp.config.checking import validate
 from embexp.errors import ConfigError
 from embexp.models.build import build
-from embexp.runs import assembly
-from embexp.runs import assembly as planned
+from embexp.runs import execute
+from embexp.runs import execute as planned
 from embexp.runs import run as single
 from embexp.runs.prepare import prepare
 from embexp.specs import rules
@@ -228,7 +228,7 @@ def in_float64(graph: Graph, spec: RunSpec, first: dict[str, np.ndarray]) -> exa
         spec.model,
         shapes={name: each.activation_shape(spec.tables[each.table].width) for name, each in spec.features.items()},
         dense_width=graph.dense.shape[1],
-        output_bias=assembly.output_bias(spec.task, float(graph.labels[: random_graphs.TRAIN].mean(dtype=np.float64))),
+        output_bias=execute.output_bias(spec.task, float(graph.labels[: random_graphs.TRAIN].mean(dtype=np.float64))),
         seed=spec.seed,
     )
     kernel, bias = (weight.numpy() for weight in model.trainable_weights)

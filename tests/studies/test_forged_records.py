@@ -18,7 +18,7 @@ import pytest
 
 import embexp
 from embexp.errors import EmbexpError
-from embexp.records import inventory, repositories
+from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
 from embexp.studies import run as studies
@@ -79,7 +79,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (run / "run.log").write_text("".join(f"step {step}\n" for step in STEPS))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)
-        patch.setattr(repositories, "states", lambda folders: {})  # somebody may be at work in the checkout
+        patch.setattr(manifest, "states", lambda folders: {})  # somebody may be at work in the checkout
         single.run(spec, run)
         with sqlite3.connect(sweep / "sweep.sqlite") as ledger:
             ledger.execute("CREATE TABLE jobs (number INTEGER, directory TEXT, inventory TEXT, same_as INTEGER)")

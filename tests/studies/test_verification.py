@@ -15,7 +15,7 @@ import pytest
 
 import embexp
 from embexp.errors import CommandLineError, RunError, UsageError
-from embexp.records import repositories
+from embexp.records import manifest
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import resume as resuming
@@ -88,7 +88,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "sizes.py").write_text("WIDTH = 4\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(repositories, "states", lambda folders: {})  # somebody may be at work in the checkout
+        patch.setattr(manifest, "states", lambda folders: {})  # somebody may be at work in the checkout
         yield folder
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from embexp.reports.collected import settings_of
 from embexp.sweeps import sweep
 
 
 def data(**keys: Any) -> dict[str, Any]:
-    return sweep._leaves({"data": {"kind": "triples", "fetch": None, **keys}, "seed": 0}, "")
+    return settings_of({"data": {"kind": "triples", "fetch": None, **keys}, "seed": 0})
 
 
 def test_the_place_of_a_data_set_by_name_is_no_setting() -> None:

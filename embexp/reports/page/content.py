@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from embexp.records.folder import RunFolder
+from embexp.records.folder import RunFolder, finite
 from embexp.reports.collected import varying
 from embexp.reports.groups import REPEATS
 from embexp.reports.record import Record, Status
@@ -61,11 +61,11 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
                 "reason": "; ".join(filter(None, (record.reason, _changes(record)))),
                 "group": groups.index(setting),
                 "values": values,
-                "settings": [[key, _finite(value)] for key, value in record.settings.items() if key not in common]
+                "settings": [[key, finite(value)] for key, value in record.settings.items() if key not in common]
                 if record.settings
                 else None,
-                "metrics": [[name, _finite(value)] for name, value in record.metrics.items()],
-                "seconds": _finite(found.seconds if record.seconds is None else record.seconds),
+                "metrics": [[name, finite(value)] for name, value in record.metrics.items()],
+                "seconds": finite(found.seconds if record.seconds is None else record.seconds),
                 "curves": [
                     [name, steps.setdefault(tuple(curve.steps), len(steps)), list(curve.values)]
                     for name, curve in shortened(found, points).items()
@@ -79,7 +79,7 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
     return {
         "runs": runs,
         "columns": columns,
-        "common": [[key, _finite(value)] for key, value in common.items()],
+        "common": [[key, finite(value)] for key, value in common.items()],
         "groups": [_described(columns, json.loads(setting)) for setting in groups],
         "metrics": _metrics(records, primary),
         "primary": primary,
@@ -100,7 +100,7 @@ def _values(records: Sequence[Record], columns: Sequence[str]) -> list[list[Any]
     """The values of the columns by run. An override that was not run is text: a number where those of others are."""
     by_column = []
     for key in columns:
-        values = [_finite(each.value(key)) for each in records]
+        values = [finite(each.value(key)) for each in records]
         if any(isinstance(value, int | float) for value in values):
             values = [_as_number(value) for value in values]
         by_column.append(values)
@@ -109,7 +109,7 @@ def _values(records: Sequence[Record], columns: Sequence[str]) -> list[list[Any]
 
 def _as_number(value: Any) -> Any:
     try:
-        return _finite(json.loads(value)) if isinstance(value, str) else value
+        return finite(json.loads(value)) if isinstance(value, str) else value
     except ValueError:
         return value
 
@@ -197,17 +197,6 @@ def _search(records: Sequence[Record]) -> dict[str, Any] | None:
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return None
-
-
-def _finite(value: Any) -> Any:
-    """A value as JSON has it; numbers that JSON lacks become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return value if isinstance(value, str | int | bool) or value is None else str(value)
 
 
 def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:

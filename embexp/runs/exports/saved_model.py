@@ -15,7 +15,7 @@ from embexp.data.columns import Columns, columns_of
 from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
 from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.runs import assembly
+from embexp.runs import execute
 from embexp.runs.exports.inputs import Served, served, words_of_texts
 from embexp.runs.exports.signatures import FeatureModel, IdColumn, TripleModel
 from embexp.runs.recorded import fitted_numbers
@@ -75,10 +75,10 @@ def write(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *
 def _model(run: EarlierCheckpoint, tables: Mapping[str, ExportedTable], columns: Columns) -> Any:
     """The dense part, with the weights of the run."""
     spec = run.spec
-    model = assembly.dense_model(
+    model = execute.dense_model(
         spec,
         {name: table.dim for name, table in tables.items()},
-        assembly.DenseSettings(
+        execute.DenseSettings(
             width=columns.dense_width, total_steps=1, outputs=max(1, len(run.summary.get("classes", ())))
         ),
     )
