@@ -12,13 +12,12 @@ from rich.table import Table as Rich
 from embexp.cli import planned_values
 from embexp.data.sources.factory import source_of
 from embexp.pretrained import heads
-from embexp.specs import graph_sizes
-from embexp.specs.alike import few, merged
+from embexp.specs import footprint
+from embexp.specs.base import few, merged
 from embexp.specs.freezing import FreezeTable, NoFreeze
-from embexp.specs.notes import doubtful, inert
 from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
-from embexp.specs.run import RunSpec
+from embexp.specs.run import RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage, Table
 from embexp.system import terminal
@@ -63,7 +62,9 @@ class Plan:
 
 def from_spec(spec: RunSpec) -> Plan:
     """The plan without the data; reads only the headers of pretrained files."""
-    return Plan(spec, spec, heads.rows(spec), heads.dims(spec.pretrained, spec.tables), warnings=doubtful(spec))
+    return Plan(
+        spec, spec, heads.rows(spec), heads.dims(spec.pretrained, spec.tables), warnings=doubtful_settings(spec)
+    )
 
 
 def from_prepared(prepared: Prepared) -> Plan:
@@ -223,10 +224,10 @@ def _features(plan: Plan, console: Console) -> Rich:
 
 def _sizes(spec: RunSpec, entities: int) -> list[str]:
     """What steps and evaluations of a knowledge graph take, beyond tables and slots."""
-    queries = graph_sizes.evaluation_batch(entities, spec.evaluation_batch_size)
+    queries = footprint.evaluation_batch(entities, spec.evaluation_batch_size)
     return [
-        f"memory: a step takes about {byte_size(graph_sizes.step_bytes(spec, entities))} beyond tables and slots",
-        f"memory: an evaluation takes about {byte_size(graph_sizes.evaluation_bytes(spec, entities))} beyond tables,"
+        f"memory: a step takes about {byte_size(footprint.step_bytes(spec, entities))} beyond tables and slots",
+        f"memory: an evaluation takes about {byte_size(footprint.evaluation_bytes(spec, entities))} beyond tables,"
         f" ranking {queries:,} queries at a time among {entities:,} entities",
     ]
 
@@ -252,7 +253,7 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield "`embexp plan --scan` counts the rows from the data"
     if any(name not in plan.dims for name in spec.tables):
         yield "`embexp plan --scan` reads the dims from the file"
-    for note in inert(spec):
+    for note in inert_settings(spec):
         yield f"no effect: {note}"
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from embexp.cli import planned_run
-from embexp.specs import study_runs
+from embexp.specs import studies
 from embexp.specs.run import RunSpec
-from embexp.specs.study_runs import BASE, DESCRIPTIONS, GROWN
+from embexp.specs.studies import BASE, DESCRIPTIONS, GROWN
 
 if TYPE_CHECKING:
     from embexp.data.scan import Scan
@@ -33,7 +33,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool) -> None:
     def line(text: str = "") -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    runs = study_runs.study_runs(spec, _DIRECTORY)
+    runs = studies.study_runs(spec, _DIRECTORY)
     prepared = _prepared(runs) if scan else {}
     for number, (name, run) in enumerate(runs.items(), 1):
         line(f"{number} of {len(runs)}, {name}: {DESCRIPTIONS[name]}")

@@ -51,9 +51,12 @@ def check(spec: RunSpec, allow_code: Sequence[str]) -> None:
     """
     from embexp.config import resources
     from embexp.config.permission import Permission
-    from embexp.specs import rules
+    from embexp.specs import run
 
-    if faults := [*rules.faults(spec), *resources.faults(spec, Permission(frozenset(allow_code)), look_at_data=True)]:
+    if faults := [
+        *run.rule_faults(spec),
+        *resources.faults(spec, Permission(frozenset(allow_code)), look_at_data=True),
+    ]:
         raise ConfigError(faults)
 
 
@@ -69,7 +72,7 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Output
         DataError: the spec, or the copy of its code, is not what the run wrote.
     """
     from embexp.records import allowed_code, output_directory
-    from embexp.specs import addresses
+    from embexp.specs import tracking
     from embexp.specs.running import Existing
 
     composing = {
@@ -89,7 +92,7 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Output
     folder.check(folder.spec, folder.code)
     spec = folder.recorded_spec()
     allowed_code.check(spec, options.allow_code, record=folder.spec)
-    addresses.check([spec], folder.spec)
+    tracking.check_addresses([spec], folder.spec)
     own = [each for each in options.overrides if not each.lstrip("+~").startswith("hydra.")]
     changed = _changed(spec, own)
     check(changed, options.allow_code)

@@ -84,12 +84,12 @@ def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[s
     from embexp.cli.logged import Shown, logged
     from embexp.records import allowed_code
     from embexp.records.folder import RunFolder
-    from embexp.specs import addresses
+    from embexp.specs import tracking
 
     folder = RunFolder(directory)
     recorded = folder.recorded_spec()
     allowed_code.check(recorded, allow_code, record=folder.spec)  # before TensorFlow is loaded
-    addresses.check([recorded], folder.spec)
+    tracking.check_addresses([recorded], folder.spec)
     changed = None
     if overrides:
         from embexp.config import composition

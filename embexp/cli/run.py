@@ -165,7 +165,7 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     from embexp.config import composition, hydra_job, record
     from embexp.config.callbacks import Callbacks
     from embexp.records import output_directory
-    from embexp.specs import notes
+    from embexp.specs import run
     from embexp.specs.running import Existing
 
     allowed = permission(options)
@@ -184,7 +184,7 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     ) as found:
         folder = found.path.absolute() if config.hydra.job.chdir else found.path
         print(f"{job.spec.name} in {found.path}", flush=True)
-        for warning in notes.doubtful(job.spec):
+        for warning in run.doubtful_settings(job.spec):
             print(f"warning: {warning}", flush=True)
         runs = resumed if found.continues else runner
         return _status(hydra_job.call(config, callbacks, allowed, folder, lambda: runs(job.spec, folder)))

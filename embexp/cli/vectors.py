@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError, VocabularyError
-from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
+from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 
 if TYPE_CHECKING:
     from embexp.cli.run_table import RunTable

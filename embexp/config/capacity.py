@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from embexp.errors import DataError, Fault
-from embexp.specs import footprint, vocabulary_rules
+from embexp.specs import footprint, vocabularies
+from embexp.specs.base import is_complete
 from embexp.specs.data import Clicks
-from embexp.specs.partial import is_complete
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.system import available
@@ -48,7 +48,7 @@ def _shapes(spec: RunSpec) -> tuple[Mapping[str, int | None], Mapping[str, int]]
     source, rows = source_of(spec.data), {}
     for name, table in spec.tables.items():
         sizes = [source.vocabulary_size(spec.column_of(feature)) for feature in spec.features_of(name)]
-        known = vocabulary_rules.rows_of(spec, name)
+        known = vocabularies.rows_of(spec, name)
         rows[name] = table.vocabulary_size or known or max((size for size in sizes if size is not None), default=None)
     return rows, {name: table.dim for name, table in spec.tables.items() if table.dim is not None}
 

@@ -10,7 +10,7 @@ from embexp.config.loader import Loader
 from embexp.config.shown import shown
 from embexp.config.validate import validate, with_sources
 from embexp.errors import ConfigError, Fault
-from embexp.specs import rules
+from embexp.specs import run
 from embexp.specs.run import RunSpec
 
 CHANGEABLE = ("train.steps", "train.epochs", "output", "checkpoint", "tracking")
@@ -44,7 +44,7 @@ def changed_spec(spec: RunSpec, texts: Sequence[str], loader: Loader, *, rule: s
         raise ConfigError(faults)
     changed, faults = validate(container)
     if changed is not None:
-        faults += rules.faults(changed)
+        faults += run.rule_faults(changed)
     if changed is None or faults:
         raise ConfigError(with_sources(faults, lambda path: "an override"))
     return changed

@@ -28,7 +28,7 @@ from embexp.config.overrides import parse, repeated
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.config.shown import shown
 from embexp.errors import CombinationFault, ConfigError, Fault
-from embexp.specs import arguments, rules
+from embexp.specs import arguments, run
 from embexp.specs.run import RunSpec
 
 _OWN_LAUNCHER = "embexp"
@@ -239,7 +239,7 @@ def _checked(
     spec, faults = validate.validate(container, reported=reported)
     known = spec if spec is not None and not reported else partial_spec.partial_spec(container, reported)
     here = here and look_at_data
-    between = list(rules.faults(known))
+    between = list(run.rule_faults(known))
     fetch = not (reported or faults or between)  # nothing is downloaded for a run that can't be started
     between += resources.faults(known, permission, look_at_data=look_at_data, here=here, fetch=fetch)
     told = reported | {fault.path for fault in faults}

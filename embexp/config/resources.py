@@ -11,11 +11,10 @@ from typing import TypeVar
 from embexp.config import capacity, fetched
 from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
-from embexp.specs import addresses
-from embexp.specs import tracker_packages as packages
+from embexp.specs import tracking
+from embexp.specs.base import UnknownPartError, is_complete, known_or, where_known
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.models import KerasModel, Task
-from embexp.specs.partial import UnknownPartError, is_complete, known_or, where_known
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -38,7 +37,7 @@ def faults(
     checks = [_model_faults(spec, permission), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
     checks += [_tracking_faults(spec)]
     if not permission.own:  # composed from what a sweep has recorded
-        checks += [addresses.faults(spec)]
+        checks += [tracking.address_faults(spec)]
     if look_at_data:
         checks += [
             _data_faults(spec, fetch=fetch),
@@ -119,7 +118,7 @@ def _runtime_faults(spec: RunSpec) -> Iterator[Fault]:
 
 def _tracking_faults(spec: RunSpec) -> Iterator[Fault]:
     """A tracker whose packages are not installed."""
-    if missing := packages.missing(spec.tracking):
+    if missing := tracking.missing_packages(spec.tracking):
         yield Fault("tracking", repr(spec.tracking.kind), missing.rule, f"{missing.remedy}, or set tracking=none")
 
 

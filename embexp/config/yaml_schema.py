@@ -12,8 +12,8 @@ from embexp.config import yaml_comments
 from embexp.config.folders import Folders
 from embexp.config.hydra_settings import SETTINGS, Use
 from embexp.config.outline import package_of
+from embexp.specs.optimizers import Schedule
 from embexp.specs.run import RunSpec
-from embexp.specs.schedules import Schedule
 from embexp.specs.tables import Feature, Initializer, Table
 
 CONFIG = "config"

@@ -17,6 +17,7 @@ from embexp.models.mlp import mlp
 from embexp.models.recommendation import matrix_factorization, two_tower
 from embexp.models.shapes import DENSE, Shapes
 from embexp.models.texts import bag_of_words, text_cnn
+from embexp.specs.data import CANDIDATES
 from embexp.specs.models import (
     DLRM,
     MLP,
@@ -33,7 +34,6 @@ from embexp.specs.models import (
     TransE,
     TwoTower,
 )
-from embexp.specs.triples import CANDIDATES
 
 
 def build(

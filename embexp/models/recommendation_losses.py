@@ -11,7 +11,7 @@ from typing import assert_never
 
 import tensorflow as tf
 
-from embexp.specs.losses import BPR, RecommendationLoss, SampledSoftmax, Softmax
+from embexp.specs.models import BPR, RecommendationLoss, SampledSoftmax, Softmax
 
 PairLoss = Callable[[tf.Tensor, tuple[tf.Tensor, tf.Tensor]], tf.Tensor]
 """From labels and (users, items) to a float32 scalar."""

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from embexp.models import distances, own_candidates
-from embexp.specs.graph_sizes import DIFFERENCES
+from embexp.specs.footprint import DIFFERENCES
 
 SMALL = 16 << 20
 """Bytes of scores up to which a training step makes them all at once, with their gradients."""

@@ -17,7 +17,7 @@ from embexp.records import inventory, summaries
 from embexp.records.folder import RunFolder
 from embexp.reports.jobs import record_changes
 from embexp.reports.record import Record, Status
-from embexp.specs import study_runs
+from embexp.specs import studies
 from embexp.specs.models import Task
 from embexp.training import metric_names
 
@@ -36,7 +36,7 @@ def is_run(directory: Path) -> bool:
 def stages_of_study(directory: Path) -> list[Path]:
     """The directories of a study's runs, in their order; none if it is no study."""
     kind = _flat(_content(RunFolder(directory).spec)[0]).get("study.kind", "none")
-    runs = [directory / name for name in study_runs.DESCRIPTIONS]
+    runs = [directory / name for name in studies.DESCRIPTIONS]
     return [] if kind == "none" else [each for each in runs if is_run(each)]
 
 

@@ -17,10 +17,9 @@ from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
 from embexp.models.recommendation_losses import PairLoss, recommendation
 from embexp.runs.prepare import Prepared
-from embexp.specs.losses import LossOfTask
-from embexp.specs.models import KnowledgeGraph, Task
+from embexp.specs.data import CANDIDATES, Triples
+from embexp.specs.models import KnowledgeGraph, LossOfTask, Task
 from embexp.specs.run import RunSpec
-from embexp.specs.triples import CANDIDATES, Triples
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.tables import schedules

@@ -7,9 +7,9 @@ from embexp.freezing.policies import TablePolicy
 from embexp.records.folder import RunFolder
 from embexp.runs.prepare import Prepared
 from embexp.specs import footprint
-from embexp.specs.checkpointing import Save
 from embexp.specs.footprint import Rows
 from embexp.specs.optimizers import slot_count
+from embexp.specs.running import Save
 from embexp.specs.tables import Storage
 from embexp.system import available, files, machine_faults
 

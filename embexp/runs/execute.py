@@ -21,10 +21,9 @@ from embexp.runs import assembly, evaluations, tables
 from embexp.runs.prepare import Prepared
 from embexp.runtimes.execution import Blueprint, Execution
 from embexp.runtimes.start import start
-from embexp.specs.checkpointing import Save
-from embexp.specs.losses import LossOfTask
-from embexp.specs.restoring import Restoring
+from embexp.specs.models import LossOfTask
 from embexp.specs.run import RunSpec
+from embexp.specs.running import Restoring, Save
 from embexp.strategies.strategy import Strategy
 from embexp.system.memory import PeakMemory, keep_freed
 from embexp.system.rows import MappableRows

@@ -31,7 +31,7 @@ from embexp.runs.recorded_numbers import fitted_numbers
 from embexp.runs.restored import restored_tables
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs import arguments
-from embexp.specs.alike import few
+from embexp.specs.base import few
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec

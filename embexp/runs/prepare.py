@@ -29,7 +29,7 @@ from embexp.pretrained.tables import Pretrained
 from embexp.records.identity import Identity
 from embexp.runs.data import Data, read_data
 from embexp.runs.identify import digest_of_checkpoint, identify
-from embexp.specs import graph_sizes, notes
+from embexp.specs import footprint, run
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.models import KerasModel
 from embexp.specs.run import RunSpec
@@ -97,10 +97,10 @@ class Prepared:
     @property
     def warnings(self) -> list[str]:
         """Warnings before the run: settings that are rarely intended, metrics that will be undefined."""
-        found, scan = notes.doubtful(self.spec), self.data.scan
+        found, scan = run.doubtful_settings(self.spec), self.data.scan
         found += numbers.tail_warnings(scan.numbers.figures, self.data.columns.numeric)
         if self.data.candidates is not None:
-            found += graph_sizes.doubtful(self.spec, self.data.candidates.entities, self.schedule.steps)
+            found += footprint.long_training_warnings(self.spec, self.data.candidates.entities, self.schedule.steps)
         for split in ("validation", "test"):
             rows = scan.splits[split]
             if len(rows) and scan.examples.labels is not None:

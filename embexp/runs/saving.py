@@ -15,7 +15,7 @@ from embexp.errors import CheckpointError, EmbexpError
 from embexp.records.folder import RunFolder
 from embexp.runs import saved_state
 from embexp.runs.saved_state import TOUCHED, Running
-from embexp.specs.checkpointing import Checkpointing, CheckpointKind, OnError
+from embexp.specs.running import Checkpointing, CheckpointKind, OnError
 from embexp.system import files
 from embexp.system.background import BackgroundDirectories
 from embexp.tables.optimizers import moves_every_row

@@ -12,9 +12,9 @@ from embexp.pretrained.tables import Pretrained, PretrainedTable
 from embexp.runs import recommending
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
-from embexp.specs.alike import few, merged
+from embexp.specs.base import few, merged
+from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
-from embexp.specs.triples import CANDIDATES
 from embexp.tables import optimizers
 from embexp.training import baseline
 from embexp.training.loop import Outcome

@@ -12,8 +12,8 @@ from embexp.specs.base import NonNegative, Spec, WholeNumber
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 
 if TYPE_CHECKING:
+    from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
-    from embexp.specs.scope import Scope
 
 Range = tuple[WholeNumber, WholeNumber]
 """Rows [start, stop)."""

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import GPU
-from embexp.specs.sweeping import Launching
+from embexp.specs.studies import Launching
 from embexp.system import parents
 
 _NOT_FORKED = ("gpu", "tpu")

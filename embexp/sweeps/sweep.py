@@ -20,10 +20,9 @@ from embexp.config.shown import shown
 from embexp.errors import CommandLineError, ConfigError, EmbexpError
 from embexp.reports.record import Status
 from embexp.runs import recorded_code
-from embexp.specs import rules, sweeping
+from embexp.specs import run, studies
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import NoStudy
-from embexp.specs.sweeping import Launching
+from embexp.specs.studies import Launching, NoStudy
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import planning, processes, search
 from embexp.sweeps.ledger import Ledger, LedgerJob
@@ -323,7 +322,7 @@ class Enrolment:
 
     def _entry(self, job: PlannedJob, identity: str, number: int) -> LedgerJob:
         own = {
-            "sweep": sweeping.Sweep(objective=job.spec.sweep.objective),
+            "sweep": studies.Sweep(objective=job.spec.sweep.objective),
             "seeds": 1,
         }  # the rest concerns the sweep alone
         spec = processes.with_threads(job.spec.model_copy(update=own), self._at_once)
@@ -418,7 +417,7 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
     settings = varying_settings([_leaves(each.model_dump(mode="json"), "") for each in specs])
     jobs = []
     for number, (spec, own) in enumerate(zip(specs, settings, strict=True)):
-        skip = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in rules.combination_faults(spec))
+        skip = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in run.combination_faults(spec))
         texts = tuple(f"{key}={value}" for key, value in own.items())
         jobs.append(PlannedJob(number, texts, spec, None, skip, setting=number))
     notes: dict[str, object] = {

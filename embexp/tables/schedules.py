@@ -7,19 +7,13 @@ from typing import Any, assert_never
 
 import tensorflow as tf
 
-from embexp.specs.schedules import (
-    ConstantSchedule,
-    CosineSchedule,
-    ExponentialSchedule,
-    PiecewiseSchedule,
-    Schedule,
-)
+from embexp.specs.optimizers import ConstantSchedule, CosineSchedule, ExponentialSchedule, PiecewiseSchedule, Schedule
 from embexp.tables.autograph import without_autograph
 
 
 @without_autograph
 def factor(schedule: Schedule, step: Any, *, total_steps: int) -> Any:
-    """Factor on the learning rate at a step; the formulas are those of `embexp.specs.schedules`.
+    """Factor on the learning rate at a step; the formulas are those of `embexp.specs.optimizers`.
 
     Args:
         schedule: the kind of schedule and its settings.

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import DataError
-from embexp.specs.vectors import NonFinite
+from embexp.specs.pretrained import NonFinite
 from embexp.system import arrays, caching, digests
 from embexp.system.progress import Progress, quiet
 from embexp.system.rows import MappableRows

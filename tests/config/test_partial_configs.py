@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from embexp.config import composition, partial_spec
 from embexp.config.compose import Composition, compose
 from embexp.errors import CombinationFault, ConfigError, Fault
-from embexp.specs.partial import UnknownPartError, is_complete
+from embexp.specs.base import UnknownPartError, is_complete
 
 LOADER = composition.loader()
 COMBINATIONS: dict[str, tuple[list[str], list[str]]] = {

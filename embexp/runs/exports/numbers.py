@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.data.numbers import FittedColumn
-from embexp.specs.numbers import Transform
+from embexp.specs.sources import Transform
 
 
 def applied(column: FittedColumn, values: Any) -> list[Any]:

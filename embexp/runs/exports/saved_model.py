@@ -21,10 +21,9 @@ from embexp.runs.exports.texts import words
 from embexp.runs.exports.tokens import Served, served
 from embexp.runs.exports.triples import TripleModel
 from embexp.runs.recorded_numbers import fitted_numbers
+from embexp.specs.data import RELATION, SOURCE, Text, Triples
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
-from embexp.specs.texts import Text
-from embexp.specs.triples import RELATION, SOURCE, Triples
 from embexp.strategies.one_device import OneDevice
 from embexp.system import digests
 from embexp.system.progress import Progress

@@ -14,7 +14,7 @@ import tensorflow as tf
 from embexp.data.batches import Batch
 from embexp.runs.exports.features import Signatures
 from embexp.runs.exports.tokens import Served
-from embexp.specs.triples import CANDIDATES, RELATION, SOURCE
+from embexp.specs.data import CANDIDATES, RELATION, SOURCE
 
 
 class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
