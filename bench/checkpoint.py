@@ -99,7 +99,7 @@ def child(distribution: str, rows: int, steps: int, repetitions: int, folder: Pa
     """Trains and saves, and prints a line of JSON for each save."""
     import tensorflow as tf
 
-    from embexp.checkpoints import increments, store, streaming
+    from embexp.checkpoints import store, streaming
     from embexp.system.background import BackgroundDirectories
     from embexp.tables.checkpointing import TableCheckpoint
 
@@ -108,7 +108,7 @@ def child(distribution: str, rows: int, steps: int, repetitions: int, folder: Pa
     ours = tf.train.Checkpoint(embedding=TableCheckpoint([table]))
     theirs = tf.train.Checkpoint(item=table.variable, accumulators=table.slots["accumulators"])
     manager = tf.train.CheckpointManager(theirs, str(folder / "manager"), max_to_keep=None)
-    changes = increments.Changes({"item": table})
+    changes = store.Changes({"item": table})
     base = store.prefix_in(store.write(ours, folder / "base"))
 
     def save(way: str, changed: dict[str, np.ndarray]) -> None:
@@ -120,7 +120,7 @@ def child(distribution: str, rows: int, steps: int, repetitions: int, folder: Pa
             if way == WHOLE:
                 streaming.write(ours, prefix)
             else:
-                increments.write(ours, prefix, base=base, changed=changed)
+                store.write_increment(ours, prefix, base=base, changed=changed)
 
     # The system's first use of memory takes far longer than the next, which is what a long training sees.
     reused = folder / "reused"

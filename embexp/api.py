@@ -217,7 +217,7 @@ def resume(
     allowed_code.check(recorded, allowed, record=RunFolder(folder).spec)  # before TensorFlow is loaded
     tracking.check_addresses([recorded], RunFolder(folder).spec)
     if texts:
-        from embexp.config.changed_spec import changed_spec
+        from embexp.config.composition import changed_spec
 
         changed = changed_spec(recorded, texts, composition.loader())
     environment.load_tensorflow()

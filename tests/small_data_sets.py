@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.config import fetched
+from embexp.config.checking import resources
 from embexp.data import datasets as forms
 from embexp.data import fetching
 from embexp.data.datasets import DATA_SETS, DataSet, Remote
@@ -40,7 +40,7 @@ def use_folder(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Has data sets fetched anew, past any proxy, and kept in a folder."""
     no_proxies(patch)
     patch.setenv(fetching.VARIABLE, str(folder))
-    patch.setattr(fetched, "_failed", {})
+    patch.setattr(resources, "_failed", {})
 
 
 def serve(server: Server, files: Mapping[str, bytes]) -> tuple[Remote, ...]:

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from embexp.checkpoints.account import Account, Dropped, LiveAccount, Mismatch, Reordered, Value
     from embexp.checkpoints.contents import KeyInfo
-    from embexp.checkpoints.converting import Conversion, convert
-    from embexp.checkpoints.kinds import Kind
-    from embexp.checkpoints.reading import keys, read_rows
+    from embexp.checkpoints.opening import keys, read_rows
     from embexp.checkpoints.restoring import restore
-    from embexp.checkpoints.saving import save
+    from embexp.checkpoints.saving import Conversion, Kind, convert, save
 
 __all__ = [
     "Account",
@@ -37,27 +35,27 @@ __all__ = [
 ]
 
 _LATER = {
-    "Account": "account",
-    "Conversion": "converting",
-    "Dropped": "account",
-    "KeyInfo": "contents",
-    "Kind": "kinds",
-    "LiveAccount": "account",
-    "Mismatch": "account",
-    "Reordered": "account",
-    "Value": "account",
-    "convert": "converting",
-    "keys": "reading",
-    "read_rows": "reading",
-    "restore": "restoring",
-    "save": "saving",
+    "Account": "embexp.checkpoints.account",
+    "Conversion": "embexp.checkpoints.saving",
+    "Dropped": "embexp.checkpoints.account",
+    "KeyInfo": "embexp.checkpoints.contents",
+    "Kind": "embexp.checkpoints.saving",
+    "LiveAccount": "embexp.checkpoints.account",
+    "Mismatch": "embexp.checkpoints.account",
+    "Reordered": "embexp.checkpoints.account",
+    "Value": "embexp.checkpoints.account",
+    "convert": "embexp.checkpoints.saving",
+    "keys": "embexp.checkpoints.opening",
+    "read_rows": "embexp.checkpoints.opening",
+    "restore": "embexp.checkpoints.restoring",
+    "save": "embexp.checkpoints.saving",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Imports a public name at its first use."""
     if name in _LATER:
-        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+        return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

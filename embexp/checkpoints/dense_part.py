@@ -12,10 +12,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util_v1
 
+from embexp.checkpoints import store
+from embexp.checkpoints.paths import plain_path
 from embexp.errors import CheckpointError
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.rekeying import KEY_END
-from embexp.tensor_bundle.rows import read_content
+from embexp.tensor_bundle.tensor import read_content
 
 _CHUNK_BYTES = 1 << 24
 _OPTIMIZER = "optimizer/"
@@ -137,3 +139,18 @@ def _shape(variable: Any) -> tuple[int, ...]:
 
 def _name(variable: Any) -> str:
     return str(variable.name).split(":")[0]
+
+
+def restore_weights(model: Any, directory: Path) -> None:
+    """Restores all weights of a Keras model from a run's checkpoint.
+
+    Raises:
+        CheckpointError: a weight is missing or of another shape.
+    """
+    store.prefix_in(directory)  # raises if there is none, with the directory's own name
+    like = tf.train.Checkpoint(model=model)
+    with plain_path(directory) as path:
+        try:
+            like.read(store.prefix_in(path)).expect_partial().assert_existing_objects_matched()
+        except (ValueError, AssertionError, tf.errors.OpError) as error:
+            raise CheckpointError(f"{directory} does not fit the model: {error}") from error

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embexp.checkpoints import groups
-from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
+from embexp.checkpoints.contents import GRAPH, TABLES, Contents, KeyInfo, Stored, StoredKind
 
 _BLOCK_BYTES = 1 << 21
 RowMatch = Callable[[int, int], np.ndarray]
@@ -126,7 +125,7 @@ def _named(contents: Contents) -> dict[str, Stored]:
     named = [
         (entry.info.variable or entry.info.short, entry)
         for entry in contents.entries.values()
-        if entry.info.group != groups.GRAPH
+        if entry.info.group != GRAPH
     ]
     count: dict[str, int] = {}
     for name, _ in named:
@@ -140,7 +139,7 @@ def _comparable(a: KeyInfo, b: KeyInfo, *, by_token: bool) -> bool:
 
 
 def _change(a: Stored, b: Stored, rows: int, match: RowMatch | None) -> Change:
-    moves = _Moves(rows if a.info.group == groups.TABLES else 0, rows)
+    moves = _Moves(rows if a.info.group == TABLES else 0, rows)
     for numbers, first, second in _pairs(a, b, match):
         if a.numeric:
             moves.add(numbers, first, second)

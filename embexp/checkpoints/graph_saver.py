@@ -13,10 +13,10 @@ import tensorflow as tf
 from tensorflow.python.checkpoint import graph_view, save_util_v1
 
 from embexp.checkpoints import streaming
-from embexp.checkpoints.by_name import as_objects
+from embexp.checkpoints.naming import as_objects
 from embexp.errors import CheckpointError
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.streamed import Bypass, StreamedTable, bypass, rows_per_block
+from embexp.tables.reading import Bypass, StreamedTable, bypass, rows_per_block
 from embexp.tables.variables import scatter_rows
 from embexp.tensor_bundle import increments
 

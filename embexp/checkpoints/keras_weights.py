@@ -14,8 +14,16 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from embexp.checkpoints import groups
-from embexp.checkpoints.contents import Contents, KeyInfo, Stored, StoredKind
+from embexp.checkpoints.contents import (
+    DENSE,
+    OPTIMIZER,
+    Contents,
+    KeyInfo,
+    Stored,
+    StoredKind,
+    group_of_name,
+    groups_in_order,
+)
 from embexp.errors import DataError, read_by_library
 from embexp.system import hdf5_files, regular
 from embexp.system.hdf5_files import File
@@ -117,7 +125,7 @@ def contents(path: Path, *, zipped: bool) -> Contents:
         found = hdf5_files.datasets(file)
     if not found:
         raise DataError(f"{path}: found an HDF5 file without datasets, expected weights")
-    keys = sorted(found, key=lambda key: groups.in_order(_group(key), key))
+    keys = sorted(found, key=lambda key: groups_in_order(_group(key), key))
     listed = {key: _listed(path, member, found[key]) for key in keys}
     return Contents(path, path if member is None else path / member, StoredKind.KERAS, listed, checksums=False)
 
@@ -186,6 +194,6 @@ def _type(dataset: hdf5_files.Dataset) -> tuple[np.dtype | None, str]:
 
 
 def _group(key: str) -> str:
-    name = groups.of_name(key).name
+    name = group_of_name(key).name
     # Keras keeps an object's variables in a group `vars`: those of layers, and of the optimizer.
-    return groups.DENSE if "vars" in key.split("/") and name != groups.OPTIMIZER else name
+    return DENSE if "vars" in key.split("/") and name != OPTIMIZER else name

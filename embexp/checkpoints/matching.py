@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.checkpoints import graph_protos, live, partitioned
+from embexp.checkpoints import naming, objects
 from embexp.checkpoints.account import Mismatch, Value
 from embexp.tensor_bundle.index import Entry
 
@@ -75,16 +75,16 @@ def values_in(proto: Any, entries: Mapping[str, Entry], tensor_of: Mapping[str, 
         tensor_of: key of the tensor for each key in the graph.
     """
     found = []
-    for number, (path, node) in enumerate(zip(graph_protos.paths_of(proto), proto.nodes, strict=True)):
+    for number, (path, node) in enumerate(zip(naming.paths_of(proto), proto.nodes, strict=True)):
         for attribute in node.attributes:
             key = attribute.checkpoint_key
-            whole = path if attribute.name == live.VARIABLE else f"{path}/.ATTRIBUTES/{attribute.name}"
+            whole = path if attribute.name == objects.VARIABLE else f"{path}/.ATTRIBUTES/{attribute.name}"
             if key in tensor_of:
                 value = described(whole, attribute.full_name, entries[tensor_of[key]])
             else:  # of a hash table or an iterator, say, whose tensors have keys that begin with this one
                 value = Value(whole, attribute.full_name)
             found.append(Stored(key, number, value))
-        if node.registered_saver.name and not node.registered_saver.name.endswith(live.CALLBACK):
+        if node.registered_saver.name and not node.registered_saver.name.endswith(objects.CALLBACK):
             found.append(Stored(registered_key(node), number, Value(path, "")))
     return found
 
@@ -99,11 +99,11 @@ def described(path: str, name: str, entry: Entry) -> Value:
     return Value(path, name, entry.shape, tf.dtypes.as_dtype(entry.kind).name)
 
 
-def wanted(each: live.LiveValue, *, by_name: bool = False) -> Value:
+def wanted(each: objects.LiveValue, *, by_name: bool = False) -> Value:
     """A value of a program as accounts list it; matched by name, a part of a variable as the whole."""
     if not each.is_variable:
         return Value(each.path, each.name)
-    part = partitioned.part_of(each.object) if by_name else None
+    part = objects.part_of(each.object) if by_name else None
     shape = tf.TensorShape(each.object.shape if part is None else part.whole)
     return Value(each.path, each.name, tuple(shape) if shape.is_fully_defined() else None, dtype_of(each.object))
 
@@ -115,7 +115,7 @@ def dtype_of(variable: Any) -> str:
     return "float32" if hasattr(variable, "covered") else str(variable.dtype.base_dtype.name)
 
 
-def match(proto: Any, graph: live.LiveGraph) -> dict[int, Any]:
+def match(proto: Any, graph: objects.LiveGraph) -> dict[int, Any]:
     """The objects of a program by their nodes in a checkpoint: the same edges lead to both.
 
     That is how TensorFlow matches them: breadth-first, the first path to a node decides. A slot variable belongs to
@@ -147,7 +147,7 @@ def match(proto: Any, graph: live.LiveGraph) -> dict[int, Any]:
     return found
 
 
-def mismatches(matching: Matching, graph: live.LiveGraph) -> dict[str, Mismatch]:
+def mismatches(matching: Matching, graph: objects.LiveGraph) -> dict[str, Mismatch]:
     """Values of another shape or type than the variables that they belong to, by key.
 
     A slot variable that does not exist yet is one of them if its variable is: TensorFlow would create it by the value.
@@ -201,7 +201,7 @@ def nodes_of(proto: Any, pattern: str) -> set[int]:
 
     An optimizer reaches its slot variables, and the variables that they belong to do not.
     """
-    found = {number for number, path in enumerate(graph_protos.paths_of(proto)) if path == pattern}
+    found = {number for number, path in enumerate(naming.paths_of(proto)) if path == pattern}
     pending = list(found)
     while pending:
         node = proto.nodes[pending.pop()]
@@ -233,7 +233,7 @@ class Selection:
         exact = {each for value in values for each in self._known(value)}
         self._exact = exact.intersection(patterns or ())
         self._nodes = {each: nodes_of(proto, each) for each in patterns or () if each not in exact}
-        self._slots = graph_protos.slots_of(proto)
+        self._slots = naming.slots_of(proto)
 
     def __call__(self, value: Value, node: int | None) -> bool:
         """Whether a value is to be restored; `node` has it in the object graph."""

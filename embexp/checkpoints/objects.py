@@ -1,15 +1,40 @@
-"""What users save and restore, as a `tf.train.Checkpoint`: trackables, models, mappings of them, lists of variables."""
+"""The objects of a program as a checkpoint sees them: their values by path, partitioned ones, and the object graph.
+
+An object path is what the key of an object-based checkpoint begins with: the names of the edges from the root, in
+which `.` is written `..` and `/` is written `.S`, with `/` between them. Nothing is read or created here.
+
+Partitioned variables of TensorFlow 1: in a name-based checkpoint, their parts are slices of one tensor.
+
+`tf.compat.v1.get_variable` makes them if it is given a `partitioner`. The parts in a program need not be those in the
+checkpoint: `tf.compat.v1.train.Saver` restores any slice, and so does this module, by the same operation. In an
+object-based checkpoint each part is an object of its own, and the parts must be the same.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import keras
 import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+from tensorflow.python.checkpoint import graph_view, util
+from tensorflow.python.ops.variables import PartitionedVariable
+from tensorflow.python.saved_model import registration
+from tensorflow.python.training.saving import saveable_object_util
 
-from embexp.checkpoints import live, partitioned
 from embexp.errors import CheckpointError
+from embexp.tensor_bundle.rekeying import Slice
+
+VARIABLE = "VARIABLE_VALUE"
+"""Name of the one attribute of a variable in an object graph."""
+CALLBACK = "TPUEmbeddingCallback"
+"""The saver that TensorFlow gives a `TPUEmbedding`: it moves tables between the TPU and the host, and saves nothing."""
+_ESCAPE = re.compile(r"\.[.S]")
 
 
 def checkpoint_of(objects: Any) -> Any:
@@ -25,14 +50,14 @@ def checkpoint_of(objects: Any) -> Any:
     """
     if isinstance(objects, tf.train.Checkpoint):
         return objects
-    if live.is_variable(objects) or partitioned.is_whole(objects):
+    if _is_variable(objects) or is_whole(objects):
         objects = [objects]
     if isinstance(objects, list | tuple | set | frozenset):
         objects = _by_name(list(objects))
     if isinstance(objects, Mapping):
         root = tf.__internal__.tracking.AutoTrackable()
         for name, value in objects.items():
-            setattr(root, name, list(value) if partitioned.is_whole(value) else value)
+            setattr(root, name, list(value) if is_whole(value) else value)
         _check({name: getattr(root, name) for name in objects})
         return tf.train.Checkpoint(root)
     _check({"": objects})
@@ -53,7 +78,7 @@ def require_open_graph(path: Any, done: str, remedy: str) -> None:
         )
 
 
-def names_of(objects: Any, graph: live.LiveGraph) -> dict[str, str]:
+def names_of(objects: Any, graph: LiveGraph) -> dict[str, str]:
     """Unique global names of all variables, by object path.
 
     That is the name of the variable, or its object path where several share a name. A variable in a mapping has its
@@ -65,27 +90,24 @@ def names_of(objects: Any, graph: live.LiveGraph) -> dict[str, str]:
     """
     given: dict[int, str] = {}
     for name, value in objects.items() if isinstance(objects, Mapping) else ():
-        given |= {id(each): name for each in (value if partitioned.is_whole(value) else [value])}
+        given |= {id(each): name for each in (value if is_whole(value) else [value])}
     named = [(each, given.get(id(each.object), each.name)) for each in graph.values if each.is_variable]
-    first: dict[str, live.LiveValue] = {}  # of the parts of each partitioned variable
+    first: dict[str, LiveValue] = {}  # of the parts of each partitioned variable
     for each, _ in named:
-        if (part := partitioned.part_of(each.object)) is not None:
+        if (part := part_of(each.object)) is not None:
             first.setdefault(part.name, each)
-    whole = {id(each.object): first[part.name] for each, _ in named if (part := partitioned.part_of(each.object))}
-    found = live.unique_names([(each.path, name) for each, name in named if whole.get(id(each.object), each) is each])
+    whole = {id(each.object): first[part.name] for each, _ in named if (part := part_of(each.object))}
+    found = unique_names([(each.path, name) for each, name in named if whole.get(id(each.object), each) is each])
     return {each.path: found[whole.get(id(each.object), each).path] for each, _ in named}
 
 
 def _by_name(values: list[Any]) -> dict[str, Any]:
     """Variables by the names of the edges to them: their names, of parts their own."""
-    variables = [part for each in values for part in (each if partitioned.is_whole(each) else [each])]
-    if strange := [each for each in variables if not live.is_variable(each)]:
+    variables = [part for each in values for part in (each if is_whole(each) else [each])]
+    if strange := [each for each in variables if not _is_variable(each)]:
         kinds = ", ".join(sorted({type(each).__name__ for each in strange}))
         raise CheckpointError(f"found {kinds} in a list, expected variables; give trackables in a mapping, by name")
-    names = [
-        live.global_name(each) if partitioned.part_of(each) is None else str(each.name).split(":")[0]
-        for each in variables
-    ]
+    names = [global_name(each) if part_of(each) is None else str(each.name).split(":")[0] for each in variables]
     count = Counter(names)
     if shared := sorted(f"{name!r} ({times} times)" for name, times in count.items() if times > 1 or not name):
         raise CheckpointError(
@@ -102,3 +124,220 @@ def _check(objects: Mapping[str, Any]) -> None:
             f"found {found}; expected a tf.Module, a Keras model or another trackable, a mapping of these by name, or a"
             " list of variables"
         )
+
+
+@dataclass(frozen=True)
+class LiveValue:
+    """An object that a checkpoint has a value of.
+
+    Attributes:
+        path: its object path, the shortest one.
+        name: its global name, such as `dense/kernel`; empty if it is no variable.
+        object: a `tf.Variable`, a `keras.Variable`, or another object that saves values of its own.
+        node: its number in the object graph.
+    """
+
+    path: str
+    name: str
+    object: Any
+    node: int
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is one value, of a known shape and type, with the key of a variable."""
+        return _is_variable(self.object)
+
+
+@dataclass(frozen=True)
+class LiveGraph:
+    """All objects that a root reaches.
+
+    Attributes:
+        objects: the objects, the root first.
+        paths: their object paths, in the same order.
+        proto: the object graph, a `TrackableObjectGraph` whose nodes are in the same order, without attributes.
+        values: those that a checkpoint has values of.
+    """
+
+    objects: list[Any]
+    paths: list[str]
+    proto: Any
+    values: list[LiveValue]
+
+
+def graph_of(root: Any) -> LiveGraph:
+    """The objects that a trackable, or a `tf.train.Checkpoint`, reaches; slot variables of optimizers behind them."""
+    view = view_of(root)
+    objects, _, numbers, slots, paths = util.objects_ids_and_slot_variables_and_paths(view)
+    proto = trackable_object_graph_pb2.TrackableObjectGraph()
+    for each in objects:
+        node = proto.nodes.add(slot_variables=slots.get(each, ()))
+        for child in view.list_children(each):
+            node.children.add(node_id=numbers[child.ref], local_name=child.name)
+    values = [
+        LiveValue(paths[each], global_name(each), each, number)
+        for number, each in enumerate(objects)
+        if _holds_value(each)
+    ]
+    return LiveGraph(objects, [paths[each] for each in objects], proto, values)
+
+
+def view_of(root: Any) -> Any:
+    """TensorFlow's view of the objects that a checkpoint of `root` reaches.
+
+    A `tf.train.Checkpoint` may have a root of its own, which then has the object path "".
+    """
+    if isinstance(root, tf.train.Checkpoint):
+        return root._saver._graph_view
+    return graph_view.ObjectGraphView(root)
+
+
+def _holds_value(value: Any) -> bool:
+    if _is_variable(value):
+        return True
+    saver = registration.get_registered_saver_name(value)
+    if saver is not None:
+        return not saver.endswith(CALLBACK)
+    return bool(saveable_object_util.saveable_objects_from_trackable(value))
+
+
+def _is_variable(value: Any) -> bool:
+    """Whether an object is a variable, or is written as one."""
+    return isinstance(value, tf.Variable | keras.Variable) or hasattr(value, "covered")
+
+
+def global_name(value: Any) -> str:
+    """The name by which a name-based checkpoint knows a variable; empty if it is none.
+
+    Of a Keras variable that is its path, such as `dense/kernel`: the name of its `tf.Variable` is only `kernel`.
+    """
+    if isinstance(value, keras.Variable):
+        return str(value.path)
+    if not _is_variable(value):
+        return ""
+    part = part_of(value)
+    return str(value.name if part is None else part.name).split(":")[0]
+
+
+def unique_names(named: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Names by object path: the given ones where they are unique, object paths elsewhere.
+
+    Args:
+        named: object paths, and names, which may be empty.
+    """
+    pairs = list(named)
+    count = Counter(name for _, name in pairs)
+    found = {path: name for path, name in pairs if name and count[name] == 1}
+    taken = set(found.values())
+    readable = Counter(unescaped(path) for path, _ in pairs if path not in found)
+    for path, _ in pairs:
+        if path in found:
+            continue
+        name = unescaped(path)
+        if readable[name] > 1 or name in taken:
+            name = path
+        while name in taken:
+            name += "_"
+        found[path] = name
+        taken.add(name)
+    return found
+
+
+def escaped(edge: str) -> str:
+    """A component of an object path, from the name of an edge."""
+    return edge.replace(".", "..").replace("/", ".S")
+
+
+def unescaped(component: str) -> str:
+    """The name of an edge, from a component of an object path; of a whole path, the names with `/` between them."""
+    return _ESCAPE.sub(lambda found: "." if found[0] == ".." else "/", component)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a part of a partitioned variable is of the whole.
+
+    Attributes:
+        name: global name of the whole.
+        whole: its shape.
+        start: in each dimension, where the part begins.
+        shape: of the part.
+    """
+
+    name: str
+    whole: tuple[int, ...]
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def slice_of(self, key: str) -> Slice:
+        """The tensor of that key as this part of the whole."""
+        return Slice(key, self.start, self.shape, self.whole)
+
+
+def part_of(variable: Any) -> Part | None:
+    """What a variable is a part of; None: it is whole."""
+    found = getattr(variable, "_save_slice_info", None)
+    if found is None:
+        return None
+    numbers = (found.full_shape, found.var_offset, found.var_shape)
+    whole, start, shape = (tuple(int(each) for each in some) for some in numbers)
+    return Part(str(found.full_name), whole, start, shape)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether this is a partitioned variable: what `get_variable` returned, or a list of parts of one variable."""
+    if isinstance(value, list | tuple):
+        parts = [part_of(each) for each in value]
+        return bool(parts) and all(each is not None and each.name == getattr(parts[0], "name", "") for each in parts)
+    return isinstance(value, PartitionedVariable)
+
+
+def require_whole(parts: Mapping[str, Sequence[Part]]) -> None:
+    """Checks that the parts of each variable, by name, are all of it.
+
+    Raises:
+        CheckpointError: some are missing: the checkpoint could not be restored.
+    """
+    for name, some in parts.items():
+        found = sum(math.prod(each.shape) for each in some)
+        if found != math.prod(some[0].whole):
+            raise CheckpointError(
+                f"the {len(some)} parts of {name} have {found:,} of its {math.prod(some[0].whole):,} values; give all"
+                " parts of a partitioned variable"
+            )
+
+
+class Restored:
+    """Parts that are restored from slices of a checkpoint, as `tf.compat.v1.train.Saver` restores them."""
+
+    def __init__(self, prefix: str, names: Iterable[tuple[Any, str]]) -> None:
+        """In a graph of TensorFlow 1, adds the operations; eagerly, nothing is restored yet.
+
+        Args:
+            prefix: of the checkpoint, whose path TensorFlow takes as it is.
+            names: parts, each with the name of its whole in the checkpoint.
+        """
+        self._prefix, self._names = prefix, list(names)
+        self._operations = [] if tf.executing_eagerly() else [self._assigned(*each).op for each in self._names]
+
+    def run(self, session: Any = None) -> None:
+        """Assigns the parts, in a graph those of the session."""
+        if self._operations:
+            session.run(self._operations)
+        elif tf.executing_eagerly():
+            for each in self._names:
+                self._assigned(*each)
+
+    def _assigned(self, variable: Any, name: str) -> Any:
+        part = part_of(variable)
+        assert part is not None
+        extents = ":".join(f"{start},{size}" for start, size in zip(part.start, part.shape, strict=True))
+        spec = f"{' '.join(map(str, part.whole))} {extents}"
+        with tf.name_scope("restore_part"), tf.device("/cpu:0"):
+            (value,) = tf.raw_ops.RestoreV2(
+                prefix=self._prefix,
+                tensor_names=[name],
+                shape_and_slices=[spec],
+                dtypes=[variable.dtype.base_dtype],
+            )
+            return variable.assign(tf.ensure_shape(value, part.shape))

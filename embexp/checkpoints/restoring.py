@@ -10,35 +10,30 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.checkpoint import util
+from tensorflow.python.ops import resource_variable_ops
 
-from embexp.checkpoints import (
-    blocks,
-    graph_protos,
-    keras_bundle,
-    live,
-    locating,
-    matching,
-    naming,
-    objects,
-    opening,
-    partitioned,
-    renaming,
-    taking,
-)
+from embexp.checkpoints import matching, naming, objects, opening, paths, taking
 from embexp.checkpoints.account import LiveAccount
 from embexp.checkpoints.matching import Matching
-from embexp.checkpoints.plain_paths import plain_temporary
+from embexp.checkpoints.objects import Restored, part_of
+from embexp.checkpoints.paths import plain_temporary
 from embexp.errors import CheckpointError
+from embexp.tables.reading import StreamedTable
 from embexp.tensor_bundle import rekeying
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
+from embexp.tensor_bundle.tensor import read_blocks, read_content
+
+_BLOCK_BYTES = 1 << 22
 
 
 def restore(
@@ -79,7 +74,7 @@ def restore(
         path, "restored", "restore before the session is made, and run the account's operations in it"
     )
     checkpoint = objects.checkpoint_of(into)
-    names = objects.names_of(into, live.graph_of(checkpoint))
+    names = objects.names_of(into, objects.graph_of(checkpoint))
     target = _Target(checkpoint, names, {}, counts=isinstance(into, tf.train.Checkpoint))
     return _restored(Path(path), target, only, rename or {})
 
@@ -122,12 +117,12 @@ def _restored(path: Path, target: _Target, only: Collection[str] | None, rename:
     checkpoint, names = target.checkpoint, target.names
     with contextlib.ExitStack() as stack:
         index = _index(path, stack)
-        entries, graph = read_index(index), live.graph_of(checkpoint)
+        entries, graph = read_index(index), objects.graph_of(checkpoint)
         found, tensor_of = _matched(index, entries, graph, names, rename)
         _leave_out(index, found, names, only)
         found.mismatched = matching.mismatches(found, graph)
         found.dropped = matching.dropped(found)
-        assigned = blocks.assignable(found, entries, tensor_of)
+        assigned = _assignable(found, entries, tensor_of)
         parts = _parts(found)
         without = {*found.unused, *assigned, *parts}
         slices = _slices(index, parts, tensor_of, stack)
@@ -143,7 +138,7 @@ def _restored(path: Path, target: _Target, only: Collection[str] | None, rename:
         slices.run(found_session)
         with contextlib.nullcontext() if found_session is None else found_session.as_default():
             for key, variable in assigned.items():
-                blocks.assign(variable, tensor_of[key], entries[tensor_of[key]])
+                assign_in_blocks(variable, tensor_of[key], entries[tensor_of[key]])
 
     def initialize(session: Any = None) -> None:
         if not tf.executing_eagerly():
@@ -158,7 +153,7 @@ def _restored(path: Path, target: _Target, only: Collection[str] | None, rename:
 
 def _source(path: Path, index: Path) -> Path:
     """What the account calls the checkpoint: its index or, of a format that is converted, the file itself."""
-    if locating.is_keras_file(path):
+    if paths.is_keras_file(path):
         return path
     found = opening.find(path)
     return index if found.suffix == ".index" else found
@@ -166,28 +161,28 @@ def _source(path: Path, index: Path) -> Path:
 
 def _index(path: Path, stack: contextlib.ExitStack) -> Path:
     """The index of a checkpoint; that of Keras' weights is in a temporary folder until the stack is closed."""
-    if not locating.is_keras_file(path):
-        return locating.index_of(path)
-    return keras_bundle.write(path, Path(stack.enter_context(_temporary(path.parent))))
+    if not paths.is_keras_file(path):
+        return paths.index_of(path)
+    return write_keras_bundle(path, Path(stack.enter_context(_temporary(path.parent))))
 
 
 def _matched(
     index: Path,
     entries: Mapping[str, Entry],
-    graph: live.LiveGraph,
+    graph: objects.LiveGraph,
     names: Mapping[str, str],
     rename: Mapping[str, Any],
 ) -> tuple[Matching, dict[str, str]]:
     """The matching, and for each key in its object graph that of the tensor."""
-    targets = renaming.targets(rename, graph, names)
+    targets = naming.rename_targets(rename, graph, names)
     if OBJECT_GRAPH in entries:
-        proto = graph_protos.read(index)
-        faults = renaming.move(proto, targets)
+        proto = naming.read_object_graph(index)
+        faults = naming.move_values(proto, targets)
         tensor_of = {key: key for key in entries if key != OBJECT_GRAPH}
         extra = []
     else:
-        source_of, faults = renaming.sources(targets, names, entries)
-        proto, tensor_of = graph_protos.named(graph, source_of)
+        source_of, faults = naming.rename_sources(targets, names, entries)
+        proto, tensor_of = naming.named_graph(graph, source_of)
         unused = sorted(entries.keys() - tensor_of.values())
         extra = [matching.Stored(name, None, matching.described("", name, entries[name])) for name in unused]
     if faults:
@@ -204,22 +199,18 @@ def _parts(found: Matching) -> dict[str, Any]:
         return {}
     unused = found.unused
     objects = {each.key: found.objects.get(each.node) for each in found.stored if each.node is not None}
-    return {
-        key: variable
-        for key, variable in objects.items()
-        if key not in unused and partitioned.part_of(variable) is not None
-    }
+    return {key: variable for key, variable in objects.items() if key not in unused and part_of(variable) is not None}
 
 
 def _slices(
     index: Path, parts: Mapping[str, Any], tensor_of: Mapping[str, str], stack: contextlib.ExitStack
-) -> partitioned.Restored:
+) -> Restored:
     """What restores parts, from a view of the checkpoint that lasts until the stack is closed."""
     names = {tensor_of[key] for key in parts}
-    prefix = Path(stack.enter_context(_temporary(index.parent))) / locating.NAME if parts else index
+    prefix = Path(stack.enter_context(_temporary(index.parent))) / paths.CHECKPOINT_NAME if parts else index
     if parts:
         rekeying.rekey(index, prefix, {name: name for name in names}, {}, rekeying.symbolic)
-    return partitioned.Restored(str(prefix), [(variable, tensor_of[key]) for key, variable in parts.items()])
+    return Restored(str(prefix), [(variable, tensor_of[key]) for key, variable in parts.items()])
 
 
 def _leave_out(index: Path, found: Matching, names: Mapping[str, str], only: Collection[str] | None) -> None:
@@ -257,7 +248,7 @@ def _read(
     util.add_checkpoint_values_check(proto)
     keys = {key: tensor for key, tensor in tensor_of.items() if key not in without}
     folder = _temporary(index.parent)
-    prefix = Path(folder.name) / locating.NAME
+    prefix = Path(folder.name) / paths.CHECKPOINT_NAME
     try:
         rekeying.rekey(index, prefix, keys, {OBJECT_GRAPH: proto.SerializeToString()}, rekeying.symbolic)
         status = read(str(prefix)).expect_partial()
@@ -280,3 +271,106 @@ def _session(session: Any) -> Any:
     if found is None and not tf.executing_eagerly():
         raise CheckpointError("no session: give one, or call this in a `with session.as_default():` block")
     return found
+
+
+def _assignable(found: Matching, entries: Mapping[str, Entry], tensor_of: Mapping[str, str]) -> dict[str, Any]:
+    """What is assigned row by row, by the key of its value: tables of runs; eagerly, variables larger than a block."""
+    chosen = {}
+    unused = found.unused
+    for stored in found.stored:
+        if stored.node is None or stored.key not in tensor_of or stored.key in unused:
+            continue
+        variable: Any = found.objects.get(stored.node)
+        if found.by_name and part_of(variable) is not None:
+            continue  # restored by slices
+        if isinstance(variable, StreamedTable):
+            chosen[stored.key] = variable
+        elif not tf.executing_eagerly():
+            continue  # a variable that is not initialized takes the tensor over, so there is no second copy
+        elif (
+            _resource_variables(variable)
+            and _in_rows(entries[tensor_of[stored.key]])
+            and not found.proto.nodes[stored.node].children
+        ):
+            chosen[stored.key] = variable
+    return chosen
+
+
+def assign_in_blocks(variable: Any, key: str, entry: Entry) -> None:
+    """Assigns the rows of a tensor; to a table of a graph, in the default session.
+
+    Raises:
+        CheckpointError: rows that can't be assigned would change.
+        DataError: a data file is damaged or cut short; rows may be assigned then.
+    """
+    if isinstance(variable, StreamedTable):
+        try:
+            variable.restore(read_blocks(key, entry, variable.rows_per_block))
+        except ValueError as error:
+            raise CheckpointError(f"{entry.pieces[0].path}: {key} does not fit: {error}") from error
+        return
+    parts = _resource_variables(variable)
+    for start, block in _blocks(key, entry, parts[0].dtype.base_dtype.as_numpy_dtype):
+        rows = tf.range(start, start + len(block), dtype=tf.int64)
+        for part in parts:
+            part.scatter_update(tf.IndexedSlices(block, rows))
+
+
+def _resource_variables(variable: Any) -> list[Any]:
+    """The variables of resource type that make up a variable: itself, or its copies; none if it is of another kind."""
+    if isinstance(variable, keras.Variable):
+        variable = variable.value
+    if isinstance(variable, resource_variable_ops.ResourceVariable):
+        return [variable]
+    copies = getattr(variable, "values", ())
+    if isinstance(variable, tf.distribute.DistributedValues) and isinstance(variable, tf.Variable):
+        return [each for each in copies if isinstance(each, resource_variable_ops.ResourceVariable)]
+    return []
+
+
+def _in_rows(entry: Entry) -> bool:
+    dtype = tf.dtypes.as_dtype(entry.kind)
+    if dtype in (tf.string, tf.resource, tf.variant) or len(entry.shape) == 0:
+        return False
+    sliced = all(piece.shape[1:] == entry.shape[1:] for piece in entry.pieces)
+    return sliced and int(np.prod(entry.shape, dtype=np.int64)) * dtype.size > _BLOCK_BYTES
+
+
+def _blocks(key: str, entry: Entry, dtype: Any) -> Iterator[tuple[int, np.ndarray]]:
+    row_bytes = int(np.prod(entry.shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
+    size = max(1, _BLOCK_BYTES // row_bytes) * row_bytes
+    start = 0
+    for piece in entry.pieces:
+        for data in read_content(key, piece, size):
+            block = np.frombuffer(data, dtype).reshape(-1, *entry.shape[1:])
+            yield start, block
+            start += len(block)
+
+
+def write_keras_bundle(path: Path, folder: Path) -> Path:
+    """Writes a name-based checkpoint with the weights of a `.weights.h5` or `.keras` file, and returns its index.
+
+    Variables are named as datasets are, such as `layers/dense/vars/0`. One at a time is in memory.
+
+    Args:
+        path: of the file.
+        folder: an empty one, for the checkpoint.
+
+    Raises:
+        DataError: the file can't be read.
+    """
+    prefix = folder / paths.CHECKPOINT_NAME
+    parts: list[str] = []
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:  # the caller may be building a graph
+        for key, stored in opening.open_checkpoint(path).entries.items():
+            if stored.numeric:
+                parts.append(str(folder / f"part-{len(parts)}"))
+                value = stored.values.value()
+                fed = tf.compat.v1.placeholder(value.dtype, value.shape)
+                saved = tf.raw_ops.SaveV2(prefix=parts[-1], tensor_names=[key], shape_and_slices=[""], tensors=[fed])
+                session.run(saved, {fed: value})
+        merged = tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=parts, destination_prefix=str(prefix), delete_old_dirs=False
+        )
+        session.run(merged)
+    return prefix.with_name(f"{prefix.name}.index")

@@ -1,20 +1,42 @@
-"""Saving objects of any kind, as an object-based or a name-based checkpoint."""
+"""Saving objects of any kind as an object-based or a name-based checkpoint, and converting one into the other."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from embexp.checkpoints import live, locating, objects, partitioned, publishing
-from embexp.checkpoints.kinds import Kind
-from embexp.checkpoints.partitioned import Part
-from embexp.checkpoints.plain_paths import plain_path
+from embexp.checkpoints import naming, objects, paths
+from embexp.checkpoints.objects import Part
+from embexp.checkpoints.paths import plain_path
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import rekeying
-from embexp.tensor_bundle.rekeying import KEY_END, Slice
+from embexp.tensor_bundle import increments, rekeying
+from embexp.tensor_bundle.index import Entry, read_index
+from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH, Slice
+
+
+class Kind(StrEnum):
+    """How variables are matched: by the graph of objects, or by their global names."""
+
+    OBJECT = "object"
+    NAME = "name"
+
+    @classmethod
+    def parse(cls, value: Kind | str) -> Kind:
+        """The kind of that name.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        try:
+            return cls(value)
+        except ValueError:
+            raise CheckpointError(f"kind = {value!r}: must be one of {', '.join(map(repr, map(str, cls)))}") from None
 
 
 def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind.OBJECT) -> Path:
@@ -38,12 +60,12 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
         CheckpointError: what is given can't be saved, or not as that kind; the graph is finalized; or a file can't be
             written.
     """
-    kind, prefix = Kind.parse(kind), locating.prefix_for(path)
+    kind, prefix = Kind.parse(kind), paths.prefix_for(path)
     objects.require_open_graph(
         path, "saved", "save with the session's own Saver, or in a session of a graph that is not"
     )
     checkpoint = objects.checkpoint_of(objects_or_variables)
-    graph = live.graph_of(checkpoint)
+    graph = objects.graph_of(checkpoint)
     others = [each.path or type(each.object).__name__ for each in graph.values if not each.is_variable]
     if kind is Kind.NAME and others:
         raise CheckpointError(
@@ -54,28 +76,139 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
         raise CheckpointError(f"{path}: there is nothing to save: the objects have no variables (yet)")
     names = objects.names_of(objects_or_variables, graph)
     slices = _slices(graph, names) if kind is Kind.NAME else {}
-    with publishing.published(prefix) as folder:
+    with paths.published(prefix) as folder:
         try:
             with plain_path(folder) as plain:
-                checkpoint.write(str(plain / locating.NAME))
+                checkpoint.write(str(plain / paths.CHECKPOINT_NAME))
         except tf.errors.OpError as error:
             raise CheckpointError(f"{path}: TensorFlow can't save: {error.message}") from error
         if kind is Kind.NAME:
             keys = {name: path + KEY_END for path, name in names.items() if name not in slices}
-            rekeying.rewrite(folder / f"{locating.NAME}.index", keys, slices)
+            rekeying.rewrite(folder / f"{paths.CHECKPOINT_NAME}.index", keys, slices)
     if kind is Kind.NAME:
-        publishing.mark_latest(prefix)
+        paths.mark_latest(prefix)
     return prefix
 
 
-def _slices(graph: live.LiveGraph, names: Mapping[str, str]) -> dict[str, list[Slice]]:
+def _slices(graph: objects.LiveGraph, names: Mapping[str, str]) -> dict[str, list[Slice]]:
     """The parts of partitioned variables by name, in the order in which they begin."""
     found: dict[str, list[tuple[Part, str]]] = {}
     for each in graph.values:
-        if each.is_variable and (part := partitioned.part_of(each.object)) is not None:
+        if each.is_variable and (part := objects.part_of(each.object)) is not None:
             found.setdefault(names[each.path], []).append((part, each.path + KEY_END))
-    partitioned.require_whole({name: [part for part, _ in parts] for name, parts in found.items()})
+    objects.require_whole({name: [part for part, _ in parts] for name, parts in found.items()})
     return {
         name: [part.slice_of(key) for part, key in sorted(parts, key=lambda each: each[0].start)]
         for name, parts in found.items()
     }
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was converted.
+
+    Attributes:
+        prefix: of the new checkpoint.
+        was: the kind of the old one.
+        names: the new name, or key, of each value by the old one; keys without the end that those of variables have.
+        tensors: shape and type of each value, by the new name.
+    """
+
+    prefix: Path
+    was: Kind
+    names: Mapping[str, str]
+    tensors: Mapping[str, Entry]
+
+
+def convert(
+    path: Path | str, out: Path | str, *, kind: Kind | str, rename: Mapping[str, str] | None = None
+) -> Conversion:
+    """Writes a checkpoint as one of the other kind, or of the same kind under other names.
+
+    To names: a variable has its global name, or its object path where several variables share a name or there is none.
+    To objects: the parts of a name, between `/`, are the edges from object to object. Data files are hard-linked where
+    the file system can do that, and copied elsewhere; values stay as they are.
+
+    Args:
+        path: of the checkpoint: its prefix, one of its files, or its folder; a SavedModel; or a run's directory.
+        out: prefix of the new one; in an existing folder, `checkpoint` in it.
+        kind: of the new one.
+        rename: new names (or object paths, as the new kind has them) by old names or object paths, without the end that
+            all keys of variables have.
+
+    Raises:
+        CheckpointError: `rename` does not fit the checkpoint, or a file can't be written.
+        DataError: there is no such checkpoint, or its index is damaged.
+    """
+    kind, prefix = Kind.parse(kind), paths.prefix_for(out)
+    index = paths.index_of(path, as_objects=kind is Kind.OBJECT)
+    increments.require_whole(index)
+    entries = read_index(index)
+    was = Kind.OBJECT if OBJECT_GRAPH in entries else Kind.NAME
+    old = {_short(key): key for key in entries if key != OBJECT_GRAPH}
+    if was is kind is Kind.OBJECT:
+        proto, names = _moved(index, rename or {})
+    else:
+        names = _names(index, kind, old) if was is not kind else {each: each for each in old}
+        names.update(_given(index, old, rename or {}, kind))
+        _check(index, names)
+        proto = naming.from_keys({_key(name, kind): each for each, name in names.items()})
+    keys = {_key(name, kind): old[each] for each, name in names.items()}
+    strings = {OBJECT_GRAPH: proto.SerializeToString()} if kind is Kind.OBJECT else {}
+    with paths.published(prefix) as folder:
+        rekeying.rekey(index, folder / paths.CHECKPOINT_NAME, keys, strings, rekeying.hard_linked)
+    if kind is Kind.NAME:
+        paths.mark_latest(prefix, only_first=True)
+    return Conversion(prefix, was, names, {name: entries[old[each]] for each, name in names.items()})
+
+
+def _moved(index: Path, rename: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+    """The object graph with objects moved, and the new keys of all values."""
+    proto = naming.read_object_graph(index)
+    if faults := naming.move_values(proto, rename):
+        raise CheckpointError(f"{index} can't be converted with these names: {'; '.join(faults)}")
+    names = {}
+    for path, node in zip(naming.paths_of(proto), proto.nodes, strict=True):
+        for attribute in node.attributes:
+            before, _, end = attribute.checkpoint_key.partition("/.ATTRIBUTES/")
+            if before != path:
+                names[_short(attribute.checkpoint_key)] = _short(f"{path}/.ATTRIBUTES/{end}")
+                attribute.checkpoint_key = f"{path}/.ATTRIBUTES/{end}"
+            else:
+                names[_short(attribute.checkpoint_key)] = _short(attribute.checkpoint_key)
+    return proto, names
+
+
+def _names(index: Path, kind: Kind, old: Mapping[str, str]) -> dict[str, str]:
+    if kind is Kind.OBJECT:
+        return {each: _short(naming.key_of(each)) for each in old}
+    proto = naming.read_object_graph(index)
+    named = {attribute.checkpoint_key: attribute.full_name for node in proto.nodes for attribute in node.attributes}
+    return objects.unique_names([(each, named.get(key, "")) for each, key in old.items()])
+
+
+def _given(index: Path, old: Mapping[str, str], rename: Mapping[str, str], kind: Kind) -> dict[str, str]:
+    faults = [f"it has no {each}" for each in rename if _short(each) not in old]
+    faults += [f"the new name of {each} is empty" for each, new in rename.items() if not new]
+    if faults:
+        raise CheckpointError(f"{index} can't be converted with these names: {'; '.join(faults)}")
+    return {_short(each): _short(new) if kind is Kind.OBJECT else new for each, new in rename.items()}
+
+
+def _check(index: Path, names: Mapping[str, str]) -> None:
+    count = Counter(names.values())
+    shared = {name: [each for each, new in names.items() if new == name] for name in count if count[name] > 1}
+    faults = [f"{' and '.join(olds)} would be {name}" for name, olds in shared.items()]
+    faults += [
+        f"{each} would have the name that object graphs have" for each, name in names.items() if name == OBJECT_GRAPH
+    ]
+    if faults:
+        raise CheckpointError(f"{index} can't be converted: {'; '.join(faults)}. Give them other names")
+
+
+def _short(key: str) -> str:
+    return key.removesuffix(KEY_END)
+
+
+def _key(name: str, kind: Kind) -> str:
+    return name if kind is Kind.NAME or "/.ATTRIBUTES/" in name else name + KEY_END

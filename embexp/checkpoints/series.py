@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embexp.checkpoints.locating import NAME
+from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.errors import DataError, EmbexpError
 from embexp.system import files
 from embexp.tensor_bundle import increments, location
@@ -82,7 +82,7 @@ def check_content(directory: Path) -> None:
         CheckpointError: a checkpoint that an incremental one needs is missing, or has changed.
         DataError: a tensor, or an index, is damaged.
     """
-    for link in increments.chain(directory / NAME):
+    for link in increments.chain(directory / CHECKPOINT_NAME):
         for key, entry in link.entries().items():
             Tensor(f"{link.prefix}: {key}", key, entry).verify()
 
@@ -117,7 +117,7 @@ def prune(checkpoints: Path, keep: int | None, *, latest: Path | None = None) ->
     directories = step_directories(checkpoints)
     kept = set(directories)
     if keep is not None:
-        kept = increments.needed(directories[max(0, len(directories) - keep) :], NAME)
+        kept = increments.needed(directories[max(0, len(directories) - keep) :], CHECKPOINT_NAME)
     if latest is not None:
         mark_latest(checkpoints, [each for each in directories if each in kept], latest)
     for directory in directories:
@@ -130,9 +130,9 @@ def mark_latest(checkpoints: Path, kept: Sequence[Path], latest: Path) -> None:
 
     To be called before others are removed: what the file names is always there.
     """
-    if (latest / f"{NAME}.index").is_file():
+    if (latest / f"{CHECKPOINT_NAME}.index").is_file():
         location.mark_latest(
-            checkpoints, [each / NAME for each in (*(each for each in kept if each != latest), latest)]
+            checkpoints, [each / CHECKPOINT_NAME for each in (*(each for each in kept if each != latest), latest)]
         )
 
 

@@ -1,16 +1,18 @@
-"""Taking the account of a restore, from what TensorFlow has bound to the objects of a program."""
+"""Taking the account of a restore: before it is done, or from what TensorFlow has bound to a program's objects."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from embexp.checkpoints import live, matching
+from embexp.checkpoints import matching, naming, objects
 from embexp.checkpoints.account import Account, Dropped, Reordered, Value
 from embexp.checkpoints.matching import Matching, Stored
-from embexp.tensor_bundle.rekeying import KEY_END
+from embexp.tensor_bundle.increments import entries_as_whole
+from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
 
 _NUMBER = re.compile(r"(?<![^/])[0-9]+(?![^/])")
 """A component of an object path that is the place in a list."""
@@ -46,7 +48,7 @@ class Taking:
 
     def take(self) -> Account:
         """The account as of now."""
-        graph = live.graph_of(self._checkpoint)
+        graph = objects.graph_of(self._checkpoint)
         graph.values[:] = [replace(each, name=self._names.get(each.path, each.name)) for each in graph.values]
         values = {id(each.object): each for each in graph.values}
         names = ("restored", "extra", "waiting", "left_out", "dropped")
@@ -92,7 +94,7 @@ class Taking:
     def initialize(self, session: Any) -> None:
         """Runs the initializers of all variables of a graph that were not restored."""
         done = self._filled(only_restored=True)
-        others = [each.object for each in live.graph_of(self._checkpoint).values if id(each.object) not in done]
+        others = [each.object for each in objects.graph_of(self._checkpoint).values if id(each.object) not in done]
         session.run([each.initializer for each in others if hasattr(each, "initializer")])
 
     def _filled(self, *, only_restored: bool = False) -> set[int]:
@@ -119,7 +121,7 @@ class Taking:
                 found |= {stored.key: instead for stored in stored_at[node] if instead.node != node}
         return found
 
-    def _waits(self, stored: Stored, graph: live.LiveGraph) -> bool:
+    def _waits(self, stored: Stored, graph: objects.LiveGraph) -> bool:
         """Whether an object above a value exists, and has no variables yet."""
         if stored.node is None:
             return False
@@ -143,7 +145,7 @@ class Taking:
         return False
 
 
-def _reordered(restored: Iterable[tuple[Stored, live.LiveValue]]) -> list[Reordered]:
+def _reordered(restored: Iterable[tuple[Stored, objects.LiveValue]]) -> list[Reordered]:
     """Variables of lists that have one another's values, to judge by the names that the checkpoint knows.
 
     They do if the names form a circle. A layer's name with a number may have become that of its neighbour, without
@@ -154,7 +156,7 @@ def _reordered(restored: Iterable[tuple[Stored, live.LiveValue]]) -> list[Reorde
         place = _NUMBER.sub("*", each.path)
         moved = stored.key.removesuffix(KEY_END) != stored.value.path  # by `rename`, or from a name-based checkpoint
         if place != each.path and not moved:
-            name = live.global_name(each.object)
+            name = objects.global_name(each.object)
             lists.setdefault(place, {})[stored.value.name] = Reordered(each.path, name, stored.value.name)
     found = []
     for by_name in lists.values():
@@ -167,7 +169,7 @@ def _reordered(restored: Iterable[tuple[Stored, live.LiveValue]]) -> list[Reorde
     return found
 
 
-def _unbuilt(above: Any, graph: live.LiveGraph) -> bool:
+def _unbuilt(above: Any, graph: objects.LiveGraph) -> bool:
     """Whether an object has yet to make its variables: Keras says so, others have none; a root not even objects."""
     built = getattr(above, "built", None)
     if isinstance(built, bool):
@@ -188,13 +190,46 @@ def _unbuilt(above: Any, graph: live.LiveGraph) -> bool:
     return True
 
 
-def _live_node(graph: live.LiveGraph, value: Any) -> Any:
+def _live_node(graph: objects.LiveGraph, value: Any) -> Any:
     return next(node for each, node in zip(graph.objects, graph.proto.nodes, strict=True) if each is value)
 
 
-def _with_name(value: Value, each: live.LiveValue | None) -> Value:
+def _with_name(value: Value, each: objects.LiveValue | None) -> Value:
     """The value of a checkpoint under the path and name that the program has for it."""
     if each is None:
         return value
     suffix = value.path.partition("/.ATTRIBUTES/")[2]
     return Value(f"{each.path}/.ATTRIBUTES/{suffix}" if suffix else each.path, each.name, value.shape, value.dtype)
+
+
+def planned_account(source: str, checkpoint: Any, index: Path) -> Account:
+    """Compares an object-based checkpoint with an object all of whose variables exist; reads no values.
+
+    Args:
+        source: the checkpoint, for readers.
+        checkpoint: a `tf.train.Checkpoint`.
+        index: of the checkpoint, which may be incremental.
+
+    Raises:
+        CheckpointError: the object graph can't be read.
+        DataError: the index is damaged.
+    """
+    graph, entries = objects.graph_of(checkpoint), entries_as_whole(index)
+    proto = naming.read_object_graph(index)
+    found = Matching(proto, matching.values_in(proto, entries, {key: key for key in entries if key != OBJECT_GRAPH}))
+    found.objects = matching.match(proto, graph)
+    found.mismatched = matching.mismatches(found, graph)
+    found.dropped = matching.dropped(found)
+    filled = {id(found.objects[each.node]) for each in found.stored if each.node in found.objects}
+    return Account(
+        source,
+        restored=tuple(
+            each.value for each in found.stored if each.node in found.objects and each.key not in found.unused
+        ),
+        missing=tuple(matching.wanted(each) for each in graph.values if id(each.object) not in filled),
+        extra=tuple(each.value for each in found.stored if each.node not in found.objects),
+        mismatched=tuple(found.mismatched.values()),
+        dropped=tuple(
+            Dropped(each.value, found.dropped[each.key].value) for each in found.stored if each.key in found.dropped
+        ),
+    )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 from embexp.errors import CommandLineError
 
 if TYPE_CHECKING:
+    from embexp.config.composing.loader import Loader
     from embexp.config.folders import Folders
-    from embexp.config.loader import Loader
     from embexp.config.permission import Permission
 
 WHICH_RUN = "which run? Give its directory"
@@ -137,7 +137,7 @@ def config_folders(options: argparse.Namespace) -> Folders:
 
 def config_loader(options: argparse.Namespace) -> Loader:
     """A loader that composes configs from these folders."""
-    from embexp.config.loader import Loader
+    from embexp.config.composing.loader import Loader
 
     return Loader(config_folders(options), options.config_name, permission(options))
 
@@ -155,9 +155,9 @@ def is_multirun(options: argparse.Namespace) -> bool:
     Raises:
         CommandLineError: these contradict each other.
     """
-    from embexp.config import mode
+    from embexp.config import outline
 
     if options.multirun and options.run:
         raise CommandLineError("-m runs several experiments, --run is for one")
     flag = True if options.multirun else False if options.run else None
-    return mode.is_multirun(config_folders(options), options.config_name, options.overrides, flag=flag)
+    return outline.is_multirun(config_folders(options), options.config_name, options.overrides, flag=flag)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from embexp.cli.commands import COMMANDS
-from embexp.config import hydra_settings, patterns
+from embexp.config.checking import hydra_settings
+from embexp.config.composing import patterns
 from embexp.config.folders import Folders, find
 from embexp.config.outline import Outline, outline
 from embexp.data import datasets

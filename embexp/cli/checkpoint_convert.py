@@ -13,7 +13,7 @@ from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
 
 if TYPE_CHECKING:
-    from embexp.checkpoints.converting import Conversion
+    from embexp.checkpoints.saving import Conversion
 
 USAGE = "embexp checkpoint convert PATH OUT --to name|object [--names FILE]"
 
@@ -103,7 +103,7 @@ def _convert(options: argparse.Namespace, names: Mapping[str, str]) -> None:
 
     load_tensorflow()
     from embexp.checkpoints import naming
-    from embexp.checkpoints.converting import convert
+    from embexp.checkpoints.saving import convert
 
     if RunFolder(options.path).spec.is_file() and options.to == "name":
         names = {**naming.names_in(options.path), **names}

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
-    from embexp.checkpoints import locating, object_graph, opening
+    from embexp.checkpoints import object_graph, opening, paths
     from embexp.checkpoints.drawing import picture
     from embexp.checkpoints.drawing.tree import spanning_tree, walk
 
@@ -65,7 +65,7 @@ def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
             f"{path} is a name-based checkpoint, of TensorFlow's first format (V1), and has no object graph\n"
             f"    `embexp checkpoint convert {path} OUT --to object` writes an object-based one"
         )
-    index = locating.index_of(path)
+    index = paths.index_of(path)
     if out is None:
         out = Path(f"{path.resolve().name.removesuffix('.index')}.svg")
     if out.is_dir():

@@ -13,8 +13,7 @@ from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
 
 if TYPE_CHECKING:
-    from embexp.checkpoints.contents import Contents, KeyInfo
-    from embexp.checkpoints.statistics import Statistics
+    from embexp.checkpoints.contents import Contents, KeyInfo, Statistics
 
 USAGE = "embexp checkpoint list PATH [--values] [--verify] [--json]"
 
@@ -67,9 +66,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _list(options: argparse.Namespace) -> None:
-    from embexp.checkpoints.groups import GRAPH
+    from embexp.checkpoints.contents import GRAPH, statistics
     from embexp.checkpoints.opening import open_checkpoint
-    from embexp.checkpoints.statistics import statistics
     from embexp.errors import DataError
 
     contents = open_checkpoint(options.path)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from embexp.config.name_patterns import is_pattern
+from embexp.config.composing.patterns import is_pattern
 from embexp.data.files.samples import ColumnFacts, Kind
 from embexp.errors import CommandLineError
 

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.help:
         print(HELP, end="")
         return DONE
-    from embexp.config.nearest import did_you_mean
+    from embexp.config.messages import did_you_mean
     from embexp.data import fetching
     from embexp.data.datasets import DATA_SETS
 

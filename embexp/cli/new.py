@@ -112,7 +112,7 @@ def _write(file: Path, text: str, *, replace: bool) -> None:
 
 
 def _label(columns: Sequence[ColumnFacts], name: str) -> ColumnFacts:
-    from embexp.config.nearest import did_you_mean
+    from embexp.config.messages import did_you_mean
 
     for each in columns:
         if each.name == name:
@@ -123,7 +123,7 @@ def _label(columns: Sequence[ColumnFacts], name: str) -> ColumnFacts:
 
 def _suggestion(columns: Sequence[ColumnFacts]) -> str:
     from embexp.cli import column_uses
-    from embexp.config.nearest import listing
+    from embexp.config.messages import listing
 
     likely = [f"--label {shlex.quote(each.name)}" for each in column_uses.label_candidates(columns)[:3]]
     return f"it may be {listing(likely)}" if likely else "none of its columns looks like a label: name it"

@@ -49,7 +49,7 @@ def check(spec: RunSpec, allow_code: Sequence[str]) -> None:
     Raises:
         ConfigError: with all faults.
     """
-    from embexp.config import resources
+    from embexp.config.checking import resources
     from embexp.config.permission import Permission
     from embexp.specs import run
 
@@ -114,15 +114,16 @@ def _changed(spec: RunSpec, overrides: Sequence[str]) -> RunSpec:
     if not overrides:
         return spec
     from embexp.config import composition
-    from embexp.config.changed_spec import changed_spec
+    from embexp.config.composition import changed_spec
 
     return changed_spec(spec, overrides, composition.loader(), rule="a recorded spec is run as it was recorded")
 
 
 def _directory(overrides: Sequence[str]) -> tuple[Path, bool]:
     """The directory of a new run, from Hydra's settings, and whether it is named by the time."""
-    from embexp.config import composition, record
-    from embexp.config.compose import compose
+    from embexp.config import composition
+    from embexp.config.composing import record
+    from embexp.config.composing.compose import compose
 
     composed = compose(composition.loader(), overrides)
     if composed.faults:

@@ -93,7 +93,7 @@ def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[s
     changed = None
     if overrides:
         from embexp.config import composition
-        from embexp.config.changed_spec import changed_spec
+        from embexp.config.composition import changed_spec
 
         changed = changed_spec(recorded, overrides, composition.loader())
 

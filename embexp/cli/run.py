@@ -162,8 +162,9 @@ def _group_choices(found: Folders) -> str:
 
 
 def _run_one(options: argparse.Namespace, runner: Runner) -> int:
-    from embexp.config import composition, hydra_job, record
-    from embexp.config.callbacks import Callbacks
+    from embexp.config import composition
+    from embexp.config.composing import hydra_job, record
+    from embexp.config.composing.hydra_job import Callbacks
     from embexp.records import output_directory
     from embexp.specs import run
     from embexp.specs.running import Existing

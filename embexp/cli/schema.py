@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _write(group: str | None, out: Path | None) -> None:
     from embexp.config import folders, yaml_schema
-    from embexp.config.nearest import did_you_mean
+    from embexp.config.messages import did_you_mean
     from embexp.system import files
 
     found = folders.find()

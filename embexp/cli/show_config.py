@@ -9,7 +9,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from embexp.cli.arguments import config_loader
 from embexp.config import composition, hydra_globals
-from embexp.config.compose import compose
+from embexp.config.composing.compose import compose
 from embexp.errors import CommandLineError, ConfigError
 
 

@@ -9,29 +9,27 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from embexp.config import (
-    fetched,
-    folders,
-    hydra_checks,
-    interpolations,
-    partial_spec,
-    patterns,
-    resources,
-    selections,
-    validate,
-)
-from embexp.config.compose import Composition, resolved
-from embexp.config.compose import compose as compose_container
-from embexp.config.data_columns import data_columns
-from embexp.config.loader import Loader
-from embexp.config.overrides import parse, repeated
+from embexp.config import folders
+from embexp.config.checking import hydra_checks, resources, validate
+from embexp.config.checking.resources import data_columns
+from embexp.config.composing import patterns, selections
+from embexp.config.composing.compose import Composition, check_interpolations, resolved
+from embexp.config.composing.compose import compose as compose_container
+from embexp.config.composing.loader import Loader
+from embexp.config.composing.overrides import parse, repeated
+from embexp.config.messages import shown
 from embexp.config.permission import OWN_MODULES, Permission
-from embexp.config.shown import shown
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import arguments, run
 from embexp.specs.run import RunSpec
 
 _OWN_LAUNCHER = "embexp"
+
+CHANGEABLE = ("train.steps", "train.epochs", "output", "checkpoint", "tracking")
+"""Settings of a recorded run that may change: its length, and those that change no result."""
+
+
+RESUMED = "a run is resumed with the settings that it began with"
 
 
 @dataclass(frozen=True)
@@ -181,7 +179,7 @@ def check_composed(
     Returns:
         The spec, or None if the config is invalid, and all faults.
     """
-    interpolations.check(config)
+    check_interpolations(config)
     container, unresolved = resolved(config, folder, without)
     expansion = patterns.expand(container, lambda: data_columns(container.get("data")))
     before = [*unresolved, *expansion.faults]
@@ -234,13 +232,66 @@ def _checked(
     unknown: Sequence[str] = (),
 ) -> tuple[RunSpec | None, list[Fault]]:
     reported = {fault.path for fault in before} | set(unknown)
-    named = [fault for fault in fetched.name_faults(container) if fault.path not in reported]
+    named = [fault for fault in resources.name_faults(container) if fault.path not in reported]
     reported |= {fault.path for fault in named}
     spec, faults = validate.validate(container, reported=reported)
-    known = spec if spec is not None and not reported else partial_spec.partial_spec(container, reported)
+    known = spec if spec is not None and not reported else validate.partial_spec(container, reported)
     here = here and look_at_data
     between = list(run.rule_faults(known))
     fetch = not (reported or faults or between)  # nothing is downloaded for a run that can't be started
     between += resources.faults(known, permission, look_at_data=look_at_data, here=here, fetch=fetch)
     told = reported | {fault.path for fault in faults}
     return spec, [*named, *faults, *(fault for fault in between if fault.path not in told)]
+
+
+def changed_spec(spec: RunSpec, texts: Sequence[str], loader: Loader, *, rule: str = RESUMED) -> RunSpec:
+    """A recorded spec with overrides.
+
+    Args:
+        spec: of the run.
+        texts: overrides such as `train.epochs=40`.
+        loader: parses them.
+        rule: why other settings can't change, for the error message.
+
+    Raises:
+        ConfigError: with all faults; an override of anything that decides the results before the resumption is one.
+    """
+    parsed, faults = parse(loader, texts)
+    container: dict[str, Any] = spec.model_dump(mode="json")
+    for override in parsed:
+        path = override.key_or_group
+        if not any(path == each or path.startswith(f"{each}.") for each in CHANGEABLE):
+            faults.append(_unchangeable(path, shown(override.value()), container, rule))
+            continue
+        _set(container, path.split("."), override.value())
+    if faults:
+        raise ConfigError(faults)
+    changed, faults = validate.validate(container)
+    if changed is not None:
+        faults += run.rule_faults(changed)
+    if changed is None or faults:
+        raise ConfigError(validate.with_sources(faults, lambda path: "an override"))
+    return changed
+
+
+def _set(container: dict[str, Any], keys: Sequence[str], value: Any) -> None:
+    """Sets a value; what is no mapping on the way becomes one, so that validation reports the path."""
+    node = container
+    for key in keys[:-1]:
+        if not isinstance(node.get(key), dict):
+            node[key] = {}
+        node = node[key]
+    node[keys[-1]] = value
+
+
+def _unchangeable(path: str, value: str, container: Any, rule: str) -> Fault:
+    node: Any = container
+    for key in path.split("."):
+        node = node.get(key) if isinstance(node, dict) else None
+    was = "" if node is None else f" (it is {shown(node)})"
+    return Fault(
+        path,
+        value,
+        f"{rule}{was}",
+        f"only {', '.join(CHANGEABLE)} can change; start a new run for anything else",
+    )

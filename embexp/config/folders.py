@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embexp.errors import CommandLineError
-from embexp.models import user_path
+from embexp.models import user_code
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _of_package(*parts: str) -> Path | None:
     """The folder of a package. Imports no parent of it, as Python's own search does: a sweep's ledger may name it."""
     imported = ".".join(parts[:-1]) in sys.modules
     try:
-        spec = importlib.util.find_spec(".".join(parts)) if imported else user_path.find(parts[0])
+        spec = importlib.util.find_spec(".".join(parts)) if imported else user_code.find_module(parts[0])
     except (ImportError, ValueError):
         return None
     rest = () if imported else parts[1:]

@@ -1,4 +1,4 @@
-"""The keys and choices of a config, without Hydra: in milliseconds, for shell completion.
+"""The keys, choices and mode of a config, without Hydra: in milliseconds, for shell completion.
 
 Reads the defaults lists as Hydra does, for files as this project writes them; it resolves and checks nothing.
 """
@@ -15,6 +15,7 @@ import yaml
 
 from embexp.config import yaml_files
 from embexp.config.folders import Folders
+from embexp.errors import CommandLineError
 
 _PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 _DEEPEST = 20
@@ -23,6 +24,8 @@ _MOST_FILES = 1_000
 """Most files to read, for the same reason."""
 
 Choice = str | Sequence[str] | None
+_MODE = "hydra.mode"
+RUN, MULTIRUN = "RUN", "MULTIRUN"
 
 
 @dataclass
@@ -199,3 +202,30 @@ def _merge_into(node: dict[str, Any], content: Mapping[str, Any]) -> None:
             _merge_into(inner, value)
         else:
             node[str(key)] = value
+
+
+def is_multirun(folders: Folders, config_name: str, overrides: Sequence[str], *, flag: bool | None) -> bool:
+    """Whether to run a sweep.
+
+    Args:
+        folders: the config folders.
+        config_name: the primary config.
+        overrides: of the command line.
+        flag: True for -m, False for --run, None for neither.
+
+    Raises:
+        CommandLineError: the option and `hydra.mode` contradict each other.
+    """
+    pairs = [text.lstrip("+").partition("=") for text in overrides]
+    given = [value.strip("'\"") for key, _, value in pairs if key == _MODE]
+    if given:
+        mode, source = given[-1], "the command line"
+    else:
+        chosen = {key: value for key, _, value in pairs if folders.is_group(key.partition("@")[0])}
+        mode, source = outline(folders, config_name, chosen).at(_MODE), "a file"
+    if mode not in (RUN, MULTIRUN):  # null, or a fault that composing reports
+        return bool(flag)
+    if flag is not None and flag != (mode == MULTIRUN):
+        option = "-m" if flag else "--run"
+        raise CommandLineError(f"{option} contradicts {_MODE}={mode}, set in {source}: leave one of them out")
+    return mode == MULTIRUN

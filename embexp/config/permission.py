@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from embexp.models import own_modules
+from embexp.models import user_code
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Permission:
             return ""
         if not self.own:
             return "what the folder of a sweep has recorded is not trusted to name code"
-        why = own_modules.foreign(function)
+        why = user_code.foreign(function)
         return f"{why}, and a config may name code of your own modules only" if why else ""
 
     def remedy(self, function: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, NodeEvent, ScalarEvent
 
-from embexp.config.shown import shown
+from embexp.config.messages import shown
 from embexp.errors import Fault
 
 DEEPEST = 32

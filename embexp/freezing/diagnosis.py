@@ -16,7 +16,7 @@ from embexp.freezing.never_moved import Cause, NeverMoved, by_cause, most_freque
 from embexp.freezing.policies import TablePolicy
 from embexp.specs.base import few
 from embexp.specs.optimizers import TableOptimizer
-from embexp.tables import schedules
+from embexp.tables import learning_rates
 
 _STEPS_AT_ONCE = 65_536
 _WORTH_TELLING = 0.01
@@ -159,14 +159,14 @@ def learning_steps(training: Training, grouping: Grouping | None) -> np.ndarray:
     multipliers = np.ones((1, 1), np.float32) if grouping is None else grouping.multipliers
     starts = (0,) if grouping is None else grouping.starts
     rate = np.float32(training.optimizer.learning_rate)
-    constant = schedules.is_constant(training.optimizer.schedule)
+    constant = learning_rates.is_constant(training.optimizer.schedule)
     found = np.zeros(multipliers.shape[1], np.int64)
     for start, stop, factors in zip(starts, [*starts[1:], training.steps], multipliers, strict=True):
         for low in range(start, min(stop, training.steps), _STEPS_AT_ONCE):
             steps = np.arange(low, min(low + _STEPS_AT_ONCE, stop, training.steps))
             rates = np.full(len(steps), rate)
             if not constant:
-                factor = schedules.factor(
+                factor = learning_rates.schedule_factor(
                     training.optimizer.schedule, tf.constant(steps), total_steps=training.total_steps
                 )
                 rates *= factor.numpy()

@@ -14,7 +14,7 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.system.rows import MappableRows, Rows
 from embexp.tables import optimizers
-from embexp.tables.groups import RowGroups
+from embexp.tables.learning_rates import RowGroups
 from embexp.tables.mapped import MappedTable
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.split import SplitTable

@@ -1,8 +1,8 @@
-"""The factory of models: from a model's description to a Keras model."""
+"""The factory of models, from a model's description to a Keras model; the multi-layer perceptron is here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 import keras
@@ -11,16 +11,15 @@ from embexp.errors import ConfigError
 from embexp.models import layers, user
 from embexp.models import shapes as rules
 from embexp.models.dlrm import dlrm
-from embexp.models.dot import dot
 from embexp.models.knowledge_graph import Regularization, complex_product, distmult, rotate, transe
-from embexp.models.mlp import mlp
-from embexp.models.recommendation import matrix_factorization, two_tower
+from embexp.models.recommendation import dot, matrix_factorization, two_tower
 from embexp.models.shapes import DENSE, Shapes
 from embexp.models.texts import bag_of_words, text_cnn
 from embexp.specs.data import CANDIDATES
 from embexp.specs.models import (
     DLRM,
     MLP,
+    Activation,
     BagOfWords,
     ComplEx,
     DistMult,
@@ -125,7 +124,7 @@ def _hidden(model: MLP | DLRM | BagOfWords | TextCNN, activations: Mapping[str, 
     dropout = model.dropout
     match model:
         case MLP():
-            return mlp(activations, widths=model.hidden, activation=model.activation, dropout=dropout, seed=seed)
+            return _mlp(activations, widths=model.hidden, activation=model.activation, dropout=dropout, seed=seed)
         case DLRM():
             return dlrm(
                 activations,
@@ -161,3 +160,28 @@ def _symbolic(shapes: Shapes, dense_width: int) -> dict[str, Any]:
     if dense_width:
         named[DENSE] = (dense_width,)
     return {name: keras.Input(shape=named[name], dtype="float32", name=name) for name in sorted(named)}
+
+
+def _mlp(
+    activations: Mapping[str, Any],
+    *,
+    widths: Sequence[int],
+    activation: Activation,
+    dropout: float,
+    seed: int,
+) -> Any:
+    """A multi-layer perceptron of all inputs.
+
+    Args:
+        activations: symbolic tensors [B, dim] or [B, L, dim], the latter flattened. They are concatenated in the
+            order of their names, so that the order of the config's features does not matter.
+        widths: units of the hidden layers.
+        activation: their non-linearity.
+        dropout: fraction of the hidden units that is dropped in training.
+        seed: the run's seed.
+
+    Returns:
+        Input of the linear layer that gives the logits, [B, n].
+    """
+    x = layers.concatenated([activations[name] for name in sorted(activations)], name="mlp.inputs")
+    return layers.hidden(x, widths, activation=activation, dropout=dropout, seed=seed, name="hidden")

@@ -20,7 +20,7 @@ from typing import Any
 
 import keras
 
-from embexp.models import distances, layers
+from embexp.models import layers, scoring
 from embexp.models.scoring import Distances, Products
 from embexp.models.shapes import DENSE
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE
@@ -65,7 +65,7 @@ def transe(activations: Activations, regularization: Regularization, *, norm: in
         Scores [B, C].
     """
     query = _query(activations, _translated, regularization, seed=seed)
-    distance = distances.absolute if norm == 1 else distances.euclidean
+    distance = scoring.absolute if norm == 1 else scoring.euclidean
     return Distances(distance, margin, name="head.distances")([query, activations[CANDIDATES]])
 
 
@@ -97,7 +97,7 @@ def rotate(activations: Activations, regularization: Regularization, *, margin: 
     and result are those of `transe`.
     """
     query = _query(activations, _turned, regularization, complex_valued=True, seed=seed)
-    return Distances(distances.moduli, margin, name="head.distances")([query, activations[CANDIDATES]])
+    return Distances(scoring.moduli, margin, name="head.distances")([query, activations[CANDIDATES]])
 
 
 class Query(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped

@@ -1,4 +1,4 @@
-"""Models of recommendation: a vector for each user and each item, whose dot product is the score.
+"""Models of recommendation: biased matrix factorisation of ratings, and vectors of users and items for rankings.
 
 An item's bias is one more number of its vector, where that of the user is 1. So whatever the model, scores of all items
 are one product of matrices.
@@ -76,3 +76,51 @@ def _with_biases(user: Any, item: Any, biases: Sequence[Any]) -> list[Any]:
         keras.ops.concatenate([user, keras.ops.ones_like(user[:, :1])], axis=-1),
         keras.ops.concatenate([item, bias], axis=-1),
     ]
+
+
+def dot(
+    activations: Mapping[str, Any],
+    *,
+    left: Sequence[str],
+    right: Sequence[str],
+    biases: Sequence[str],
+    output_bias: float,
+) -> Any:
+    """A global bias + sum of `biases` + <sum of `left`, sum of `right`>.
+
+    Koren, Bell, Volinsky: "Matrix factorization techniques for recommender systems" (2009), eq. 4, with more than one
+    vector on a side as in its SVD++. The global bias is trained and starts at `output_bias`.
+
+    Args:
+        activations: symbolic tensors by feature, [B, d] for `left` and `right`, [B, 1] for `biases`.
+        left: features whose sum is the left vector.
+        right: features whose sum is the right vector.
+        biases: features of dim 1.
+        output_bias: initial value of the global bias.
+
+    Returns:
+        Logits [B, 1].
+    """
+    layer = BiasedDot(output_bias, name="head.dot")
+    return layer(
+        {
+            "left": [activations[name] for name in left],
+            "right": [activations[name] for name in right],
+            "biases": [activations[name] for name in biases],
+        }
+    )
+
+
+class BiasedDot(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """The formula of `dot` as one layer; its only weight is `bias`, float32 [1]."""
+
+    def __init__(self, bias: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.bias = self.add_weight(shape=(1,), initializer=keras.initializers.Constant(bias), name="bias")
+
+    def call(self, inputs: Mapping[str, list[Any]]) -> Any:
+        """Takes lists of [B, d] under left and right and of [B, 1] under biases; returns [B, 1]."""
+        left = reduce(keras.ops.add, inputs["left"])
+        right = reduce(keras.ops.add, inputs["right"])
+        product = keras.ops.sum(left * right, axis=-1, keepdims=True)
+        return reduce(keras.ops.add, inputs["biases"], product + self.bias)

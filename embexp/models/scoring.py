@@ -1,4 +1,4 @@
-"""Layers that score candidates against vectors of queries, in bounded memory.
+"""Layers that score candidates against vectors of queries, all or a query's own, in bounded memory.
 
 Candidates that all queries share may be as many as there are entities. `scores` and `gradients` then work on blocks of
 them, so that nothing is larger than scores [B, C] and rows [C, dim].
@@ -6,21 +6,28 @@ them, so that nothing is larger than scores [B, C] and rows [C, dim].
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from embexp.models import distances, own_candidates
+from embexp.models import layers
 from embexp.specs.footprint import DIFFERENCES
+from embexp.system import native
 
 SMALL = 16 << 20
 """Bytes of scores up to which a training step makes them all at once, with their gradients."""
 
 Distance = Callable[[Any], Any]
 """From differences [..., dim] to distances [...]."""
+_TRIED = 16
+"""Queries on which the bits of both ways are compared."""
+_TINY = 1e-24
+"""Least squared distance: the square root has no derivative at 0."""
 
 
 class Scoring(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
@@ -54,7 +61,7 @@ class Products(Scoring):
         query, candidates = inputs
         if candidates.shape[0] == 1:  # one matrix multiplication for all queries
             return keras.ops.matmul(query, keras.ops.transpose(candidates[0]))
-        return own_candidates.products(query, candidates, training=bool(training))
+        return products_of_own(query, candidates, training=bool(training))
 
     def scores(self, query: Any, candidates: Any) -> Any:
         """One matrix product."""
@@ -86,8 +93,8 @@ class Distances(Scoring):
     def call(self, inputs: list[Any], training: bool | None = None) -> Any:
         """Takes the vectors and the candidates."""
         query, candidates = inputs
-        if candidates.shape[0] != 1 and self._distance is distances.absolute:
-            return self._margin - own_candidates.absolute(query, candidates, training=bool(training))
+        if candidates.shape[0] != 1 and self._distance is absolute:
+            return self._margin - absolute_of_own(query, candidates, training=bool(training))
         if candidates.shape[0] != 1 or self.is_small(query, candidates):
             return self._plain(query, candidates)
         return self.scores(query, candidates[0])
@@ -153,3 +160,77 @@ class _Blocks:
         self.count = -(-self.rows // self.width)
         self.padding = self.count * self.width - self.rows
         self.candidates = tf.reshape(tf.pad(candidates, [[0, self.padding], [0, 0]]), [self.count, self.width, dim])
+
+
+def products_of_own(query: Any, candidates: Any, *, training: bool) -> Any:
+    """Scalar products, [B, C], of queries [B, d] with candidates [B, C, d].
+
+    Args:
+        query: float32.
+        candidates: float32.
+        training: whether a gradient is wanted; what is exported has TensorFlow's own operations only.
+    """
+    return _scores("products", query, candidates, training)
+
+
+def absolute_of_own(query: Any, candidates: Any, *, training: bool) -> Any:
+    """The same of sums of absolute differences."""
+    return _scores("absolute", query, candidates, training)
+
+
+def _scores(kind: str, query: Any, candidates: Any, training: bool) -> Any:
+    count, dim = candidates.shape[1:]
+    if training and count and layers.usable("candidates") and _same_bits(kind, count, dim):
+        return _by_library(kind)(query, candidates)
+    return _PLAIN[kind](query, candidates)
+
+
+def _plain_products(query: Any, candidates: Any) -> Any:
+    return keras.ops.squeeze(keras.ops.matmul(candidates, query[:, :, None]), axis=-1)
+
+
+def _plain_absolute(query: Any, candidates: Any) -> Any:
+    return absolute(query[:, None, :] - candidates)
+
+
+_PLAIN = {"products": _plain_products, "absolute": _plain_absolute}
+
+
+@functools.cache
+def _by_library(kind: str) -> Any:
+    """The same by `native_code/candidates.cc`, which passes over the candidates once, and once for their gradients."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def scores(query: Any, candidates: Any) -> Any:
+        library = native.library("candidates")
+        gradient = functools.partial(library.embexp_own_scores_grad, query, candidates, kind=kind)
+        return library.embexp_own_scores(query, candidates, kind=kind), lambda upstream: tuple(gradient(upstream))
+
+    return scores
+
+
+@functools.cache
+def _same_bits(kind: str, count: int, dim: int) -> bool:
+    """They are where TensorFlow's products are chains of fused multiply-adds in rising order, and its sums Eigen's."""
+    random = np.random.default_rng(0)
+    query, candidates, upstream = (
+        random.standard_normal((_TRIED, *shape)).astype(np.float32) for shape in ((dim,), (count, dim), (count,))
+    )
+    return layers.same_bits(_by_library(kind), _PLAIN[kind], (query, candidates), upstream)
+
+
+def absolute(differences: Any) -> Any:
+    """The sum of absolute differences."""
+    return keras.ops.sum(keras.ops.abs(differences), axis=-1)
+
+
+def euclidean(differences: Any) -> Any:
+    """The root of the sum of squared differences."""
+    squared = keras.ops.sum(keras.ops.square(differences), axis=-1)
+    return keras.ops.sqrt(keras.ops.maximum(squared, _TINY))
+
+
+def moduli(differences: Any) -> Any:
+    """The sum of the moduli of complex differences, whose real parts come first."""
+    real, imaginary = keras.ops.split(keras.ops.square(differences), 2, axis=-1)
+    return keras.ops.sum(keras.ops.sqrt(keras.ops.maximum(real + imaginary, _TINY)), axis=-1)

@@ -26,7 +26,7 @@ import keras
 import tensorflow as tf
 
 from embexp.errors import ConfigError, Fault
-from embexp.models import user_code, user_path
+from embexp.models import user_code
 from embexp.system import digests
 
 _IMPORTED: dict[str, str] = {}
@@ -75,9 +75,9 @@ def build(
 
 def _load(function: str) -> Callable[..., Any]:
     module_name, _, name = function.partition(":")
-    if found := user_path.faults(function):
+    if found := user_code.faults_of_function(function):
         raise ConfigError(found)
-    sys.path[:] = user_path.search_path()
+    sys.path[:] = user_code.search_path()
     importlib.invalidate_caches()
     _forget_changed(function)
     try:
@@ -97,7 +97,7 @@ def _forget_changed(function: str) -> None:
 
     Otherwise a run would use other code than it records.
     """
-    files = user_code.read(function).files
+    files = user_code.read_user_code(function).files
     if any(_IMPORTED.get(name, file.digest) != file.digest for name, file in files.items()):
         for name in files:
             sys.modules.pop(name, None)

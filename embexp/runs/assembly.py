@@ -15,14 +15,14 @@ import tensorflow as tf
 
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
-from embexp.models.recommendation_losses import PairLoss, recommendation
+from embexp.models.losses import PairLoss, recommendation_loss
 from embexp.runs.prepare import Prepared
 from embexp.specs.data import CANDIDATES, Triples
 from embexp.specs.models import KnowledgeGraph, LossOfTask, Task
 from embexp.specs.run import RunSpec
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
-from embexp.tables import schedules
+from embexp.tables import learning_rates
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
@@ -101,7 +101,7 @@ def assemble(
         optimizer = dense_optimizer.build(
             # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
             spec.dense_optimizer,
-            lambda step: schedules.factor(schedule, counter, total_steps=dense.total_steps),
+            lambda step: learning_rates.schedule_factor(schedule, counter, total_steps=dense.total_steps),
         )
         optimizer.build(model.trainable_variables)
     step = Step(
@@ -165,7 +165,7 @@ def dense_model(spec: RunSpec, dims: Mapping[str, int], dense: DenseSettings) ->
 
 def _loss(spec: RunSpec) -> losses.Loss | PairLoss:
     if not isinstance(spec.loss, LossOfTask):
-        return recommendation(spec.loss)
+        return recommendation_loss(spec.loss)
     if isinstance(spec.model, KnowledgeGraph):
         return losses.ranking(spec.model.loss, spec.model.label_smoothing)
     return losses.mean_loss(spec.task)

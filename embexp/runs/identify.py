@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from embexp.checkpoints import locating
+from embexp.checkpoints import paths
 from embexp.errors import DataError
 from embexp.records import identity
 from embexp.records.identity import Identity
@@ -43,10 +43,10 @@ def digest_of_checkpoint(index: Path, *, cache: Path) -> str:
         index: of the checkpoint, or the file of a format that is converted.
         cache: where digests of files are kept.
     """
-    if locating.is_keras_file(index):
+    if paths.is_keras_file(index):
         return caching.file_digest(index, cache=cache)
     if index.suffix != ".index":  # of TensorFlow's first format
-        index = locating.index_of(index)
+        index = paths.index_of(index)
     pieces = (piece.path for entry in read_index(index).values() for piece in entry.pieces)
     return digests.of_json([caching.file_digest(path, cache=cache) for path in (index, *sorted({*pieces}))])
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embexp.checkpoints import locating, opening
+from embexp.checkpoints import opening, paths
 from embexp.data import numbers
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import VocabularyError
@@ -138,7 +138,7 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
     pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress, check=check)
     dense = _dense_source(spec)
     restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
-    code = user_code.read(spec.model.function) if isinstance(spec.model, KerasModel) else None
+    code = user_code.read_user_code(spec.model.function) if isinstance(spec.model, KerasModel) else None
     found = identify(
         spec,
         data.scan.digest,
@@ -281,7 +281,7 @@ def _source(path: Path) -> Path:
     Raises:
         DataError: there is none.
     """
-    if locating.is_keras_file(path):
+    if paths.is_keras_file(path):
         return path
     found = opening.find(path)
-    return locating.index_of(path) if found.suffix == ".index" else found
+    return paths.index_of(path) if found.suffix == ".index" else found

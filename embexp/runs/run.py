@@ -17,6 +17,7 @@ from embexp.runs import capacity, evaluations, projecting, tensorflow_build
 from embexp.runs.execute import execute
 from embexp.runs.plotting import plot, plotted_if_diverged
 from embexp.runs.prepare import Prepared, prepare
+from embexp.runs.saved_state import sizes_on_disk
 from embexp.runs.saving import remove_earlier
 from embexp.runs.summary import summarise
 from embexp.runs.train import kept_step, train
@@ -133,6 +134,7 @@ def complete(
             summary["resumed_at"] = list(trained.saver.running.resumed_at)
         summary["warnings"] += tracking.warnings
         with interruption.finished_first():
+            sizes_on_disk(folder)  # a run with a summary is not trained again, even if the power is lost now
             folder.write_json(folder.summary, summary)
             digest = _finish(spec, folder, summary, tracking)
     return RunResult(folder.path, summary, digest)

@@ -71,7 +71,7 @@ def add(directory: Path, outcome: Outcome, running: Running) -> None:
         "outcome": outcome.as_json(),
         "stopping": None if stopping is None else {"best": stopping.best, "waited": stopping.waited},
         "drift": started.watch.reported,
-        "appended": _sizes(running.folder),
+        "appended": sizes_on_disk(running.folder),
         "resumed_at": running.resumed_at,
         "summary": describe(running.prepared, started) | {"steps": outcome.steps},
         "files": {
@@ -83,7 +83,7 @@ def add(directory: Path, outcome: Outcome, running: Running) -> None:
     files.write_text(directory / series.STATE, json.dumps(state, indent=2) + "\n")
 
 
-def _sizes(folder: RunFolder) -> dict[str, int]:
+def sizes_on_disk(folder: RunFolder) -> dict[str, int]:
     """Sizes of the files that a training appends to, by their path in the run's folder; they are on disk."""
     appended = [folder.metrics, *(path for path in folder.events.rglob("*") if path.is_file())]
     appended = [path for path in appended if path.exists()]

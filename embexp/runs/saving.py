@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from embexp.checkpoints import locating, series, store
-from embexp.checkpoints.increments import IncrementalSaves
+from embexp.checkpoints import paths, series, store
 from embexp.checkpoints.series import SavedStep
+from embexp.checkpoints.store import IncrementalSaves
 from embexp.errors import CheckpointError, EmbexpError
 from embexp.records.folder import RunFolder
 from embexp.runs import saved_state
@@ -140,7 +140,7 @@ class RunSaver:
         """Makes `directory` a whole checkpoint of the present state, from that of the same step where there is one."""
         self._wait()
         same = series.step_directory(self.running.folder.checkpoints, outcome.steps)
-        if not same.exists() or increments.is_incremental(same / locating.NAME):
+        if not same.exists() or increments.is_incremental(same / paths.CHECKPOINT_NAME):
             self._write(directory, outcome, self.running.started.execution.save)
             return
 

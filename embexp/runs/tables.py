@@ -14,7 +14,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
 from embexp.system.rows import MappableRows
 from embexp.tables import optimizers
-from embexp.tables.groups import RowGroups
+from embexp.tables.learning_rates import RowGroups
 
 
 def initial_rows(tables: PreparedTables) -> dict[str, MappableRows]:

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from embexp import estimator
 from embexp.checkpoints import graph_saver, naming, store
-from embexp.checkpoints.plain_paths import plain_path
+from embexp.checkpoints.paths import plain_path
 from embexp.errors import RunError
 from embexp.initialization import filling
 from embexp.runtimes import session, table_values
@@ -25,8 +25,8 @@ from embexp.runtimes.session import Feeds, components, timed_scaffold
 from embexp.runtimes.table_values import TableView
 from embexp.specs.tables import Storage
 from embexp.tables import bounds
+from embexp.tables.reading import TouchedRows
 from embexp.tables.row_engine import AnyTable
-from embexp.tables.touched import TouchedRows
 
 _NAME = "model.ckpt"
 

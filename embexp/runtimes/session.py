@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.checkpoints import graph_saver, naming, store
-from embexp.checkpoints.plain_paths import plain_path
+from embexp.checkpoints.paths import plain_path
 from embexp.initialization import filling, scaffolding
 from embexp.initialization.method import Fill, SessionFills
 from embexp.runtimes import table_values

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.tables.reading import ReadableTable
-from embexp.tables.touched import TouchedRows
+from embexp.tables.reading import ReadableTable, TouchedRows
 from embexp.vectors import checkpoint
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.simulation import replicas
-from embexp.tables.autograph import without_autograph
+from embexp.tables.bounds import without_autograph
 
 
 @without_autograph

@@ -12,7 +12,7 @@ from embexp.simulation import features, replicas
 from embexp.simulation.configuration import Configuration, Variables, copy
 from embexp.simulation.queues import EITHER, INFERENCE, TRAIN, BatchKind, BatchQueues
 from embexp.simulation.step import Step
-from embexp.tables.autograph import without_autograph
+from embexp.tables.bounds import without_autograph
 
 
 class Engine:

@@ -25,7 +25,7 @@ from embexp.simulation.devices import SimulatedDevices, get_next_on_cores
 from embexp.simulation.engine import Engine
 from embexp.simulation.system import Replacement
 from embexp.tables import bounds
-from embexp.tables.autograph import without_autograph
+from embexp.tables.bounds import without_autograph
 
 _inside = False
 """TensorFlow's modules are changed for the whole process."""

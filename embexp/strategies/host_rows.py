@@ -12,8 +12,7 @@ from embexp.initialization import filling
 from embexp.initialization.plan import TablePlan
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings
-from embexp.tables.backend import EmbeddingBackend
-from embexp.tables.row_engine import RowEngine
+from embexp.tables.row_engine import EmbeddingBackend, RowEngine
 
 
 class HostRows(ABC):

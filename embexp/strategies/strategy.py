@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from embexp.initialization.plan import TablePlan
 from embexp.specs.tables import Feature
-from embexp.tables.backend import EmbeddingBackend
-from embexp.tables.row_engine import AnyTable
+from embexp.tables.row_engine import AnyTable, EmbeddingBackend
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.replication import Replication
 

@@ -17,7 +17,7 @@ from embexp.specs.tables import Feature
 from embexp.strategies import tpu_address, tpu_system
 from embexp.strategies.replicated import Replicated
 from embexp.strategies.strategy import Embeddings
-from embexp.tables.autograph import without_autograph
+from embexp.tables.bounds import without_autograph
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.training.replication import ReplicaBatch
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from embexp.checkpoints import difference, groups
-from embexp.checkpoints.contents import Contents, KeyInfo
+from embexp.checkpoints import difference
+from embexp.checkpoints.contents import GRAPH, Contents, KeyInfo
 from embexp.checkpoints.difference import Change
 from embexp.checkpoints.opening import open_checkpoint
 from embexp.errors import DataError
@@ -125,9 +125,9 @@ def _values(path: Path) -> Contents:
     if contents.faults:
         raise DataError("\n    ".join(contents.faults))
     for entry in contents.entries.values():
-        if entry.info.group == groups.GRAPH:
+        if entry.info.group == GRAPH:
             entry.values.verify()
-    entries = {key: entry for key, entry in contents.entries.items() if entry.info.group != groups.GRAPH}
+    entries = {key: entry for key, entry in contents.entries.items() if entry.info.group != GRAPH}
     return replace(contents, entries=entries)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from embexp.config.shown import shown
+from embexp.config.messages import shown
 from embexp.errors import RunError
 from embexp.records.folder import first_fault
 from embexp.reports.record import Status

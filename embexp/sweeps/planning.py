@@ -12,14 +12,15 @@ from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
-from embexp.config import composition, hydra_checks, hydra_globals, pydantic_errors, selections
-from embexp.config.compose import compose
+from embexp.config import composition, hydra_globals
+from embexp.config.checking import hydra_checks, validate
+from embexp.config.composing import selections
+from embexp.config.composing.compose import compose
+from embexp.config.composing.loader import Loader
+from embexp.config.composing.overrides import parse, repeated
 from embexp.config.composition import Job
 from embexp.config.folders import Folders
-from embexp.config.loader import Loader
-from embexp.config.nearest import did_you_mean, listing
-from embexp.config.overrides import parse, repeated
-from embexp.config.shown import shown
+from embexp.config.messages import did_you_mean, listing, shown
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
@@ -436,4 +437,4 @@ def checked_launching(content: Mapping[str, Any]) -> Launching:
 
 
 def _rule(key: str, kind: str, error: Any) -> str:
-    return f"the launcher has no key {key!r}" if kind == "extra_forbidden" else pydantic_errors.rule_of(error)
+    return f"the launcher has no key {key!r}" if kind == "extra_forbidden" else validate.rule_of(error)

@@ -19,9 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from embexp.config.nearest import did_you_mean
-from embexp.config.pydantic_errors import rule_of, valid_values
-from embexp.config.shown import shown
+from embexp.config.checking.validate import rule_of, valid_values
+from embexp.config.messages import did_you_mean, shown
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.reports.record import Status
 from embexp.specs.run import RunSpec

@@ -21,7 +21,7 @@ from embexp.sweeps.search_space import Choices, Parameter, Space
 from embexp.training.metric_names import Objective
 
 _JOB, _SWEEP = "embexp_job", "embexp_sweep"
-"""Attributes of a trial: the number of its job, and the sweep that this belongs to."""
+"""Attributes of a trial: the number of its job, and the sweep that this belongs to, "" in a storage of its own."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Study:
             CommandLineError: the sweep's directory has another search.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._space, self._settings, self._sweep = space, settings, str(directory)
+        self._space, self._settings = space, settings
+        self._sweep = "" if settings.storage is None else str(directory)  # whose directory may be moved
         self._distributions = {each.key: _distribution(each) for each in space.parameters}
         url, name = settings.storage_url(directory), settings.study_name or directory.name
         directions = [each.direction for each in objectives]
@@ -70,6 +71,10 @@ class Study:
             try:
                 storage = optuna.storages.RDBStorage(url)
                 opened.callback(storage.engine.dispose)
+                if settings.storage is None and settings.study_name is None:
+                    name = next(
+                        iter(optuna.get_all_study_names(storage)), name
+                    )  # of the directory that it was begun in
                 self._study = optuna.create_study(
                     storage=storage,
                     study_name=name,

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 from rich.console import Console
 
-from embexp.config import additions, composition, record
-from embexp.config.callbacks import Callbacks
-from embexp.config.loader import Loader
+from embexp.config import composition
+from embexp.config.composing import overrides as additions
+from embexp.config.composing import record
+from embexp.config.composing.hydra_job import Callbacks
+from embexp.config.composing.loader import Loader
+from embexp.config.messages import shown
 from embexp.config.permission import OWN_MODULES, Permission
-from embexp.config.shown import shown
 from embexp.errors import CommandLineError, ConfigError, EmbexpError
 from embexp.reports.record import Status
 from embexp.runs import recorded_code

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -15,6 +15,9 @@ _OUTSIDE = re.compile(r"\[ids of feature (.*?) in table (.*?) of (\d+) rows, int
 UNCOMPILED = "a TPU can't compile this step:"
 """How the message begins of an error about operations that no TPU compiles."""
 _INPUT = re.compile(r"feature '[^']*': [^\]\n]*")
+_F = TypeVar("_F", bound=Callable[..., Any])
+without_autograph: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
+"""Decorator of traced functions that need no rewriting: AutoGraph warns about those that it can't rewrite."""
 
 
 def check(feature: str, table: str, rows: int, ids: Any) -> Any:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
 from embexp.specs.tables import Combiner, Feature
-from embexp.tables import schedules
+from embexp.tables import learning_rates
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,10 @@ def _learning_rate(
     Tables with the same rate share one function: a TPU is sent one number per function, and more of them cost time.
     """
     schedule, rate = optimizer.schedule, optimizer.learning_rate
-    if schedules.is_constant(schedule):
+    if learning_rates.is_constant(schedule):
         return rate
     if step is None or total_steps is None:
         raise ValueError(f"the learning rate of table {table!r} changes over time: step and total_steps are needed")
-    return known.setdefault((rate, schedule), lambda: rate * schedules.factor(schedule, step, total_steps=total_steps))
+    return known.setdefault(
+        (rate, schedule), lambda: rate * learning_rates.schedule_factor(schedule, step, total_steps=total_steps)
+    )

@@ -14,7 +14,7 @@ import tensorflow as tf
 from embexp.specs.optimizers import SGD, Adagrad, Adam, TableOptimizer
 from embexp.system import native
 from embexp.tables import bounds
-from embexp.tables.distinct import Touched
+from embexp.tables.lookup import Touched
 from embexp.tables.row_updates import MovingTable
 from embexp.tables.table import EmbeddingTable
 

@@ -1,4 +1,4 @@
-"""Trains only the rows that a batch touches.
+"""The `EmbeddingBackend` between a training loop and the tables, and the one that trains only the rows a batch touches.
 
 Per table and step: the distinct ids of all its features, one gather of their rows, lookups from those rows, the
 gradients summed per distinct row, one application of the optimizer's rule, and one assignment. Nothing is as large as
@@ -16,23 +16,62 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import tensorflow as tf
 
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
-from embexp.tables import bounds, inputs, lookup, native_rows, schedules, whole_table
+from embexp.tables import bounds, inputs, learning_rates, lookup, native_rows, row_updates
 from embexp.tables import optimizers as rules
-from embexp.tables.autograph import without_autograph
-from embexp.tables.distinct import Distinct, Touched, distinct_ids, occurrence_gradients, summed_gradients
+from embexp.tables.bounds import without_autograph
 from embexp.tables.inputs import Occurrences
+from embexp.tables.lookup import Distinct, Touched, distinct_ids, occurrence_gradients, summed_gradients
 from embexp.tables.mapped import MappedTable
 from embexp.tables.row_updates import MovingTable, move
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.variables import read_without_copy
 
 AnyTable = MovingTable | MappedTable
+
+
+class EmbeddingBackend(Protocol):
+    """Looks features up and updates their rows, with the calls of TPUEmbedding's mid-level API.
+
+    A step is one `enqueue`, then one `activations`, then, in training, one `apply_gradients`; each is called once while
+    the step is traced. `enqueue` runs on the host, the other two on the replica. The backend records nothing on a
+    gradient tape: the caller computes d loss / d activations.
+    """
+
+    def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
+        """Takes the step's ids.
+
+        Args:
+            features: for every feature name its ids, or a pair of ids and weights: each a `tf.Tensor`,
+                `tf.SparseTensor` or `tf.RaggedTensor`; ids int32 or int64, weights floating-point.
+            training: whether `apply_gradients` will follow.
+        """
+        ...
+
+    def activations(self) -> dict[str, Any]:
+        """For every feature name its float32 activations, shape `[..., dim]`."""
+        ...
+
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        """Rows [start, stop) of a feature's table, float32 [stop - start, dim], apart from any step.
+
+        Only backends whose rows are in this machine's memory have them.
+        """
+        ...
+
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Updates the rows that the step looked up.
+
+        Args:
+            gradients: for every feature name d loss / d activations, float32, of the activations' shape;
+                None counts as zero.
+        """
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +184,8 @@ class RowEngine:
             mine = self._of_table(name, read)
             if not training or name not in self._moving:
                 lookups.update(_gather_each(table, mine))
-            elif whole_table.is_whole(self._moving[name], self._optimizers[name], mine):
-                rows = whole_table.gather(self._moving[name], mine)
+            elif row_updates.is_whole(self._moving[name], self._optimizers[name], mine):
+                rows = row_updates.gather_all(self._moving[name], mine)
                 lookups.update({f: _Lookup(r, rows, None if r.every_row else r.ids) for f, r in mine.items()})
                 whole.append(name)
             elif mine:
@@ -203,9 +242,9 @@ class RowEngine:
         self._current = None
         read = {name: looked_up.read for name, looked_up in step.lookups.items()}
         for name in step.whole:
-            summed = whole_table.summed_gradients(self._moving[name], self._of_table(name, read), gradients)
+            summed = row_updates.summed_gradients_of_all(self._moving[name], self._of_table(name, read), gradients)
             rate = self.learning_rate(name) if learning_rates is None else learning_rates[name]
-            whole_table.move(self._moving[name], self._optimizers[name], summed, rate=rate)
+            row_updates.move_all(self._moving[name], self._optimizers[name], summed, rate=rate)
         for name, touched in step.touched.items():
             rate = self.learning_rate(name) if learning_rates is None else learning_rates[name]
             mine, dim = self._of_table(name, read), self._tables[name].dim
@@ -227,9 +266,9 @@ class RowEngine:
         """Learning rate of a table at the current step, a float32 scalar."""
         optimizer = self._optimizers[table]
         rate = tf.constant(optimizer.learning_rate, tf.float32)
-        if schedules.is_constant(optimizer.schedule):
+        if learning_rates.is_constant(optimizer.schedule):
             return rate
-        return rate * schedules.factor(optimizer.schedule, self._step, total_steps=self._total_steps)
+        return rate * learning_rates.schedule_factor(optimizer.schedule, self._step, total_steps=self._total_steps)
 
     def _distinct(self, read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], Distinct]) -> Distinct:
         """The distinct ids of a table's features; tables with the same inputs share them."""

@@ -1,22 +1,37 @@
-"""Applies an optimizer's rule to rows of a table: those that a batch touched, or all."""
+"""Applies an optimizer's rule to rows of a table: those that a batch touched, or all, as for 1-vs-all.
+
+Steps that look up every row of a table, as candidates of a knowledge graph do (1-vs-all).
+
+Nothing has to look for distinct ids: a row's number is its position. The rule goes over the table block by block, which
+stays in a processor's cache, instead of over copies of all rows and slots.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from embexp.specs.optimizers import TableOptimizer
+from embexp.specs.optimizers import Adagrad, TableOptimizer
+from embexp.tables import bounds, lookup
 from embexp.tables import optimizers as rules
-from embexp.tables.distinct import Touched
+from embexp.tables.inputs import Occurrences
+from embexp.tables.lookup import Touched
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
+from embexp.tables.variables import read_without_copy
 
 MovingTable = EmbeddingTable | SplitTable
 """A table of which some rows may move."""
 
 _BLOCK = 65_536
 """Rows per block in a pass over a whole table."""
+_LEAST = 4 << 20
+"""Bytes of a table from which on it pays. Smaller ones keep the bits of recorded runs: inside a loop, TensorFlow's
+graph optimizer orders the products of a rule differently, which changes last bits."""
+_BLOCK_BYTES = 1 << 20
+"""Bytes of rows in a block; with gradient, slots and intermediate results it takes some times as much."""
 
 
 def move(
@@ -48,7 +63,7 @@ def move(
     table.mark_touched(ids)
 
 
-def move_rows(table: MovingTable, optimizer: TableOptimizer, ids: Any, gradient: Any, *, rate: Any) -> None:
+def _move_rows(table: MovingTable, optimizer: TableOptimizer, ids: Any, gradient: Any, *, rate: Any) -> None:
     """Reads rows and their slots, applies the rule, and writes them.
 
     Args:
@@ -79,8 +94,105 @@ def _move_untouched(table: MovingTable, optimizer: TableOptimizer, rate: Any, st
             moving = table.groups.moving(ids, step)
             ids = tf.gather(ids, moving.places)
             own_rate = rate if moving.multipliers is None else rate * moving.multipliers
-        move_rows(table, undecayed, ids, None, rate=own_rate)
+        _move_rows(table, undecayed, ids, None, rate=own_rate)
         return (stop,)
 
     first = (tf.constant(0, tf.int64),)
     tf.while_loop(lambda start: start < table.rows, move_block, first, parallel_iterations=1)
+
+
+def is_whole(table: MovingTable, optimizer: TableOptimizer, read: Mapping[str, Occurrences]) -> bool:
+    """Whether a step looks up all rows of a table, and its optimizer's rule moves each by itself."""
+    large = 4 * table.rows * table.dim >= _LEAST
+    alike = isinstance(table, EmbeddingTable) and table.groups is None and not rules.moves_every_row(optimizer)
+    whole = [each.static_shape[-1] == table.rows for each in read.values() if each.every_row]
+    return large and alike and bool(whole) and all(whole)
+
+
+def gather_all(table: MovingTable, read: Mapping[str, Occurrences]) -> Any:
+    """All rows, float32 [rows, dim], if every id is one of them; see `bounds.check`."""
+    others = [(name, each.ids) for name, each in read.items() if not each.every_row]
+    assert isinstance(table, EmbeddingTable)  # see `is_whole`
+    with tf.control_dependencies([bounds.check(name, table.name, table.rows, ids) for name, ids in others]):
+        return read_without_copy(table.variable)
+
+
+def summed_gradients_of_all(table: MovingTable, read: Mapping[str, Occurrences], gradients: Mapping[str, Any]) -> Any:
+    """Gradient of each row, float32 [rows, dim]: the sum over its occurrences; None if all are zero.
+
+    Args:
+        table: whose rows they are.
+        read: occurrences by feature.
+        gradients: of each feature's activations; None: zeros.
+    """
+    given = {name: tf.convert_to_tensor(gradients[name]) for name in read if gradients[name] is not None}
+    if not given:
+        return None
+    spread = {name: lookup.gradients_of_occurrences(read[name], each, table.dim) for name, each in given.items()}
+    whole = [each for name, each in spread.items() if read[name].every_row]
+    total = tf.add_n(whole) if whole else tf.zeros([table.rows, table.dim])
+    others = [name for name in spread if not read[name].every_row]
+    if not others:
+        return total
+    ids, positions = tf.unique(tf.concat([tf.cast(read[name].ids, tf.int32) for name in others], 0))
+    sums = tf.math.unsorted_segment_sum(tf.concat([spread[name] for name in others], 0), positions, tf.size(ids))
+    return add_at(total, ids[:, None], sums)
+
+
+def move_all(table: MovingTable, optimizer: TableOptimizer, gradient: Any, *, rate: Any) -> None:
+    """Moves all rows.
+
+    Args:
+        table: with the optimizer's slots.
+        optimizer: its rule.
+        gradient: float32 [rows, dim]; None: zeros.
+        rate: learning rate, float32 scalar.
+    """
+    if _is_plain_adagrad(optimizer) and gradient is not None:
+        accumulators = table.slots["accumulators"]
+        assert isinstance(table, EmbeddingTable)  # see `is_whole`
+        tf.raw_ops.ResourceApplyAdagrad(
+            var=table.variable.handle, accum=accumulators.handle, lr=rate, grad=gradient, use_locking=False
+        )
+    else:
+        _move_blocks(table, optimizer, gradient, rate)
+    table.mark_touched(tf.range(table.rows))
+
+
+def _is_plain_adagrad(optimizer: TableOptimizer) -> bool:
+    """Whether TensorFlow's own operation is the rule: a single pass over the table, in place."""
+    plain = Adagrad(
+        learning_rate=optimizer.learning_rate,
+        schedule=optimizer.schedule,
+        initial_accumulator_value=getattr(optimizer, "initial_accumulator_value", 1.0),
+    )
+    return optimizer == plain
+
+
+def _move_blocks(table: MovingTable, optimizer: TableOptimizer, gradient: Any, rate: Any) -> None:
+    step = max(1, _BLOCK_BYTES // (4 * table.dim))
+
+    def move_block(start: Any) -> Any:
+        stop = tf.minimum(start + step, table.rows)
+        own = None if gradient is None else gradient[start:stop]
+        _move_rows(table, optimizer, tf.range(start, stop), own, rate=rate)
+        return (stop,)
+
+    first = (tf.constant(0, tf.int32),)
+    tf.while_loop(lambda start: start < table.rows, move_block, first, parallel_iterations=1)
+
+
+def add_at(tensor: Any, places: Any, values: Any) -> Any:
+    """`tf.tensor_scatter_nd_add`, in place where nothing else reads the tensor; on a processor, that one always copies.
+
+    Args:
+        tensor: [...]; what else reads it should do so before, by a control dependency, or a copy is made.
+        places: integers [n, k], as of `tf.tensor_scatter_nd_add`.
+        values: [n, ...].
+
+    Returns:
+        A tensor like the first.
+    """
+    if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):  # XLA has no kernel for the other
+        return tf.tensor_scatter_nd_add(tensor, places, values)
+    return tf.raw_ops.ScatterNdNonAliasingAdd(input=tensor, indices=places, updates=values)

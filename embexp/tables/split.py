@@ -1,9 +1,9 @@
-"""A table in two parts: frozen rows, without slots or in their file, and rows that may move."""
+"""A table in two parts: frozen rows, without slots or in their file, and rows that may move; and its checkpoints."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,9 @@ import tensorflow as tf
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.rows import Rows, SomeRows
-from embexp.tables.groups import RowGroups
+from embexp.tables.learning_rates import RowGroups
 from embexp.tables.mapped import check_file_rows, check_mapping
-from embexp.tables.reading import ReadableTable
-from embexp.tables.split_checkpoint import SplitRows
-from embexp.tables.streamed import StreamedTable
+from embexp.tables.reading import ReadableTable, StreamedTable, in_place
 from embexp.tables.variables import TableVariable, gather_rows, scatter_rows, variable, variable_over
 
 
@@ -219,3 +217,65 @@ def split_index(
     others = np.concatenate([np.flatnonzero(~frozen), np.flatnonzero(frozen & ~fixed)]).astype(width)
     index[others] = -1 - np.arange(len(others), dtype=width)
     return index, others
+
+
+class SplitRows:
+    """The rows of a split table, or of one slot: in a graph of TensorFlow 1, those of the default session."""
+
+    def __init__(self, table: SplitTable, slot: str | None) -> None:
+        """Creates the operations that read and write, in a graph of TensorFlow 1 as part of it."""
+        self._table, self._slot = table, slot
+        ids, rows = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, table.dim], tf.float32)
+        self._gather = _function(lambda ids: table.gather(ids, slot), ids)
+        self._put = _function(lambda ids, rows: table.scatter(ids, rows, slot), ids, rows)
+        self._fix = None if table.mapped or slot else _function(table.scatter_fixed, ids, rows)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop), float32 [stop - start, dim]; slots of frozen rows have their initial value."""
+        return self.take(np.arange(start, stop))
+
+    def take(self, numbers: np.ndarray) -> np.ndarray:
+        """Rows with these numbers, float32 [n, dim]; slots of frozen rows have their initial value."""
+        if self._slot is None:
+            rows: np.ndarray = self._gather(numbers)
+            return rows
+        values = np.full((len(numbers), self._table.dim), self._table.initial[self._slot], np.float32)
+        moving = self._table.moving(numbers)
+        values[moving] = self._gather(numbers[moving])
+        return values
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`.
+
+        Raises:
+            ValueError: rows that stay in their file would change.
+        """
+        stop = start + len(values)
+        numbers = np.arange(start, stop)
+        if self._slot is not None:
+            moving = self._table.moving(numbers)
+            self._put(numbers[moving], values[moving])
+            return
+        fixed = self._table.in_fixed(start, stop)
+        self._put(numbers[~fixed], values[~fixed])
+        if self._fix is not None:
+            self._fix(numbers[fixed], values[fixed])
+        # Rows that stay in their file can't be assigned, only compared.
+        elif not np.array_equal(self._gather(numbers[fixed]).view(np.uint32), values[fixed].view(np.uint32)):
+            raise ValueError(
+                f"frozen rows of table {self._table.name} in the checkpoint are not those of its pretrained file"
+            )
+
+
+def _function(compute: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
+    """A computation as a function of arrays: eager, or in the default session at the time of the call."""
+    if tf.executing_eagerly():
+
+        def eagerly(*arrays: np.ndarray) -> Any:
+            result = compute(*(tf.constant(each) for each in arrays))
+            return None if result is None else in_place(result)
+
+        return eagerly
+    placeholders = [tf.compat.v1.placeholder(each.dtype, each.shape) for each in specs]
+    fetched = compute(*placeholders)
+    return lambda *arrays: tf.compat.v1.get_default_session().run(fetched, dict(zip(placeholders, arrays, strict=True)))

@@ -1,4 +1,4 @@
-"""Tables as a TPU holds them: each in one device table, or in two if some of its rows are frozen.
+"""Tables as a TPU holds them, in shards of consecutive rows: one device table each, or two if some rows are frozen.
 
 A TPU applies a table's optimizer to all rows that were looked up in it. So frozen rows have their own device table,
 whose optimizer is plain SGD and whose gradients are zeros: w - lr * 0 is w to the last bit, which a learning rate of 0
@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from embexp.errors import RunError
 from embexp.specs.optimizers import SGD, TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.rows import Rows, SomeRows
 from embexp.tables import optimizers as rules
-from embexp.tables.device_tables import DeviceTable, NormalRows, read_shards, write_shards
-from embexp.tables.reading import ReadableTable
+from embexp.tables.reading import ReadableTable, StreamedTable
 from embexp.tables.split import split_index
-from embexp.tables.streamed import StreamedTable
 from embexp.tables.variables import TableVariable, WritableRows, variable, variable_over
 
 FROZEN_ROWS_OPTIMIZER = SGD(learning_rate=1.0)
@@ -161,13 +160,13 @@ class TPUTable(ReadableTable):
 
     def _take(self, numbers: np.ndarray, slot: str | None) -> np.ndarray:
         if self.index is None:
-            return read_shards(self._shards(self.device_tables[0], slot), numbers, self.dim)
+            return _read_shards(self._shards(self.device_tables[0], slot), numbers, self.dim)
         places = self._places[numbers]
         values = arrays.empty((len(numbers), self.dim), np.float32)
         moving = places < 0
-        values[moving] = read_shards(self._shards(self.device_tables[0], slot), -1 - places[moving], self.dim)
+        values[moving] = _read_shards(self._shards(self.device_tables[0], slot), -1 - places[moving], self.dim)
         if slot is None:
-            values[~moving] = read_shards(self._shards(self.device_tables[1], None), places[~moving], self.dim)
+            values[~moving] = _read_shards(self._shards(self.device_tables[1], None), places[~moving], self.dim)
         else:
             values[~moving] = self.slots[slot]
         return values
@@ -185,7 +184,7 @@ class TPUTable(ReadableTable):
             if device_table.numbers is not None:
                 low, high = (int(place) for place in np.searchsorted(device_table.numbers, (start, stop)))
                 own = values[device_table.numbers[low:high] - start]
-            write_shards(self.name, self._shards(device_table, slot), low, own)
+            _write_shards(self.name, self._shards(device_table, slot), low, own)
 
     def variables(self, slot: str | None = None) -> list[Any]:
         """The variables of the hosts that hold the table, or one slot."""
@@ -221,3 +220,84 @@ class _Slot:
 
     def write(self, start: int, values: np.ndarray) -> None:
         self.table.write(start, values, self.slot)
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceTable:
+    """A table in a TPU's memory: all rows of an embedding table, or its frozen rows, or the others.
+
+    Attributes:
+        name: of the device table.
+        rows: number of rows.
+        frozen: none of them ever moves.
+        numbers: which rows of the embedding table they are, rising; None: all.
+    """
+
+    name: str
+    rows: int
+    frozen: bool
+    numbers: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class NormalRows:
+    """Frozen rows; refuses to read subnormal numbers, which a TPU would change."""
+
+    table: str
+    source: Rows
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.source.rows
+
+    @property
+    def dim(self) -> int:
+        """Numbers per row."""
+        return self.source.dim
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop), float32.
+
+        Raises:
+            RunError: a number is subnormal.
+        """
+        values = self.source.read(start, stop)
+        if ((np.abs(values) < np.finfo(np.float32).tiny) & (values != 0)).any():
+            raise RunError(
+                f"table {self.table!r}: frozen rows hold numbers below"
+                f" {np.finfo(np.float32).tiny:.2g} that are not 0; a TPU makes 0 of them as soon as it touches a row."
+                " Set them to 0 in the pretrained file, or set strategy=cpu"
+            )
+        return values
+
+
+def _read_shards(shards: Sequence[Any], numbers: np.ndarray, dim: int) -> np.ndarray:
+    """Rows with these numbers, float32 [n, dim].
+
+    Args:
+        shards: the variables of the hosts, in order.
+        numbers: int64 [n], rising.
+        dim: width of a row.
+    """
+    values = arrays.empty((len(numbers), dim), np.float32)
+    first = 0
+    for shard in shards:
+        last = first + int(shard.shape[0])
+        low, high = np.searchsorted(numbers, (first, last))
+        if high > low:
+            values[low:high] = tf.gather(shard.read_value(), numbers[low:high] - first).numpy()
+        first = last
+    return values
+
+
+def _write_shards(name: str, shards: Sequence[Any], start: int, values: np.ndarray) -> None:
+    """Assigns float32 [n, dim] to the rows from `start`; `name` is that of the table, for errors."""
+    stop, first = start + len(values), 0
+    for shard in shards:
+        last = first + int(shard.shape[0])
+        begin, end = max(start, first), min(stop, last)
+        if begin < end:
+            # The TPU reads its variables whole, as `_read_shards` does.
+            TableVariable(name, shard, read_whole=True).write(begin - first, values[begin - start : end - start])
+        first = last

@@ -21,7 +21,7 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.system import caching, digests, regular
-from embexp.tensor_bundle import rekeying, types, wire
+from embexp.tensor_bundle import index, rekeying, tensor
 from embexp.tensor_bundle.index import MAGIC, entries_of_table
 from embexp.tensor_bundle.rekeying import Slice
 from embexp.tensor_bundle.writer import BundleWriter
@@ -107,7 +107,7 @@ def _convert(path: Path, files: Sequence[Path], prefix: Path) -> None:
     rekeying.rewrite(prefix.with_name(f"{prefix.name}.index"), whole, sliced)
 
 
-def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], wire.Fields]]:
+def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], index.Fields]]:
     """All tensors of a file, or slices of them: the name, the whole, the extents of the slice, and its values."""
     if fault := regular.fault_of(file):
         raise DataError(f"{file}: {fault}")
@@ -117,32 +117,32 @@ def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], w
             key, value = next(entries)
             described = _described(value) if key == b"" else {}
             for _, value in entries:
-                (saved,) = wire.fields(value)[2]
-                found = wire.fields(saved)
-                name = wire.text(found, 1)
+                (saved,) = index.wire_fields(value)[2]
+                found = index.wire_fields(saved)
+                name = index.wire_text(found, 1)
                 tensor = described[name]
                 extents = _extents(found.get(2, [b""])[0], tensor.shape)
-                yield name, tensor, extents, wire.fields(found.get(3, [b""])[0])
+                yield name, tensor, extents, index.wire_fields(found.get(3, [b""])[0])
     except (ValueError, IndexError, KeyError, TypeError, StopIteration) as error:
         raise _damaged(file, error) from None
 
 
 def _described(value: bytes) -> dict[str, _Tensor]:
-    (meta,) = wire.fields(value)[1]
+    (meta,) = index.wire_fields(value)[1]
     found = {}
-    for each in wire.fields(meta).get(1, []):
-        fields = wire.fields(each)
-        dimensions = [size for message in fields.get(2, []) for size in wire.fields(message).get(2, [])]
-        shape = tuple(wire.number(wire.fields(each), 1) for each in dimensions)
-        found[wire.text(fields, 1)] = _Tensor(shape, wire.number(fields, 3))
+    for each in index.wire_fields(meta).get(1, []):
+        fields = index.wire_fields(each)
+        dimensions = [size for message in fields.get(2, []) for size in index.wire_fields(message).get(2, [])]
+        shape = tuple(index.wire_number(index.wire_fields(each), 1) for each in dimensions)
+        found[index.wire_text(fields, 1)] = _Tensor(shape, index.wire_number(fields, 3))
     return found
 
 
 def _extents(message: int | bytes, shape: tuple[int, ...]) -> list[tuple[int, int]]:
     """Start and length of a slice in each dimension; without a length it is that of the whole."""
-    extents = [wire.fields(each) for each in wire.fields(message).get(1, [])]
+    extents = [index.wire_fields(each) for each in index.wire_fields(message).get(1, [])]
     found = [
-        (wire.number(each, 1), wire.number(each, 2) if 2 in each else whole)
+        (index.wire_number(each, 1), index.wire_number(each, 2) if 2 in each else whole)
         for each, whole in zip(extents, shape, strict=True)
     ]
     if any(start + length > whole for (start, length), whole in zip(found, shape, strict=True)):
@@ -150,18 +150,18 @@ def _extents(message: int | bytes, shape: tuple[int, ...]) -> list[tuple[int, in
     return found
 
 
-def _write(writer: BundleWriter, file: Path, part: Slice, kind: int, content: wire.Fields) -> None:
+def _write(writer: BundleWriter, file: Path, part: Slice, kind: int, content: index.Fields) -> None:
     name, count = part.key.partition("\0")[0], math.prod(part.shape)
     try:
-        if kind == types.STRING:
+        if kind == tensor.STRING:
             strings = content.get(_STRINGS, [])
             if len(strings) != count or not all(isinstance(each, bytes) for each in strings):
                 raise ValueError(f"it has {len(strings)} strings for a slice of {list(part.shape)}")
             writer.add_strings(part.key, part.shape, [each for each in strings if isinstance(each, bytes)])
             return
-        dtype = types.number_type(kind)
+        dtype = tensor.number_type(kind)
         if dtype is None or kind not in {*_FIXED, *_VARINTS}:
-            raise ValueError(f"its type is {types.name_of(kind)}")
+            raise ValueError(f"its type is {tensor.type_name(kind)}")
         data = _fixed(content, _FIXED[kind]) if kind in _FIXED else _varints(content, _VARINTS[kind], dtype)
         if len(data) != count * dtype.itemsize:
             raise ValueError(f"it has {len(data):,} bytes for a slice of {list(part.shape)} {dtype}")
@@ -170,7 +170,7 @@ def _write(writer: BundleWriter, file: Path, part: Slice, kind: int, content: wi
         raise _damaged(file, ValueError(f"{name}: {error}")) from None
 
 
-def _fixed(content: wire.Fields, field: int) -> bytes:
+def _fixed(content: index.Fields, field: int) -> bytes:
     """Packed numbers, which are in the file as in memory."""
     found = content.get(field, [])
     if not all(isinstance(each, bytes) for each in found):
@@ -178,7 +178,7 @@ def _fixed(content: wire.Fields, field: int) -> bytes:
     return b"".join(each for each in found if isinstance(each, bytes))
 
 
-def _varints(content: wire.Fields, field: int, dtype: np.dtype) -> bytes:
+def _varints(content: index.Fields, field: int, dtype: np.dtype) -> bytes:
     """Packed numbers of variable length, seven bits to a byte, as bytes of a type."""
     data = np.frombuffer(_fixed(content, field), np.uint8)
     ends = np.flatnonzero(data < 0x80)

@@ -1,9 +1,13 @@
-"""The index of a TensorFlow checkpoint: each tensor's shape and place. Read without TensorFlow, which imports slowly.
+"""The index of a TensorFlow checkpoint, read without TensorFlow, and the protocol buffers in it, by field number.
 
 The `.index` file is a sorted table of the LevelDB family: a footer names the index block, whose entries name the data
 blocks, whose entries are keys without the beginning they share and, as values, protocol buffers.
 Sources: tensorflow/core/util/tensor_bundle/tensor_bundle.h, tensorflow/core/protobuf/tensor_bundle.proto,
 tensorflow/core/lib/io/format.h, tensorflow/core/util/saved_tensor_slice_util.h
+
+Protocol buffers read by field number, without their classes: those come with TensorFlow, which imports slowly.
+
+Source: https://protobuf.dev/programming-guides/encoding
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import bisect
 import math
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +23,6 @@ import google_crc32c
 
 from embexp.errors import DataError
 from embexp.system import regular
-from embexp.tensor_bundle import wire
 
 FOOTER_BYTES = 48
 MAGIC = 0xDB4775248B80FB57
@@ -27,6 +30,8 @@ TRAILER_BYTES = 5
 _MOST_DIMENSIONS, _MOST_VALUES = 32, 1 << 58
 _KEYS = 64
 """Bytes that the keys may have for each byte of the file: what they share with the key before is not repeated."""
+Fields = Mapping[int, list[int | bytes]]
+"""The values of a message by field number, each in its order."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +86,18 @@ def read_index(index: Path) -> dict[str, Entry]:
         for key, value in table.items():
             if key.startswith(b"\x00"):
                 continue  # a slice of a tensor, found below by its tensor's name
-            fields = wire.fields(value)
+            fields = wire_fields(value)
             shape = _shape(fields)
             pieces = [_piece(index, fields, (0,) * len(shape), shards)]
             if 7 in fields:
                 starts = sorted(map(_extents, fields[7]))
                 slices = _beginning_with(slice_prefix(key), ordered)
                 pieces = [
-                    _piece(index, wire.fields(table[each]), tuple(first for first, _ in start), shards)
+                    _piece(index, wire_fields(table[each]), tuple(first for first, _ in start), shards)
                     for each, start in zip(slices, starts, strict=True)
                 ]
             _check_within(shape, pieces)
-            found[key.decode("utf-8")] = Entry(shape, wire.number(fields, 1), tuple(pieces))
+            found[key.decode("utf-8")] = Entry(shape, wire_number(fields, 1), tuple(pieces))
     except (ValueError, IndexError, KeyError, TypeError) as error:
         raise _no_index(index, error) from None
     return found
@@ -131,10 +136,10 @@ def _no_index(index: Path, error: Exception) -> DataError:
 
 def _whole(index: Path) -> tuple[dict[bytes, bytes], int]:
     table = dict(entries_of_table(index.read_bytes()))
-    header = wire.fields(table.pop(b""))
-    if wire.number(header, 2) != 0:
+    header = wire_fields(table.pop(b""))
+    if wire_number(header, 2) != 0:
         raise ValueError("its numbers are big-endian")
-    return table, wire.number(header, 1, 1)
+    return table, wire_number(header, 1, 1)
 
 
 def entries_of_table(data: bytes | mmap.mmap) -> Iterator[tuple[bytes, bytes]]:
@@ -150,14 +155,14 @@ def entries_of_table(data: bytes | mmap.mmap) -> Iterator[tuple[bytes, bytes]]:
     footer = data[-FOOTER_BYTES:]
     if len(footer) < FOOTER_BYTES or int.from_bytes(footer[40:], "little") != MAGIC:
         raise ValueError("it does not end as one")
-    _, at = wire.varint(footer, 0)
-    _, at = wire.varint(footer, at)
-    offset, at = wire.varint(footer, at)
-    size, at = wire.varint(footer, at)
+    _, at = varint(footer, 0)
+    _, at = varint(footer, at)
+    offset, at = varint(footer, at)
+    size, at = varint(footer, at)
     end = keys = 0
     for _, handle in _block(data, offset, size):
-        start, at = wire.varint(handle, 0)
-        length, _ = wire.varint(handle, at)
+        start, at = varint(handle, 0)
+        length, _ = varint(handle, at)
         if start < end:
             raise ValueError("its blocks overlap")
         end = start + length
@@ -180,9 +185,9 @@ def _block(data: bytes | mmap.mmap, offset: int, size: int) -> Iterator[tuple[by
     restarts = int.from_bytes(block[-4:], "little")
     end, at, key = size - 4 - 4 * restarts, 0, b""
     while at < end:
-        shared, at = wire.varint(block, at)
-        fresh, at = wire.varint(block, at)
-        length, at = wire.varint(block, at)
+        shared, at = varint(block, at)
+        fresh, at = varint(block, at)
+        length, at = varint(block, at)
         if shared > len(key) or at + fresh + length > end:
             raise ValueError("an entry is not whole")
         key = key[:shared] + block[at : at + fresh]
@@ -191,20 +196,20 @@ def _block(data: bytes | mmap.mmap, offset: int, size: int) -> Iterator[tuple[by
         at += length
 
 
-def _piece(index: Path, fields: wire.Fields, start: tuple[int, ...], shards: int) -> Piece:
+def _piece(index: Path, fields: Fields, start: tuple[int, ...], shards: int) -> Piece:
     return Piece(
         shape=_shape(fields),
         start=start,
-        path=data_file(index, wire.number(fields, 3), shards),
-        offset=wire.number(fields, 4),
-        size=wire.number(fields, 5),
-        checksum=wire.number(fields, 6),
+        path=data_file(index, wire_number(fields, 3), shards),
+        offset=wire_number(fields, 4),
+        size=wire_number(fields, 5),
+        checksum=wire_number(fields, 6),
     )
 
 
-def _shape(fields: wire.Fields) -> tuple[int, ...]:
-    dimensions = [each for message in fields.get(2, []) for each in wire.fields(message).get(2, [])]
-    shape = tuple(wire.number(wire.fields(each), 1) for each in dimensions)
+def _shape(fields: Fields) -> tuple[int, ...]:
+    dimensions = [each for message in fields.get(2, []) for each in wire_fields(message).get(2, [])]
+    shape = tuple(wire_number(wire_fields(each), 1) for each in dimensions)
     # NumPy takes no more, whatever is 0.
     if len(shape) > _MOST_DIMENSIONS or math.prod(max(1, size) for size in shape) > _MOST_VALUES:
         raise ValueError(f"a tensor has the shape {list(shape[:8])}")
@@ -225,8 +230,8 @@ def _extents(message: int | bytes) -> tuple[tuple[int, int], ...]:
 
     The keys of slices sort in the order of these numbers.
     """
-    extents = [wire.fields(each) for each in wire.fields(message).get(1, [])]
-    return tuple((wire.number(each, 1), wire.number(each, 2, -1)) for each in extents)
+    extents = [wire_fields(each) for each in wire_fields(message).get(1, [])]
+    return tuple((wire_number(each, 1), wire_number(each, 2, -1)) for each in extents)
 
 
 def _beginning_with(prefix: bytes, ordered: list[bytes]) -> list[bytes]:
@@ -260,3 +265,76 @@ def _ordered(number: int) -> bytes:
     # As many leading ones as there are bytes, then the number; of a negative one, all is inverted.
     header = ((1 << length) - 1) << (10 * 8 - length) >> (10 - length) * 8
     return ((number ^ header) & ((1 << 8 * length) - 1)).to_bytes(length, "big")
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A variable-length number, and where it ends.
+
+    Raises:
+        IndexError: it does not end.
+        ValueError: it is longer than numbers are.
+    """
+    value = shift = 0
+    while shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+    raise ValueError("a number in it has more than 64 bits")
+
+
+def wire_fields(message: int | bytes) -> Fields:
+    """The fields of a message.
+
+    Raises:
+        ValueError: it is no message.
+        IndexError: it is cut short.
+    """
+    if not isinstance(message, bytes):
+        raise ValueError("a protocol buffer in it is not of the form expected")
+    found: dict[int, list[int | bytes]] = {}
+    at = 0
+    while at < len(message):
+        tag, at = varint(message, at)
+        value: int | bytes
+        match tag & 7:
+            case 0:
+                value, at = varint(message, at)
+            case 2:
+                length, at = varint(message, at)
+                value, at = message[at : at + length], at + length
+            case 1 | 5 as wire:
+                width = 8 if wire == 1 else 4
+                value, at = int.from_bytes(message[at : at + width], "little"), at + width
+            case wire:
+                raise ValueError(f"a protocol buffer in it has wire type {wire}")
+        found.setdefault(tag >> 3, []).append(value)
+    if at > len(message):
+        raise IndexError("a protocol buffer in it is cut short")
+    return found
+
+
+def wire_number(message: Fields, field: int, default: int = 0) -> int:
+    """A field that is a number.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    (value, *_) = message.get(field, [default])
+    if not isinstance(value, int):
+        raise ValueError("a protocol buffer in it is not of the form expected")
+    return value
+
+
+def wire_text(message: Fields, field: int) -> str:
+    """A field that is a string; empty where it is absent.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    (value, *_) = message.get(field, [b""])
+    if not isinstance(value, bytes):
+        raise ValueError("a protocol buffer in it is not of the form expected")
+    return value.decode("utf-8")

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from embexp.errors import DataError
 from embexp.system import files
-from embexp.tensor_bundle import wire
-from embexp.tensor_bundle.index import data_file, read_encoded, slice_key, slice_prefix
+from embexp.tensor_bundle.index import data_file, read_encoded, slice_key, slice_prefix, wire_fields, wire_number
 from embexp.tensor_bundle.writer import BundleWriter, index_content, sliced_entry
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -115,7 +114,7 @@ def rewrite(index: Path, keys: Mapping[str, str], slices: Mapping[str, Sequence[
     for key, parts in (slices or {}).items():
         extents = [tuple(zip(each.start, each.shape, strict=True)) for each in parts]
         olds = _renamed(index, entries, {each.key: each.key for each in parts})
-        kind = wire.number(wire.fields(olds[parts[0].key.encode()]), 1)
+        kind = wire_number(wire_fields(olds[parts[0].key.encode()]), 1)
         found[key.encode()] = sliced_entry(kind, parts[0].whole, extents)
         for each, extent in zip(parts, extents, strict=True):
             found[slice_key(key.encode(), extent)] = olds[each.key.encode()]

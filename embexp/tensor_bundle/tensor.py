@@ -1,19 +1,63 @@
-"""One tensor of a TensorFlow checkpoint as NumPy arrays, of any rank and type, read without TensorFlow."""
+"""Tensors of a TensorFlow checkpoint as NumPy arrays, whole or some rows at a time, read without TensorFlow.
+
+Strings in a TensorFlow checkpoint, read without TensorFlow.
+
+They are stored as all lengths (varints), a checksum of the lengths, and all characters.
+Source: `WriteStringTensor` in tensorflow/core/util/tensor_bundle/tensor_bundle.cc
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import google_crc32c
+import ml_dtypes
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.tensor_bundle import types
-from embexp.tensor_bundle.index import Entry, Piece
-from embexp.tensor_bundle.rows import read_content
-from embexp.tensor_bundle.strings import read_strings
+from embexp.system import regular
+from embexp.tensor_bundle import index
+from embexp.tensor_bundle.index import Entry, Piece, masked
 
 _CHUNK_BYTES = 1 << 22
+FLOAT32, INT64 = 1, 9
+"""Their numbers in TensorFlow's types.proto."""
+_STRING_CHUNK_BYTES = 1 << 20
+STRING = 7
+_NUMBERS: dict[int, tuple[str, np.dtype]] = {
+    1: ("float32", np.dtype("<f4")),
+    2: ("float64", np.dtype("<f8")),
+    3: ("int32", np.dtype("<i4")),
+    4: ("uint8", np.dtype("u1")),
+    5: ("int16", np.dtype("<i2")),
+    6: ("int8", np.dtype("i1")),
+    8: ("complex64", np.dtype("<c8")),
+    9: ("int64", np.dtype("<i8")),
+    10: ("bool", np.dtype("?")),
+    11: ("qint8", np.dtype("i1")),
+    12: ("quint8", np.dtype("u1")),
+    13: ("qint32", np.dtype("<i4")),
+    14: ("bfloat16", np.dtype(ml_dtypes.bfloat16)),
+    15: ("qint16", np.dtype("<i2")),
+    16: ("quint16", np.dtype("<u2")),
+    17: ("uint16", np.dtype("<u2")),
+    18: ("complex128", np.dtype("<c16")),
+    19: ("float16", np.dtype("<f2")),
+    22: ("uint32", np.dtype("<u4")),
+    23: ("uint64", np.dtype("<u8")),
+    24: ("float8_e5m2", np.dtype(ml_dtypes.float8_e5m2)),
+    25: ("float8_e4m3fn", np.dtype(ml_dtypes.float8_e4m3fn)),
+    26: ("float8_e4m3fnuz", np.dtype(ml_dtypes.float8_e4m3fnuz)),
+    27: ("float8_e4m3b11fnuz", np.dtype(ml_dtypes.float8_e4m3b11fnuz)),
+    28: ("float8_e5m2fnuz", np.dtype(ml_dtypes.float8_e5m2fnuz)),
+    29: ("int4", np.dtype(ml_dtypes.int4)),
+    30: ("uint4", np.dtype(ml_dtypes.uint4)),
+}
+_OTHERS = {STRING: "string", 20: "resource", 21: "variant"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +77,7 @@ class Tensor:
     @property
     def dtype(self) -> np.dtype | None:
         """NumPy's type of its numbers, `object` for strings; None: NumPy has none, so it can't be read."""
-        return np.dtype(object) if self.entry.kind == types.STRING else types.number_type(self.entry.kind)
+        return np.dtype(object) if self.entry.kind == STRING else number_type(self.entry.kind)
 
     def check_place(self) -> None:
         """Checks that the data files have room for it. Reads no values, so damaged ones go unnoticed.
@@ -41,7 +85,7 @@ class Tensor:
         Raises:
             DataError: a data file is missing or cut short, or the pieces are not the tensor.
         """
-        dtype = types.number_type(self.entry.kind)
+        dtype = number_type(self.entry.kind)
         for piece in self.entry.pieces:
             if not piece.path.is_file():
                 raise DataError(f"{self.name}: found no file {piece.path.name} beside the index, which names it")
@@ -113,7 +157,7 @@ class Tensor:
         """
         self.check_place()
         for piece in self.entry.pieces:
-            if self.entry.kind == types.STRING:
+            if self.entry.kind == STRING:
                 self._strings(piece)
             else:
                 for _ in read_content(self.key, piece, _CHUNK_BYTES):
@@ -121,11 +165,11 @@ class Tensor:
 
     def _readable(self) -> np.dtype:
         if self.dtype is None:
-            raise DataError(f"{self.name}: found a tensor of {types.name_of(self.entry.kind)}, which NumPy lacks")
+            raise DataError(f"{self.name}: found a tensor of {type_name(self.entry.kind)}, which NumPy lacks")
         return self.dtype
 
     def _values(self, piece: Piece, start: int, stop: int) -> np.ndarray:
-        if self.entry.kind == types.STRING:
+        if self.entry.kind == STRING:
             return self._strings(piece)[start:stop]
         dtype, shape = self._readable(), (stop - start, *piece.shape[1:])
         if not math.prod(shape):
@@ -136,5 +180,153 @@ class Tensor:
 
     def _strings(self, piece: Piece) -> np.ndarray:
         values = np.empty(math.prod(piece.shape), object)
-        values[:] = read_strings(self.key, Entry(piece.shape, types.STRING, (piece,)))
+        values[:] = read_strings(self.key, Entry(piece.shape, STRING, (piece,)))
         return values.reshape(piece.shape)
+
+
+def read_blocks(key: str, entry: Entry, rows: int) -> Iterator[np.ndarray]:
+    """The rows of a float32 matrix in their order; each piece's checksum is compared behind its last block.
+
+    Args:
+        key: of the tensor, for errors.
+        entry: its place in the data files.
+        rows: of a block, at most.
+
+    Yields:
+        float32 [n, dim], which can't be written to.
+
+    Raises:
+        DataError: it is no such matrix, or a data file is missing, cut short, or damaged.
+    """
+    if entry.kind != FLOAT32 or len(entry.shape) != 2:
+        raise DataError(
+            f"{entry.pieces[0].path}: found {key} of TensorFlow's type {entry.kind} and shape {list(entry.shape)},"
+            " expected a matrix of float32"
+        )
+    dim = entry.shape[1]
+    for piece in entry.pieces:
+        if piece.shape[1:] != (dim,) or piece.size != 4 * piece.shape[0] * dim:
+            raise DataError(f"{piece.path}: found {key} in a piece of {list(piece.shape)}, expected rows of {dim}")
+        for data in read_content(key, piece, 4 * rows * dim):
+            yield np.frombuffer(data, "<f4").reshape(-1, dim)
+
+
+def read_content(key: str, piece: Piece, size: int, *, checked: bool = True) -> Iterator[bytes]:
+    """The bytes of a piece of a tensor, `size` at a time; its checksum is compared after the last.
+
+    Raises:
+        DataError: the file is cut short, or, unless it is not `checked`, damaged.
+    """
+    with contextlib.closing(PieceReader(key, piece)) as reader:
+        while data := reader.read(size):
+            yield data
+        if checked:
+            reader.check()
+
+
+class PieceReader:
+    """Reads the bytes of a piece of a tensor in order, and computes their checksum."""
+
+    def __init__(self, key: str, piece: Piece) -> None:
+        """Opens the data file.
+
+        Args:
+            key: of the tensor, for errors.
+            piece: its place.
+
+        Raises:
+            DataError: there is no such file.
+        """
+        if not piece.path.exists():
+            raise DataError(f"{piece.path}: found no such file, expected {key} in it")
+        if fault := regular.fault_of(piece.path):
+            raise DataError(f"{piece.path}: {fault}")
+        self._key, self._piece, self._crc, self._left = key, piece, 0, piece.size
+        self._file = regular.opened(piece.path)
+        if piece.offset + piece.size > os.fstat(self._file.fileno()).st_size:
+            self._file.close()
+            raise DataError(f"{piece.path}: the file is cut short, {key} is not in it whole")
+        self._file.seek(piece.offset)
+
+    def read(self, size: int) -> bytes:
+        """The next `size` bytes, fewer at the end of the piece.
+
+        Raises:
+            DataError: the file is cut short.
+        """
+        wanted = min(self._left, size)
+        data = self._file.read(wanted)
+        if len(data) < wanted:
+            raise DataError(f"{self._piece.path}: the file is cut short, {self._key} is not in it whole")
+        self._crc = google_crc32c.extend(self._crc, data)
+        self._left -= wanted
+        return data
+
+    def check(self) -> None:
+        """Compares the checksum, once all bytes are read.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        if masked(self._crc) != self._piece.checksum:
+            raise DataError(
+                f"{self._piece.path}: found the checksum {masked(self._crc):#010x} of {self._key},"
+                f" expected {self._piece.checksum:#010x}: the file is damaged"
+            )
+
+    def close(self) -> None:
+        """Closes the data file."""
+        self._file.close()
+
+
+def read_strings(key: str, entry: Entry) -> list[bytes]:
+    """All strings of a tensor, in row-major order.
+
+    Args:
+        key: of the tensor, for errors.
+        entry: its place in the data files.
+
+    Raises:
+        DataError: it is no tensor of strings, or its data file is missing, cut short, or damaged.
+    """
+    piece = entry.pieces[0]
+    if entry.kind != STRING:
+        raise DataError(f"{piece.path}: found {key} of TensorFlow's type {entry.kind}, expected strings")
+    if not piece.path.is_file():
+        raise DataError(f"{piece.path}: found no such file, expected {key} in it")
+    data = b"".join(read_content(key, piece, _STRING_CHUNK_BYTES, checked=False))
+    try:
+        lengths, start = _lengths(data, math.prod(entry.shape))
+    except (IndexError, ValueError):
+        raise DataError(f"{piece.path}: the lengths of the strings of {key} are damaged") from None
+    # The checksum is taken over the lengths as fixed integers, not over the varints in the file.
+    crc = google_crc32c.value(b"".join(each.to_bytes(4 if each < 1 << 32 else 8, "little") for each in lengths))
+    crc = google_crc32c.extend(crc, data[start:])
+    if len(data) != start + 4 + sum(lengths) or masked(crc) != piece.checksum:
+        raise DataError(f"{piece.path}: {key} differs from its checksum: the file is damaged")
+    found, at = [], start + 4
+    for length in lengths:
+        found.append(data[at : at + length])
+        at += length
+    return found
+
+
+def _lengths(data: bytes, count: int) -> tuple[list[int], int]:
+    """So many varints, and where they end."""
+    lengths, at = [], 0
+    for _ in range(count):
+        length, at = index.varint(data, at)
+        lengths.append(length)
+    return lengths, at
+
+
+def type_name(kind: int) -> str:
+    """TensorFlow's name of a type."""
+    if kind in _NUMBERS:
+        return _NUMBERS[kind][0]
+    return _OTHERS.get(kind, f"type {kind}")
+
+
+def number_type(kind: int) -> np.dtype | None:
+    """NumPy's type for numbers of a type, little-endian; None: they are no numbers, or NumPy has no such type."""
+    return _NUMBERS[kind][1] if kind in _NUMBERS else None

@@ -18,8 +18,7 @@ import numpy as np
 from embexp.errors import DataError
 from embexp.system import arrays
 from embexp.tensor_bundle.index import FOOTER_BYTES, MAGIC, TRAILER_BYTES, Entry, data_file, masked, read_encoded
-from embexp.tensor_bundle.rows import FLOAT32, INT64, read_content
-from embexp.tensor_bundle.types import STRING
+from embexp.tensor_bundle.tensor import FLOAT32, INT64, STRING, read_content
 
 _CHUNK_BYTES = 1 << 24
 _VERSION = b"\x1a\x02\x08\x01"

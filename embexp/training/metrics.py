@@ -29,7 +29,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
         logits: numbers [N]; [N, C] for classification.
 
     Returns:
-        The metrics in the order of `names`. auc is missing where it is undefined; `undefined` says why.
+        The metrics in the order of their names. auc is missing where it is undefined; `undefined` says why.
 
     Raises:
         DivergedError: a logit is not finite.
@@ -38,7 +38,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
             `ranking` evaluates.
     """
     if task in (Task.RANKING, Task.RECOMMENDATION):
-        raise ValueError("a rank depends on other items: use embexp.training.ranking or embexp.training.ranking")
+        raise ValueError("a rank depends on other items: use embexp.training.ranking")
     if task is Task.CLASSIFICATION:
         return _classification_metrics(labels, logits)
     y, z = vector_metrics(labels, logits)

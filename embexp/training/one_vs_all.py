@@ -23,7 +23,7 @@ from embexp.models.scoring import Scoring
 from embexp.specs.data import CANDIDATES
 from embexp.specs.footprint import ROWS, TRAINED_SCORES
 from embexp.specs.models import RankingLoss
-from embexp.tables.scattering import add_at
+from embexp.tables.row_updates import add_at
 
 _LEAST_LIKELIHOOD = 1e-30
 """Below it, float32 has lost digits of a likelihood, or all of them."""

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from embexp.models import build as models
 from embexp.specs.data import CANDIDATES, KNOWN
-from embexp.tables.backend import EmbeddingBackend
 from embexp.tables.inputs import EveryRow
+from embexp.tables.row_engine import EmbeddingBackend
 from embexp.training.one_vs_all import OneVsAll, block_rows, standings
 from embexp.training.replication import ReplicaBatch, Replication, replica_seeds
 

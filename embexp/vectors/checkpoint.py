@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.tensor_bundle import increments, types
+from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.rekeying import KEY_END
-from embexp.tensor_bundle.tensor import Tensor
+from embexp.tensor_bundle.tensor import Tensor, number_type, type_name
 from embexp.vectors.stored import FLOATS, Place, Stored, checked_shape, only_key
 
 
@@ -54,10 +54,10 @@ def stored_tensor(index: Path, tensors: Mapping[str, Entry], key: str | None) ->
     shapes = {each: entry.shape for each, entry in tensors.items()}
     key = only_key(index, shapes, None if key is None else key.removesuffix(KEY_END), "tensor")
     entry, name = tensors[key], f"{index}: {key}"
-    dtype = types.number_type(entry.kind)
+    dtype = number_type(entry.kind)
     if dtype not in FLOATS:
         expected = "float16, bfloat16, float32 or float64"
-        raise DataError(f"{name}: found a tensor of {types.name_of(entry.kind)}, expected {expected}")
+        raise DataError(f"{name}: found a tensor of {type_name(entry.kind)}, expected {expected}")
     rows, dim = checked_shape(name, entry.shape, dtype)
     tensor = Tensor(name, key, entry)
     tensor.check_place()

@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.checkpoints import graph_saver, live, naming, series, store
+from embexp.checkpoints import graph_saver, naming, series, store
+from embexp.checkpoints.objects import graph_of, unique_names
 from embexp.errors import CheckpointError, DataError
 from embexp.records.folder import RunFolder
 from embexp.runs import saved_state
@@ -67,7 +68,7 @@ def eager(seed: int) -> Any:
     """The same, eagerly."""
     _, _, everything = experiment()
     random = np.random.default_rng(seed)
-    for each in live.graph_of(everything).values:
+    for each in graph_of(everything).values:
         variable = each.object.covered[0] if hasattr(each.object, "covered") else each.object
         variable.assign(random.integers(0, 100, variable.shape))
     return everything
@@ -132,14 +133,14 @@ def test_every_strategy_gives_the_same_names(strategy: str) -> None:
 
 def test_names_that_clash_give_way_to_object_paths() -> None:
     given = [("a/kernel", "kernel"), ("b/kernel", "kernel"), ("c", "bias"), ("x.Sy", ""), ("x/y", "")]
-    assert live.unique_names(given) == {
+    assert unique_names(given) == {
         "a/kernel": "a/kernel",
         "b/kernel": "b/kernel",
         "c": "bias",
         "x.Sy": "x.Sy",
         "x/y": "x/y",
     }
-    found = live.unique_names([("a", "b"), ("b", ""), ("c", "")])
+    found = unique_names([("a", "b"), ("b", ""), ("c", "")])
     assert found["a"] == "b"
     assert len(set(found.values())) == 3
 
@@ -147,7 +148,7 @@ def test_names_that_clash_give_way_to_object_paths() -> None:
 def test_it_is_what_a_saver_reads(tmp_path: Path, forked: Path) -> None:
     """A program of TensorFlow 1 that knows only names and shapes, in another process."""
     everything, directory = written(tmp_path / "c")
-    objects = live.graph_of(everything).values
+    objects = graph_of(everything).values
     wanted = {naming.variable_names(everything)[each.path]: each.object for each in objects}
     assert set(named(directory)) == set(wanted)
     script = f"""
@@ -220,7 +221,7 @@ def test_a_name_based_one_written_over_ours_is_what_counts(tmp_path: Path) -> No
     for file in elsewhere.glob("checkpoint.*"):
         (directory / file.name).write_bytes(file.read_bytes())
     store.read(everything, directory)
-    for mine, wanted in zip(live.graph_of(everything).values, live.graph_of(other).values, strict=True):
+    for mine, wanted in zip(graph_of(everything).values, graph_of(other).values, strict=True):
         one, two = (
             each.object.covered[0] if hasattr(each.object, "covered") else each.object for each in (mine, wanted)
         )

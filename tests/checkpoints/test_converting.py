@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp import checkpoints
-from embexp.checkpoints.kinds import Kind
+from embexp.checkpoints.saving import Kind
 from embexp.errors import CheckpointError
 
 v1 = tf.compat.v1

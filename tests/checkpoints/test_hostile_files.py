@@ -13,10 +13,10 @@ import h5py
 import numpy as np
 import pytest
 
-from embexp.checkpoints import groups
+from embexp.checkpoints import contents
 from embexp.checkpoints.opening import open_checkpoint
 from embexp.errors import CheckpointError, DataError
-from embexp.tensor_bundle import increments, location, wire
+from embexp.tensor_bundle import increments, index, location
 from embexp.tensor_bundle.increments import SomeRows
 from embexp.tensor_bundle.index import FOOTER_BYTES, MAGIC, masked, read_encoded, read_index
 from embexp.tensor_bundle.writer import BundleWriter, index_content
@@ -68,7 +68,7 @@ def test_a_block_that_is_named_many_times(tmp_path: Path) -> None:
 
 def test_a_number_without_an_end() -> None:
     with pytest.raises(ValueError, match="more than 64 bits"):
-        wire.varint(b"\x80" * 1_000_000, 0)
+        index.varint(b"\x80" * 1_000_000, 0)
 
 
 ENTRIES = {
@@ -152,7 +152,12 @@ def test_a_fifo(tmp_path: Path) -> None:
 
 def test_keys_with_thousands_of_digits() -> None:
     keys = ["a/" + "1" * 5000, "a/10", "a/9", "a/b"]
-    assert sorted(keys, key=lambda key: groups.in_order("dense", key)) == ["a/9", "a/10", "a/" + "1" * 5000, "a/b"]
+    assert sorted(keys, key=lambda key: contents.groups_in_order("dense", key)) == [
+        "a/9",
+        "a/10",
+        "a/" + "1" * 5000,
+        "a/b",
+    ]
 
 
 def keras(path: Path, weights: bytes, how: int = zipfile.ZIP_STORED) -> Path:

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import embexp.checkpoints
-from embexp.checkpoints import graph_saver, increments, store
+from embexp.checkpoints import graph_saver, store
 from embexp.errors import CheckpointError, DataError
 from embexp.specs.optimizers import SGD, Adagrad, Adam, TableOptimizer
-from embexp.tables import optimizers, streamed
+from embexp.tables import optimizers, reading
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.groups import RowGroups
+from embexp.tables.learning_rates import RowGroups
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tensor_bundle.increments import is_incremental, needed
@@ -39,7 +39,7 @@ RULES: dict[str, TableOptimizer] = {"sgd": SGD(), "adagrad": Adagrad(), "adam": 
 @pytest.fixture(autouse=True, scope="module")
 def _small_blocks() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streamed, "_BLOCK_BYTES", 4 * DIM * BLOCK)
+        patch.setattr(reading, "_BLOCK_BYTES", 4 * DIM * BLOCK)
         yield
 
 
@@ -94,7 +94,7 @@ def save(directory: Path, tables: list[Any], changed: dict[str, np.ndarray], bas
         return
 
     def write(prefix: str) -> None:
-        increments.write(seen(tables, count), prefix, base=store.prefix_in(base), changed=changed)
+        store.write_increment(seen(tables, count), prefix, base=store.prefix_in(base), changed=changed)
 
     store.write_by(write, directory)
 
@@ -109,7 +109,7 @@ def test_every_point_is_restored_to_the_bit(tmp_path_factory: Any, data: Any, ev
     folder = tmp_path_factory.mktemp("series")
     shapes = [(data.draw(st.sampled_from(LAYOUTS)), data.draw(st.sampled_from(list(RULES)))) for _ in range(2)]
     tables = [table_of(layout, rule, folder, f"t{n}") for n, (layout, rule) in enumerate(shapes)]
-    saves = increments.IncrementalSaves({table.name: table for table in tables}, whole_every=every)
+    saves = store.IncrementalSaves({table.name: table for table in tables}, whole_every=every)
     points: list[tuple[Path, list[bytes]]] = []
     for number, moves in enumerate(data.draw(st.lists(st.lists(MOVES, max_size=3), min_size=3, max_size=6))):
         for place, pair in enumerate(moves):
@@ -144,7 +144,7 @@ def three(folder: Path, layout: str = "variable", rule: str = "adagrad") -> tupl
     """A whole checkpoint and two incremental ones, and the states that they are of."""
     table = table_of(layout, rule, folder)
     directories, states = [], []
-    changes = increments.Changes({"item": table})
+    changes = store.Changes({"item": table})
     for number in range(3):
         step(table, MOVING[number : number + 4], number)
         directory = folder / f"step_{number:08d}"
@@ -160,7 +160,7 @@ def bytes_of(directory: Path) -> int:
 
 
 def test_bytes_follow_the_rows_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed, "_BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr(reading, "_BLOCK_BYTES", 1 << 20)
     rows, dim = 20_000, 16
     table = EmbeddingTable("item", rows, dim, slots={"accumulators": 0.1})
     table.write(0, np.zeros((rows, dim), np.float32))
@@ -328,7 +328,7 @@ def test_a_training_goes_on_from_any_point(tmp_path: Path) -> None:
     directories, _ = three(tmp_path)
     table = table_of("variable", "adagrad", tmp_path)
     store.read(seen([table]), directories[1])
-    saves = increments.IncrementalSaves({"item": table}, whole_every=3, restored=directories[1])
+    saves = store.IncrementalSaves({"item": table}, whole_every=3, restored=directories[1])
     states, incremental = {}, []
     for number in range(5):
         step(table, MOVING[number : number + 2], 10 + number)
@@ -350,7 +350,7 @@ def test_a_training_goes_on_from_any_point(tmp_path: Path) -> None:
 def test_changes_are_counted_until_they_are_saved() -> None:
     tables = {name: EmbeddingTable(name, 5, 1, frozen=name == "c") for name in "abc"}
     tables["a"].mark_touched([0])
-    changes = increments.Changes(tables, every_row=["b"])
+    changes = store.Changes(tables, every_row=["b"])
     none = {"a": [], "c": []}
 
     def collected() -> dict[str, list[int]]:

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from embexp import checkpoints
-from embexp.checkpoints import blocks
+from embexp.checkpoints import restoring
 from embexp.errors import CheckpointError, DataError
 
 
@@ -393,7 +393,7 @@ def test_all_faults_of_rename_at_once(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["object", "name"])
 def test_large_variables_are_assigned_in_blocks(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 400)
+    monkeypatch.setattr(restoring, "_BLOCK_BYTES", 400)
     random = np.random.default_rng(0)
     values = {
         "matrix": random.standard_normal((103, 7)).astype(np.float32),
@@ -403,8 +403,10 @@ def test_large_variables_are_assigned_in_blocks(tmp_path: Path, kind: str, monke
     }
     path = checkpoints.save(tmp_path / "c", {name: tf.Variable(value) for name, value in values.items()}, kind=kind)
     sizes = []
-    real = blocks.read_content
-    monkeypatch.setattr(blocks, "read_content", lambda key, piece, size: sizes.append(size) or real(key, piece, size))
+    real = restoring.read_content
+    monkeypatch.setattr(
+        restoring, "read_content", lambda key, piece, size: sizes.append(size) or real(key, piece, size)
+    )
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
         mirrored = tf.Variable(np.zeros_like(values["matrix"]))
@@ -427,7 +429,7 @@ def test_damage_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     data.write_bytes(bytes(content))
     with pytest.raises(CheckpointError, match="TensorFlow can't restore it"):
         checkpoints.restore(path, [tf.Variable(tf.ones([200, 3]), name="v")])
-    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 400)
+    monkeypatch.setattr(restoring, "_BLOCK_BYTES", 400)
     with pytest.raises(DataError, match="the file is damaged"):
         checkpoints.restore(path, [tf.Variable(tf.ones([200, 3]), name="v")])
     with pytest.raises(DataError, match="there is no such file or folder"):

@@ -12,8 +12,7 @@ import tensorflow as tf
 from hypothesis import given
 
 from embexp.checkpoints import object_graph
-from embexp.checkpoints.object_graph import ObjectGraph
-from embexp.checkpoints.roles import Role, roles
+from embexp.checkpoints.object_graph import ObjectGraph, Role, roles
 from tests import object_graphs, short_runs
 from tests.thoroughness import examples
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp.checkpoints import saved_model, weights
+from embexp.checkpoints import dense_part, streaming
 from embexp.errors import CheckpointError
 from embexp.specs.tables import Combiner
-from embexp.tables.exported import ExportedTable
+from embexp.tables.serving import ExportedTable
 
 ROWS, DIM = 1000, 3
 
@@ -32,7 +32,7 @@ class Table:
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[np.ndarray], Path]:
-    monkeypatch.setattr(saved_model, "_BLOCK_BYTES", 4 * DIM * 64)
+    monkeypatch.setattr(streaming, "_BLOCK_BYTES", 4 * DIM * 64)
 
     def write(values: np.ndarray) -> Path:
         table = ExportedTable("words", *values.shape, combiner=Combiner.SUM)
@@ -41,7 +41,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[np.ndarr
         called = tf.function(lambda ids: {"rows": table.gather(ids) + module.other[0]})
         signature = called.get_concrete_function(ids=tf.TensorSpec([None], tf.int64))
         (tmp_path / "model").mkdir()
-        saved_model.write(module, {"serving_default": signature}, {"words": Table(values)}, tmp_path / "model")
+        streaming.write_saved_model(
+            module, {"serving_default": signature}, {"words": Table(values)}, tmp_path / "model"
+        )
         return tmp_path / "model"
 
     return write
@@ -86,7 +88,7 @@ from pathlib import Path
 from embexp.checkpoints import saved_model
 from embexp.specs.tables import Combiner
 from embexp.system.memory import PeakMemory
-from embexp.tables.exported import ExportedTable
+from embexp.tables.serving import ExportedTable
 
 class Table:
     rows, dim = 500_000, 100
@@ -134,12 +136,12 @@ def test_the_weights_of_a_dense_part(tmp_path: Path) -> None:
     optimizer.build(trained.trainable_variables)
     tf.train.Checkpoint(model=trained, optimizer=optimizer).write(str(tmp_path / "checkpoint"))
     like = dense(3, "another")
-    weights.restore(like, tmp_path)
+    dense_part.restore_weights(like, tmp_path)
     for ours, theirs in zip(like.variables, trained.variables, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     with pytest.raises(CheckpointError, match="does not fit the model"):
-        weights.restore(dense(4, "a"), tmp_path)
+        dense_part.restore_weights(dense(4, "a"), tmp_path)
     more = keras.Sequential([*trained.layers, keras.layers.Dense(2, name="extra")])
     more.build((None, 2))
     with pytest.raises(CheckpointError, match=r"does not fit the model: .*extra/kernel"):
-        weights.restore(more, tmp_path)
+        dense_part.restore_weights(more, tmp_path)

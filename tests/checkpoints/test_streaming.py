@@ -16,14 +16,14 @@ from embexp.checkpoints import graph_saver, store
 from embexp.errors import CheckpointError, DataError
 from embexp.specs.optimizers import Adam
 from embexp.specs.tables import Feature
-from embexp.tables import optimizers, streamed
+from embexp.tables import optimizers, reading
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.groups import RowGroups
+from embexp.tables.learning_rates import RowGroups
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.tables.tpu_tables import TPUTable
-from embexp.tensor_bundle.overlay import Matrices
+from embexp.tensor_bundle.increments import Matrices
 
 ROWS, DIM, BLOCK = 103, 3, 10
 SLOTS = (None, "momenta", "velocities")
@@ -36,7 +36,7 @@ END = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed, "_BLOCK_BYTES", 4 * DIM * BLOCK)
+    monkeypatch.setattr(reading, "_BLOCK_BYTES", 4 * DIM * BLOCK)
 
 
 class ArrayRows:
@@ -180,17 +180,17 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> Alive:
 def test_few_blocks_are_in_memory_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, other: str
 ) -> None:
-    written = counted(monkeypatch, streamed.StreamedTable, "blocks")
+    written = counted(monkeypatch, reading.StreamedTable, "blocks")
     read = counted(monkeypatch, Matrices, "blocks")
     sizes: list[int] = []
-    serialize = streamed.StreamedTable._serialize_to_tensors
+    serialize = reading.StreamedTable._serialize_to_tensors
 
     def watched(table: Any) -> Any:
         found = serialize(table)
         sizes.extend(int(tf.size(each)) for each in found.values())
         return found
 
-    monkeypatch.setattr(streamed.StreamedTable, "_serialize_to_tensors", watched)
+    monkeypatch.setattr(reading.StreamedTable, "_serialize_to_tensors", watched)
     table = trained(on_processor(layout, tmp_path))
     store.write(seen(table), tmp_path / "c")
     restored = on_processor(other, tmp_path)
@@ -211,7 +211,7 @@ def test_an_interrupted_write_leaves_the_earlier_one(
     store.write(seen(table), tmp_path / "c")
     earlier = state(trained(table))
     before = {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()}
-    blocks = streamed.StreamedTable.blocks
+    blocks = reading.StreamedTable.blocks
 
     def cut_off(which: Any) -> Iterator[np.ndarray]:
         for number, block in enumerate(blocks(which)):
@@ -219,7 +219,7 @@ def test_an_interrupted_write_leaves_the_earlier_one(
                 raise KeyboardInterrupt
             yield block
 
-    monkeypatch.setattr(streamed.StreamedTable, "blocks", cut_off)
+    monkeypatch.setattr(reading.StreamedTable, "blocks", cut_off)
     with pytest.raises(KeyboardInterrupt):
         store.write(seen(table), tmp_path / "c")
     assert {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()} == before

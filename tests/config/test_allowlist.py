@@ -15,8 +15,10 @@ import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from embexp.config import allowlist, composition, hydra_job, named_code
-from embexp.config.compose import compose
+from embexp.config import composition
+from embexp.config.checking import named_code
+from embexp.config.composing import hydra_job
+from embexp.config.composing.compose import compose
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import ConfigError
 from embexp.sweeps import engines
@@ -99,7 +101,7 @@ def test_no_variable_that_embexp_reads_is_harmless(root: Path) -> None:
     texts = [each.read_text() for each in (root / "embexp").rglob("*.py") if each.name != "allowlist.py"]
     read = {name for text in texts for name in re.findall(r"[\"'](EMBEXP_[A-Z_]+)[\"']", text)}
     assert "EMBEXP_DATA" in read
-    assert not any(map(allowlist.is_harmless, read))
+    assert not any(map(named_code.is_harmless, read))
 
 
 def test_the_engine_of_a_ledger_sets_no_variable_and_no_loggers(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,12 +283,15 @@ def test_a_file_puts_no_secret_into_a_record_and_the_command_line_may(
 def test_a_file_hands_no_command_to_the_launcher_of_a_cluster(theirs: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     slurm = pytest.importorskip("submitit.slurm.slurm")
-    evil = {"setup": ["touch pwned"], "partition": "a\ntouch pwned\n", "cpus_per_task": 2}
+    evil = {"setup": ["touch pwned"], "partition": "a\ntouch pwned\n", "account": "$(touch pwned)"}
+    plain = {"cpus_per_task": 2, "qos": "high"}
     script = slurm._make_sbatch_string(command="true", folder="logs", setup=evil["setup"])
     assert "touch pwned" in script.splitlines()  # it would be run
     head = {"defaults": ["config", "_self_", {"override hydra/launcher": "submitit_slurm"}]}
-    theirs.write_text(yaml.safe_dump({**head, "hydra": {"launcher": evil, "job": {"name": "a\ntouch pwned\n"}}}))
-    paths = {"hydra.launcher.setup.0", "hydra.launcher.partition", "hydra.launcher.name"}
+    theirs.write_text(
+        yaml.safe_dump({**head, "hydra": {"launcher": evil | plain, "job": {"name": "a\ntouch pwned\n"}}})
+    )
+    paths = {f"hydra.launcher.{each}" for each in ("setup.0", "partition", "account", "name")}
     found = {each.path: each for each in compose(loader(), []).faults}
     assert found.keys() == paths
     function = "hydra_plugins.hydra_submitit_launcher.submitit_launcher:SlurmLauncher"
@@ -295,3 +300,6 @@ def test_a_file_hands_no_command_to_the_launcher_of_a_cluster(theirs: Path) -> N
     assert compose(allowed, []).faults == ()
     words = ["hydra/launcher=submitit_slurm", "hydra.launcher.setup=['module load x']", "hydra.launcher.partition=gpu"]
     assert compose(composition.loader(), words).faults == ()
+    for folder, several in {"${hydra.sweep.dir}/jobs/%j": 0, "/elsewhere": 1, "${hydra.sweep.dir}/../up": 1}.items():
+        theirs.write_text(yaml.safe_dump({**head, "hydra": {"launcher": {"submitit_folder": folder}}}))
+        assert len(compose(loader(), []).faults) == several

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from embexp.config import composition, partial_spec
-from embexp.config.compose import Composition, compose
+from embexp.config import composition
+from embexp.config.checking import validate
+from embexp.config.composing.compose import Composition, compose
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs.base import UnknownPartError, is_complete
 
@@ -236,7 +237,7 @@ def test_what_is_known_of_a_part() -> None:
     container["tables"]["item"]["dim"] = -1
     container["optimizer"]["beta_1"] = 2
     container["train"]["epochs"] = None
-    spec = partial_spec.partial_spec(container)
+    spec = validate.partial_spec(container)
     assert spec.freeze_of("item").kind == "rows"
     assert spec.optimizer.kind == "adam"
     assert spec.train.batch_size == 1024
@@ -260,8 +261,8 @@ def test_what_is_known_of_a_part() -> None:
 def test_all_that_is_right_is_known_as_it_is() -> None:
     container = composed("strategy=mirrored").container
     spec, _ = composition.check(composed("strategy=mirrored"), look_at_data=False)
-    assert partial_spec.partial_spec(container) == spec
-    known = partial_spec.partial_spec(container, {"seed"})
+    assert validate.partial_spec(container) == spec
+    known = validate.partial_spec(container, {"seed"})
     assert spec is not None
     assert known.model_dump(exclude={"seed"}, warnings=False) == spec.model_dump(exclude={"seed"})
 

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from embexp.cli.candidates import candidates
-from embexp.config import additions, composition, folders, patterns, yaml_schema
-from embexp.config.callbacks import Callbacks
-from embexp.config.name_patterns import BadPatternError, expanded, matches, names
+from embexp.config import composition, folders, yaml_schema
+from embexp.config.composing import patterns
+from embexp.config.composing.hydra_job import Callbacks
+from embexp.config.composing.overrides import lines
+from embexp.config.composing.patterns import BadPatternError, expanded, matches, names
 from embexp.errors import ConfigError
 from embexp.specs.optimizers import Adam
 from embexp.sweeps import planning
@@ -214,7 +216,7 @@ def test_the_sweeper_of_hydra_takes_the_jobs(folder: Path, monkeypatch: pytest.M
     """It composes each job as a check of its own, and knows no patterns."""
     loader = composition.loader(folder)
     overrides = ["experiment=braces", "tables.C3.dim=8,16", "init@tables.C3.init=assign,constant", "~tables.C1"]
-    plan = planning.plan(loader, additions.lines(loader, [*overrides, "~features.C1"]))
+    plan = planning.plan(loader, lines(loader, [*overrides, "~features.C1"]))
     assert plan.jobs is not None
     assert len(plan.jobs) == 4
     assert {tuple(job.spec.tables) for job in plan.jobs} == {("C2", "C3")}

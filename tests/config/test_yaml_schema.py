@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from embexp.cli import commands
-from embexp.config import folders, yaml_comments, yaml_schema
+from embexp.config import folders, yaml_schema
 
 FOUND = folders.find()
 GROUPS = yaml_schema.groups(FOUND)
@@ -74,7 +74,7 @@ def test_what_is_right(case: str) -> None:
 def test_comments_describe_keys(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("# File.\n\n# Two\n# lines.\na:\n  # Inner.\n  b: 1\nc: 2\n# Other.\nd: 3\n")
     expected = [(("a",), "Two lines."), (("a", "b"), "Inner."), (("d",), "Other.")]
-    assert list(yaml_comments.comments(tmp_path / "a.yaml")) == expected
+    assert list(yaml_schema.comments(tmp_path / "a.yaml")) == expected
     adam = schema_of("optimizer").schema["definitions"]["Adam"]["properties"]
     assert adam["learning_rate"]["description"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embexp.checkpoints import increments, store
+from embexp.checkpoints import store
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.optimizers import Adam
 from embexp.specs.strategies import CPU, Mirrored
@@ -31,7 +31,7 @@ def series(strategy: Any, adam: Adam, folder: Path, **settings: Any) -> dict[Pat
     points: dict[Path, dict[str, bytes]] = {}
     base: Path | None = None
     with experiments.making(experiments.spec_of(strategy, adam, **settings)) as made:
-        changes = increments.Changes(made.execution.tables, made.execution.tables if not adam.lazy_adam else ())
+        changes = store.Changes(made.execution.tables, made.execution.tables if not adam.lazy_adam else ())
         batches = iter(made.execution.dataset(experiments.dataset(BATCHES[:4])))
         for number in range(4):
             made.execution.runtime.train(batches, 1)
@@ -40,7 +40,7 @@ def series(strategy: Any, adam: Adam, folder: Path, **settings: Any) -> dict[Pat
                 store.write(made.checkpoint, directory)
             else:
                 prefix = store.prefix_in(base)
-                write = partial(increments.write, made.checkpoint, base=prefix, changed=changed)
+                write = partial(store.write_increment, made.checkpoint, base=prefix, changed=changed)
                 store.write_by(lambda prefix, write=write: write(prefix), directory)
             changes.saved()
             points[directory] = bits(store.write(made.checkpoint, folder / f"whole_{number}"))

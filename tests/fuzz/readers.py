@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import TypeAdapter
 
-from embexp.checkpoints import object_graph, statistics
+from embexp.checkpoints import object_graph
+from embexp.checkpoints.contents import statistics
 from embexp.checkpoints.opening import open_checkpoint
 from embexp.data import numbers
 from embexp.data.columns import columns_of
@@ -81,7 +82,7 @@ def _checkpoint(path: Path, random: Random) -> int:
     contents = open_checkpoint(path, as_objects=random.random() < 0.3)
     most = 0
     for entry in contents.entries.values():
-        statistics.statistics(entry)
+        statistics(entry)
         entry.values.verify()
         if entry.values.dtype is not None:
             values = entry.values.value()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.models import own_modules, user_path
+from embexp.models import user_code
 
 BOMB = "raise SystemExit('the module was run')\n"
 
@@ -42,7 +42,7 @@ def write(folder: Path, **sources: str) -> None:
     st.sampled_from(["", ".x", ".y.z"]),
 )
 def test_nothing_of_python_s_library_is_the_user_s(module: str, inner: str) -> None:
-    assert own_modules.foreign(f"{module}{inner}:f")
+    assert user_code.foreign(f"{module}{inner}:f")
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_nothing_of_python_s_library_is_the_user_s(module: str, inner: str) -> N
 def test_a_file_of_the_working_directory_hides_no_module(project: Path, function: str) -> None:
     module = function.partition(":")[0].partition(".")[0]
     write(project, **{module: "def run(): ...\ndef system(): ..."})
-    assert own_modules.foreign(function)
+    assert user_code.foreign(function)
 
 
 @pytest.mark.parametrize("function", ["numpy:load", "keras:Model", "keras.layers:Dense", "pytest:main", "embexp:run"])
 def test_installed_packages_are_not_the_user_s(project: Path, function: str) -> None:
-    found = own_modules.foreign(function)
+    found = user_code.foreign(function)
     assert "is installed (" in found or "is embexp's own" in found
 
 
@@ -66,8 +66,8 @@ def test_modules_of_the_working_directory_and_of_any_other_folder_are(project: P
     write(project.parent / "src" / "elsewhere", mine_too="def f(): ...")
     sys.path.insert(0, str(project.parent / "src"))
     for function in ("mine:f", "package.parts:f", "elsewhere.mine_too:f"):
-        assert own_modules.foreign(function) == ""
-        assert user_path.faults(function) == []
+        assert user_code.foreign(function) == ""
+        assert user_code.faults_of_function(function) == []
 
 
 def test_an_editable_install_is(project: Path) -> None:
@@ -85,9 +85,9 @@ def test_an_editable_install_is(project: Path) -> None:
             return importlib.util.spec_from_file_location(name, place) if name == "found" else None
 
     sys.meta_path.append(Finder)  # type: ignore[arg-type]
-    assert [own_modules.foreign(f"{name}:f") for name in ("linked", "found")] == ["", ""]
-    assert user_path.faults("found:f") == []
-    assert f"'theirs' is installed ({packages / 'theirs.py'})" in own_modules.foreign("theirs:f")
+    assert [user_code.foreign(f"{name}:f") for name in ("linked", "found")] == ["", ""]
+    assert user_code.faults_of_function("found:f") == []
+    assert f"'theirs' is installed ({packages / 'theirs.py'})" in user_code.foreign("theirs:f")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_an_editable_install_is(project: Path) -> None:
 )
 def test_what_a_module_only_imports_is_not_its_own(project: Path, source: str, name: str, told: str) -> None:
     write(project, mine=source, other="from subprocess import run as execute\ndef tower(): ...")
-    found = own_modules.foreign(f"mine:{name}")
+    found = user_code.foreign(f"mine:{name}")
     assert told in found if told else found == ""
 
 
@@ -118,10 +118,10 @@ def test_a_package_may_pass_on_what_its_modules_define(project: Path) -> None:
         __init____in__mine="from .deep import tower, run",
         deep__in__mine="from subprocess import run\ndef tower(): ...",
     )
-    assert own_modules.foreign("mine:tower") == ""
-    assert "'subprocess'" in own_modules.foreign("mine:run")
+    assert user_code.foreign("mine:tower") == ""
+    assert "'subprocess'" in user_code.foreign("mine:run")
 
 
 def test_folders_of_installed_packages_are_those_of_this_python() -> None:
-    assert Path(sysconfig.get_path("purelib")).resolve() in own_modules.installed_folders()
-    assert Path(importlib.util.__file__).resolve().parents[1] in own_modules.installed_folders()
+    assert Path(sysconfig.get_path("purelib")).resolve() in user_code.installed_folders()
+    assert Path(importlib.util.__file__).resolve().parents[1] in user_code.installed_folders()

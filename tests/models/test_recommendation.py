@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from embexp.models import build
-from embexp.models.recommendation_losses import recommendation
+from embexp.models.losses import recommendation_loss
 from embexp.specs.models import BPR, MatrixFactorization, SampledSoftmax, Softmax, TwoTower
 
 GENERATOR = np.random.default_rng(0)
@@ -29,7 +29,7 @@ def test_bpr_compares_each_item_with_its_negatives() -> None:
         own = items[row].astype(np.float64) @ USERS[row]
         for negative in range(K):
             pairs.append(np.log1p(np.exp(items[B + row * K + negative].astype(np.float64) @ USERS[row] - own)))
-    loss = recommendation(BPR(negatives=K))(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
+    loss = recommendation_loss(BPR(negatives=K))(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
     assert float(loss) == pytest.approx(np.mean(pairs), rel=1e-6)
 
 
@@ -42,14 +42,16 @@ def test_sampled_softmax_is_corrected_and_leaves_the_item_itself_out(log_q: bool
         scores = items[kept].astype(np.float64) @ USERS[row] - (LOGS[kept] if log_q else 0)
         losses.append(-log_softmax(scores, kept.index(row)))
     assert any(len([j for j in range(B) if NUMBERS[j] == NUMBERS[row]]) > 1 for row in range(B))
-    loss = recommendation(SampledSoftmax(log_q=log_q))(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
+    loss = recommendation_loss(SampledSoftmax(log_q=log_q))(
+        tf.constant(LABELS), (tf.constant(USERS), tf.constant(items))
+    )
     assert float(loss) == pytest.approx(np.mean(losses), rel=1e-6)
 
 
 def test_softmax_is_over_the_catalogue() -> None:
     items = GENERATOR.normal(0, 1, (I, D)).astype(np.float32)
     expected = np.mean([-log_softmax(items.astype(np.float64) @ USERS[row], NUMBERS[row]) for row in range(B)])
-    loss = recommendation(Softmax())(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
+    loss = recommendation_loss(Softmax())(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
     assert float(loss) == pytest.approx(expected, rel=1e-6)
 
 

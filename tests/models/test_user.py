@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from embexp.errors import ConfigError
 from embexp.models import build as models
-from embexp.models import user_path
+from embexp.models import user_code
 from embexp.specs.models import KerasModel
 
 SHAPES = {"user": (4,), "words": (3, 2)}
@@ -252,13 +252,13 @@ def test_the_path_is_looked_up_without_running_anything(
     folder: Path, source: str, function: str, message: str | None
 ) -> None:
     (folder / "marked.py").write_text(source + "\nraise SystemExit('the module was run')\n", encoding="latin-1")
-    found = "\n".join(map(str, user_path.faults(function)))
+    found = "\n".join(map(str, user_code.faults_of_function(function)))
     assert message in found if message else found == ""
 
 
 def test_parent_packages_are_not_run_either(folder: Path) -> None:
     (folder / "mine" / "__init__.py").write_text("raise SystemExit('the package was run')")
-    assert user_path.faults("mine.good:tower") == []
+    assert user_code.faults_of_function("mine.good:tower") == []
 
 
 def test_the_working_directory_comes_last(folder: Path) -> None:
@@ -268,7 +268,7 @@ def test_the_working_directory_comes_last(folder: Path) -> None:
     (folder / "mine" / "good.py").write_text("raise SystemExit('the wrong module was run')")
     (elsewhere / "mine" / "good.py").write_text(GOOD)
     sys.path.insert(0, str(elsewhere))
-    assert user_path.faults("mine.good:tower") == []
+    assert user_code.faults_of_function("mine.good:tower") == []
     build("mine.good:tower")
     assert sys.path[-1] == str(folder)
 
@@ -284,4 +284,4 @@ def test_a_file_of_the_working_directory_hides_no_module(folder: Path, monkeypat
 def test_where_the_user_has_put_the_working_directory_it_stays(folder: Path) -> None:
     for entry in ("", str(folder)):
         sys.path[:] = [entry, *(each for each in sys.path if each not in ("", str(folder)))]
-        assert user_path.search_path() == sys.path
+        assert user_code.search_path() == sys.path

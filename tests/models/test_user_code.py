@@ -55,42 +55,42 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_own_modules_are_followed_and_no_others(project: Path) -> None:
-    files = user_code.read("towers.deep:tower").files
+    files = user_code.read_user_code("towers.deep:tower").files
     assert {module: file.name for module, file in files.items()} == OWN
     assert all(file.path == project / file.name and file.content == file.path.read_bytes() for file in files.values())
 
 
 def test_a_module_alone(project: Path) -> None:
-    assert set(user_code.read("beside:function").files) == {"beside"}
+    assert set(user_code.read_user_code("beside:function").files) == {"beside"}
 
 
 def test_an_installed_module_brings_its_own_package_only() -> None:
-    files = user_code.read("rich.table:Table").files
+    files = user_code.read_user_code("rich.table:Table").files
     assert {"rich", "rich.table", "rich.segment"} <= set(files)
     assert {module.split(".")[0] for module in files} == {"rich"}
 
 
 @pytest.mark.parametrize("function", ["nowhere:function", "sys:exit", "towers.nowhere:function"])
 def test_a_module_without_files(project: Path, function: str) -> None:
-    assert "nowhere" not in "".join(user_code.read(function).files)
+    assert "nowhere" not in "".join(user_code.read_user_code(function).files)
 
 
 @pytest.mark.parametrize("name", sorted(OWN.values()))
 def test_any_line_of_it_changes_the_digest(project: Path, name: str) -> None:
-    before = user_code.read("towers.deep:tower").digest
+    before = user_code.read_user_code("towers.deep:tower").digest
     (project / name).write_text((project / name).read_text() + "# more\n")
-    assert user_code.read("towers.deep:tower").digest != before
+    assert user_code.read_user_code("towers.deep:tower").digest != before
 
 
 def test_other_files_and_the_place_do_not(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = user_code.read("towers.deep:tower").digest
+    before = user_code.read_user_code("towers.deep:tower").digest
     written(project, {"unused.py": "other", "towers/unused.py": "other", "beside_package/unused.py": "other"})
-    assert user_code.read("towers.deep:tower").digest == before
+    assert user_code.read_user_code("towers.deep:tower").digest == before
     shutil.copytree(project, tmp_path / "elsewhere")
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert user_code.read("towers.deep:tower").digest == before
+    assert user_code.read_user_code("towers.deep:tower").digest == before
 
 
 def test_a_source_that_can_not_be_parsed_counts_all_the_same(project: Path) -> None:
     written(project, {"beside.py": "def f(:\n"})
-    assert user_code.read("beside:f").files["beside"].content == b"def f(:\n"
+    assert user_code.read_user_code("beside:f").files["beside"].content == b"def f(:\n"

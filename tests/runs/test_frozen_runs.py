@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 import embexp
-from embexp.config import validate
+from embexp.config.checking import validate
 from embexp.errors import ConfigError
 from embexp.models.build import build
 from embexp.runs import assembly
@@ -22,7 +22,7 @@ from embexp.specs.optimizers import slots_of
 from embexp.specs.run import RunSpec, rule_faults
 from embexp.system import digests
 from embexp.tables import row_engine
-from embexp.tables.groups import Moving, RowGroups
+from embexp.tables.learning_rates import Moving, RowGroups
 from tests import checkpoint_values, exact_training, random_graphs
 from tests.exact_rules import Values
 from tests.exact_training import Looked

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.checkpoints import series
-from embexp.checkpoints.plain_paths import plain_path
+from embexp.checkpoints.paths import plain_path
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError, NotARunError, RunError
 from embexp.records.folder import RunFolder

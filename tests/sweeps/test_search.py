@@ -265,6 +265,17 @@ def test_what_is_killed_while_it_asks_leaves_no_part_of_a_trial(tmp_path: Path) 
         assert study.ask(0) == expected
 
 
+def test_a_search_whose_directory_was_moved_is_continued(tmp_path: Path) -> None:
+    found = search()
+    (tmp_path / "before").mkdir()
+    with Study(found.space, found.objectives, found.settings, tmp_path / "before") as study:
+        study.tell(study.ask(0), [0.5])
+    (tmp_path / "before").rename(tmp_path / "after")
+    with Study(found.space, found.objectives, found.settings, tmp_path / "after") as study:
+        assert [(each.job, each.state) for each in study.trials()] == [(0, "complete")]
+        assert study.ask(1).number == 1
+
+
 def test_what_the_owner_of_a_storage_has_put_into_its_queue_is_tried_first(tmp_path: Path) -> None:
     found = search()
     with Study(found.space, found.objectives, found.settings, tmp_path) as study:

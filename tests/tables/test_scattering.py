@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embexp.tables.scattering import add_at
+from embexp.tables.row_updates import add_at
 
 
 @settings(max_examples=25, deadline=None)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from embexp.errors import VocabularyError
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
-from embexp.tables import bounds, optimizers, row_engine, whole_table
+from embexp.tables import bounds, optimizers, row_engine, row_updates
 from embexp.tables.inputs import EveryRow
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
@@ -24,7 +24,7 @@ SOURCES = np.int32([3, 10, 3, 0, 3])
 
 @pytest.fixture(autouse=True)
 def small_tables_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_table, "_LEAST", 0)
+    monkeypatch.setattr(row_updates, "_LEAST", 0)
 
 
 def trained(rule: TableOptimizer, *, whole: bool) -> EmbeddingTable:
@@ -56,7 +56,7 @@ def trained(rule: TableOptimizer, *, whole: bool) -> EmbeddingTable:
 @pytest.mark.parametrize("block_rows", [3, 100])
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "adam", "ftrl regularised", "clipped gradient", "decay"])
 def test_the_values_are_those_of_distinct_rows(name: str, block_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_table, "_BLOCK", 4 * DIM * block_rows)
+    monkeypatch.setattr(row_updates, "_BLOCK_BYTES", 4 * DIM * block_rows)
     found, expected = trained(RULES[name], whole=True), trained(RULES[name], whole=False)
     for slot in (None, *expected.slots):
         wanted = expected.read(0, ROWS, slot)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from embexp.errors import DataError
 from embexp.tensor_bundle.index import read_index
-from embexp.tensor_bundle.strings import read_strings
+from embexp.tensor_bundle.tensor import read_strings
 
 STRINGS = {
     "scalar": b"a" * 300,

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from embexp.errors import DataError
 from embexp.tensor_bundle.index import read_index
-from embexp.tensor_bundle.rows import read_blocks
+from embexp.tensor_bundle.tensor import read_blocks
 from embexp.tensor_bundle.writer import BundleWriter
 
 

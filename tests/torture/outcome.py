@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.checkpoints.plain_paths import plain_path
+from embexp.checkpoints.paths import plain_path
 
 _VARYING = {
     *("throughput", "initialization", "resumed_at", "timing", "pid", "appended", "started", "ended"),

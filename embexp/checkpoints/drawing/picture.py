@@ -1,9 +1,20 @@
-"""The picture of an object graph, as SVG, PNG or PDF."""
+"""The picture of an object graph, as SVG, PNG or PDF: where each object, label and reference is. Lengths are in points.
+
+The objects of a tree are laid out from left to right, a row for each leaf. An object stands left of everything below
+it, and no other object has a place in the rows of that. So no two labels overlap. All lengths are in points (1/72
+inch), from the top left corner.
+
+Dashed lines lead from references to the objects that they refer to, around all labels. The references below one
+object share a track, a vertical line right of all labels that it passes. An object with nothing below it is reached
+from the right, where its row is empty; any other one from above its marker, along the upper edge of its first row,
+where no text is.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -11,11 +22,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from rich.cells import cell_len
 
-from embexp.checkpoints.drawing.layout import Layout, Point, lay_out
-from embexp.checkpoints.drawing.places import FONT_SIZE, GAP, MARGIN, MARKER, ROW, width_of
 from embexp.checkpoints.drawing.tree import Branch
-from embexp.checkpoints.roles import Role
+from embexp.checkpoints.object_graph import Role
 from embexp.system import files
 
 COLOURS = {Role.OBJECT: "#000000", Role.VARIABLE: "#1f5fd0", Role.OPTIMIZER: "#d01f1f", Role.SLOT: "#d97700"}
@@ -31,6 +41,27 @@ _REFERENCE_NAME = "→ PATH: drawn at PATH; for a slot, its variable"
 _MOST_PIXELS = 60_000
 FORMATS = (".svg", ".png", ".pdf")
 """Endings of the files that can be written."""
+Point = tuple[float, float]
+_SPACE = 2.0
+"""Between a text and the line that leads on."""
+FONT_SIZE = 9.0
+CELL = 0.61 * FONT_SIZE
+"""Width of a character: the widest of the common monospaced fonts has 0.602 of the size."""
+_ROW = 16.0
+"""Height of a row."""
+_MARGIN = 14.0
+MARKER = 3.2
+"""Radius of the marker of an object."""
+_GAP = 4.0
+"""Between a line, a text, and a marker."""
+_ELBOW = 8.0
+"""From a label to the line from which its edges branch."""
+_PART_GAP = 0.6
+"""Rows between the parts of a checkpoint."""
+_TRACK = 8.0
+"""Between two tracks."""
+_MOST_TRACKS = 40
+"""If there were more tracks than this, none are drawn: the labels of references name their objects anyway."""
 
 
 def write(tree: Branch, path: Path, *, title: str, note: str) -> None:
@@ -43,17 +74,17 @@ def write(tree: Branch, path: Path, *, title: str, note: str) -> None:
         note: below the title.
     """
     head = [title, note]
-    layout = lay_out(tree, top=MARGIN + ROW * (len(head) + 1) + ROW / 2)
+    layout = lay_out(tree, top=_MARGIN + _ROW * (len(head) + 1) + _ROW / 2)
     legend = [*_NAMES.values(), _REFERENCE_NAME]
-    width = max(layout.width, *(2 * MARGIN + width_of(line) for line in head), 2 * MARGIN + _legend_width(legend))
+    width = max(layout.width, *(2 * _MARGIN + _width_of(line) for line in head), 2 * _MARGIN + _legend_width(legend))
     figure = Figure(figsize=(width / 72, layout.height / 72), facecolor=_BACKGROUND)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.set_xlim(0, width)
     axes.set_ylim(layout.height, 0)
-    _text(axes, title, (MARGIN, MARGIN + ROW / 2), "#000000", weight="bold")
-    _text(axes, note, (MARGIN, MARGIN + 1.5 * ROW), _EDGE_NAME)
-    _draw_legend(axes, MARGIN + 2.5 * ROW)
+    _text(axes, title, (_MARGIN, _MARGIN + _ROW / 2), "#000000", weight="bold")
+    _text(axes, note, (_MARGIN, _MARGIN + 1.5 * _ROW), _EDGE_NAME)
+    _draw_legend(axes, _MARGIN + 2.5 * _ROW)
     _draw(axes, layout)
     dots = min(160.0, 72 * _MOST_PIXELS / max(width, layout.height))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "embexp"}), warnings.catch_warnings():
@@ -108,14 +139,265 @@ def _text(axes: Axes, text: str, at: Point, colour: str, weight: str = "normal")
 
 
 def _legend_width(names: list[str]) -> float:
-    return sum(width_of(name) + 6 * MARKER + 8 for name in names)
+    return sum(_width_of(name) + 6 * MARKER + 8 for name in names)
 
 
 def _draw_legend(axes: Axes, y: float) -> None:
-    x = MARGIN
+    x = _MARGIN
     for role, name in _NAMES.items():
         _markers(axes, [(x + MARKER, y)], "o", colour=COLOURS[role], size=2 * MARKER)
-        _text(axes, name, (x + 2 * MARKER + GAP, y), COLOURS[role])
-        x += width_of(name) + 6 * MARKER + 8
+        _text(axes, name, (x + 2 * MARKER + _GAP, y), COLOURS[role])
+        x += _width_of(name) + 6 * MARKER + 8
     _markers(axes, [(x + MARKER, y)], "o", colour=_EDGE_NAME, size=2 * MARKER, hollow=True)
-    _text(axes, _REFERENCE_NAME, (x + 2 * MARKER + GAP, y), _EDGE_NAME)
+    _text(axes, _REFERENCE_NAME, (x + 2 * MARKER + _GAP, y), _EDGE_NAME)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text in one line; `left` and `middle` are the middle of its left edge.
+
+    Attributes:
+        role: of the object that it names; None: it is the name of an edge, or a count of hidden ones.
+    """
+
+    text: str
+    left: float
+    middle: float
+    role: Role | None
+
+    @property
+    def right(self) -> float:
+        """The right edge."""
+        return self.left + _width_of(self.text)
+
+
+@dataclass(frozen=True)
+class Marker:
+    """The mark of an object; that of a reference to an object is hollow."""
+
+    at: Point
+    role: Role
+    is_hollow: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A drawing of `width` and `height`.
+
+    Attributes:
+        texts: names of edges and labels of objects.
+        markers: of objects and references.
+        lines: points that are joined: edges.
+        dashed: the same, from references to what they refer to.
+        left_arrows: where dashed lines end that go left.
+        down_arrows: where those end that go down.
+    """
+
+    width: float
+    height: float
+    texts: tuple[Text, ...]
+    markers: tuple[Marker, ...]
+    lines: tuple[tuple[Point, ...], ...]
+    dashed: tuple[tuple[Point, ...], ...]
+    left_arrows: tuple[Point, ...]
+    down_arrows: tuple[Point, ...]
+
+
+def lay_out(tree: Branch, *, top: float) -> Layout:
+    """The layout of a tree.
+
+    Args:
+        tree: what is drawn.
+        top: room for a heading.
+    """
+
+    def middle(row: float) -> float:
+        return top + _ROW * (row + 0.5)
+
+    everything = _places(tree)
+    texts: list[Text] = []
+    lines: list[tuple[Point, ...]] = []
+    for place in everything:
+        y = middle(place.row)
+        texts += _labels(place, y)
+        trunk = place.right + _ELBOW
+        for each in place.below:
+            name = Text(each.branch.edge, trunk + 2 * _GAP, middle(each.row), None)
+            texts.append(name)
+            start = (place.right + _SPACE, y)
+            lines.append((start, (trunk, y), (trunk, name.middle), (name.left - _SPACE, name.middle)))
+            lines.append(((name.right + _SPACE, name.middle), (each.x - MARKER, name.middle)))
+    dashed: list[tuple[Point, ...]] = []
+    lefts: list[Point] = []
+    downs: list[Point] = []
+    for line in _references(everything):
+        dashed.append(((line.track, middle(line.first)), (line.track, middle(line.last))))
+        dashed += [((x + _SPACE, middle(row)), (line.track, middle(row))) for x, row in line.sources]
+        for x, row in line.leaves:
+            lefts.append((x + _SPACE, middle(row)))
+            dashed.append(((line.track, middle(row)), lefts[-1]))
+        for x, row, edge in line.others:
+            downs.append((x, middle(row) - MARKER - 1))
+            dashed.append(((line.track, middle(edge)), (x, middle(edge)), downs[-1]))
+    return Layout(
+        width=max([place.right for place in everything] + [x for points in dashed for x, _ in points]) + _MARGIN,
+        height=top + _ROW * (everything[0].last + 1) + _MARGIN,
+        texts=tuple(texts),
+        markers=tuple(
+            Marker((each.x, middle(each.row)), each.branch.role, each.branch.is_reference) for each in everything
+        ),
+        lines=tuple(lines),
+        dashed=tuple(dashed),
+        left_arrows=tuple(lefts),
+        down_arrows=tuple(downs),
+    )
+
+
+def _labels(place: Place, y: float) -> Iterator[Text]:
+    if place.branch.label:
+        yield Text(place.branch.label, place.x + MARKER + _GAP, y, place.branch.role)
+    count = _hidden(place.branch)
+    if count:
+        yield Text(count, place.right - _width_of(count), y, None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a branch is.
+
+    Attributes:
+        branch: what is there.
+        x: of its marker.
+        row: of its marker; rows are counted from 0, and can be fractions.
+        first: row of the first leaf below it.
+        last: row of the last one.
+        below: the places of its branches.
+    """
+
+    branch: Branch
+    x: float
+    row: float
+    first: float
+    last: float
+    below: tuple[Place, ...]
+
+    @property
+    def right(self) -> float:
+        """Right edge of the label, or of the marker if there is none."""
+        return _right(self.branch, self.x)
+
+
+def _places(tree: Branch) -> list[Place]:
+    """The places of all branches of a tree, from top to bottom; the first is that of the root."""
+    return list(_all(_placed(tree, _MARGIN + MARKER, 0.0, gap=_PART_GAP)))
+
+
+def _width_of(text: str) -> float:
+    """Width of a text."""
+    return CELL * cell_len(text)
+
+
+def _hidden(branch: Branch) -> str:
+    """What stands beside the label of an object whose edges are not all drawn, or ""."""
+    return f"+{branch.hidden}" if branch.hidden else ""
+
+
+def _right(branch: Branch, x: float) -> float:
+    label = " ".join(part for part in (branch.label, _hidden(branch)) if part)
+    return x + MARKER + (_GAP + _width_of(label) if label else 0.0)
+
+
+def _placed(branch: Branch, x: float, row: float, *, gap: float = 0.0) -> Place:
+    """The place of a branch whose first row is `row`; `gap` is that between its parts, in rows."""
+    if not branch.branches:
+        return Place(branch, x, row, row, row, ())
+    names = max(_width_of(each.edge) for each in branch.branches)
+    ahead = _right(branch, x) + _ELBOW + 2 * _GAP + names + 3 * _GAP + MARKER
+    below: list[Place] = []
+    for each in branch.branches:
+        if below:
+            row = below[-1].last + 1 + (gap if each.branches or below[-1].below else 0.0)
+        below.append(_placed(each, ahead, row))
+    return Place(branch, x, (below[0].row + below[-1].row) / 2, below[0].first, below[-1].last, tuple(below))
+
+
+def _all(place: Place) -> Iterator[Place]:
+    yield place
+    for each in place.below:
+        yield from _all(each)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The lines of the references below one object. Points are x, in points, and y, in rows.
+
+    Attributes:
+        track: x of the vertical line.
+        first: row where it begins.
+        last: row where it ends.
+        sources: where the lines to it begin.
+        leaves: where the lines from it to objects with nothing below them end.
+        others: markers of other objects that it refers to, and the y along which the lines lead there.
+    """
+
+    track: float
+    first: float
+    last: float
+    sources: tuple[tuple[float, float], ...]
+    leaves: tuple[tuple[float, float], ...]
+    others: tuple[tuple[float, float, float], ...]
+
+
+def _references(places: Sequence[Place]) -> list[Reference]:
+    """The lines of all references, the shorter ones first, which are left of longer ones.
+
+    Args:
+        places: of all branches.
+    """
+    targets = {each.branch.node: each for each in places if not each.branch.is_reference}
+    groups = [group for group in (_group(place, targets) for place in places) if group is not None]
+    if len(groups) > _MOST_TRACKS:
+        return []
+    leaves = [place for place in places if not place.below]
+    found: list[Reference] = []
+    for sources, ends in sorted(groups, key=_length):
+        first, last = _rows(sources, ends)
+        passed = [each.right for each in leaves if first - 1 < each.row < last + 1]
+        passed += [each.track for each in found if each.first <= last + 1 and first - 1 <= each.last]
+        found.append(
+            Reference(
+                max(passed) + _TRACK,
+                first,
+                last,
+                tuple((each.right, each.row) for each in sources),
+                tuple((each.right, each.row) for each in ends if not each.below),
+                tuple((each.x, each.row, each.first - 0.5) for each in ends if each.below),
+            )
+        )
+    return found
+
+
+_Group = tuple[list[Place], list[Place]]
+"""References below one object, and the objects that they refer to."""
+
+
+def _group(place: Place, targets: Mapping[int, Place]) -> _Group | None:
+    sources = []
+    ends: dict[int, Place] = {}
+    for each in place.below:
+        number = each.branch.refers_to
+        if number is not None and number in targets and not each.below:
+            sources.append(each)
+            ends[number] = targets[number]
+    return (sources, list(ends.values())) if sources else None
+
+
+def _rows(sources: list[Place], ends: list[Place]) -> tuple[float, float]:
+    """The rows between which the track of a group lies."""
+    rows = [each.row for each in sources] + [each.first - 0.5 if each.below else each.row for each in ends]
+    return min(rows), max(rows)
+
+
+def _length(group: _Group) -> float:
+    first, last = _rows(*group)
+    return last - first

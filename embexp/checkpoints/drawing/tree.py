@@ -6,8 +6,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from embexp.checkpoints.object_graph import ObjectGraph, Value
-from embexp.checkpoints.roles import TRAINABLE, Role, is_variable, roles
+from embexp.checkpoints.object_graph import TRAINABLE, ObjectGraph, Role, Value, is_variable_node, roles
 
 _ALIASES = {"_variables", TRAINABLE, "_non_trainable_variables", "_layers", "keras_api"}
 """Edges to lists in which Keras keeps a second time what an object has under a name of its own."""
@@ -134,7 +133,7 @@ class _TreeBuilder:
         node = self._graph.nodes[number]
         if number == 0:
             return ROOT
-        if is_variable(node):
+        if is_variable_node(node):
             return printable("; ".join(_described(value) for value in node.values))
         values = [self._graph.nodes[edge.node].values for edge in node.edges if not edge.name.isdecimal()]
         names = {value.full_name.rpartition("/")[0] for each in values for value in each if value.full_name}

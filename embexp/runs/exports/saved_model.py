@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.checkpoints import saved_model, weights
+from embexp.checkpoints import dense_part, streaming
 from embexp.data.columns import Columns, columns_of
 from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
@@ -28,7 +28,7 @@ from embexp.strategies.one_device import OneDevice
 from embexp.system import digests
 from embexp.system.progress import Progress
 from embexp.system.rows import Rows
-from embexp.tables.exported import ExportedLookup, ExportedTable
+from embexp.tables.serving import ExportedLookup, ExportedTable
 from embexp.training.step import Input, Step
 
 Inputs = dict[str, dict[str, str]]
@@ -69,7 +69,7 @@ def write(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *
         signatures = module.signatures()
         if isinstance(run.spec.data, Text) and isinstance(module, FeatureModel):
             signatures["serving_text"] = _text_signature(module, run.spec.data, next(iter(columns.ids)))
-        saved_model.write(module, signatures, tables, directory, progress=progress)
+        streaming.write_saved_model(module, signatures, tables, directory, progress=progress)
     return {name: _inputs(function) for name, function in signatures.items()}
 
 
@@ -83,7 +83,7 @@ def _model(run: EarlierCheckpoint, tables: Mapping[str, ExportedTable], columns:
             width=columns.dense_width, total_steps=1, outputs=max(1, len(run.summary.get("classes", ())))
         ),
     )
-    weights.restore(model, run.folder.final_checkpoint)
+    dense_part.restore_weights(model, run.folder.final_checkpoint)
     return model
 
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
-from embexp.checkpoints.drawing.layout import Layout, Text, lay_out
-from embexp.checkpoints.drawing.places import FONT_SIZE, MARKER
+from embexp.checkpoints.drawing.picture import FONT_SIZE, MARKER, Layout, Text, lay_out
 from embexp.checkpoints.drawing.tree import spanning_tree, walk
 from embexp.checkpoints.object_graph import ObjectGraph
 from tests import object_graphs

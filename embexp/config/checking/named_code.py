@@ -1,0 +1,456 @@
+"""What the files of a config may name: classes and functions, environment variables and Python's loggers.
+
+A folder of configs may come from anybody. What its files set decides neither which code is run nor which files and
+addresses the process uses; what the user gives on the command line may. Imports nothing that is named.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import string
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from embexp.config import hydra_globals
+from embexp.config.messages import shown
+from embexp.config.permission import Permission
+from embexp.errors import ConfigError, Fault
+from embexp.models import user_code
+
+LOGS = ("job_logging", "hydra_logging")
+NODES = ("callbacks", "launcher", "sweeper", *LOGS)
+"""Parts of the node `hydra` that name code."""
+VARIABLES = "hydra.job.env_set"
+_FINE = (
+    "hydra_plugins.embexp_",
+    "hydra._internal.core_plugins.basic_",
+    "hydra.experimental.callbacks.",
+)
+"""Starts of classes of embexp and Hydra that run nothing but jobs."""
+_DIRECTORY = "/the/directory/of/the/run"
+"""Stands for that of a run which does not have one yet."""
+_LAUNCHERS = frozenset(
+    (
+        "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
+        "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
+        "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
+        "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher",
+        "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
+    )
+)
+"""The launchers of others that the documentation lists."""
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f()`$]*")
+"""Texts that are neither a second line of a script nor a call."""
+_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+_VARIABLES = re.compile(
+    r"(OMP|MKL|MKL_DOMAIN|OPENBLAS|BLIS|NUMEXPR)_NUM_THREADS|(VECLIB_MAXIMUM|NUMEXPR_MAX)_THREADS"
+    r"|TF_NUM_(INTRA|INTER)OP_THREADS|TF_GPU_THREAD_(MODE|COUNT)"
+    r"|OMP_(THREAD_LIMIT|DYNAMIC|NESTED|MAX_ACTIVE_LEVELS|PROC_BIND|PLACES|SCHEDULE|WAIT_POLICY|DISPLAY_ENV)"
+    r"|GOMP_(CPU_AFFINITY|SPINCOUNT)|KMP_(AFFINITY|BLOCKTIME|HW_SUBSET|SETTINGS)"
+    r"|MKL_(DYNAMIC|CBWR|ENABLE_INSTRUCTIONS)|OPENBLAS_CORETYPE"
+    r"|(CUDA|NVIDIA|HIP|ROCR|TPU)_VISIBLE_DEVICES|TPU_VISIBLE_CHIPS|CUDA_(DEVICE_ORDER|LAUNCH_BLOCKING)"
+    r"|NVIDIA_TF32_OVERRIDE|CUBLAS_WORKSPACE_CONFIG|TF_GPU_(ALLOCATOR|HOST_MEM_LIMIT_IN_MB)|TF_FORCE_GPU_ALLOW_GROWTH"
+    r"|TF_DETERMINISTIC_OPS|TF_CUDNN_(DETERMINISTIC|USE_AUTOTUNE|USE_FRONTEND)"
+    r"|TF_ENABLE_ONEDNN_OPTS|TF_SET_ONEDNN_FPMATH_MODE|ONEDNN_DEFAULT_FPMATH_MODE|(ONEDNN|DNNL)_(MAX_CPU_ISA|VERBOSE)"
+    r"|TF_CPP_(MIN_LOG_LEVEL|MIN_VLOG_LEVEL|MAX_VLOG_LEVEL|VMODULE)|ABSL_MIN_LOG_LEVEL|(GRPC|AUTOGRAPH)_VERBOSITY"
+)
+"""Numbers of threads, visible devices, kernels and log levels. None is a path, an address or a switch for code."""
+_OWN_VARIABLE = re.compile(r"EMBEXP_\w+")
+"""Variables for the user's own model; those that embexp reads itself are not among them."""
+_READ_BY_EMBEXP = frozenset({"EMBEXP_DATA", "EMBEXP_PARENT", "EMBEXP_ISOLATED_BY"})
+_STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
+_OF_HANDLERS = frozenset({"class", "()", "level", "formatter", "filters"})
+_OF_FILES = frozenset({"filename", "mode", "encoding", "delay", "errors"})
+_HANDLERS = {
+    "logging.StreamHandler": frozenset({"stream"}),
+    "logging.NullHandler": frozenset[str](),
+    "logging.FileHandler": _OF_FILES,
+    "logging.handlers.WatchedFileHandler": _OF_FILES,
+    "logging.handlers.RotatingFileHandler": _OF_FILES | {"maxBytes", "backupCount"},
+    "logging.handlers.TimedRotatingFileHandler": _OF_FILES | {"when", "interval", "backupCount", "utc"},
+    "logging.handlers.MemoryHandler": frozenset({"capacity", "flushLevel", "target", "flushOnClose"}),
+    "rich.logging.RichHandler": frozenset(
+        {"show_time", "omit_repeated_times", "show_level", "show_path", "enable_link_path", "markup", "keywords"}
+        | {"log_time_format", "rich_tracebacks", "tracebacks_width", "tracebacks_extra_lines", "tracebacks_max_frames"}
+    ),
+}
+"""Handlers that write to the terminal or to a file, with their own keys."""
+_OF_FORMATTERS = frozenset({"class", "()", "format", "fmt", "datefmt", "style", "validate", "defaults"})
+_OF_COLORLOG = frozenset({"log_colors", "secondary_log_colors", "reset", "no_color", "force_color"})
+_FORMATTERS = {
+    "logging.Formatter": frozenset[str](),
+    "colorlog.ColoredFormatter": _OF_COLORLOG,
+    "colorlog.formatter.ColoredFormatter": _OF_COLORLOG,
+}
+_FILTERS = {"logging.Filter": frozenset({"name"})}
+_OF_PYTHON = re.compile(r"logging(\.handlers)?\.\w*(Handler|Formatter|Filter)|rich\.logging\.RichHandler|colorlog\.\w+")
+"""Classes for logs. Those that are not listed above send over a network, or are given code to call: see `QueueHandler`
+in `logging.config` of Python 3.12."""
+_CALLED = ("queue", "listener")
+"""Keys of a `QueueHandler` and its subclasses whose value `logging.config` imports and calls, since Python 3.12."""
+_SECTIONS = {
+    "handlers": (_HANDLERS, _OF_HANDLERS, ""),
+    "formatters": (_FORMATTERS, _OF_FORMATTERS, "logging.Formatter"),
+    "filters": (_FILTERS, frozenset({"class", "()"}), "logging.Filter"),
+}
+"""Of each, the classes with their own keys, the keys of all of them, and the class that needs no name."""
+_EXTERNAL = re.compile(r"(ext|cfg)://(.*)", re.DOTALL)
+"""Texts that `logging.config` replaces, at any place: by an object of a module, or by another part of the config."""
+
+Code = Callable[[str, str], Iterator[Fault]]
+"""The faults of a path whose value names code: path and dotted name."""
+
+
+def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, Any]:
+    """Checks a part of the node `hydra`.
+
+    Args:
+        config: composed.
+        kind: one of `NODES`.
+        permission: which code it may name.
+
+    Returns:
+        The part, with interpolations resolved.
+
+    Raises:
+        ConfigError: it names code that may not be run, or can't be resolved.
+    """
+    try:
+        with (hydra_globals.recorded if kind in LOGS else hydra_globals.borrowed)(config):
+            node = _resolved(config, kind)
+    except Exception as error:  # also of a resolver
+        text = str(error).split("\n")[0]
+        raise ConfigError([Fault(f"hydra.{kind}", "a value", f"it can't be resolved: {text}")]) from error
+    if found := list(_faults(config, node, kind, permission)):
+        raise ConfigError(found)
+    return node if isinstance(node, dict) else {}
+
+
+def check_variables(config: DictConfig, permission: Permission) -> dict[str, str]:
+    """Checks the environment variables of the node `hydra`, and returns them with interpolations resolved.
+
+    Args:
+        config: composed.
+        permission: whose the config is.
+
+    Raises:
+        ConfigError: a file sets one that it may not, or they can't be resolved.
+    """
+    try:
+        with hydra_globals.recorded(config):
+            variables: Any = OmegaConf.to_container(config.hydra.job.env_set, resolve=True)
+    except Exception as error:  # also of a resolver
+        text = str(error).splitlines()[0]
+        raise ConfigError([Fault(VARIABLES, "a value", f"it can't be resolved: {text}")]) from error
+    if found := list(_variable_faults(variables, VARIABLES, Given(config, permission))):
+        raise ConfigError(found)
+    return {str(key): str(value) for key, value in variables.items()}
+
+
+def faults(config: DictConfig, permission: Permission) -> list[Fault]:
+    """The faults that `check` and `check_variables` would raise, but for what can't be resolved before the run."""
+    variables = OmegaConf.to_container(config.hydra.job.env_set, resolve=False)
+    found = list(_variable_faults(variables, VARIABLES, Given(config, permission)))
+    if OmegaConf.is_missing(config.hydra.runtime, "output_dir"):
+        config = copy.deepcopy(config)
+        with read_write(config.hydra), open_dict(config.hydra):
+            config.hydra.runtime.output_dir = _DIRECTORY
+    with hydra_globals.borrowed(config):
+        for kind in NODES:
+            try:
+                node = _resolved(config, kind)
+            except Exception:  # also of a resolver
+                continue
+            found += _faults(config, node, kind, permission)
+    return found
+
+
+def is_known_launcher(config: DictConfig) -> bool:
+    """Whether a config's launcher is a known one that is installed, and has no settings that run or write anything.
+
+    Such settings are shell commands, as `setup` of submitit, environments for workers, as `runtime_env` of Ray, and
+    folders outside of the sweep's.
+
+    Args:
+        config: with Hydra's node.
+    """
+    try:
+        with hydra_globals.borrowed(config):
+            node = _resolved(config, "launcher")
+            found = list(_faults(config, node, "launcher", Permission(own=False)))
+    except Exception:  # also of a resolver
+        return False
+    return isinstance(node, dict) and str(node.get("_target_")) in _LAUNCHERS and not found
+
+
+def plugins() -> Mapping[str, type]:
+    """The classes of installed plugins of Hydra, by their path."""
+    return {f"{each.__module__}.{each.__name__}": each for each in Plugins.instance().discover()}
+
+
+def function_of(target: str) -> str:
+    """A dotted path as `package.module:name`; the longest part that is a module counts as such. Imports nothing."""
+    parts = target.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        if user_code.find_module(".".join(parts[:length])) is not None:
+            return f"{'.'.join(parts[:length])}:{'.'.join(parts[length:])}"
+    return f"{'.'.join(parts[:-1])}:{parts[-1]}"
+
+
+def _resolved(config: DictConfig, kind: str) -> Any:
+    return OmegaConf.to_container(config.hydra[kind], resolve=True) if config.hydra[kind] else {}
+
+
+def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) -> Iterator[Fault]:
+    path = f"hydra.{kind}"
+    logs = kind in LOGS
+    if logs and isinstance(node, Mapping):
+        with hydra_globals.borrowed(config):
+            key = "hydra.runtime.output_dir" if kind == "job_logging" else "hydra.sweep.dir"
+            folder = str(OmegaConf.select(config, key) or _DIRECTORY)
+        loggers = Loggers(
+            path, Given(config, permission), folder, lambda place, target: _fault(place, target, permission)
+        )
+        yield from loggers.faults(node)
+    if kind == "launcher":
+        yield from _launcher_faults(config, node, permission)
+    for place, key, value in _texts(node, path):
+        fine = logs or key != "_target_" or value.startswith(_FINE) or value in _known(kind, permission)
+        if not fine:
+            yield from _fault(place, value, permission)
+        elif "${" in value and (logs or kind == "callbacks"):  # which would be resolved once more
+            yield Fault(place, shown(value), "it is an interpolation behind another one", "write out what it names")
+
+
+def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> Iterator[Fault]:
+    """The faults of texts that files set of a launcher of others, which may run them: `setup` of Slurm is a script.
+
+    A listed launcher does not run plain ones, and may write into folders of the sweep.
+    """
+    target = str(node.get("_target_")) if isinstance(node, Mapping) else ""
+    function = function_of(target)
+    if target.startswith(_FINE) or function in permission.allowed:
+        return
+    choice = config.hydra.runtime.choices.get("hydra/launcher")
+    stored = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {}).get(f"{choice}.yaml")
+    own = {} if stored is None else dict(_places(OmegaConf.to_container(stored.node, resolve=False)))
+    written = dict(_places(OmegaConf.to_container(config.hydra.launcher, resolve=False)))
+    given = Given(config, permission)
+    listed, sweep = target in _LAUNCHERS, f"{config.hydra.sweep.get('dir')}/"
+    for path, key, value in _texts(node, "hydra.launcher"):
+        same = path in own and written.get(path) == own[path] and value.isprintable()
+        inside = "folder" not in key or (value.startswith(sweep) and ".." not in value)
+        plain = listed and path.count(".") == 2 and inside and _PLAIN.fullmatch(value) is not None
+        if key != "_target_" and path not in given and not same and not plain:
+            rule = f"the launcher {choice} may run a text as a command, and a file sets this one"
+            remedy = f"give it on the command line: {path}=VALUE, or allow the launcher: --allow-code {function}"
+            yield Fault(path, shown(value), rule, remedy)
+
+
+def _places(node: Any) -> Iterator[tuple[str, str]]:
+    return ((path, value) for path, _, value in _texts(node, "hydra.launcher"))
+
+
+def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:
+    if not _TARGET.fullmatch(target):
+        yield Fault(
+            path, shown(target), "it must be the path of a class", f"{path.rpartition('.')[2]}: package.module.Class"
+        )
+        return
+    function = function_of(target)
+    module, _, name = function.partition(":")
+    if refusal := permission.refusal(function):
+        yield Fault(path, shown(target), refusal, permission.remedy(function))
+    elif function not in permission.allowed and user_code.find_module(module) is None:
+        yield Fault(
+            path, shown(target), f"there is no module {module!r}", "start from the folder that holds it, or install it"
+        )
+    elif function not in permission.allowed and "." in name:
+        yield Fault(path, shown(target), "it must be a class of a module", permission.remedy(function))
+
+
+def _texts(node: Any, path: str) -> Iterator[tuple[str, str, str]]:
+    """The texts of nested mappings and lists: path, key, text."""
+    for key, value in node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ():
+        if isinstance(value, str):
+            yield f"{path}.{key}", str(key), value
+        else:
+            yield from _texts(value, f"{path}.{key}")
+
+
+def _known(kind: str, permission: Permission) -> Container[str]:
+    """The classes of installed plugins: launchers and sweepers, and what the configs that plugins bring name.
+
+    What a sweep has recorded names the listed launchers only.
+    """
+    if not permission.own:
+        return _LAUNCHERS & plugins().keys() if kind == "launcher" else ()
+    own = plugins() if kind in ("launcher", "sweeper") else ()
+    return {*_targets(ConfigStore.instance().repo), *own}
+
+
+def _targets(node: Any) -> Iterator[str]:
+    for value in node.values():
+        if isinstance(value, dict):
+            yield from _targets(value)
+        elif isinstance(value.node, DictConfig):
+            content = OmegaConf.to_container(value.node, resolve=False)
+            yield from (text for _, key, text in _texts(content, "") if key == "_target_")
+
+
+class Given:
+    """The settings of the node `hydra` that the user gave on the command line; all others come from files."""
+
+    def __init__(self, config: DictConfig, permission: Permission) -> None:
+        """Reads nothing yet.
+
+        Args:
+            config: composed, with the overrides that Hydra records.
+            permission: whether these are the user's: those of a recorded config are anybody's.
+        """
+        self._texts = OmegaConf.to_container(config.hydra.overrides.hydra) if permission.own else []
+        self._paths: list[str] | None = None
+
+    def __contains__(self, path: str) -> bool:
+        if self._paths is None:
+            self._paths = []
+            for override in OverridesParser.create().parse_overrides([str(each) for each in self._texts or ()]):
+                if "/" not in override.key_or_group:  # a choice: its values are those of a file
+                    self._paths += _leaves(override.value(), override.key_or_group)
+        return any(path == each or path.startswith(f"{each}.") for each in self._paths)
+
+
+def _leaves(value: Any, path: str) -> Iterator[str]:
+    """The paths of what an override sets: a mapping is merged with that of the files, all else replaces it."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _leaves(each, f"{path}.{key}")
+    else:
+        yield path
+
+
+def is_harmless(variable: str) -> bool:
+    """Whether a file may set an environment variable: it can't load code, nor name a path or an address."""
+    own = _OWN_VARIABLE.fullmatch(variable) is not None and variable not in _READ_BY_EMBEXP
+    return own or _VARIABLES.fullmatch(variable) is not None
+
+
+def _variable_faults(variables: Any, path: str, given: Given) -> Iterator[Fault]:
+    """The faults of environment variables that files set.
+
+    Args:
+        variables: the mapping `env_set`.
+        path: of that, in the config.
+        given: what the user gave.
+    """
+    for name, value in variables.items() if isinstance(variables, Mapping) else ():
+        place = f"{path}.{name}"
+        if not is_harmless(str(name)) and place not in given:
+            rule = (
+                "a file sets only numbers of threads, visible devices, log levels and EMBEXP_…, as other variables may"
+                " load code or redirect files and connections"
+            )
+            yield Fault(place, shown(value), rule, f"if you want it, give it on the command line: {place}=VALUE")
+
+
+@dataclass(frozen=True)
+class Loggers:
+    """A check of a configuration of Python's loggers, as `logging.config.dictConfig` takes it.
+
+    Attributes:
+        path: of the configuration, such as `hydra.job_logging`.
+        given: what the user gave.
+        folder: in which the files of logs may be.
+        code: the faults of a name of code, which the lists don't have.
+    """
+
+    path: str
+    given: Given
+    folder: str
+    code: Code
+
+    def faults(self, node: Mapping[Any, Any]) -> Iterator[Fault]:
+        """The faults of a configuration, with interpolations resolved."""
+        for section, (classes, keys, unnamed) in _SECTIONS.items():
+            entries = node.get(section)
+            for name, entry in entries.items() if isinstance(entries, Mapping) else ():
+                if isinstance(entry, Mapping):
+                    named = {key: str(entry[key]) for key in ("class", "()") if entry.get(key) is not None}
+                    place = f"{self.path}.{section}.{name}"
+                    for key, target in named.items():
+                        yield from self._class(f"{place}.{key}", target, classes)
+                    targets = list(named.values()) or [unnamed]
+                    own = not any(_OF_PYTHON.fullmatch(each) for each in targets)  # its keys are its own
+                    known = keys.union(*(classes.get(each, ()) for each in targets))
+                    yield from self._keys(entry, place, None if own else known)
+        yield from self._external(node, self.path)
+
+    def _keys(self, entry: Mapping[Any, Any], path: str, known: Collection[str] | None) -> Iterator[Fault]:
+        """The faults of the keys of a handler, a formatter or a filter; `known`: which there may be, None: any."""
+        for key, value in entry.items():
+            place = f"{path}.{key}"
+            if key in _CALLED:
+                yield from self._called(value, place)
+            elif place in self.given:
+                continue
+            elif key == "." or not (known is None or key in known):
+                listed = ", ".join(sorted(each for each in known or () if each != "()"))
+                yield _refused(place, value, f"files set only {listed or 'arguments of the class'} here")
+            elif key == "filename" and not self._is_inside(value):
+                folder = "hydra.runtime.output_dir" if self.path == "hydra.job_logging" else "hydra.sweep.dir"
+                yield _refused(place, value, f"a file of logs must be in the directory of the run, ${{{folder}}}")
+            elif key in ("format", "fmt") and entry.get("style") == "{" and _looks_inside(str(value)):
+                yield _refused(place, value, "it must name no attribute or item of a value, as these may hold secrets")
+
+    def _class(self, path: str, target: str, classes: Iterable[str]) -> Iterator[Fault]:
+        """The faults of a class that files can't name just so."""
+        if target in classes:
+            return
+        if not _OF_PYTHON.fullmatch(target):
+            yield from self.code(path, target)
+        elif path not in self.given:
+            yield _refused(path, target, f"files name only {', '.join(classes)}, or a class of your own modules")
+
+    def _called(self, value: Any, path: str) -> Iterator[Fault]:
+        if isinstance(value, str) and not _EXTERNAL.match(value):
+            yield from self.code(path, value)
+        elif isinstance(value, Mapping):
+            yield from self.code(f"{path}.()", str(value.get("()")))
+
+    def _external(self, node: Any, path: str) -> Iterator[Fault]:
+        for key, value in node.items() if isinstance(node, Mapping) else enumerate(node):
+            place = f"{path}.{key}"
+            if isinstance(value, str):
+                found = _EXTERNAL.match(value)
+                if found is None or value in _STREAMS:
+                    continue
+                if place not in self.given:
+                    yield _refused(place, value, f"files refer only to {' and '.join(_STREAMS)}")
+                elif found[1] == "ext":
+                    yield from self.code(place, found[2])
+            elif isinstance(value, Mapping | list):
+                yield from self._external(value, place)
+
+    def _is_inside(self, value: Any) -> bool:
+        return os.path.realpath(str(value)).startswith(f"{os.path.realpath(self.folder)}{os.sep}")
+
+
+def _refused(path: str, value: Any, rule: str) -> Fault:
+    return Fault(path, shown(value), rule, f"if you want it, give it on the command line: {path}=VALUE")
+
+
+def _looks_inside(text: str) -> bool:
+    """Whether a format such as `{levelname:8}` takes an attribute or an item of a value."""
+    try:
+        fields = [(name or "", form or "") for _, name, form, _ in string.Formatter().parse(text)]
+    except ValueError:  # which logging tells
+        return False
+    return any("." in name or "[" in name or _looks_inside(form) for name, form in fields)

@@ -1,0 +1,1 @@
+"""Composes YAML files and overrides with Hydra."""

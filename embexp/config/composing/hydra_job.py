@@ -1,0 +1,263 @@
+"""Applies the settings of Hydra that concern a run: variables, working directory, loggers and callbacks."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hydra.core.utils import JobReturn, JobStatus, configure_log, env_override
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from embexp.config import hydra_globals
+from embexp.config.checking import named_code
+from embexp.config.messages import shown
+from embexp.config.permission import Permission
+from embexp.errors import ConfigError, Fault
+from embexp.models import user_code
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """Settings of Hydra for the process of a run.
+
+    Attributes:
+        variables: set in the environment.
+        chdir: whether the directory of the run becomes the working directory.
+        logging: of Python's loggers, as `logging.config` takes it; None or without root: they are left alone.
+        verbose: true: all loggers at level DEBUG; names: these.
+    """
+
+    variables: dict[str, str]
+    chdir: bool
+    logging: dict[str, Any] | None
+    verbose: bool | Sequence[str]
+
+    @property
+    def is_default(self) -> bool:
+        """Whether they change nothing."""
+        return not (self.variables or self.chdir or self.verbose or (self.logging or {}).get("root"))
+
+
+def settings(config: DictConfig, permission: Permission, *, kind: str = "job_logging") -> JobSettings:
+    """The settings in a composed config, whose output directory is known.
+
+    Args:
+        config: composed.
+        permission: which code it may name.
+        kind: job_logging, or hydra_logging for the process of a sweep.
+
+    Raises:
+        ConfigError: they can't be resolved, or name code or set variables that they may not.
+    """
+    log = named_code.check(config, kind, permission) or None
+    variables = named_code.check_variables(config, permission)
+    verbose: Any = OmegaConf.to_container(config.hydra, resolve=False)
+    verbose = verbose["verbose"]
+    names = [verbose] if isinstance(verbose, str) else verbose
+    return JobSettings(variables, bool(config.hydra.job.chdir), log, names)
+
+
+@contextlib.contextmanager
+def applied(job: JobSettings, directory: Path) -> Iterator[None]:
+    """Within the block, the process has these settings.
+
+    Args:
+        job: the settings.
+        directory: of the run, absolute.
+
+    Raises:
+        ConfigError: the loggers can't be configured as the config says.
+    """
+    if job.is_default:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(env_override(job.variables))
+        stack.enter_context(_configured(job))
+        if job.chdir:
+            here = os.getcwd()  # modules of the user's model lie where the command was given
+            sys.path.append(here)
+            stack.callback(_remove_last, here)
+            stack.enter_context(contextlib.chdir(directory))
+        yield
+
+
+def call(
+    config: DictConfig, callbacks: Callbacks, permission: Permission, directory: Path, task: Callable[[], _Result]
+) -> _Result:
+    """Calls a task with the settings and the callbacks of a single run.
+
+    Args:
+        config: composed; its output directory is known.
+        callbacks: of the config.
+        permission: which code the config may name.
+        directory: of the run, absolute.
+        task: the run.
+
+    Raises:
+        ConfigError: the loggers can't be configured as the config says.
+    """
+    job_settings = settings(config, permission)
+    with applied(job_settings, directory), hydra_globals.borrowed(config):
+        name, ended = config.hydra.job.config_name, _job_return(config)
+        callbacks.on_run_start(config=config, config_name=name)
+        callbacks.on_job_start(config=config, task_function=task)
+        try:
+            result = task()
+            ended.status, ended.return_value = JobStatus.COMPLETED, result
+        except Exception as error:
+            ended.status, ended.return_value = JobStatus.FAILED, error
+            raise
+        finally:
+            if ended.status is not JobStatus.UNKNOWN:
+                callbacks.on_job_end(config=config, job_return=ended)
+                callbacks.on_run_end(config=config, config_name=name, job_return=ended)
+        return result
+
+
+def _job_return(config: DictConfig) -> JobReturn:
+    task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    hydra = OmegaConf.masked_copy(config, ["hydra"])
+    overrides: Any = OmegaConf.to_container(config.hydra.overrides.task)
+    return JobReturn(
+        overrides=overrides, cfg=task, hydra_cfg=hydra, working_dir=os.getcwd(), task_name=config.hydra.job.name
+    )
+
+
+def _remove_last(entry: str) -> None:
+    """Removes the last entry of `sys.path` that is this one."""
+    place = len(sys.path) - 1 - sys.path[::-1].index(entry)
+    del sys.path[place]
+
+
+@contextlib.contextmanager
+def _configured(job: JobSettings) -> Iterator[None]:
+    """Within the block, Python's loggers are configured; afterwards the root logger is as before."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    try:
+        _configure(job, root)
+        yield
+    finally:
+        for handler in [each for each in root.handlers if each not in handlers]:
+            handler.close()
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def _configure(job: JobSettings, root: logging.Logger) -> None:
+    log = job.logging if job.logging is not None and job.logging.get("root") else {"root": None}
+    if job.verbose and not root.handlers and log["root"] is None:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("[%(asctime)s][%(name)s][%(levelname)s] %(message)s"))
+        root.addHandler(handler)
+    verbose: Any = job.verbose if isinstance(job.verbose, bool) else OmegaConf.create(list(job.verbose))
+    try:
+        configure_log(OmegaConf.create(log), verbose)
+    except Exception as error:  # of any class that the config names
+        text = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
+        fault = Fault("hydra.job_logging", "a configuration", f"Python's logging rejects it: {text}")
+        raise ConfigError([fault]) from error
+
+
+class Callbacks(Callback):
+    """Calls every callback: at a start in the order of the config, at an end the last one first."""
+
+    def __init__(self, config: DictConfig, permission: Permission) -> None:
+        """Makes the callbacks.
+
+        Args:
+            config: composed.
+            permission: which code it may name.
+
+        Raises:
+            ConfigError: with those that can't be made, or that may not be run.
+        """
+        found = named_code.check(config, "callbacks", permission)
+        if found:
+            sys.path[:] = user_code.search_path()
+        self._callbacks: dict[str, Callback] = {}
+        faults = []
+        for name, settings in found.items():
+            try:
+                made = instantiate(settings)
+            except Exception as error:  # code of the user
+                faults.append(_fault(str(name), settings, f"it can't be made: {_reason(error)}"))
+                continue
+            if not isinstance(made, Callback):
+                rule = f"{type(made).__name__} does not extend hydra.experimental.callback.Callback"
+                faults.append(_fault(str(name), settings, rule))
+            self._callbacks[str(name)] = made
+        if faults:
+            raise ConfigError(faults)
+
+    def faults_of_jobs(self) -> list[Fault]:
+        """The faults of callbacks that expect events of jobs, where each job is a process without callbacks."""
+        return [
+            Fault(
+                f"hydra.callbacks.{name}",
+                type(each).__name__,
+                "it has on_job_start or on_job_end, and the jobs of a sweep are processes without callbacks",
+                "use on_multirun_start and on_multirun_end, or runs without -m",
+            )
+            for name, each in self._callbacks.items()
+            if type(each).on_job_start is not Callback.on_job_start or type(each).on_job_end is not Callback.on_job_end
+        ]
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Before a single run."""
+        self._notify("on_run_start", config=config, **kwargs)
+
+    def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """After a single run, also one that fails."""
+        self._notify("on_run_end", config=config, **kwargs)
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Before the first job of a sweep."""
+        self._notify("on_multirun_start", config=config, **kwargs)
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """After the last job of a sweep."""
+        self._notify("on_multirun_end", config=config, **kwargs)
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Before a run, in its process."""
+        self._notify("on_job_start", config=config, **kwargs)
+
+    def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
+        """After a run, in its process."""
+        self._notify("on_job_end", config=config, job_return=job_return, **kwargs)
+
+    def _notify(self, event: str, **arguments: Any) -> None:
+        """Calls every callback. As in Hydra, an exception becomes a warning, so that it can't end what it watches."""
+        callbacks = list(self._callbacks.values())
+        for each in reversed(callbacks) if event.endswith("_end") else callbacks:
+            try:
+                getattr(each, event)(**arguments)
+            except Exception as error:
+                warnings.warn(f"callback {type(each).__name__}.{event}: {type(error).__name__}: {error}", stacklevel=3)
+
+
+def _reason(error: BaseException) -> str:
+    """Why a callback can't be made: Hydra wraps what went wrong into errors of its own."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
+    return text.partition(", set env var ")[0] if isinstance(error, HydraException) else text
+
+
+def _fault(name: str, settings: Any, rule: str) -> Fault:
+    remedy = "name a class as package.module.Class, in a module that is installed or in PYTHONPATH"
+    return Fault(f"hydra.callbacks.{name}", shown(settings.get("_target_")), rule, remedy)

@@ -1,0 +1,217 @@
+"""Composes configs and runs sweeps with Hydra's config loader, plugins and callbacks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from hydra import initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.default_element import ResultDefault
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.types import HydraContext, RunMode, TaskFunction
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from embexp.config import hydra_globals, yaml_files
+from embexp.config.checking import hydra_checks, named_code
+from embexp.config.composing import hydra_job
+from embexp.config.composing.hydra_job import Callbacks
+from embexp.config.folders import Folders
+from embexp.config.permission import OWN_MODULES, Permission
+from embexp.errors import ConfigError, Fault
+
+COMPOSITION_ERRORS = (
+    HydraException,
+    OmegaConfBaseException,
+    yaml.YAMLError,
+    OSError,  # a file that can't be read, or that holds a single value
+    ValueError,  # a defaults list, or a choice, in a form that Hydra does not know; text that is not UTF-8
+    AssertionError,  # a defaults list that names a group ""
+    RecursionError,  # a file that leads back to itself
+)
+"""What Hydra and OmegaConf raise if files, or files and a choice, can't be composed."""
+
+_user_folder: ContextVar[Path | None] = ContextVar("user_folder", default=None)
+
+
+class UserFolder(SearchPathPlugin):
+    """Searches the user's folder before the shipped one while a `Loader` is created; changes no other search path."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Adds the folder, if there is one."""
+        folder = _user_folder.get()
+        if folder is not None:
+            search_path.prepend("command-line", os.fspath(folder), anchor="main")
+
+
+class Loader:
+    """Composes configs from a set of folders.
+
+    Attributes:
+        hydra_faults: those of the node `hydra`, by the choices that it was composed of; kept here for `compose`.
+    """
+
+    def __init__(
+        self,
+        folders: Folders,
+        config_name: str = "config",
+        permission: Permission = OWN_MODULES,
+    ) -> None:
+        """Prepares Hydra.
+
+        Args:
+            folders: the config folders.
+            config_name: the primary config.
+            permission: which code the configs may name.
+
+        Raises:
+            ConfigError: the primary config names packages to search for configs, which composing would import.
+        """
+        self.folders = folders
+        self.config_name = config_name
+        self.permission = permission
+        if fault := hydra_checks.searchpath_fault(folders.file(config_name)):
+            raise ConfigError([fault])
+        with hydra_globals.borrowed(), _searched_first(folders.user):
+            initialize_config_dir(
+                os.fspath(folders.shipped), job_name=hydra_globals.JOB_NAME, version_base=hydra_globals.VERSION_BASE
+            )
+            self._loader = GlobalHydra.instance().config_loader()
+        for source in self._loader.get_sources():
+            if source.scheme() == "file":
+                _check_files(source)
+        self._parser = OverridesParser.create(config_loader=self._loader)
+        self._composed: dict[tuple[str, ...], bytes] = {}
+        self._parsed: dict[str, Override] = {}
+        self._failed: dict[tuple[str, ...], Exception] = {}
+        self.hydra_faults: dict[tuple[str, ...], tuple[Fault, ...]] = {}
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        """The config of one job, with Hydra's own under `hydra`; the caller may change it.
+
+        The same overrides are composed once, for the jobs of a sweep often make the same choices: composing takes 100
+        ms, and reading a pickled copy 3. The files are taken not to change during the life of a loader.
+
+        Raises:
+            Exception: one of `COMPOSITION_ERRORS`.
+        """
+        key = tuple(overrides)
+        if key in self._failed:
+            raise self._failed[key]
+        if key not in self._composed:
+            try:
+                with hydra_globals.borrowed():
+                    config = self._loader.load_configuration(
+                        self.config_name, list(overrides), RunMode.RUN, from_shell=True
+                    )
+            except COMPOSITION_ERRORS as error:
+                self._failed[key] = error
+                raise
+            self._composed[key] = pickle.dumps(config)
+        return cast(DictConfig, pickle.loads(self._composed[key]))
+
+    def files(self, overrides: Sequence[str]) -> Sequence[ResultDefault]:
+        """The configs that `overrides` compose, in merge order."""
+        with hydra_globals.borrowed():
+            defaults = self._loader.compute_defaults_list(self.config_name, list(overrides), RunMode.RUN)
+        return tuple(defaults.defaults)
+
+    def parse(self, override: str) -> Override:
+        """Parses an override.
+
+        Raises:
+            OverrideParseException: the text is not an override.
+            RecursionError: it is nested too deeply.
+        """
+        if override not in self._parsed:
+            self._parsed[override] = self._parser.parse_overrides([override])[0]
+        return self._parsed[override]
+
+    def multirun(
+        self, config: DictConfig, task_function: TaskFunction, overrides: Sequence[str], callbacks: Callbacks
+    ) -> None:
+        """Runs a sweep with the sweeper that `config` names, which passes its jobs to the launcher.
+
+        Hydra's own multirun first composes a config without the swept overrides, and fails on values that belong to
+        a swept choice. Every job has been checked by then, so this one uses `config` unchanged.
+
+        Args:
+            config: with Hydra's settings for the sweep.
+            task_function: passed on to the launcher.
+            overrides: of the sweep, without those for Hydra.
+            callbacks: of the config.
+
+        Raises:
+            ConfigError: the sweeper's settings name code that may not be run.
+        """
+        named_code.check(config, "sweeper", self.permission)
+        logging = hydra_job.settings(config, self.permission, kind="hydra_logging")
+        with hydra_globals.borrowed(config), hydra_job.applied(logging, Path(config.hydra.sweep.dir)):
+            callbacks.on_multirun_start(config=config, config_name=self.config_name)
+            context = HydraContext(config_loader=cast(Any, _Checked(self._loader)), callbacks=cast(Any, callbacks))
+            sweeper = Plugins.instance().instantiate_sweeper(
+                config=config, hydra_context=context, task_function=task_function
+            )
+            sweeper.sweep(arguments=list(overrides))
+            callbacks.on_multirun_end(config=config, config_name=self.config_name)
+
+
+class _Checked:
+    """Hydra's config loader, for sweeps whose jobs have been checked.
+
+    Hydra's sweepers compose each job as a check of their own, and don't know the tables that patterns stand for.
+    embexp's launcher composes its jobs itself; other launchers use what is composed here, so for them an error stays
+    one.
+    """
+
+    def __init__(self, loader: ConfigLoader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+        try:
+            return self._loader.load_sweep_config(master_config, sweep_overrides)
+        except COMPOSITION_ERRORS:
+            if master_config.hydra.runtime.choices.get("hydra/launcher") != "embexp":
+                raise
+            return master_config
+
+
+def _check_files(source: ConfigSource) -> None:
+    """Has a source of Hydra's refuse files that take too long to read, before it reads them."""
+    own = source.load_config
+
+    def load_config(config_path: str) -> ConfigResult:
+        file = Path(source.path, config_path if config_path.endswith(".yaml") else f"{config_path}.yaml")
+        if file.is_file():
+            yaml_files.checked(file)
+        return own(config_path)
+
+    setattr(source, "load_config", load_config)  # noqa: B010 — of this object; Hydra's sources can't be replaced
+
+
+@contextlib.contextmanager
+def _searched_first(folder: Path | None) -> Iterator[None]:
+    """Within the block, Hydra's search paths begin with `folder`."""
+    Plugins.instance().register(UserFolder)
+    token = _user_folder.set(folder)
+    try:
+        yield
+    finally:
+        _user_folder.reset(token)

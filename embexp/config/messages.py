@@ -1,0 +1,68 @@
+"""Values and names in error messages: values as YAML, long ones cut off, and suggestions for misspelt names."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_LONGEST = 60
+
+
+def shown(value: Any) -> str:
+    """A value as YAML, cut off if it is long."""
+    text = _yaml(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"
+
+
+def _yaml(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f"'{value}'" if value.isprintable() else json.dumps(value)
+        case Mapping():
+            return "{" + ", ".join(f"{key}: {_yaml(each)}" for key, each in value.items()) + "}"
+        case Sequence():
+            return "[" + ", ".join(_yaml(each) for each in value) + "]"
+        case _:
+            return str(value)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`did you mean a or b?` with up to three known names similar to `name`, or "" if there is none."""
+    near = nearest(name, known)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three similar names, the most similar first; dotted names may also share only their last key."""
+    candidates = sorted(set(known) - {name})
+    if same := [each for each in candidates if each.lower() == name.lower()]:
+        return same[:1]
+    parent, _, last = name.rpartition(".")
+    siblings = [each for each in candidates if parent and each.rpartition(".")[0] == parent]
+    # A long parent that they share would make any two keys similar.
+    if near := _close(last, [each.rpartition(".")[2] for each in siblings]):
+        return [f"{parent}.{each}" for each in near]
+    near = _close(name, [each for each in candidates if each not in siblings])
+    if not near and "." not in name:
+        near = [each for each in candidates if each.rpartition(".")[2] == name][:3]
+    if not near and "." in name:
+        near = [each for each in candidates if each.rpartition(".")[2] == last][:3]
+    return near
+
+
+def _close(name: str, candidates: list[str]) -> list[str]:
+    return difflib.get_close_matches(name, candidates, n=3, cutoff=0.6 if len(name) < 6 else 0.7)
+
+
+def listing(names: Iterable[str]) -> str:
+    """`a`, `a or b`, `a, b or c`."""
+    names = list(names)
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} or {names[-1]}"
