@@ -68,7 +68,7 @@ def begun(case: Case, folder: Path, threads: int) -> Iterator[Ours]:
 
     spec = composed(case, folder, threads)
     prepared = prepare(spec)
-    with execute(prepared, prepare_machine(spec.strategy).strategy, folder / "estimator") as started:
+    with execute(prepared, prepare_machine(spec.strategy), folder / "estimator") as started:
         dataset = started.execution.dataset(started.batches)
         tables = started.execution.tables
         sizes = {name: (table.rows, table.dim) for name, table in tables.items()}

@@ -135,7 +135,7 @@ def tuned(split: Split, grid: Mapping[str, Sequence[Any]], threads: int) -> tupl
 def trained(spec: Any, split: Split) -> tuple[np.ndarray, np.ndarray, dict[str, float], float]:
     """Vectors of a run of embexp, its own test metrics, and the seconds that the run took."""
     import embexp
-    from embexp.runs import recommending
+    from embexp.runs import evaluations
     from embexp.runs import run as single
 
     with tempfile.TemporaryDirectory() as folder:
@@ -145,7 +145,9 @@ def trained(spec: Any, split: Split) -> tuple[np.ndarray, np.ndarray, dict[str, 
         run = embexp.load_run(folder)
         held = split.held["test"]
         data = split.data
-        found = recommending.vectors(spec, data, run._restored.runtime, data.columns, data.scan.examples, held.examples)
+        found = evaluations.recommendation_vectors(
+            spec, data, run._restored.runtime, data.columns, data.scan.examples, held.examples
+        )
         users = np.zeros((split.train.shape[0], found.users.shape[1]), np.float32)
         users[held.users] = found.users
         return users, found.items, result.summary["metrics"]["test"], seconds

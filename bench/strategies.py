@@ -50,7 +50,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
     import tensorflow as tf
 
     import embexp
-    from embexp.runs import assembly, execute, tables
+    from embexp.runs import assembly, execute
     from embexp.runs.prepare import prepare
     from embexp.runtimes.execution import Blueprint
     from embexp.runtimes.start import start
@@ -84,7 +84,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
         running = start(
             RuntimeKind.FUNCTION,
             Blueprint(
-                plans=tables.plans(prepared.tables, tables.initial_rows(prepared.tables)),
+                plans=assembly.table_plans(prepared.tables, assembly.initial_rows(prepared.tables)),
                 features=spec.features,
                 columns={name: spec.column_of(name) for name in spec.features},
                 assemble=assemble,

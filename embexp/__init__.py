@@ -81,7 +81,7 @@ _LATER = {
     "SweepResult": "embexp.sweeps.sweep",
     "compose": "embexp.config.composition",
     "load_run": "embexp.api",
-    "report": "embexp.reports.tabulate",
+    "report": "embexp.reports.report",
     "resume": "embexp.api",
     "run": "embexp.api",
     "spec_of": "embexp.config.hydra_app",

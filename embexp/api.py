@@ -25,7 +25,7 @@ from embexp.training.listeners import Listener
 if TYPE_CHECKING:
     from embexp.config.composition import compose
     from embexp.config.hydra_app import spec_of
-    from embexp.reports.tabulate import report
+    from embexp.reports.report import report
     from embexp.runs.finished import Run
     from embexp.runs.run import RunResult
     from embexp.studies.verification import Verification
@@ -134,13 +134,12 @@ def sweep(
     given = _specs(specs, Permission(frozenset(allowed)))
     settings = {"jobs": jobs, "timeout_minutes": timeout_minutes, "retries": retries}
     place = None if directory is None else arguments.directory(directory, "embexp.sweep")
-    from rich.console import Console
-
     from embexp.sweeps import planning
     from embexp.sweeps import sweep as sweeps
+    from embexp.system.terminal import SafeConsole
 
     launched = planning.checked_launching(settings)
-    return sweeps.sweep_specs(given, place or _dated("_sweep"), launched, Console(quiet=quiet))
+    return sweeps.sweep_specs(given, place or _dated("_sweep"), launched, SafeConsole(quiet=quiet))
 
 
 def _specs(values: Sequence[RunSpec | Sequence[str]], permission: Permission) -> list[RunSpec]:
@@ -253,11 +252,10 @@ def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str |
 
 
 def _resume_sweep(folder: Path, overrides: Sequence[str], allowed: Sequence[str], *, quiet: bool) -> RunResult:
-    from rich.console import Console
-
     from embexp.sweeps import jobs, resuming
+    from embexp.system.terminal import SafeConsole
 
-    resuming.resume(folder, overrides, allow_code=allowed, console=Console(quiet=quiet))
+    resuming.resume(folder, overrides, allow_code=allowed, console=SafeConsole(quiet=quiet))
     environment.load_tensorflow()
     from embexp.runs.run import RunResult
 
@@ -291,11 +289,10 @@ def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
 
 def _shown(listeners: Sequence[Listener], *, quiet: bool) -> Callable[[], list[Listener]]:
     """Returns the listeners of a training: the user's, and one that shows the progress unless `quiet`."""
-    from rich.console import Console
-
+    from embexp.system.terminal import SafeConsole
     from embexp.training.progress import progress
 
-    return lambda: [*([] if quiet else [progress(Console())]), *listeners]
+    return lambda: [*([] if quiet else [progress(SafeConsole())]), *listeners]
 
 
 def _new_directory(chosen: Path | None, spec: RunSpec) -> AbstractContextManager[OutputDirectory]:

@@ -158,6 +158,7 @@ class Contents:
             whole.
         checksums: whether the format has checksums.
         faults: what is wrong with the files as a whole, a sentence each; keys can be listed all the same.
+        files: the index of a TensorFlow checkpoint, and the data files of it and of those that it is based on.
     """
 
     path: Path
@@ -167,6 +168,7 @@ class Contents:
     base: Path | None = None
     checksums: bool = True
     faults: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
 
     @property
     def bytes(self) -> int:

@@ -184,6 +184,7 @@ def contents_of_bundle(path: Path, index: Path, *, saved_model: bool, named: boo
         {each.info.key: each for each in listed},
         base=None if links[0].base is None else links[0].base.parent,
         faults=tuple(faults),
+        files=(index, *sorted({piece.path for each in entries for entry in each.values() for piece in entry.pieces})),
     )
 
 

@@ -25,7 +25,7 @@ from embexp.errors import CheckpointError
 from embexp.system import files
 from embexp.tensor_bundle import location
 from embexp.tensor_bundle.increments import require_whole
-from embexp.tensor_bundle.index import data_file, read_encoded
+from embexp.tensor_bundle.index import data_file, read_encoded, read_index
 from embexp.tensor_bundle.rekeying import object_index
 from embexp.tensor_bundle.writer import index_content
 
@@ -49,6 +49,15 @@ def index_of(path: Path | str, *, as_objects: bool = True) -> Path:
     index = find_index(Path(path))
     require_whole(index)
     return object_index(index.parent) if as_objects and index.name == f"{CHECKPOINT_NAME}.index" else index
+
+
+def files_of(index: Path) -> tuple[Path, ...]:
+    """The files of a checkpoint: its index, and all data files that it names.
+
+    Raises:
+        DataError: the index is damaged.
+    """
+    return (index, *sorted({piece.path for entry in read_index(index).values() for piece in entry.pieces}))
 
 
 def is_keras_file(path: Path | str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 
 if TYPE_CHECKING:
     from embexp.checkpoints.saving import Conversion

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.checkpoint_list import WORDS, finite, variable_of
-from embexp.cli.commands import DONE, FAILED
+from embexp.cli.commands import DONE, FAILED, print
+from embexp.cli.finished import warn_of_checkpoint
 from embexp.errors import CommandLineError, DataError
+from embexp.system import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,6 +77,8 @@ def _diff(path_a: str, path_b: str, *, rows: int, as_json: bool) -> Difference:
     from embexp.studies import checkpoint_tokens
 
     a, b = open_checkpoint(path_a, as_objects=True), open_checkpoint(path_b, as_objects=True)
+    for each in (a, b):
+        warn_of_checkpoint(*each.files)
     if faults := [*a.faults, *b.faults]:
         raise DataError("\n    ".join(faults))
     of_a, of_b = checkpoint_tokens.vocabularies(a), checkpoint_tokens.vocabularies(b)
@@ -84,7 +88,7 @@ def _diff(path_a: str, path_b: str, *, rows: int, as_json: bool) -> Difference:
         return of_a(table) or of_b(table)
 
     if as_json:
-        print(json.dumps(_as_json(a, b, found, vocabulary), ensure_ascii=False, allow_nan=False))
+        printable.write_data(json.dumps(_as_json(a, b, found, vocabulary), ensure_ascii=False, allow_nan=False) + "\n")
     else:
         _show(a, b, found, vocabulary)
     return found
@@ -185,12 +189,11 @@ def _show_changes(console: Console, changes: Sequence[Change]) -> None:
 
 
 def _show_moved(console: Console, change: Change, vocabulary: Callable[[str], Vocabulary | None]) -> None:
-    from rich.markup import escape
     from rich.text import Text
 
     from embexp.system import terminal
 
-    shown = terminal.table(console, [f"moved most: {escape(change.info.short)}"], right=["row", "|Δ|", "|row of A|"])
+    shown = terminal.table(console, [f"moved most: {change.info.short}"], right=["row", "|Δ|", "|row of A|"])
     for each in change.moved:
         name = _token(change, each.row, vocabulary)
         shown.add_row(Text(name or ""), f"{each.row:,}", f"{each.distance:.4g}", f"{each.norm:.4g}")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
+from embexp.cli.finished import warn_of_checkpoint
 from embexp.errors import CheckpointError, CommandLineError, RunError
 
 USAGE = "embexp checkpoint graph PATH [-o FILE] [--all]"
@@ -70,6 +71,7 @@ def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
         out = Path(f"{path.resolve().name.removesuffix('.index')}.svg")
     if out.is_dir():
         raise CommandLineError(f"embexp checkpoint graph: {out} is a directory: give -o the name of a file")
+    warn_of_checkpoint(*paths.files_of(index))
     graph = object_graph.read(index)
     shown = path if path.name else path.resolve()
     tree = spanning_tree(graph, everything=everything)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.errors import CommandLineError
 from embexp.specs.pretrained import Match, MissingRows
 

@@ -10,7 +10,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
+from embexp.cli.finished import warn_of_checkpoint
+from embexp.system import printable
 
 if TYPE_CHECKING:
     from embexp.checkpoints.contents import Contents, KeyInfo, Statistics
@@ -71,6 +73,7 @@ def _list(options: argparse.Namespace) -> None:
     from embexp.errors import DataError
 
     contents = open_checkpoint(options.path)
+    warn_of_checkpoint(*(contents.files if options.values or options.verify else contents.files[:1]))
     figures: dict[str, Statistics] = {}
     faults = list(contents.faults)
     if not faults:
@@ -83,7 +86,9 @@ def _list(options: argparse.Namespace) -> None:
             except DataError as error:
                 faults.append(str(error))
     if options.json:
-        print(json.dumps(_as_json(contents, figures, faults), ensure_ascii=False, allow_nan=False))
+        printable.write_data(
+            json.dumps(_as_json(contents, figures, faults), ensure_ascii=False, allow_nan=False) + "\n"
+        )
     else:
         _show(contents, figures if options.values else None)
         if options.verify and not faults:

@@ -14,6 +14,7 @@ from typing import TextIO
 
 from embexp.errors import CommandLineError, EmbexpError, UsageError
 from embexp.system import collector, encoding, interruption, machine_faults, printable
+from embexp.system.printable import print as print
 
 DONE, FAILED, MISUSED = 0, 1, 2
 """Exit status: success; failure; the config or the command line is invalid."""
@@ -133,7 +134,7 @@ def _drop(stream: TextIO) -> None:
 def _say(sentence: str, status: int, *, before: str = "") -> int:
     """Tells the user why the command ends; returns the status."""
     try:
-        print(f"{before}embexp: {printable.shortened(printable.visible(sentence))}", file=sys.stderr)
+        print(f"{before}embexp: {printable.shortened(sentence)}", file=sys.stderr)
     except OSError:  # the terminal, or the disk of a file, may be what has failed
         _drop(sys.stderr)
     return status

@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.errors import CommandLineError
+from embexp.system import printable
 
 USAGE = "embexp completion bash|zsh|fish"
 
@@ -130,5 +131,5 @@ def shell_completion(arguments: Sequence[str]) -> int:
             from embexp.cli.candidates import candidates
 
             point = os.environ.get("COMP_POINT", "")
-            print(*candidates(line[: int(point)] if point.isdecimal() else line), sep="\n")
+            printable.write_data("\n".join([*candidates(line[: int(point)] if point.isdecimal() else line), ""]))
     return DONE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -39,7 +38,6 @@ def write(out: str | None, header: Sequence[str], rows: Iterable[Sequence[object
     table.writerow(header)
     table.writerows(rows)
     if out is None:
-        content = text.getvalue()  # a file or a pipe gets every token as it is
-        sys.stdout.write(printable.visible(content) if sys.stdout.isatty() else content)
+        printable.write_data(text.getvalue())
     else:
         files.write_text(Path(out), text.getvalue())

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE, FAILED
+from embexp.cli.commands import DONE, FAILED, print
 from embexp.errors import CommandLineError
+from embexp.system import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +65,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         content = {"a": str(a), "b": str(b), "differ": not same}
         content |= {"parts": {name: part.as_json() for name, part in parts.items()}} if "" not in parts else {}
-        print(json.dumps({**content, **(parts[""].as_json() if "" in parts else {})}, ensure_ascii=False))
+        content |= parts[""].as_json() if "" in parts else {}
+        printable.write_data(json.dumps(content, ensure_ascii=False) + "\n")
     else:
         _show(a, b, parts, same)
     return DONE if same else FAILED

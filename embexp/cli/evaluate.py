@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from embexp.cli.arguments import Parser, add_allow_code, run_directory
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
 

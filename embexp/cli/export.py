@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.cli.finished import check_finished
 
 KINDS = ("savedmodel", "npy", "word2vec", "projector")
@@ -94,7 +94,7 @@ def _export(options: argparse.Namespace) -> None:
 
     if options.kind == "savedmodel":
         environment.load_tensorflow()
-    from embexp.runs.exporting import export
+    from embexp.runs.exports.exporting import export
 
     with stages.shown() as shown:
         exported = export(

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.errors import CommandLineError
+from embexp.cli.commands import print, warn
+from embexp.errors import CommandLineError, DataError
 
 if TYPE_CHECKING:
     from embexp.runs.finished import Run
@@ -61,13 +62,23 @@ def check_finished(directory: str, command: str, *rest: str, allow_code: Sequenc
     with folder.reading():  # what is being written is refused now, and not after the import of TensorFlow
         folder.check(folder.spec, folder.summary, folder.vocabularies, folder.numbers, folder.coverage, folder.code)
         if runs := folder.runs_of_study():
-            commands = (shlex.join(["embexp", command, str(run.path), *rest]) for run in runs.values())
+            lines = (shlex.join(["embexp", command, str(run.path), *rest]) for run in runs.values())
             message = f"{folder.path} is the directory of a study; name one of its runs:"
-            raise NotARunError("\n    ".join([message, *commands]))
+            raise NotARunError("\n    ".join([message, *lines]))
         spec = folder.read_spec()
     if allow_code is not None:
         allowed_code.check(spec, allow_code, record=folder.spec)
     _warn_of_changes(folder.path)
+
+
+def warn_of_checkpoint(*paths: Path) -> None:
+    """Warns of a file of a checkpoint that is not what the run wrote, in whose folder it is."""
+    from embexp.records.folder import check_checkpoint
+
+    try:
+        check_checkpoint(*paths)
+    except DataError as error:
+        warn(str(error))
 
 
 def _warn_of_changes(directory: Path) -> None:
@@ -78,4 +89,4 @@ def _warn_of_changes(directory: Path) -> None:
     if lost := inventory.losses(record_changes(directory, noted_inventory(directory), quick=True)):
         command = shlex.join(["embexp", "verify", str(directory)])
         words = inventory.sentence(lost)
-        print(f"warning: the record of {directory} is not as the run wrote it ({words}): {command}", file=sys.stderr)
+        warn(f"the record of {directory} is not as the run wrote it ({words}): {command}")

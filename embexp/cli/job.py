@@ -17,6 +17,7 @@ from embexp.reports.jobs import in_use
 from embexp.sweeps import jobs, outcomes, progress, pruning
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.system import collector, encoding, environment, interruption, machine_faults, parents
+from embexp.system.printable import print
 from embexp.training.listeners import Listener
 
 _PATIENCE = 15.0

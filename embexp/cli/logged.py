@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from embexp.system import collector, interruption, machine_faults
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from rich.console import Console

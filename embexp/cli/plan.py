@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser, add_config_arguments, config_loader, is_multirun
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.system import collector
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from embexp.runs.dry_run import Traced
     from embexp.runs.prepare import Prepared
-    from embexp.runs.tracing import Traced
     from embexp.specs.run import RunSpec
 
 USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--time] [--config-dir DIR] [--allow-code M:F]"
@@ -118,7 +118,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
         EmbexpError: `embexp run` would refuse the run, too.
     """
     from embexp.cli import planned_run, planned_study, planned_time
-    from embexp.runs import capacity
+    from embexp.runs import prepare
     from embexp.specs.studies import NoStudy
 
     if not isinstance(spec.study, NoStudy):
@@ -127,7 +127,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
         planned_run.show(planned_run.from_spec(spec), console)
     else:
         prepared = _prepared(spec)
-        capacity.check_memory(prepared)
+        prepare.check_memory(prepared)
         planned_run.show(planned_run.from_prepared(prepared), console)
         _show_pretrained(prepared, console)
         console.print()
@@ -151,10 +151,10 @@ def _show_pretrained(prepared: Prepared, console: Console) -> None:
     """Prints how much of each table its pretrained file covers."""
     from rich import box
 
-    from embexp.reports import coverage
+    from embexp.reports import results
 
     content = prepared.tables.pretrained.as_json()
-    if (table := coverage.table(content, box.SIMPLE_HEAD if console.is_terminal else None)) is not None:
+    if (table := results.coverage_table(content, box.SIMPLE_HEAD if console.is_terminal else None)) is not None:
         console.print()
         console.print(table)
     for note in prepared.notes:
@@ -168,10 +168,10 @@ def _trace(prepared: Prepared, console: Console) -> None:
     from embexp.system import environment
 
     environment.load_tensorflow()
-    from embexp.runs import tracing
+    from embexp.runs import dry_run
 
     with shown() as stages:
-        traced = tracing.trace(prepared, stages)
+        traced = dry_run.trace(prepared, stages)
     _show_traced(traced, console)
 
 
@@ -181,10 +181,10 @@ def _time(prepared: Prepared, console: Console) -> None:
     from embexp.system import environment
 
     environment.load_tensorflow()
-    from embexp.runs import run, timing
+    from embexp.runs import dry_run, run
 
     with shown() as stages:
-        timed = timing.measure(prepared, run.prepare_machine(prepared.spec.strategy).strategy, stages)
+        timed = dry_run.measure(prepared, run.prepare_machine(prepared.spec.strategy), stages)
     stopping = prepared.spec.train.early_stopping.patience is not None
     for line in planned_time.lines(timed, may_stop_early=stopping):
         _print(line, console)

@@ -49,8 +49,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool) -> None:
 def _prepared(runs: Mapping[str, RunSpec]) -> dict[str, Prepared]:
     """Prepares the runs as `embexp run` does; the grown run with the rows that its base run will have."""
     from embexp.cli.stages import shown
-    from embexp.runs.prepare import prepare
-    from embexp.runs.successor import prepare_successor
+    from embexp.runs.prepare import prepare, prepare_successor
 
     found: dict[str, Prepared] = {}
     with shown() as stages:

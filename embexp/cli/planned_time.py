@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from embexp.training.progress import duration
 
 if TYPE_CHECKING:
+    from embexp.runs.dry_run import Timed
     from embexp.runs.prepare import Prepared
-    from embexp.runs.timing import Timed
 
 
 def length(prepared: Prepared) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 
 from embexp.cli import csv_output
 from embexp.cli.arguments import Parser, add_allow_code, run_directory
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.cli.finished import load_finished
 
 USAGE = "embexp predict DIR --data FILE [--out FILE] [--allow-code MODULE:FUNCTION]"

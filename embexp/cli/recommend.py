@@ -8,7 +8,7 @@ from pathlib import Path
 
 from embexp.cli import csv_output
 from embexp.cli.arguments import Parser, add_allow_code, run_directory
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
 

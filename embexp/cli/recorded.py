@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from embexp.cli import commands
 from embexp.errors import CommandLineError, ConfigError
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from embexp.records.folder import RunFolder
@@ -100,7 +101,7 @@ def run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Output
     existing = Existing.NUMBER if is_dated else changed.output.existing
     with output_directory.opened(directory, changed, existing, warn=commands.warn) as found:
         print(f"{changed.name} in {found.path}", flush=True)
-        from embexp.runs.recorded_code import import_sentences
+        from embexp.runs.recorded import import_sentences
 
         for sentence in import_sentences(folder, changed):
             print(sentence, flush=True)

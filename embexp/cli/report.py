@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.errors import CommandLineError, RunError
+from embexp.system import printable
 
 USAGE = "embexp report DIR… [--sort KEY[:desc]] [--filter CONDITION]… [--baseline CONDITION] [--csv FILE] …"
 
@@ -62,17 +63,17 @@ def main(arguments: Sequence[str]) -> int:
         raise parser.incomplete("of which runs? Give a directory, such as outputs")
     if options.html and options.no_html:
         raise CommandLineError("--html names a file for the page and --no-html writes none: give one of them")
-    from embexp.reports import finish, formats, terminal_table
-    from embexp.reports.tabulate import report
+    from embexp.reports import formats, rendering
+    from embexp.reports.report import report
     from embexp.runs import table_maps
     from embexp.system import files, terminal
 
     found = report(options.directories, sort=options.sort, filters=options.filter, baseline=options.baseline)
     writers = {"csv": formats.as_csv, "json": formats.as_json, "latex": formats.as_latex}
     if options.format == "table":
-        terminal_table.show(found, terminal.console())
+        rendering.show(found, terminal.console())
     else:
-        print(writers[options.format](found), end="")
+        printable.write_data(writers[options.format](found))
     told = sys.stdout if options.format == "table" else sys.stderr
     for name, write in writers.items():
         if (path := getattr(options, name)) is not None:
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
             print(f"written: {path}", file=told)
     page = None if options.no_html else options.html or _default_page(options.directories, options.format)
     if page is not None:
-        _write(page, lambda path: finish.write_page(found, path, table_maps.of_best))
+        _write(page, lambda path: formats.write_page(found, path, table_maps.of_best))
         print(f"written: {page}", file=told)
     return DONE
 
@@ -88,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
 def _default_page(directories: Sequence[str], output: str) -> Path | None:
     """Where the page goes if no place is named: into the one folder of runs that is given, but never into a run."""
     from embexp.reports.collected import is_run
-    from embexp.reports.finish import PAGE
+    from embexp.reports.formats import PAGE
 
     if output != "table" or len(directories) != 1 or is_run(Path(directories[0])):
         return None

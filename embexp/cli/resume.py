@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from embexp.cli import commands
 from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code, run_directory
-from embexp.cli.commands import DONE, FAILED
+from embexp.cli.commands import DONE, FAILED, print
 from embexp.sweeps import ledger
 
 if TYPE_CHECKING:

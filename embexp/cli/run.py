@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from embexp.cli import commands
 from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
-from embexp.cli.commands import DONE, FAILED
+from embexp.cli.commands import DONE, FAILED, print
 from embexp.errors import CommandLineError
 from embexp.system import collector, interruption
 

@@ -64,7 +64,7 @@ def read(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str
     from embexp.data.vocabularies.buckets import stands_for_tokens
     from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
     from embexp.records.folder import RunFolder
-    from embexp.runs import stored_tables
+    from embexp.runs import recorded
 
     folder = RunFolder(path)
     folder.check(folder.spec)
@@ -76,7 +76,7 @@ def read(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str
     if name not in tables:
         raise UsageError(f"{path} has no table {name!r}; its tables are {', '.join(tables)}")
     if folder.summary.exists():
-        values = stored_tables.read(folder, spec, name)
+        values = recorded.read_table(folder, spec, name)
     else:
         from embexp.cli.finished import load_finished
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.errors import CommandLineError
 
 USAGE = "embexp schema [GROUP] [--out FILE_OR_FOLDER]"

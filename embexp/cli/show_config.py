@@ -11,6 +11,8 @@ from embexp.cli.arguments import config_loader
 from embexp.config import composition, hydra_globals
 from embexp.config.composing.compose import compose
 from embexp.errors import CommandLineError, ConfigError
+from embexp.system import printable
+from embexp.system.printable import print
 
 
 def show(options: argparse.Namespace) -> int:
@@ -43,7 +45,7 @@ def _print(config: DictConfig, package: str | None, *, resolve: bool) -> None:
         if node is None:
             raise CommandLineError(f"--package {package}: the config has no such node")
         print(f"# @package {package}")
-    print(OmegaConf.to_yaml(node) if isinstance(node, Container) else f"{node}\n", end="")
+    printable.write_data(OmegaConf.to_yaml(node) if isinstance(node, Container) else f"{node}\n")
 
 
 def _selected(config: DictConfig, what: str) -> DictConfig:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 from embexp.system.terminal import SafeConsole
 from embexp.training.listeners import Listener
@@ -53,7 +54,7 @@ class Stages(Listener):
             if self._status is None:
                 self._status = self._console.status("")
                 self._status.start()
-            self._status.update(text)
+            self._status.update(Text(text))
         elif new or (done is not None and now - self._told >= _APART_SECONDS):
             self._console.print(stage if new else text, markup=False, highlight=False, soft_wrap=True)
             self._told = now

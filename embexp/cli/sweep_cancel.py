@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE, FAILED
+from embexp.cli.commands import DONE, FAILED, print
 
 USAGE = "embexp sweep cancel DIR"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser, add_allow_code
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, print
 from embexp.errors import CommandLineError, VocabularyError
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 
@@ -41,7 +41,8 @@ RUN is the folder of a finished run: convert writes those rows of its table that
     --non-finite HOW      Treats NaN and infinities: error, zero, skip, keep (default: error).
     --header-count HOW    Treats a header with a wrong number of rows: error, ignore (default: error).
     --cache DIR           Names the cache of parsed text (default: embexp's cache).
-    --json                With info and neighbors, prints one JSON object instead of text.
+    --json                With info and neighbors, prints one JSON object instead of text, with all tokens as they are;
+                          in text, a control character in a token is replaced by a picture of it.
     --overwrite           With convert, replaces OUT if it exists.
     --count N             With neighbors, finds N rows for each token (default: 10).
     --table NAME          With convert and neighbors, names the table of a run, if it has several.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser, add_allow_code, run_directory
-from embexp.cli.commands import DONE, FAILED
+from embexp.cli.commands import DONE, FAILED, print
 
 if TYPE_CHECKING:
     from embexp.records.differences import Difference

@@ -6,7 +6,7 @@ alike.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from embexp.errors import UsageError
@@ -17,6 +17,11 @@ from embexp.specs.run import RunSpec
 def named(spec: RunSpec) -> tuple[str, ...]:
     """The functions of the user that a spec names, as `package.module:function`."""
     return (spec.model.function,) if isinstance(spec.model, KerasModel) else ()
+
+
+def named_by_all(specs: Iterable[RunSpec]) -> dict[str, str]:
+    """The functions that specs, as those of a sweep, name, each with its config path."""
+    return {each: "model.function" for spec in specs for each in named(spec)}
 
 
 def check(spec: RunSpec, allowed: Collection[str], *, record: Path) -> None:
@@ -30,7 +35,7 @@ def check(spec: RunSpec, allowed: Collection[str], *, record: Path) -> None:
     Raises:
         UsageError: a function isn't allowed, or one is allowed that the spec does not name.
     """
-    check_names(dict.fromkeys(named(spec), "model.function"), allowed, record=str(record))
+    check_names(named_by_all([spec]), allowed, record=str(record))
 
 
 def check_names(names: dict[str, str], allowed: Collection[str], *, record: str) -> None:

@@ -261,6 +261,27 @@ class RunFolder:
         files.write_text(path, json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def around(checkpoint: Path) -> RunFolder | None:
+    """The run, or the grown checkpoint, that has a checkpoint in its folder; None: it is in none.
+
+    Args:
+        checkpoint: its prefix, or one of its files.
+    """
+    # DIR/checkpoints/NAME/checkpoint, or one folder further down for the second index of a name-based one.
+    above = [RunFolder(each) for each in checkpoint.absolute().parents[:4]]
+    return next((each for each in above if each.spec.is_file()), None)
+
+
+def check_checkpoint(*paths: Path) -> None:
+    """Checks that files of a checkpoint are what the run wrote. Nothing, if it is in the folder of none.
+
+    Raises:
+        DataError: see `inventory.check`.
+    """
+    if paths and (run := around(paths[0])) is not None:
+        run.check(*(each.absolute() for each in paths))
+
+
 def _warn(sentence: str) -> None:
     warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 

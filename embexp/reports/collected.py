@@ -1,24 +1,33 @@
-"""Runs that reports compare: found in directories of runs and sweeps, read without TensorFlow."""
+"""Runs that reports compare: found in directories of runs and sweeps, and read from their folders."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from embexp.errors import NotARunError
-from embexp.reports import folders, jobs
-from embexp.reports.folders import is_run, stages_of_study
-from embexp.reports.jobs import Job
-from embexp.reports.record import NO_RESULT, Record, Status
+import yaml
 
-__all__ = ["Record", "Status", "collect", "is_run", "varying"]
+from embexp.errors import ConfigError, NotARunError
+from embexp.records import inventory, summaries
+from embexp.records.folder import RunFolder
+from embexp.reports import jobs
+from embexp.reports.jobs import RECENT, Job, last_written, record_changes
+from embexp.reports.record import NO_RESULT, Record, Status
+from embexp.specs.models import Task
+from embexp.specs.studies import DESCRIPTIONS
+from embexp.training import metric_names
 
 _UNDECIDED = (Status.RUNNING, Status.QUEUED, Status.PLANNED, Status.INTERRUPTED, Status.CANCELLED)
 """States of a ledger whose sweep was killed before it could note that the run has ended."""
+_NO_CAUSE = re.compile(r"\d+ faults? in the config")
+_SPLITS = ("train", "validation", "test")
 
 
 def collect(paths: Iterable[str | Path]) -> list[Record]:
@@ -42,7 +51,7 @@ def collect(paths: Iterable[str | Path]) -> list[Record]:
         raise NotARunError(f"there is no directory {', '.join(missing)}")
     found: dict[Path, Record] = {}
     for path in given:
-        for each in stages_of_study(path) or [path]:
+        for each in _stages_of_study(path) or [path]:
             for place, record in _beneath(each):
                 found.setdefault(place, record)
     if not found:
@@ -102,7 +111,7 @@ def _explains(records: Sequence[Record], override: str, key: str, settings: Mapp
 def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
     """The runs in a directory, at any depth, those of a sweep by number; each with a path that identifies it."""
     if is_run(path):
-        record = folders.read(path, noted=jobs.noted_inventory(path))
+        record = read_run(path, noted=jobs.noted_inventory(path))
         numbered = path.name.isdecimal() and jobs.is_sweep(path.parent)
         yield path.resolve(), replace(record, number=int(path.name)) if numbered else record
         return
@@ -117,7 +126,7 @@ def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
     try:
         inside = [Path(each.path) for each in os.scandir(path) if each.is_dir(follow_symlinks=False)]
     except OSError as error:
-        yield path.resolve(), folders.unreadable(path, error)
+        yield path.resolve(), unreadable_record(path, error)
         return
     for each in sorted(inside, key=_natural):
         if not each.name.startswith(".") and each.resolve() not in read:
@@ -126,7 +135,7 @@ def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
 
 def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
     """The record of a job: what its folder has, and else what the ledger says."""
-    status = folders.status_of(job.state)
+    status = _status_of(job.state)
     original = jobs_of_sweep.get(job.same_as) if job.same_as not in (None, job.number) else None
     if original is not None and original.same_as is None:
         record = _of_job(original, jobs_of_sweep)
@@ -136,17 +145,17 @@ def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
         )
     if job.directory is None or not is_run(job.directory):
         if status.has_results:
-            return folders.planned(
+            return planned_record(
                 job.spec, job.overrides, Status.FAILED, f"its folder {job.directory} is missing", number=job.number
             )
-        return folders.planned(job.spec, job.overrides, status, job.reason, number=job.number)
-    record = folders.read(job.directory, spec=job.spec, noted=job.inventory)
+        return planned_record(job.spec, job.overrides, status, job.reason, number=job.number)
+    record = read_run(job.directory, spec=job.spec, noted=job.inventory)
     reason = record.reason
     if status.has_results or not job.state or (record.status.has_results and status in _UNDECIDED):
         status = record.status
-    elif not folders.says_nothing(job.reason):
+    elif not _says_nothing(job.reason):
         # Only the sweep knows of a time limit or a crash; of an error in its config, only the log tells the cause.
-        reason = folders.one_line(job.reason) or reason
+        reason = _one_line(job.reason) or reason
     overrides = job.overrides or record.overrides
     return replace(record, number=job.number, overrides=overrides, status=status, reason=reason, seconds=job.seconds)
 
@@ -171,3 +180,209 @@ def _natural(path: Path) -> list[tuple[int, int | str]]:
     """Sorts `2` before `10`."""
     parts = re.split(r"(\d+)", path.name)
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
+
+
+def is_run(directory: Path) -> bool:
+    """Whether a directory is that of a run or a study, finished or not."""
+    folder = RunFolder(directory)
+    return folder.spec.is_file() or folder.summary.is_file() or (directory / ".hydra").is_dir()
+
+
+def _stages_of_study(directory: Path) -> list[Path]:
+    """The directories of a study's runs, in their order; none if it is no study."""
+    kind = _flat(_content(RunFolder(directory).spec)[0]).get("study.kind", "none")
+    runs = [directory / name for name in DESCRIPTIONS]
+    return [] if kind == "none" else [each for each in runs if is_run(each)]
+
+
+def read_run(directory: Path, *, spec: Mapping[str, Any] | None = None, noted: str | None = None) -> Record:
+    """The record of a run.
+
+    Args:
+        directory: of the run, which `is_run`.
+        spec: of the run, for a folder in which none was written.
+        noted: digest of the run's inventory in the ledger of its sweep, or None.
+    """
+    folder = RunFolder(directory)
+    recorded, damaged = _content(folder.spec)
+    summary, unread = _content(folder.summary)
+    if words := summaries.damage(summary):
+        summary, unread = {}, f"{folder.summary.name} is damaged: {words}"
+    settings = _flat(recorded or spec or {})
+    status, reason = _state(folder, summary, unread)
+    if damaged and not reason:
+        reason = damaged
+    metric, direction = _primary(settings)
+    return Record(
+        directory=directory,
+        name=directory.name,
+        number=None,
+        status=status,
+        reason=reason,
+        settings=settings,
+        overrides=_overrides(directory),
+        metrics=_metric_values(summary.get("metrics")),
+        metric=metric,
+        direction=direction,
+        summary=summary,
+        changes=_changes(directory, noted),
+    )
+
+
+def planned_record(
+    spec: Mapping[str, Any], overrides: Sequence[str], status: Status, reason: str, *, number: int | None
+) -> Record:
+    """The record of a job without a folder."""
+    settings = _flat(spec)
+    metric, direction = _primary(settings)
+    return Record(
+        directory=None,
+        name=str(number),
+        number=number,
+        status=status,
+        reason=_one_line(reason),
+        settings=settings,
+        overrides=tuple(overrides),
+        metric=metric,
+        direction=direction,
+    )
+
+
+def unreadable_record(directory: Path, error: OSError) -> Record:
+    """The record of a directory that can't be listed."""
+    return Record(directory, directory.name, None, Status.FAILED, f"can't be read: {error.strerror}")
+
+
+def _status_of(state: str) -> Status:
+    """The status that a ledger's state names; what has no results and is unknown was interrupted."""
+    if state == "not_run":  # as sweep.json called it
+        return Status.PLANNED
+    return next((status for status in Status if status.value == state), Status.INTERRUPTED)
+
+
+def _says_nothing(reason: str) -> bool:
+    """Whether a reason is only a heading, such as `1 fault in the config`."""
+    return _NO_CAUSE.fullmatch(reason.strip()) is not None
+
+
+def _one_line(text: str) -> str:
+    """An error in one line: the first fault, where a heading counts them."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and _says_nothing(lines[0]) and len(lines) > 1:
+        more = int(lines[0].split()[0]) - 1
+        return lines[1] + (f" (and {more} more)" if more else "")
+    return lines[0] if lines else ""
+
+
+def _state(folder: RunFolder, summary: Mapping[str, Any], unread: str) -> tuple[Status, str]:
+    """How a run ended, and why."""
+    if (is_written := _is_written(folder)) is True:
+        return Status.RUNNING, ""
+    if summary:
+        status = next((each for each in Status if each.value == summary.get("status")), None)
+        if status is None:
+            return Status.FAILED, f"summary.json has the status {summary.get('status')!r}, which is unknown"
+        return status, ""
+    if unread:
+        return Status.FAILED, unread
+    if cause := _cause(folder.path / "run.log"):
+        return Status.FAILED, cause
+    if is_written is None and time.time() - last_written(folder.path) < RECENT:
+        return Status.RUNNING, ""
+    return Status.INTERRUPTED, "it has no summary.json; `embexp resume` completes it"
+
+
+def _is_written(folder: RunFolder) -> bool | None:
+    """Whether a process holds the directory for writing; None if that can't be known."""
+    try:
+        return bool(folder.lock.writer())
+    except OSError:
+        return None
+
+
+def _changes(directory: Path, noted: str | None) -> str | None:
+    """Files of a run that were changed or removed since it ended; None: it has no inventory."""
+    lost = inventory.losses(record_changes(directory, noted, quick=True))
+    return inventory.sentence(lost) if lost or inventory.digest_of(directory) is not None else None
+
+
+def _cause(log: Path) -> str:
+    """The error that a log ends with, in one line; "" if it has none."""
+    try:
+        text = log.read_bytes()[-100_000:].decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    lines = text.splitlines()
+    last = max((number for number, line in enumerate(lines) if line.startswith("error: ")), default=None)
+    if last is not None:
+        return _one_line("\n".join([lines[last].removeprefix("error: "), *lines[last + 1 :]]))
+    if any(line.startswith("Traceback (most recent call last)") for line in lines):
+        outside = [line for line in lines if line and not line[0].isspace()]
+        return outside[-1].strip()
+    return ""
+
+
+def _content(path: Path) -> tuple[dict[str, Any], str]:
+    """A JSON object, empty if there is none; and why it can't be read, or ""."""
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}, ""
+    except OSError as error:
+        return {}, f"{path.name} can't be read: {error.strerror}"
+    except (ValueError, RecursionError):
+        return {}, f"{path.name} is damaged: it is not JSON"
+    return (content, "") if isinstance(content, dict) else ({}, f"{path.name} is damaged: it is not a JSON object")
+
+
+def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(_leaves(content, ""))
+    if found.get("data.fetch") is not None:
+        found.pop("data.path", None)  # where a data set by name lies on a machine is no setting
+    return found
+
+
+def _leaves(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _overrides(directory: Path) -> tuple[str, ...]:
+    """The overrides that Hydra recorded: a YAML list of strings."""
+    path = directory / ".hydra" / "overrides.yaml"
+    try:
+        content = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, ValueError, yaml.YAMLError):
+        return ()
+    return tuple(map(str, content)) if isinstance(content, list) else ()
+
+
+def _primary(settings: Mapping[str, Any]) -> tuple[str, metric_names.Direction | None]:
+    """The metric that chooses the best run, and its direction."""
+    objective = settings.get("sweep.objective")
+    if isinstance(objective, list):
+        objective = objective[0] if objective else None
+    chosen = settings.get("train.early_stopping.metric")
+    if isinstance(objective, str):
+        chosen = objective.replace(".", " ").removeprefix("validation ")
+    try:
+        task, cutoffs = Task(settings.get("task", "")), settings.get("recommendation.cutoffs")
+        metric = metric_names.watched(task, chosen, *([cutoffs] if isinstance(cutoffs, list) and cutoffs else []))
+    except (ValueError, ConfigError):
+        return "", None
+    return metric, metric_names.direction(metric)
+
+
+def _metric_values(content: Any) -> dict[str, float]:
+    """Metrics by split and name: train, validation, test, then the others."""
+    splits = content if isinstance(content, dict) else {}
+    found = {}
+    for split in sorted(splits, key=lambda each: _SPLITS.index(each) if each in _SPLITS else len(_SPLITS)):
+        values = splits[split] if isinstance(splits[split], dict) else {}
+        for name, value in values.items():
+            if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+                found[f"{split} {name}"] = math.nan if value is None else float(value)
+    return found

@@ -1,4 +1,4 @@
-"""A report as CSV, JSON and LaTeX."""
+"""A report as CSV, JSON and LaTeX, and what the end of a sweep writes and prints."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.text import Text
+
 from embexp.errors import RunError
-from embexp.reports import grid
+from embexp.records.folder import RESULTS
+from embexp.reports import grid, rendering
 from embexp.reports.groups import REPEATS, Group
 from embexp.reports.query import at, text_of
 from embexp.reports.record import Record
-from embexp.reports.report import Report
-from embexp.system import printable
+from embexp.reports.report import Report, report
+from embexp.system import files, printable
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -41,6 +46,11 @@ _LATEX = {
 _COMPUTED = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of a cell that spreadsheets take as a formula."""
 _NUMBER = re.compile(r"[-+](\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+](inf|nan)")
+_CSV = "sweep.csv"
+PAGE = "report.html"
+
+Maps = Callable[[Sequence[Record]], Sequence[Mapping[str, Any]]]
+"""Makes maps of tables for the page: see `embexp.runs.table_maps`."""
 
 
 def as_csv(report: Report, *, by_number: bool = False) -> str:
@@ -99,7 +109,7 @@ def as_latex(report: Report) -> str:
 
 def latex(text: str) -> str:
     """Text with the characters escaped that LaTeX takes as commands."""
-    return "".join(_LATEX.get(each, each) for each in printable.visible(" ".join(text.split())))
+    return "".join(_LATEX.get(each, each) for each in grid.one_line_of(text))
 
 
 def _latex_row(cells: Sequence[str]) -> str:
@@ -169,3 +179,39 @@ def _finite(content: Any) -> Any:
             return [_finite(value) for value in content]
         case _:
             return content
+
+
+def write_reports(directory: Path, console: Console, maps: Maps) -> None:
+    """Writes the results of a sweep and prints its table.
+
+    The sweep has ended, so a report that can't be written is a warning, not an error.
+
+    Args:
+        directory: of the sweep.
+        console: to print to.
+        maps: makes maps of tables for the page.
+    """
+    found = report(directory)
+    rendering.show(found, console)
+    written = []
+    try:
+        write_results(found, directory)
+        written.append(directory / _CSV)
+        write_page(found, directory / PAGE, maps)
+        written.append(directory / PAGE)
+    except OSError as error:
+        console.print(Text(f"warning: the report can't be written to {directory}: {error.strerror}"), soft_wrap=True)
+    console.print(Text(f"results in {' and '.join(map(str, written)) or directory}"), soft_wrap=True)
+
+
+def write_results(found: Report, directory: Path) -> None:
+    """Writes sweep.csv and sweep.json, by the numbers of the jobs, whole or not at all."""
+    files.write_text(directory / _CSV, as_csv(found, by_number=True))
+    files.write_text(directory / RESULTS, as_json(found, by_number=True))
+
+
+def write_page(found: Report, path: Path, maps: Maps) -> None:
+    """Writes the HTML page, whole or not at all."""
+    from embexp.reports.page import document
+
+    document.write_page(found.records, path, maps=maps(found.records))

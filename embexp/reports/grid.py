@@ -1,17 +1,18 @@
-"""The columns of a report's tables, for the terminal, LaTeX and notebooks."""
+"""The columns of a report's tables: their headings, how their cells read, and which of them fit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rich.cells import cell_len
 
-from embexp.reports import columns
-from embexp.reports.groups import REPEATS, Group
-from embexp.reports.query import at
+from embexp.reports.groups import CONFIDENCE, REPEATS, Estimate, Group
+from embexp.reports.query import at, text_of
 from embexp.reports.report import Report
-from embexp.reports.statistics import CONFIDENCE
+from embexp.system import printable, terminal
 
 _GAP = 2
 """Columns of the terminal between two columns of the table."""
@@ -20,6 +21,7 @@ _LONGEST = 24
 _KEPT = 0
 _SETTING, _COMPARED, _METRIC, _FACT = 1, 100, 200, 300
 """Ranks: where there is no room, the columns with the largest rank are left out first; `_KEPT` are never."""
+_LARGE, _SMALL, _TINY = 1_000, 1e-3, 5e-5
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,10 @@ def runs(report: Report) -> list[Column]:
     numbered = jobs and len({record.number for record in records}) == len(records)
     names = [str(record.number) if numbered else record.name for record in records]
     found = [Column("job" if numbered else "run", tuple(names), right=numbered)]
-    found += _settings(report.keys, [[columns.setting(record.value(key)) for record in records] for key in report.keys])
+    found += _settings(report.keys, [[setting(record.value(key)) for record in records] for key in report.keys])
     found.append(_fact("status", [record.status.value.replace("_", " ") for record in records], _SETTING))
     for place, name in enumerate(report.headlines):
-        cells = tuple(columns.figure(record.metrics.get(name)) for record in records)
+        cells = tuple(figure(record.metrics.get(name)) for record in records)
         found.append(
             Column(
                 name,
@@ -70,7 +72,7 @@ def runs(report: Report) -> list[Column]:
             )
         )
     for place, (key, heading) in enumerate(_compared_heads(report).items()):
-        cells = tuple(columns.cell(key, at(record.summary, key)) for record in records)
+        cells = tuple(cell(key, at(record.summary, key)) for record in records)
         found.append(Column(heading, cells, right=True, rank=_COMPARED + place))
     found.append(Column("record", tuple("changed" if record.changes else "" for record in records)))
     if report.seconds:
@@ -84,24 +86,24 @@ def groups(report: Report) -> list[Column]:
     found = report.groups
     keys = [key for key in report.keys if key not in REPEATS]
     best = next((row for row, group in enumerate(found) if group.best), None)
-    made = _settings(keys, [[columns.setting(group.first.value(key)) for group in found] for key in keys])
+    made = _settings(keys, [[setting(group.first.value(key)) for group in found] for key in keys])
     made.append(Column("runs", tuple(str(len(group.runs)) for group in found), right=True))
     for place, name in enumerate(report.headlines):
         made.append(
             Column(
                 name,
-                tuple(columns.spread(group.values.get(name)) for group in found),
+                tuple(spread(group.values.get(name)) for group in found),
                 right=True,
                 rank=_rank(report, name, place),
                 best=best if name == f"validation {report.metric}" else None,
             )
         )
         if name == report.tested or (not report.tested and place == 0):
-            interval = tuple(columns.interval(group.values.get(name)) for group in found)
+            interval = tuple(_interval(group.values.get(name)) for group in found)
             made.append(Column(f"{CONFIDENCE:.0%} interval", interval, rank=_METRIC, short="interval"))
             made += _comparison(found) if report.tested else []
     for place, (key, heading) in enumerate(_compared_heads(report).items()):
-        cells = tuple(columns.spread(group.values.get(key), key) for group in found)
+        cells = tuple(spread(group.values.get(key), key) for group in found)
         made.append(Column(heading, cells, right=True, rank=_COMPARED + place))
     return [column for column in made if any(column.cells)]
 
@@ -125,7 +127,7 @@ def fitted(table: Sequence[Column], width: int) -> tuple[list[Column], list[str]
 
 def _settings(keys: Sequence[str], cells: Sequence[Sequence[str]]) -> list[Column]:
     """The columns of settings; one with the same value in all of several rows tells nothing, and is left out."""
-    short = columns.short_keys(keys)
+    short = short_keys(keys)
     return [
         Column(key, tuple(each), right=all(map(_numeric, each)), rank=_SETTING + place, short=short[key])
         for place, (key, each) in enumerate(zip(keys, cells, strict=True))
@@ -140,7 +142,7 @@ def _comparison(found: Sequence[Group]) -> list[Column]:
         "reference" if each is None else "" if each.difference is None else f"{each.difference:+.4f}"
         for each in results
     )
-    ps = tuple("" if each is None else columns.probability(each.adjusted) for each in results)
+    ps = tuple("" if each is None else _probability(each.adjusted) for each in results)
     return [
         Column("difference", differences, right=True, rank=_METRIC),
         Column("p (Holm)" if several else "p", ps, right=True, rank=_METRIC),
@@ -156,7 +158,7 @@ def _rank(report: Report, metric: str, place: int) -> int:
 
 def _compared_heads(report: Report) -> dict[str, str]:
     present = [key for key in report.compared if any(at(record.summary, key) is not None for record in report.results)]
-    return columns.heads(present, taken=["job", "run", "runs", "status", "seconds", *report.keys, *report.headlines])
+    return headings(present, taken=["job", "run", "runs", "status", "seconds", *report.keys, *report.headlines])
 
 
 def _fact(heading: str, cells: Sequence[str], rank: int) -> Column:
@@ -182,3 +184,103 @@ def _numeric(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def headings(keys: Sequence[str], *, taken: Collection[str] = ()) -> dict[str, str]:
+    """The heading of each key's column: the fewest last parts of the key that are unique among keys and `taken`.
+
+    `initialization.peak_anonymous_bytes` gets `peak anonymous`; its cells show the unit.
+    """
+    found = {}
+    for key in keys:
+        others = [each for each in keys if each != key]
+        parts = key.split(".")
+        lengths = range(1, len(parts) + 1)
+        short = (_words(parts[-length:]) for length in lengths if not _clash(parts[-length:], others, taken))
+        found[key] = next(short, key)
+    return found
+
+
+def short_keys(keys: Sequence[str], *, taken: Collection[str] = ()) -> dict[str, str]:
+    """Settings by the fewest last parts that are unique among keys and `taken`, spelled as in the config."""
+    found = {}
+    for key in keys:
+        parts = key.split(".")
+        ends = (".".join(parts[-length:]) for length in range(1, len(parts) + 1))
+        others = [f".{each}" for each in keys if each != key]
+        found[key] = next((e for e in ends if e not in taken and not any(o.endswith(f".{e}") for o in others)), key)
+    return found
+
+
+def cell(key: str, value: Any) -> str:
+    """A value of summary.json in the unit that its key names."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return text_of(value)
+        case int() | float() if key.endswith("bytes"):
+            return terminal.byte_size(value)
+        case int() | float() if key.endswith("seconds"):
+            return terminal.duration(value)
+        case int():
+            return f"{value:,}"
+        case float():
+            return figure(value)
+        case _:
+            return text_of(value)
+
+
+def setting(value: Any) -> str:
+    """A setting, in one line."""
+    return "" if value is None else one_line_of(text_of(value))
+
+
+def one_line_of(text: str) -> str:
+    """A text in one line, without what a terminal would obey."""
+    return printable.visible(" ".join(text.split()))
+
+
+def figure(value: float | None) -> str:
+    """A metric: four decimals, fewer of a large value, and three digits of a small one."""
+    if value is None:
+        return ""
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    if abs(value) >= _LARGE:
+        return f"{value:,.1f}"
+    return f"{value:.4f}" if abs(value) >= _SMALL else f"{value:.3g}"
+
+
+def spread(estimate: Estimate | None, key: str = "") -> str:
+    """A mean with its standard deviation, in the unit that the key names."""
+    if estimate is None:
+        return ""
+    if estimate.std is None:
+        return cell(key, estimate.mean)
+    if key.endswith(("bytes", "seconds")) or not _SMALL <= abs(estimate.mean) < _LARGE or 0 < estimate.std < _TINY:
+        return f"{cell(key, estimate.mean)} ± {cell(key, estimate.std)}"
+    return f"{estimate.mean:.4f} ± {estimate.std:.4f}"
+
+
+def _interval(estimate: Estimate | None) -> str:
+    """The ends of a confidence interval."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    return f"{figure(estimate.low)} – {figure(estimate.high)}"
+
+
+def _probability(p: float | None) -> str:
+    """A p-value."""
+    if p is None:
+        return ""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _words(parts: Sequence[str]) -> str:
+    return " ".join([*parts[:-1], parts[-1].removesuffix("_bytes")]).replace("_", " ")
+
+
+def _clash(parts: Sequence[str], others: Sequence[str], taken: Collection[str]) -> bool:
+    words = _words(parts)
+    return words in taken or any(_words(other.split(".")[-len(parts) :]) == words for other in others)

@@ -22,10 +22,10 @@ from embexp.records.inventory import Change
 from embexp.reports.record import Status
 from embexp.system import locks, slurm
 
-_WRITTEN = (".progress.json", "run.log", "metrics.jsonl")
-"""Files of a job that change while it runs."""
-_RECENT = 120.0
-"""Seconds since one of them has changed within which a job on another machine is taken to be running."""
+_WRITTEN = (".progress.json", "run.log", "metrics.jsonl", "spec.json")
+"""Files of a run that it writes at its beginning, or that change while it runs."""
+RECENT = 120.0
+"""Seconds since one of them has changed within which a run is taken to be running, where no lock can tell."""
 _COLUMNS = (
     "number", "overrides", "spec", "state", "reason", "started", "ended", "directory", "same_as", "inventory",
     "scheduler", "scheduler_job",
@@ -202,7 +202,7 @@ def _at_the_moment(
     elif in_use(sweep):  # by a process that notes what becomes of the job
         return {}
     host = attempts[-1]["host"] if attempts else platform.node()
-    if host != platform.node() and time.time() - last_written(job.directory) < _RECENT:
+    if host != platform.node() and time.time() - last_written(job.directory) < RECENT:
         return {}
     if job.state == Status.QUEUED:
         return {"state": Status.PLANNED.value, "reason": "the process of the sweep was killed"}

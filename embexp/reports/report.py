@@ -1,13 +1,18 @@
-"""`Report`: the table of a sweep or of any runs."""
+"""`embexp.report`: the table of a sweep, or of the runs in directories."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, overload
 
-from embexp.errors import RunError
-from embexp.reports.groups import Group
+from embexp.errors import CommandLineError, RunError
+from embexp.reports import groups as grouping
+from embexp.reports import query
+from embexp.reports.collected import collect, varying
+from embexp.reports.groups import FEW, REPEATS, Group
 from embexp.reports.query import at
 from embexp.reports.record import Record
 from embexp.training.metric_names import Direction
@@ -97,18 +102,18 @@ class Report(Sequence[Mapping[str, Any]]):
 
     def __str__(self) -> str:
         """The tables as `embexp report` prints them."""
-        from embexp.reports import terminal_table
+        from embexp.reports import rendering
 
-        return terminal_table.as_text(self)
+        return rendering.as_text(self)
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
         """The tables for a notebook."""
-        from embexp.reports import notebook
+        from embexp.reports import rendering
 
-        return notebook.as_html(self)
+        return rendering.as_html(self)
 
     def to_pandas(self) -> Any:
         """The rows as a `pandas.DataFrame`.
@@ -138,3 +143,161 @@ class Report(Sequence[Mapping[str, Any]]):
             "record": record.record,
         }
         return {name: values[name] for name in self.columns}
+
+
+def report(
+    directories: str | Path | Iterable[str | Path],
+    *,
+    sort: str | None = None,
+    filters: Sequence[str] = (),
+    baseline: str | None = None,
+    seconds: bool = True,
+) -> Report:
+    """Compares the runs in and beneath directories. TensorFlow is not loaded.
+
+    Args:
+        directories: of runs, of sweeps, or of any of these at any depth; one or several.
+        sort: a setting, metric, `seconds`, `job` or key of summary.json; `:desc` behind it for descending. None: the
+            best validation value first.
+        filters: conditions such as `optimizer=sgd,adam` or `test rmse<0.95`; all must hold.
+        baseline: a condition for the setting with which the others are compared over seeds; None: the best one.
+        seconds: whether the table shows the seconds of each run; without them, equal runs give an equal table.
+
+    Returns:
+        The table. It prints as text, and is shown as a table in notebooks.
+
+    Raises:
+        NotARunError: a directory does not exist, or there are no runs.
+        CommandLineError: a condition or key is not one that the runs have.
+    """
+    given = [directories] if isinstance(directories, str | Path) else list(directories)
+    found = tabulate(collect(given), sort=sort, filters=filters, baseline=baseline)
+    return found if seconds else replace(found, seconds=False)
+
+
+def tabulate(
+    records: Sequence[Record], *, sort: str | None = None, filters: Sequence[str] = (), baseline: str | None = None
+) -> Report:
+    """The report of runs; see `report`.
+
+    Raises:
+        CommandLineError: a condition or key is not one that the runs have.
+    """
+    if isinstance(filters, str):
+        filters = [filters]
+    selected = query.select(records, [query.condition(each) for each in filters])
+    if records and not selected:
+        raise CommandLineError(f"none of the {len(records)} runs satisfies {' and '.join(filters)}")
+    ended = [record for record in selected if record.status.has_results]
+    metric, direction, notes = _primary(ended)
+    ranked = _by_validation(ended, direction) if direction else ended
+    keys = varying(selected)
+    compared = _compared_keys(selected)
+    results = query.ordered(ended, sort) if sort else ranked
+    repeated, tested, doubts = _repeated(results, compared, metric, direction, baseline)
+    if direction and not sort:
+        repeated = grouping.ranked(repeated, f"validation {metric}", direction)
+    return Report(
+        results=tuple(results),
+        others=tuple(record for record in selected if not record.status.has_results),
+        keys=tuple(keys),
+        metrics=tuple(_metric_names(selected)),
+        compared=tuple(compared),
+        metric=metric,
+        direction=direction,
+        best=next((record for record in ranked[:1] if _is_number(record.validation)), None) if direction else None,
+        groups=tuple(repeated),
+        tested=tested,
+        notes=(*notes, *doubts),
+    )
+
+
+def _repeated(
+    results: Sequence[Record], compared: Sequence[str], metric: str, direction: Direction | None, baseline: str | None
+) -> tuple[list[Group], str, list[str]]:
+    """The groups that repetitions make, the metric of their tests or "", and notes."""
+    found = grouping.groups(results, compared)
+    if not found:
+        if baseline is not None:
+            raise CommandLineError(
+                "--baseline compares settings over seeds, and no setting here was run with several\n"
+                "    run each with several, such as 'seed=range(0,5)'"
+            )
+        return [], "", []
+    best = grouping.best(found, f"validation {metric}", direction) if direction else None
+    reference = best if baseline is None else _baseline(found, baseline, results)
+    tested = next((name for name in (f"test {metric}", f"validation {metric}") if name in found[0].values), "")
+    if len(found) < 2 or not tested:
+        reference, tested = None, ""
+    notes = []
+    fewest = min(len(group.runs) for group in found)
+    if fewest < FEW:
+        notes.append(
+            f"some settings have only {fewest} {'repetition' if fewest == 1 else 'repetitions'}: fewer than {FEW} say"
+            " next to nothing of a difference"
+        )
+    if tested.startswith("validation "):
+        notes.append("without test values, the settings are compared by the metric that chose the best: p is too small")
+    if any(len({repr(run.settings.get(REPEATS[0])) for run in group.runs}) > 1 for group in found):
+        notes.append("folds share training examples, so intervals and p-values over folds are too small")
+    return grouping.judged(found, best, reference, tested), tested, notes
+
+
+def _baseline(found: Sequence[Group], condition: str, results: Sequence[Record]) -> Group:
+    """The one group that satisfies a condition."""
+    parsed = query.condition(condition)
+    read = query.reader(results, parsed.key)
+    matching = [group for group in found if parsed.holds(read(group.first))]
+    if len(matching) != 1:
+        raise CommandLineError(
+            f"--baseline {condition!r} must name one setting, and {len(matching)} of {len(found)} satisfy it"
+        )
+    return matching[0]
+
+
+def _primary(records: Sequence[Record]) -> tuple[str, Direction | None, list[str]]:
+    """The metric that chooses the best of the runs, its direction, and notes."""
+    metrics = dict.fromkeys((record.metric, record.direction) for record in records if record.validation is not None)
+    if len(metrics) > 1:
+        names = ", ".join(name for name, _ in metrics)
+        return "", None, [f"the runs are judged by different metrics ({names}), so none is marked as the best"]
+    for metric, direction in metrics:
+        counts = {_validation_examples(record) for record in records} - {None}
+        folds = any(record.settings.get("data.fold") is not None for record in records)
+        different = ["the runs were validated on different examples, so their values compare badly"]
+        return metric, direction, different if len(counts) > 1 and not folds else []
+    return "", None, []
+
+
+def _validation_examples(record: Record) -> int | None:
+    count = query.at(record.summary, "examples.validation")
+    return count if isinstance(count, int) else None
+
+
+def _by_validation(records: Sequence[Record], direction: Direction) -> list[Record]:
+    """The best first; runs without a value, or with NaN, last."""
+    sign = -1.0 if direction is Direction.HIGHER else 1.0
+
+    def rank(record: Record) -> tuple[bool, float]:
+        value = record.validation
+        return (False, sign * value) if value is not None and _is_number(value) else (True, 0.0)
+
+    return sorted(records, key=rank)
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _metric_names(records: Sequence[Record]) -> list[str]:
+    """Metrics of all runs: test, validation, then the others; the loss, which often repeats another metric, last."""
+    names = dict.fromkeys(name for record in records for name in record.metrics)
+    splits = ("test", "validation")
+    order = {name: splits.index(name.split()[0]) if name.split()[0] in splits else len(splits) for name in names}
+    return sorted(names, key=lambda name: (order[name], name.endswith(" loss")))
+
+
+def _compared_keys(records: Sequence[Record]) -> list[str]:
+    """The keys of `output.compare` of all runs."""
+    lists = (record.settings.get("output.compare") for record in records)
+    return list(dict.fromkeys(key for each in lists if isinstance(each, list) for key in each if isinstance(key, str)))

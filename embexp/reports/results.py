@@ -1,7 +1,8 @@
-"""The results of a run on the terminal: metrics, tables, files and warnings."""
+"""The results of a run on the terminal: metrics, tables, pretrained files, files and warnings."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,6 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
-
-from embexp.reports import coverage, metric_rows, table_rows
 
 _FILES = {
     "summary.json": "all results",
@@ -32,6 +31,15 @@ _FILES = {
 _RESTORED = 10
 """Restored values that are listed."""
 _STATUS = {"completed": "green", "stopped_early": "green", "interrupted": "yellow", "failed": "red"}
+_SPLITS = ("train", "validation", "test", "test_new", "test_known")
+_NAME, _STORAGE, _UNMOVED, _FROZEN = "table", "storage", "never moved", "rows frozen"
+_NAMED = 30
+"""Tables with a row of their own; further ones share one."""
+_USUAL = {_FROZEN: "0", _STORAGE: "variable"}
+"""Columns that are left out first where the width is too small, if they have only these cells."""
+_DISPENSABLE = ("MB", "dim")
+"""Columns that are left out after them."""
+_MOST_TOKENS = 5
 
 
 @dataclass(frozen=True)
@@ -95,27 +103,27 @@ class Results:
             yield Text(f"  … and {len(values) - _RESTORED} more, in summary.json")
 
     def _metrics(self, frames: box.Box | None) -> Table | None:
-        found = metric_rows.of(self.summary)
-        if not found.rows:
+        headings, rows = metric_rows(self.summary)
+        if not rows:
             return None
-        table = _table(frames, found.headings[:1], found.headings[1:])
-        for cells in found.rows:
+        table = _table(frames, headings[:1], headings[1:])
+        for cells in rows:
             table.add_row(*cells)
         return table
 
     def _tables(self, frames: box.Box | None, width: int) -> Table | None:
-        facts = table_rows.of(self.summary)
+        facts = table_rows(self.summary)
         if not facts:
             return None
         indent, between = (2, 2) if frames is None else (4, 3)
-        headings = table_rows.headings(facts, width - indent, between)
-        left, after = [table_rows.NAME], [table_rows.STORAGE] if table_rows.STORAGE in headings else []
+        headings = _table_headings(facts, width - indent, between)
+        left, after = [_NAME], [_STORAGE] if _STORAGE in headings else []
         right = [name for name in headings if name not in (*left, *after)]
         table = _table(frames, left, [headings[name] for name in right], after)
         for row in facts:
             table.add_row(
                 *(
-                    Text(row.cells[name], "yellow" if name == table_rows.UNMOVED and row.cells[name] != "0" else "")
+                    Text(row.cells[name], "yellow" if name == _UNMOVED and row.cells[name] != "0" else "")
                     for name in (*left, *right, *after)
                 ),
                 style="bold" if row.several else "",
@@ -123,7 +131,8 @@ class Results:
         return table
 
     def _pretrained(self, frames: box.Box | None) -> Table | None:
-        return coverage.table(coverage.read(self.directory / "coverage.json"), frames)
+        path = self.directory / "coverage.json"
+        return coverage_table(json.loads(path.read_bytes()), frames) if path.exists() else None
 
     def _files(self) -> Iterator[RenderableType]:
         yield Text.assemble(("results in ", ""), (shown_path(self.directory), "bold"), overflow="fold")
@@ -157,3 +166,185 @@ def _table(frames: box.Box | None, left: Sequence[str], right: Sequence[str], af
 
 def _joined(items: Sequence[tuple[str, str]]) -> Text:
     return Text("  ·  ").join(Text(text, style) for text, style in items)
+
+
+def metric_rows(summary: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The metrics of each split, beside those of a baseline and the best possible ones where they are known.
+
+    Args:
+        summary: the content of summary.json; all keys may be missing. `truth` holds the best possible values on the
+            test split, under `bayes_` and the metric's name.
+
+    Returns:
+        The headings of the columns, the first of which has the metrics' names, and a row of cells for each metric.
+    """
+    by_split = {split: values for split in _SPLITS if (values := (summary.get("metrics") or {}).get(split))}
+    names = list(dict.fromkeys(name for split in reversed(by_split) for name in by_split[split]))
+    truth = {
+        key.removeprefix("bayes_"): value
+        for key, value in (summary.get("truth") or {}).items()
+        if key.startswith("bayes_") and value is not None
+    }
+    compared = any(name in truth for name in names)
+    baseline, values_of_baseline = next(iter((summary.get("baselines") or {}).items()), ("", {}))
+    known = {split: values for split, values in values_of_baseline.items() if split in by_split}
+    # Of the split that a reader looks at last.
+    against = next((split for split in ("test", "validation") if known.get(split)), None)
+    headings = [] if against is None else [f"{baseline} on {against}"]
+    headings += ["best possible on test", "difference"] if compared else []
+    rows = []
+    for name in names:
+        cells = [_four_decimals(values.get(name)) for values in by_split.values()]
+        if against is not None:
+            cells.append(_four_decimals(known[against].get(name)))
+        if compared:
+            test, best = by_split.get("test", {}).get(name), truth.get(name)
+            difference = "" if test is None or best is None else f"{test - best:+.4f}"
+            cells += ["" if best is None else _four_decimals(best), difference]
+        rows.append((name, *cells))
+    return ("metric", *by_split, *headings), rows
+
+
+def _four_decimals(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the closing table.
+
+    Attributes:
+        cells: by column.
+        several: whether it sums up several tables.
+    """
+
+    cells: Mapping[str, str]
+    several: bool = False
+
+
+def table_rows(summary: Mapping[str, Any]) -> list[Row]:
+    """The tables of a run: all, or the first ones and a sum of the others.
+
+    Args:
+        summary: the content of summary.json; of the facts of a table any may be missing.
+    """
+    facts = [_facts(summary, name) for name in summary.get("tables") or {}]
+    any_unmoved = any(each.get(_UNMOVED) for each in facts)
+    rows = [_row(each, any_unmoved=any_unmoved) for each in facts]
+    if len(rows) <= _NAMED + 1:
+        return rows
+    rest = facts[_NAMED:]
+    summed: dict[str, Any] = {_NAME: f"{len(rest):,} more", _STORAGE: "", "dim": None}
+    for key in ("rows", "bytes", "rows touched", _UNMOVED, _FROZEN):
+        summed[key] = sum(each.get(key) or 0 for each in rest)
+    return [*rows[:_NAMED], Row(_row(summed, any_unmoved=any_unmoved).cells, several=True)]
+
+
+def _table_headings(rows: Sequence[Row], width: int, between: int) -> dict[str, str]:
+    """The columns that fit, with their headings, which get a second line where it saves a column.
+
+    Args:
+        rows: one at least.
+        width: in characters; if it is small, summary.json has what is left out.
+        between: blanks between two columns.
+    """
+
+    def fits(shown: Mapping[str, str]) -> bool:
+        widest = [max(map(len, (*shown[name].split("\n"), *(row.cells[name] for row in rows)))) for name in shown]
+        return sum(widest) + between * (len(widest) - 1) <= width
+
+    shown = {name: name for name in rows[0].cells}
+    for name, usual in _USUAL.items():
+        if not fits(shown) and all(row.cells[name] in ("", usual) for row in rows):
+            del shown[name]
+    if not fits(shown):
+        shown = {name: name.replace(" ", "\n") for name in shown}
+    for name in _DISPENSABLE:
+        if not fits(shown):
+            del shown[name]
+    return shown
+
+
+def _facts(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
+    table = summary["tables"][name]
+    freeze = (summary.get("freeze") or {}).get(name) or {}
+    initialized = ((summary.get("initialization") or {}).get("tables") or {}).get(name) or {}
+    rows, dim = table.get("vocabulary_size"), table.get("dim")
+    return {
+        _NAME: name,
+        "rows": rows,
+        "dim": dim,
+        "bytes": initialized.get("bytes", 4 * rows * dim if rows and dim else None),
+        "rows touched": freeze.get("trainable_rows_touched"),
+        _UNMOVED: freeze.get("trainable_rows_never_moved"),
+        _FROZEN: freeze.get("frozen_rows"),
+        _STORAGE: str(table.get(_STORAGE, "")),
+    }
+
+
+def _row(facts: Mapping[str, Any], *, any_unmoved: bool) -> Row:
+    size = facts["bytes"]
+    cells = {
+        _NAME: facts[_NAME],
+        "rows": _whole(facts["rows"]),
+        "dim": _whole(facts["dim"]),
+        "MB": "" if size is None else f"{size / 1e6:,.2f}",
+        "rows touched": _share(facts["rows touched"], facts["rows"]),
+        _UNMOVED: _share(facts[_UNMOVED], facts["rows"]),
+        _FROZEN: _share(facts[_FROZEN], facts["rows"]),
+        _STORAGE: facts[_STORAGE],
+    }
+    return Row({name: cell for name, cell in cells.items() if name != _UNMOVED or any_unmoved})
+
+
+def _whole(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _share(count: int | None, total: int | None) -> str:
+    if count is None:
+        return ""
+    return f"{count:,} ({100 * count / total:.3g}%)" if total and count else f"{count:,}"
+
+
+def coverage_table(content: Mapping[str, Any], frames: box.Box | None) -> Table | None:
+    """The coverage of each pretrained table; None if there is none.
+
+    Args:
+        content: of coverage.json.
+        frames: style of the table's lines; None for none.
+    """
+    tables: Mapping[str, Any] = content.get("tables") or {}
+    if not tables:
+        return None
+    shown = Table(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    shown.add_column("pretrained", overflow="fold")
+    for name in ("rows found", "rows missing", "occurrences found"):
+        shown.add_column(name, justify="right")
+    shown.add_column("most frequent missing", overflow="fold")
+    shown.add_column("file", overflow="fold")
+    for name, facts in tables.items():
+        found, missing = facts["rows_pretrained"], facts["rows_missing"]
+        occurrences = facts["occurrences"]
+        shown.add_row(
+            name,
+            f"{found:,} ({found / max(found + missing, 1):.1%})",
+            f"{missing:,}",
+            f"{facts['occurrences_pretrained'] / occurrences:.1%}" if occurrences else "",
+            Text(_listed(facts["commonest_missing"], missing)),
+            Text(Path(facts["path"]).name),
+        )
+    return shown
+
+
+def _listed(tokens: Sequence[Mapping[str, Any]], count: int) -> str:
+    """The first of `count` missing tokens, each with its frequency."""
+    shown = [
+        _printable(each["token"]) + ("" if each["frequency"] is None else f" ({each['frequency']:,})")
+        for each in tokens[:_MOST_TOKENS]
+    ]
+    return ", ".join([*shown, "…"] if count > len(shown) else shown)
+
+
+def _printable(token: str) -> str:
+    return token if token.isprintable() and token.strip() == token != "" else repr(token)

@@ -1,4 +1,4 @@
-"""Assembles the features, dense model, training step and checkpoint of an experiment around its tables.
+"""Assembles the tables, features, dense model, training step and checkpoint of an experiment.
 
 A run assembles them to train; a finished run assembles them again to evaluate and predict.
 """
@@ -8,22 +8,30 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from embexp.freezing.policies import TablePolicy
+from embexp.initialization.plan import FileRows, TablePlan
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
 from embexp.models.losses import PairLoss, recommendation_loss
-from embexp.runs.prepare import Prepared
+from embexp.pretrained.rows import beside_file, mapping_of, row_source, slot_sources
+from embexp.pretrained.tables import PretrainedTable
+from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.specs.data import CANDIDATES, Triples
 from embexp.specs.models import KnowledgeGraph, LossOfTask, Task
 from embexp.specs.run import RunSpec
+from embexp.specs.tables import Storage
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
-from embexp.tables import learning_rates
+from embexp.system.rows import MappableRows
+from embexp.tables import learning_rates, optimizers
 from embexp.tables.checkpointing import TableCheckpoint
+from embexp.tables.learning_rates import RowGroups
 from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
 
@@ -37,7 +45,7 @@ class DenseSettings:
         outputs: logits of an example: 1, or the number of classes.
         output_bias: initial bias of each logit; of standardised labels, their mean.
         label_deviation: standard deviation of the labels, where they are standardised.
-        total_steps: number of training steps, for learning-rate schedules.
+        total_steps: number of training steps, for learning-rate learning_rates.
     """
 
     width: int
@@ -169,3 +177,55 @@ def _loss(spec: RunSpec) -> losses.Loss | PairLoss:
     if isinstance(spec.model, KnowledgeGraph):
         return losses.ranking(spec.model.loss, spec.model.label_smoothing)
     return losses.mean_loss(spec.task)
+
+
+def initial_rows(tables: PreparedTables) -> dict[str, MappableRows]:
+    """Initial values of every table: pretrained, or drawn by its initializer from the seed, its name and the row."""
+    spec = tables.spec
+    return {
+        name: row_source(name, table, tables.rows[name], spec.seed, tables.pretrained.tables.get(name))
+        for name, table in spec.tables.items()
+    }
+
+
+def table_plans(tables: PreparedTables, initial: Mapping[str, MappableRows]) -> dict[str, TablePlan]:
+    """Plans how every table is created and filled, without creating it.
+
+    Args:
+        tables: prepared.
+        initial: initial values of each table, see `initial_rows`.
+
+    Raises:
+        RunError: rows of a file can't be mapped.
+    """
+    files = tables.pretrained.tables
+    return {
+        name: _table_plan(tables.spec, name, files.get(name), rows, tables.policies[name])
+        for name, rows in initial.items()
+    }
+
+
+def _table_plan(
+    spec: RunSpec, name: str, pretrained: PretrainedTable | None, rows: MappableRows, policy: TablePolicy
+) -> TablePlan:
+    optimizer = None if policy.fully_frozen else spec.optimizer_of(name)
+    grouping, file, slots = policy.grouping, None, {}
+    if policy.storage is Storage.MEMORY_MAP and pretrained is not None:
+        file = FileRows(mapping_of(name, pretrained), pretrained.alignment.file_rows, beside_file(rows))
+    if optimizer is not None and pretrained is not None:
+        slots = slot_sources(name, pretrained, optimizers.slots_of(optimizer))
+    return TablePlan(
+        name=name,
+        source=rows,
+        init=spec.init_of(name),
+        combiner=spec.tables[name].combiner,
+        optimizer=optimizer,
+        storage=policy.storage,
+        by_reference=spec.kept_by_reference(name),
+        groups=None
+        if grouping is None
+        else partial(RowGroups, name, grouping.groups, grouping.multipliers, grouping.starts),
+        frozen_rows=policy.frozen if policy.frozen_rows and not policy.fully_frozen else None,
+        file=file,
+        slots=slots,
+    )

@@ -17,7 +17,7 @@ from embexp.errors import CheckpointError
 from embexp.freezing import watching
 from embexp.freezing.watching import Watch, Watched
 from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.runs import assembly, evaluations, tables
+from embexp.runs import assembly, evaluations
 from embexp.runs.prepare import Prepared
 from embexp.runtimes.execution import Blueprint, Execution
 from embexp.runtimes.start import start
@@ -59,7 +59,7 @@ def execute(
         estimator_folder: where an Estimator keeps its own checkpoints.
         first_step: with which step the batches begin.
     """
-    initial = tables.initial_rows(prepared.tables)
+    initial = assembly.initial_rows(prepared.tables)
     with PeakMemory() as memory, contextlib.ExitStack() as stack:
         stack.enter_context(strategy.active())
         training = training_batches(prepared, first_step)
@@ -126,7 +126,7 @@ def build(
     """
     spec = prepared.spec
     blueprint = Blueprint(
-        plans=tables.plans(prepared.tables, initial),
+        plans=assembly.table_plans(prepared.tables, initial),
         features=spec.features,
         columns={name: spec.ids_of(name) for name in spec.features},
         assemble=partial(assembly.assemble, spec, dense=assembly.dense_settings(prepared), strategy=strategy),

@@ -23,12 +23,11 @@ from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageE
 from embexp.initialization import filling
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
-from embexp.reports import notebook
-from embexp.runs import assembly, evaluations, exporting, recommending, stored_tables, tables
+from embexp.reports import rendering
+from embexp.runs import assembly, evaluations, recorded
 from embexp.runs.data import read_data
-from embexp.runs.exporting import Exported
-from embexp.runs.recorded_numbers import fitted_numbers
-from embexp.runs.restored import restored_tables
+from embexp.runs.exports import exporting
+from embexp.runs.exports.exporting import Exported
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs import arguments
 from embexp.specs.base import few
@@ -93,11 +92,11 @@ class Run:
     allow_code: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Run: {notebook.run_as_text(self.summary, self.folder.path)}>"
+        return f"<Run: {rendering.run_as_text(self.summary, self.folder.path)}>"
 
     def _repr_html_(self) -> str:
         """Status and metrics for a notebook."""
-        return notebook.run_as_html(self.summary, self.folder.path)
+        return rendering.run_as_html(self.summary, self.folder.path)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, parsed.
@@ -137,7 +136,7 @@ class Run:
         self._check_table(name)
         if self.summary["status"] == "unfinished":  # a checkpoint of the training may be incremental
             return np.concatenate(list(self._restored.tables[name].blocks()))
-        return stored_tables.read(self.folder, self.spec, name)
+        return recorded.read_table(self.folder, self.spec, name)
 
     @property
     def model(self) -> Any:
@@ -202,8 +201,10 @@ class Run:
         columns, examples = self._encode(Path(file), labelled=True)
         if self.spec.task is Task.RECOMMENDATION:
             data = read_data(self.spec, quiet)
-            held = recommending.held_out_file(data, examples)
-            return recommending.evaluation(self.spec, data, held, columns, examples)(self._restored.runtime)
+            held = evaluations.held_out_file(data, examples)
+            return evaluations.recommendation_evaluation(self.spec, data, held, columns, examples)(
+                self._restored.runtime
+            )
         rows, candidates, known = np.arange(examples.count), None, []
         if self.spec.task is Task.RANKING:  # filtered ranks also skip the answers in the run's data
             data = read_data(self.spec, quiet)
@@ -284,7 +285,7 @@ class Run:
             rows = np.unique(rows)
         found: dict[str, list[tuple[str, float]]] = {}
         tokens, catalogue = items.tokens(), data.interactions.catalogue.rows
-        for who, best in recommending.lists(self.spec, data, self._restored.runtime, rows, count):
+        for who, best in evaluations.recommendation_lists(self.spec, data, self._restored.runtime, rows, count):
             for user, numbers, scores in zip(
                 (known.tokens(row, row + 1)[0] for row in who.tolist()), best.items, best.scores, strict=True
             ):
@@ -293,7 +294,7 @@ class Run:
         return found if users is None else {user: found[user] for user in users}
 
     def export(self, out: Path | str, kind: str = "savedmodel", **options: Any) -> Exported:
-        """Writes the run for other programs; see `embexp.runs.exporting.export`."""
+        """Writes the run for other programs; see `embexp.runs.exports.exporting.export`."""
         return exporting.export(self.folder.path, out, kind, allow_code=self.allow_code, **options)
 
     def _check_code(self) -> None:
@@ -311,7 +312,7 @@ class Run:
                 vocabularies,
                 cache=cache,
                 classes=self.classes,
-                numbers=fitted_numbers(self.folder, columns),
+                numbers=recorded.fitted_numbers(self.folder, columns),
             )
             return columns, found
         except ConfigError as error:  # the file is wrong, not the config
@@ -325,9 +326,9 @@ class Run:
         self._check_code()
         arguments.require_eager("the model of a loaded run")
         self.folder.check(self.checkpoint)
-        prepared = restored_tables(self.folder, self.spec, self.summary)
+        prepared = recorded.restored_tables(self.folder, self.spec, self.summary)
         spec, total_steps = prepared.spec, max(1, self.summary["steps"])
-        plans = tables.plans(prepared, tables.initial_rows(prepared))
+        plans = assembly.table_plans(prepared, assembly.initial_rows(prepared))
         strategy = strategies.build_for_finished(spec.strategy)
         counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         embeddings = strategy.embeddings(plans, spec.features, {}, counter, total_steps)

@@ -1,4 +1,4 @@
-"""Prepares a run: everything that can be settled before any variable is created. No TensorFlow.
+"""Prepares a run: everything that can be settled and checked before any variable is created. No TensorFlow.
 
 `embexp run` executes what `prepare` returns and `embexp plan --scan` prints it, so both refuse the same configs.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from embexp.checkpoints import opening, paths
 from embexp.data import numbers
 from embexp.data.vocabularies.vocabulary import Vocabulary
-from embexp.errors import VocabularyError
+from embexp.errors import CheckpointError, ConfigError, DataError, VocabularyError
 from embexp.freezing import policies
 from embexp.freezing.policies import TablePolicy
 from embexp.freezing.row_facts import RowFacts
@@ -20,22 +20,27 @@ from embexp.freezing.row_facts import row_facts as table_facts
 from embexp.initialization import graph_limit
 from embexp.models import shapes, user_code
 from embexp.models.user_code import UserCode
-from embexp.pretrained import earlier
+from embexp.pretrained import earlier, succession
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.fit import with_dims
 from embexp.pretrained.rows import mapping_of
 from embexp.pretrained.tables import Pretrained
+from embexp.records import identity
+from embexp.records.folder import RunFolder, check_checkpoint
 from embexp.records.identity import Identity
 from embexp.runs.data import Data, read_data
-from embexp.runs.identify import digest_of_checkpoint, identify
-from embexp.specs import footprint, run
+from embexp.specs import footprint
+from embexp.specs.footprint import Rows
+from embexp.specs.freezing import files_of
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.models import KerasModel
-from embexp.specs.run import RunSpec
-from embexp.specs.running import RuntimeKind
+from embexp.specs.optimizers import slot_count
+from embexp.specs.pretrained import Match
+from embexp.specs.run import RunSpec, doubtful_settings
+from embexp.specs.running import RuntimeKind, Save
 from embexp.specs.tables import Storage
-from embexp.system import caching
+from embexp.system import available, caching, digests, files, machine_faults
 from embexp.system.progress import Progress, quiet
 from embexp.training import loop, metrics
 
@@ -97,7 +102,7 @@ class Prepared:
     @property
     def warnings(self) -> list[str]:
         """Warnings before the run: settings that are rarely intended, metrics that will be undefined."""
-        found, scan = run.doubtful_settings(self.spec), self.data.scan
+        found, scan = doubtful_settings(self.spec), self.data.scan
         found += numbers.tail_warnings(scan.numbers.figures, self.data.columns.numeric)
         if self.data.candidates is not None:
             found += footprint.long_training_warnings(self.spec, self.data.candidates.entities, self.schedule.steps)
@@ -129,7 +134,7 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
         RunError: nothing is left to train on, or a table can't be initialized as the config says.
     """
     data = read_data(spec, progress)
-    rows, cache = table_rows(spec, data.vocabularies), caching.cache_folder(spec.output.cache)
+    rows, cache = _table_rows(spec, data.vocabularies), caching.cache_folder(spec.output.cache)
 
     def check(found: Pretrained) -> None:
         sizes = {**rows, **{name: each.rows for name, each in found.tables.items()}}
@@ -139,18 +144,18 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
     dense = _dense_source(spec)
     restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
     code = user_code.read_user_code(spec.model.function) if isinstance(spec.model, KerasModel) else None
-    found = identify(
+    found = _identify(
         spec,
         data.scan.digest,
         {**pretrained.digests, **(dict.fromkeys(spec.dense_from(), dense.digest) if dense is not None else {})},
-        None if restored is None else digest_of_checkpoint(restored, cache=cache),
+        None if restored is None else _digest_of_checkpoint(restored, cache=cache),
         None if code is None else code.digest,
     )
-    settled = settle(spec, data, pretrained, row_facts(data, rows, pretrained), dense=dense)
+    settled = _settle(spec, data, pretrained, _row_facts(data, rows, pretrained), dense=dense)
     return replace(settled, restored=restored, identity=found, code=code)
 
 
-def settle(
+def _settle(
     spec: RunSpec,
     data: Data,
     pretrained: Pretrained,
@@ -164,7 +169,7 @@ def settle(
         spec: what the user asked for.
         data: scanned.
         pretrained: the files and earlier checkpoints, aligned with the vocabularies.
-        facts: of each table's rows, see `row_facts`.
+        facts: of each table's rows, see `_row_facts`.
         dense: see `Prepared`.
 
     Raises:
@@ -215,12 +220,12 @@ def prepare_tables(
     return prepared
 
 
-def row_facts(data: Data, rows: Mapping[str, int], pretrained: Pretrained) -> dict[str, RowFacts]:
+def _row_facts(data: Data, rows: Mapping[str, int], pretrained: Pretrained) -> dict[str, RowFacts]:
     """The facts about each table's rows that freeze policies need.
 
     Args:
         data: scanned.
-        rows: of each table, see `table_rows`. A file whose rows are matched by number may give a table more rows.
+        rows: of each table, see `_table_rows`. A file whose rows are matched by number may give a table more rows.
         pretrained: pretrained rows.
     """
     found = {}
@@ -231,7 +236,7 @@ def row_facts(data: Data, rows: Mapping[str, int], pretrained: Pretrained) -> di
     return found
 
 
-def table_rows(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
+def _table_rows(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
     """Number of rows of each table: that of the config, or the size of its vocabulary.
 
     Raises:
@@ -279,9 +284,143 @@ def _source(path: Path) -> Path:
     """The index of the checkpoint that variables are restored from, or the file of a format that is converted.
 
     Raises:
-        DataError: there is none.
+        DataError: there is none, or a file is not what the run wrote, in whose folder it is.
     """
     if paths.is_keras_file(path):
         return path
-    found = opening.find(path)
-    return paths.index_of(path) if found.suffix == ".index" else found
+    if (found := opening.find(path)).suffix == ".index":
+        found = paths.index_of(path)
+        check_checkpoint(*paths.files_of(found))
+    return found
+
+
+def _identify(
+    spec: RunSpec, data: str, pretrained: Mapping[str, str], restored: str | None, code: str | None
+) -> Identity:
+    """The identity of a run that this process will do.
+
+    Args:
+        spec: what the user asked for.
+        data: digest of the data.
+        pretrained: digest of the values that each pretrained setting provides, by its config path.
+        restored: digest of the checkpoint that variables are restored from; None: none are.
+        code: digest of the user's own code; None: the run uses none.
+
+    Raises:
+        DataError: there is no such file as a freeze policy names.
+    """
+    frozen = _freeze_digests(spec)
+    content = identity.content_id(spec, data, pretrained, frozen, restored)
+    files = {"data": data, **pretrained, **frozen, **({} if restored is None else {"restore": restored})}
+    return identity.identity(spec, content, code, files)
+
+
+def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
+    """Digest of a checkpoint: its index and its data files; or of Keras' file of weights.
+
+    Args:
+        index: of the checkpoint, or the file of a format that is converted.
+        cache: where digests of files are kept.
+    """
+    if paths.is_keras_file(index):
+        return caching.file_digest(index, cache=cache)
+    if index.suffix != ".index":  # of TensorFlow's first format
+        index = paths.index_of(index)
+    return digests.of_json([caching.file_digest(path, cache=cache) for path in paths.files_of(index)])
+
+
+def _freeze_digests(spec: RunSpec) -> dict[str, str]:
+    """Digest of each file that freeze policies name, by its path.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    cache = caching.cache_folder(spec.output.cache)
+    found = {}
+    for name in spec.tables:
+        for path in files_of(spec.freeze_of(name)):
+            if not Path(path).is_file():
+                raise DataError(f"{spec.freeze_path(name)}: there is no file {path}")
+            found[path] = caching.file_digest(Path(path), cache=cache)
+    return found
+
+
+def prepare_successor(spec: RunSpec, base: Prepared, progress: Progress) -> Prepared:
+    """Prepares a run that restores the rows of `base` and adds new ones, before `base` has run.
+
+    Args:
+        spec: of the run; each of its tables starts from the table of `base` that has its name.
+        base: the run whose checkpoint it starts from.
+        progress: called while reading.
+
+    Raises:
+        RunError: as for `prepare`, except for faults of the checkpoint, which does not exist yet.
+    """
+    data = read_data(spec, progress)
+    facts = _row_facts(data, _table_rows(spec, data.vocabularies), Pretrained())
+    return _settle(spec, data, Pretrained(), {name: _with_old_rows(facts[name], name, data, base) for name in facts})
+
+
+def _with_old_rows(facts: RowFacts, name: str, data: Data, base: Prepared) -> RowFacts:
+    """The facts about a table's rows, those that `base` will have trained marked as old."""
+    known, rows = base.data.vocabularies[name], base.tables.rows[name]
+    aligned = succession.aligned(data.vocabularies[name], facts.rows, known, rows, Match.EXACT)
+    old = aligned.file_rows >= 0
+    return replace(facts, pretrained=old, old=old)
+
+
+def check_memory(prepared: Prepared) -> None:
+    """Checks before anything is allocated that the tables, their slots, a batch and the data fit into memory.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    spec = prepared.spec
+    rows = {name: _rows_in_memory(policy) for name, policy in prepared.tables.policies.items()}
+    dims = {name: table.width for name, table in spec.tables.items()}
+    found = footprint.needs(spec, rows, dims, prepared.data.training_examples)
+    free = available.available()
+    if (fault := footprint.fault(found, free.bytes, free.limit)) is not None:
+        raise ConfigError([fault])
+
+
+def _rows_in_memory(policy: TablePolicy) -> Rows:
+    """Rows of a table in memory, and with slots."""
+    in_memory = policy.rows - (policy.frozen_rows if policy.storage is Storage.MEMORY_MAP else 0)
+    slots = policy.rows - (policy.frozen_rows if policy.storage is not Storage.VARIABLE else 0)
+    return Rows(in_memory, 0 if policy.fully_frozen else slots)
+
+
+def check_room(prepared: Prepared, folder: RunFolder) -> None:
+    """Checks before training that the checkpoints can be written.
+
+    Raises:
+        CheckpointError: no permission, or too little room on the disk.
+    """
+    settings = prepared.spec.checkpoint
+    if settings.save is Save.NEVER:
+        return
+    count = 1
+    if settings.during_training:  # a new one is whole before an old one goes
+        count = 2 if settings.keep is None else settings.keep + 1
+        count += settings.incremental is not None  # those that are kept need their base
+    size = sum(_checkpoint_bytes(prepared, name) for name in prepared.spec.tables)
+    try:
+        free = files.free_bytes(folder.checkpoints)
+    except OSError as error:
+        raise CheckpointError(f"{folder.checkpoints} can't be written to: {machine_faults.reason(error)}") from error
+    if free < count * size:
+        raise CheckpointError(
+            f"{folder.checkpoints}: {count} checkpoints of {size / 1e6:,.0f} MB are to be there at once, and"
+            f" {free / 1e6:,.0f} MB are free. Make room, or write fewer: checkpoint.keep=1, checkpoint.save=end"
+        )
+
+
+def _checkpoint_bytes(prepared: Prepared, name: str) -> int:
+    """Bytes of a table and its slots in a checkpoint."""
+    if prepared.spec.kept_by_reference(name):
+        return 0
+    table = prepared.tables.spec.tables[name]
+    frozen = prepared.tables.policies[name].fully_frozen
+    slots = 0 if frozen else slot_count(prepared.spec.optimizer_of(name))
+    return 4 * prepared.tables.rows[name] * table.width * (1 + slots)

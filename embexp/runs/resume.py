@@ -12,7 +12,7 @@ from embexp.errors import RunError
 from embexp.records import allowed_code, inventory, manifest_differences
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
-from embexp.runs import saved_state
+from embexp.runs import saving
 from embexp.runs.prepare import Prepared, prepare
 from embexp.runs.run import RunResult, complete, finish, prepare_machine, record, record_resumption
 from embexp.specs.optimizers import CosineSchedule
@@ -58,7 +58,7 @@ def resume(
         return finish(spec, folder, listeners=listeners)
     allowed_code.check(spec, allow_code, record=folder.spec)
     inventory.check_whole(directory)
-    machine = prepare_machine(spec.strategy)
+    strategy = prepare_machine(spec.strategy)
     prepared = prepare(spec, progress)
     saved = _newest(folder, say)
     if saved is not None and _continued(prepared) not in saved.state.get("continued_by", ()):
@@ -78,18 +78,18 @@ def resume(
         if prepared.schedule.steps != steps and (spans := _spanning(prepared.spec)):
             say(f"warning: {spans}: the schedule spans the whole training, so a longer one has other learning rates")
         if saved is not None:
-            saved = saved_state.adopted(saved, folder, _continued(prepared))
+            saved = saving.adopted(saved, folder, _continued(prepared))
     say(_where(saved, prepared.schedule.steps))
-    saved_state.cut(folder, saved)
+    saving.cut_back(folder, saved)
     folder.write_spec(prepared.requested)
     if saved is None or not folder.manifest.exists():
-        record(prepared, machine, folder)
+        record(prepared, strategy, folder)
     else:
         before = folder.read_manifest()
-        now = record_resumption(prepared, machine, folder, saved.step)
+        now = record_resumption(prepared, strategy, folder, saved.step)
         for sentence in _elsewhere(before, now):
             say(f"warning: {sentence}")
-    return complete(prepared, machine, folder, saved=saved, listeners=listeners, progress=progress)
+    return complete(prepared, strategy, folder, saved=saved, listeners=listeners, progress=progress)
 
 
 def _newest(folder: RunFolder, say: Callable[[str], object]) -> SavedStep | None:

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import keras
+import tensorflow as tf
+
 from embexp.checkpoints.series import SavedStep
 from embexp.data import numbers
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.records.manifest import UsedCode
-from embexp.reports import notebook
-from embexp.runs import capacity, evaluations, projecting, tensorflow_build
+from embexp.reports import rendering
+from embexp.runs import evaluations
 from embexp.runs.execute import execute
-from embexp.runs.plotting import plot, plotted_if_diverged
-from embexp.runs.prepare import Prepared, prepare
-from embexp.runs.saved_state import sizes_on_disk
-from embexp.runs.saving import remove_earlier
-from embexp.runs.summary import summarise
+from embexp.runs.prepare import Prepared, check_memory, check_room, prepare
+from embexp.runs.saving import remove_earlier, sizes_on_disk
+from embexp.runs.summary import plot, plotted_if_diverged, summarise, write_projector_files
 from embexp.runs.train import kept_step, train
 from embexp.specs import strategies as specs
 from embexp.specs.run import RunSpec
@@ -27,7 +28,7 @@ from embexp.specs.running import Save
 from embexp.strategies import build as strategies
 from embexp.strategies import threads as thread_counts
 from embexp.strategies.strategy import Strategy
-from embexp.system import files, interruption
+from embexp.system import files, interruption, native
 from embexp.system.progress import Progress, quiet
 from embexp.tracking.session import Tracking, track
 from embexp.training.listeners import Listener
@@ -54,11 +55,11 @@ class RunResult:
         return str(self.summary["status"])
 
     def __repr__(self) -> str:
-        return f"<RunResult: {notebook.run_as_text(self.summary, self.directory)}>"
+        return f"<RunResult: {rendering.run_as_text(self.summary, self.directory)}>"
 
     def _repr_html_(self) -> str:
         """Status and metrics for a notebook."""
-        return notebook.run_as_html(self.summary, self.directory)
+        return rendering.run_as_html(self.summary, self.directory)
 
 
 def run(
@@ -83,15 +84,15 @@ def run(
     """
     folder = RunFolder(directory)
     folder.write_spec(spec)
-    machine = prepare_machine(spec.strategy)
+    strategy = prepare_machine(spec.strategy)
     prepared = prepare(spec, progress)
-    record(prepared, machine, folder)
-    return complete(prepared, machine, folder, listeners=listeners, progress=progress, replay=replay)
+    record(prepared, strategy, folder)
+    return complete(prepared, strategy, folder, listeners=listeners, progress=progress, replay=replay)
 
 
 def complete(
     prepared: Prepared,
-    machine: Machine,
+    strategy: Strategy,
     folder: RunFolder,
     *,
     saved: SavedStep | None = None,
@@ -103,7 +104,7 @@ def complete(
 
     Args:
         prepared: the run.
-        machine: its devices.
+        strategy: its devices.
         folder: of the run.
         saved: the checkpoint to continue from; None: the training begins.
         replay: how it follows an earlier run, if it does.
@@ -114,11 +115,11 @@ def complete(
         RunError: the run fails for a reason in the data, a file or the machine.
     """
     spec = prepared.requested
-    capacity.check_memory(prepared)
-    capacity.check_room(prepared, folder)
+    check_memory(prepared)
+    check_room(prepared, folder)
     first_step = 0 if saved is None else saved.step
     with track(spec, folder, str(prepared.run_id), first_step=first_step, listeners=listeners) as tracking:
-        with execute(prepared, machine.strategy, folder.estimator, first_step=first_step) as started:
+        with execute(prepared, strategy, folder.estimator, first_step=first_step) as started:
             with plotted_if_diverged(prepared, started, folder):
                 trained = train(prepared, started, folder, [*listeners, tracking], saved, replay)
             if spec.checkpoint.save is not Save.NEVER:  # first, so that no later failure can lose it
@@ -129,7 +130,9 @@ def complete(
             final = evaluations.final_metrics(prepared, started.execution.runtime, trained.outcome)
             summary = summarise(prepared, started, trained.outcome, final, evaluations.baselines(prepared))
             if spec.output.tensorboard and spec.output.projector_rows:
-                tracking.attempt("the projector's files", lambda: projecting.write(prepared, started, folder.events))
+                tracking.attempt(
+                    "the projector's files", lambda: write_projector_files(prepared, started, folder.events)
+                )
         if trained.saver.running.resumed_at:
             summary["resumed_at"] = list(trained.saver.running.resumed_at)
         summary["warnings"] += tracking.warnings
@@ -175,28 +178,17 @@ def _finish(spec: RunSpec, folder: RunFolder, summary: Mapping[str, Any], tracki
     return tracking.seal(lambda: inventory.seal(folder.path))
 
 
-@dataclass(frozen=True)
-class Machine:
-    """The devices that a run uses, with TensorFlow's numbers of threads set.
-
-    Attributes:
-        strategy: the devices.
-    """
-
-    strategy: Strategy
-
-
-def prepare_machine(strategy: specs.Strategy) -> Machine:
+def prepare_machine(strategy: specs.Strategy) -> Strategy:
     """Configures threads and devices, before anything else uses TensorFlow: they can't change later.
 
     Raises:
         RunError: the strategy needs devices that are missing.
     """
     thread_counts.prepare(strategy.intra_op_threads, strategy.inter_op_threads)
-    return Machine(strategies.build(strategy))
+    return strategies.build(strategy)
 
 
-def record(prepared: Prepared, machine: Machine, folder: RunFolder) -> None:
+def record(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> None:
     """Writes coverage, vocabularies, what was fitted, the user's code and the manifest, before the first step."""
     if pretrained := prepared.tables.pretrained:
         folder.write_json(folder.coverage, pretrained.as_json())
@@ -210,25 +202,25 @@ def record(prepared: Prepared, machine: Machine, folder: RunFolder) -> None:
         for file in prepared.code.files.values():
             with files.written_whole(folder.code / file.name) as copy:
                 copy.write(file.content)
-    folder.write_json(folder.manifest, circumstances(prepared, machine))
+    folder.write_json(folder.manifest, circumstances(prepared, strategy))
 
 
-def record_resumption(prepared: Prepared, machine: Machine, folder: RunFolder, step: int) -> dict[str, Any]:
+def record_resumption(prepared: Prepared, strategy: Strategy, folder: RunFolder, step: int) -> dict[str, Any]:
     """Adds the circumstances of a resumption to the manifest, and returns them.
 
     Args:
         prepared: the run.
-        machine: its devices.
+        strategy: its devices.
         folder: of the run.
         step: at which it is resumed.
     """
-    content, now = folder.read_manifest(), circumstances(prepared, machine)
+    content, now = folder.read_manifest(), circumstances(prepared, strategy)
     content.setdefault("resumed", []).append({"step": step, **now})
     folder.write_json(folder.manifest, content)
     return now
 
 
-def circumstances(prepared: Prepared, machine: Machine) -> dict[str, Any]:
+def circumstances(prepared: Prepared, strategy: Strategy) -> dict[str, Any]:
     """The content of the manifest of a run in this process."""
     assert prepared.identity is not None  # only the plan of a study has none
     code = None
@@ -239,6 +231,26 @@ def circumstances(prepared: Prepared, machine: Machine) -> dict[str, Any]:
         prepared.requested.model_dump(mode="json"),
         prepared.identity,
         code=code,
-        devices=machine.strategy.devices,
-        tensorflow=tensorflow_build.described(),
+        devices=strategy.devices,
+        tensorflow=_tensorflow_build(),
     )
+
+
+def _tensorflow_build() -> dict[str, Any]:
+    """Version, compiler and build flags, and the settings of this process that change what it computes."""
+    return {
+        "version": tf.version.VERSION,
+        "git_version": tf.version.GIT_VERSION,
+        "compiler": tf.version.COMPILER_VERSION,
+        "compile_flags": [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")],
+        "build": {key: _plain_value(value) for key, value in sorted(tf.sysconfig.get_build_info().items())},
+        "jit": str(tf.config.optimizer.get_jit()),
+        "tensor_float_32": bool(tf.config.experimental.tensor_float_32_execution_enabled()),
+        "floatx": keras.config.floatx(),
+        "precision": keras.config.dtype_policy().name,
+        "fused_operations": [name for name in native.names() if native.library(name) is not None],
+    }
+
+
+def _plain_value(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else list(map(str, value))

@@ -1,26 +1,38 @@
-"""`summary.json`: the results of a run. Its keys are a contract; more may be added."""
+"""The results of a run: `summary.json`, whose keys are a contract, its plots and its files for the projector."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from embexp.checkpoints.account import Account
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.errors import DivergedError
 from embexp.freezing import drift
 from embexp.freezing.policies import TablePolicy
 from embexp.pretrained.tables import Pretrained, PretrainedTable
-from embexp.runs import recommending
+from embexp.records.folder import RunFolder
+from embexp.runs import evaluations
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.base import few, merged
 from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
 from embexp.tables import optimizers
+from embexp.tables.reading import ReadableTable
 from embexp.training import baseline
 from embexp.training.loop import Outcome
+from embexp.vectors.write import write_projector_config, write_projector_table
 
 Baselines = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Metrics by the name of a baseline and by split."""
+_MOST_VALUES = 1_000_000
+"""Of all tables together: some 10 MB of text, written in about a second, however large the tables are."""
 
 
 def summarise(
@@ -188,7 +200,7 @@ def _no_better(prepared: Prepared, final: Mapping[str, Mapping[str, float]], bas
     """The warning of a run that is no better than a baseline."""
     spec = prepared.spec
     if "popularity" in baselines:
-        return recommending.warnings(spec, prepared.data, final, baselines["popularity"])
+        return evaluations.recommendation_warnings(spec, prepared.data, final, baselines["popularity"])
     if all(spec.frozen(name) for name in spec.tables):
         rates = {"dense_optimizer.learning_rate": spec.dense_optimizer.learning_rate}
     else:
@@ -209,3 +221,96 @@ def _warnings(spec: RunSpec) -> list[str]:
         for name in spec.tables
         if optimizers.moves_every_row(spec.optimizer_of(name))
     ]
+
+
+def plot(folder: RunFolder, summary: Mapping[str, Any], kept: int) -> None:
+    """Plots a run that has ended.
+
+    Args:
+        folder: of the run.
+        summary: of the run.
+        kept: the step of the final values.
+    """
+    from embexp.reports import plots
+
+    plots.write_plots(folder.read_metrics(), summary, folder.plots, kept=kept)
+
+
+@contextlib.contextmanager
+def plotted_if_diverged(prepared: Prepared, started: Started, folder: RunFolder) -> Iterator[None]:
+    """Plots the curves of a training that diverges within the block, so that one sees where; raises its error."""
+    try:
+        yield
+    except DivergedError:
+        lines = list(folder.read_metrics())
+        # Which rows moved is not known: nothing was compared.
+        known: dict[str, Any] = {"status": "diverged", "steps": lines[-1]["step"] if lines else 0, "freeze": {}}
+        if prepared.spec.output.plots:
+            from embexp.reports import plots
+
+            with contextlib.suppress(OSError):
+                plots.write_plots(lines, describe(prepared, started) | known, folder.plots)
+        raise
+
+
+def write_projector_files(prepared: Prepared, started: Started, directory: Path) -> None:
+    """Writes rows, tokens, frequencies, and whether a row is pretrained or frozen, where that differs by row.
+
+    Args:
+        prepared: the run; `output.projector_rows` limits the rows of a table.
+        started: its tables, with their final values.
+        directory: of the events.
+
+    Raises:
+        OSError: a file can't be written.
+    """
+    tables, shapes = started.execution.tables, {}
+    for name, table in tables.items():
+        vocabulary, policy = prepared.data.vocabularies[name], prepared.tables.policies[name]
+        limit = min(prepared.spec.output.projector_rows, _MOST_VALUES // (len(tables) * table.dim))
+        rows = shown_rows(vocabulary, limit)
+        columns: dict[str, Iterable[str]] = {}
+        if isinstance(vocabulary, TokenVocabulary):
+            columns["frequency"] = map(str, vocabulary.frequencies[rows])
+        for label, mask in (
+            ("pretrained", prepared.tables.pretrained.pretrained_rows(name)),
+            ("frozen", policy.frozen),
+        ):
+            if mask is not None:
+                columns[label] = ("yes" if each else "no" for each in mask[rows])
+        tokens = [vocabulary.tokens(row, row + 1)[0] for row in rows.tolist()]
+        write_projector_table(_Taken(table, rows), tokens, columns, directory, name)
+        shapes[name] = (len(rows), table.dim)
+    write_projector_config(shapes, directory)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Chosen rows of a table; `Rows`."""
+
+    table: ReadableTable
+    numbers: np.ndarray
+
+    @property
+    def rows(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def dim(self) -> int:
+        return self.table.dim
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return self.table.take(self.numbers[start:stop])
+
+
+def shown_rows(vocabulary: Vocabulary, limit: int) -> np.ndarray:
+    """The rows to show, rising: those in front, which are the most frequent, or else evenly spaced ones.
+
+    Args:
+        vocabulary: of the table.
+        limit: the most rows.
+    """
+    count = max(1, min(limit, vocabulary.size))
+    if isinstance(vocabulary, TokenVocabulary):
+        return np.arange(count)
+    return np.arange(count) * vocabulary.size // count

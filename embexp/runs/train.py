@@ -8,10 +8,10 @@ from functools import partial
 
 from embexp.checkpoints.series import SavedStep
 from embexp.records.folder import RunFolder
-from embexp.runs import evaluations, saved_state, saving
+from embexp.runs import evaluations, saving
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
-from embexp.runs.saved_state import Running
+from embexp.runs.saving import Running
 from embexp.runtimes.execution import Execution
 from embexp.specs.run import RunSpec
 from embexp.system import interruption
@@ -58,7 +58,7 @@ def train(
     """
     spec, schedule, execution, watch = prepared.spec, prepared.schedule, started.execution, started.watch
     stopping = _stopping(spec)
-    outcome = loop.Outcome() if saved is None else saved_state.restore(saved, started, stopping)
+    outcome = loop.Outcome() if saved is None else saving.restore_state(saved, started, stopping)
     resumed_at = () if saved is None else (*saved.state["resumed_at"], saved.step)
     everyone: list[Listener] = [*listeners, MetricsFile(folder.metrics), watch]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from embexp.data.vocabularies.buckets import same_rows, stands_for_tokens
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.records.folder import around
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +24,8 @@ def vocabularies(contents: Contents) -> Callable[[str], Vocabulary | None]:
     Args:
         contents: of a checkpoint, which is in `checkpoints/NAME` of its run.
     """
-    # DIR/checkpoints/NAME/checkpoint, or one folder further down for the second index of a name-based one.
-    above = list(contents.source.absolute().parents)[:4]
-    folder = next((each / "vocabularies" for each in above if (each / "spec.json").is_file()), None)
+    run = around(contents.source)
+    folder = None if run is None else run.vocabularies
 
     @cache
     def read(table: str) -> Vocabulary | None:

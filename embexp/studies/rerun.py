@@ -21,6 +21,7 @@ from embexp.specs.running import OnError, Save
 from embexp.specs.studies import NoStudy
 from embexp.specs.tracking import NoTracking
 from embexp.system import environment
+from embexp.system.printable import print
 from embexp.training.loop import Replay
 
 _REFUSED = 3

@@ -20,6 +20,7 @@ from rich.text import Text
 from embexp.reports.record import Status
 from embexp.sweeps.ledger import LedgerJob
 from embexp.sweeps.outcomes import Outcome
+from embexp.system.printable import print
 from embexp.training.listeners import Listener
 
 _WIDEST = 60

@@ -11,7 +11,7 @@ from rich.console import Console
 from embexp.config import composition
 from embexp.config.permission import Permission
 from embexp.errors import RunError
-from embexp.runs import recorded_code
+from embexp.records import allowed_code
 from embexp.specs import tracking
 from embexp.sweeps import planning
 from embexp.sweeps.engines import Engine
@@ -94,12 +94,14 @@ def _check_code(ledger: Ledger, engine: Engine | None, folder: Path, allow_code:
     jobs = [(job.state.is_settled, job.checked_spec) for job in ledger.jobs()]
     left = [spec for is_settled, spec in jobs if not is_settled]
     tracking.check_addresses(left, ledger.path)
-    done = recorded_code.named(spec for is_settled, spec in jobs if is_settled)
-    allowed = [each for each in allow_code if each not in done or each in recorded_code.named(left)]
+    names, done = (
+        allowed_code.named_by_all(some) for some in (left, [spec for is_settled, spec in jobs if is_settled])
+    )
+    allowed = [each for each in allow_code if each not in done or each in names]
     target = "" if engine is None else engine.named_code(ledger.directory)
     others = {target: "hydra.launcher"} if target else {}
     record = f"{ledger.path}, of a sweep with the working folder {folder},"
-    recorded_code.check(left, allowed, others=others, record=record)
+    allowed_code.check_names({**names, **others}, allowed, record=record)
 
 
 def _finish(ledger: Ledger, runner: Runner) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from embexp.reports.finish import write_reports
+from embexp.reports.formats import write_reports
 from embexp.reports.jobs import in_use
 from embexp.reports.record import Status
 from embexp.specs.run import RunSpec

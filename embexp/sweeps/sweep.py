@@ -20,10 +20,10 @@ from embexp.config.composing.loader import Loader
 from embexp.config.messages import shown
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError
+from embexp.records import allowed_code
 from embexp.reports.record import Status
-from embexp.runs import recorded_code
-from embexp.specs import run, studies
-from embexp.specs.run import RunSpec
+from embexp.specs import studies
+from embexp.specs.run import RunSpec, combination_faults
 from embexp.specs.studies import Launching, NoStudy
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import planning, processes, search
@@ -302,7 +302,7 @@ class Enrolment:
             elif _reconsidered(self._jobs[known[place]], job):
                 self._jobs[known[place]] = self._entry(job, identity, known[place])
                 new.append(self._jobs[known[place]])
-            elif not recorded_code.is_same(self._jobs[known[place]].checked_spec, job.spec):
+            elif allowed_code.named(self._jobs[known[place]].checked_spec) != allowed_code.named(job.spec):
                 raise CommandLineError(
                     f"{self._ledger.path}: job {known[place]} names other code than the sweep that you ask for\n"
                     "    choose another hydra.sweep.dir, or start anew beside it with --fresh"
@@ -419,7 +419,7 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
     settings = varying_settings([_leaves(each.model_dump(mode="json"), "") for each in specs])
     jobs = []
     for number, (spec, own) in enumerate(zip(specs, settings, strict=True)):
-        skip = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in run.combination_faults(spec))
+        skip = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in combination_faults(spec))
         texts = tuple(f"{key}={value}" for key, value in own.items())
         jobs.append(PlannedJob(number, texts, spec, None, skip, setting=number))
     notes: dict[str, object] = {

@@ -27,6 +27,8 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
+from embexp.system.printable import print
+
 NUMBERS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """The signals that ask for the end: Ctrl-C, a scheduler or `kill`, a terminal that is closed."""
 STATUSES = tuple(128 + number for number in NUMBERS)

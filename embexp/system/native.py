@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.system import environment
+from embexp.system.printable import print
 
 SOURCES = Path(__file__).with_name("native_code")
 _BUILT = SOURCES / "built"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -17,7 +18,13 @@ _WIDE = 200
 
 
 class SafeConsole(Console):
-    """A console that prints no character of a text that the terminal would obey, such as an escape in a token."""
+    """A console that prints no character of a text that the terminal would obey, such as an escape in a token.
+
+    Nor is a text taken for markup, such as `[red]` in a name.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(markup=False, **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The segments of what is printed, without control characters in their texts; as wide as with them."""

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 from embexp.system.progress import Progress
+from embexp.system.terminal import SafeConsole
 
 LONG = 10.0
 """Seconds after which progress is shown, and between two lines of it where the output is no terminal."""
@@ -26,7 +28,7 @@ def shown_if_long(
         after: seconds until then.
         clock: seconds.
     """
-    console = to or Console(stderr=True)
+    console = to or SafeConsole(stderr=True)
     status: Status | None = None
     next_line = clock() + after
 
@@ -42,7 +44,7 @@ def shown_if_long(
         if status is None:
             status = console.status("")
             status.start()
-        status.update(text)
+        status.update(Text(text))
 
     try:
         yield progress

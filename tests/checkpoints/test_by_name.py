@@ -16,7 +16,7 @@ from embexp.checkpoints import graph_saver, naming, series, store
 from embexp.checkpoints.objects import graph_of, unique_names
 from embexp.errors import CheckpointError, DataError
 from embexp.records.folder import RunFolder
-from embexp.runs import saved_state
+from embexp.runs import saving
 from embexp.specs.optimizers import FTRL, Adagrad, AdagradMomentum, Adam
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
@@ -283,8 +283,8 @@ def test_tensorflow_finds_the_latest_of_a_run(tmp_path: Path, monkeypatch: pytes
     embexp.run(spec, tmp_path / "all", quiet=True)
     steps = [f"step_{step:08}" for step in (2, 4, 6, 8)]
     assert found() == [*steps, "final"]
-    saved_state.cut(RunFolder(tmp_path / "all"), series.read_state(checkpoints / steps[1]))
+    saving.cut_back(RunFolder(tmp_path / "all"), series.read_state(checkpoints / steps[1]))
     assert found() == steps[:2]
-    saved_state.cut(RunFolder(tmp_path / "all"), None)
+    saving.cut_back(RunFolder(tmp_path / "all"), None)
     assert found() == []
     assert tf.train.latest_checkpoint(str(checkpoints)) is None

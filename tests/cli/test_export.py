@@ -12,7 +12,7 @@ import pytest
 from embexp.cli import commands, export
 from embexp.config import composition
 from embexp.records.folder import RunFolder
-from embexp.runs import exporting
+from embexp.runs.exports import exporting
 from tests import short_runs
 
 

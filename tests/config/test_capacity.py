@@ -14,7 +14,7 @@ from embexp.cli import commands
 from embexp.config import composition
 from embexp.errors import ConfigError, Fault
 from embexp.runs import prepare
-from embexp.runs.capacity import check_memory
+from embexp.runs.prepare import check_memory
 from embexp.system import available
 from embexp.system.available import Available
 

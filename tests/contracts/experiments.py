@@ -17,7 +17,7 @@ from embexp.data.batches import Batch
 from embexp.freezing import policies
 from embexp.freezing.row_facts import RowFacts
 from embexp.pretrained.tables import Pretrained
-from embexp.runs import assembly, tables
+from embexp.runs import assembly
 from embexp.runs.prepare import PreparedTables
 from embexp.runtimes.execution import Blueprint, Execution
 from embexp.runtimes.start import start
@@ -105,7 +105,7 @@ def _made(spec: RunSpec, strategy: Strategy, runtime: RuntimeKind, estimator_fol
     facts = {name: RowFacts(rows, None, None) for name, rows in ROWS.items()}
     settled = policies.settle(spec, facts, steps_per_epoch=1e9, runtime=runtime)
     prepared = PreparedTables(spec, ROWS, Pretrained(), settled)
-    initial = tables.initial_rows(prepared)
+    initial = assembly.initial_rows(prepared)
 
     def assemble(embeddings: Any, counter: Any) -> Any:
         parts = assembly.assemble(
@@ -119,7 +119,7 @@ def _made(spec: RunSpec, strategy: Strategy, runtime: RuntimeKind, estimator_fol
         return parts
 
     blueprint = Blueprint(
-        plans=tables.plans(prepared, initial),
+        plans=assembly.table_plans(prepared, initial),
         features=spec.features,
         columns={name: spec.column_of(name) for name in spec.features},
         assemble=assemble,

@@ -200,13 +200,13 @@ def rows_of(rows: int, generator: np.random.Generator) -> dict[str, Any]:
 
 def a_map(run: int, *, rows: int = 300, token: str = "token") -> dict[str, Any]:
     """The map of a table as `embexp.runs.table_maps` makes it: three clusters in ten dimensions."""
-    from embexp.runs.table_maps import projection
+    from embexp.runs import table_maps
 
     generator = np.random.default_rng(0)
     cluster = generator.integers(0, 3, rows)
     values = generator.normal(0, 1, (3, 16))[cluster] * 3 + generator.normal(0, 0.4, (rows, 16))
-    scores, shares = projection.principal_components(values)
-    packed, scale = projection.packed(scores)
+    scores, shares = table_maps.principal_components(values)
+    packed, scale = table_maps.packed_scores(scores)
     return {
         "run": run,
         "table": "item",

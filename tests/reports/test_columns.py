@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from embexp.reports import columns
-from embexp.reports.statistics import Estimate
+from embexp.reports import grid
+from embexp.reports.groups import Estimate
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ from embexp.reports.statistics import Estimate
     ],
 )
 def test_heads(keys: list[str], heads: list[str]) -> None:
-    assert list(columns.heads(keys, taken=["job", "seconds"]).values()) == heads
+    assert list(grid.headings(keys, taken=["job", "seconds"]).values()) == heads
 
 
 def test_short_keys() -> None:
     keys = ["optimizer.learning_rate", "dense_optimizer.learning_rate", "train.steps", "seed", "a.seed", "x.runs"]
-    assert list(columns.short_keys(keys, taken=["runs"]).values()) == [
+    assert list(grid.short_keys(keys, taken=["runs"]).values()) == [
         "optimizer.learning_rate",
         "dense_optimizer.learning_rate",
         "steps",
@@ -53,7 +53,7 @@ def test_short_keys() -> None:
     ],
 )
 def test_cells(key: str, value: object, shown: str) -> None:
-    assert columns.cell(key, value) == shown
+    assert grid.cell(key, value) == shown
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_cells(key: str, value: object, shown: str) -> None:
     ],
 )
 def test_figures(value: float | None, text: str) -> None:
-    assert columns.figure(value) == text
+    assert grid.figure(value) == text
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,9 @@ def test_figures(value: float | None, text: str) -> None:
     ],
 )
 def test_means(estimate: Estimate | None, key: str, text: str) -> None:
-    assert columns.spread(estimate, key) == text
+    assert grid.spread(estimate, key) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [("a\nb\t c", "a b c"), ("\x1b[31mred", "\\x1b[31mred"), ([1, 2], "[1, 2]")]
-)
+@pytest.mark.parametrize(("value", "text"), [("a\nb\t c", "a b c"), ("\x1b[31mred", "␛[31mred"), ([1, 2], "[1, 2]")])
 def test_settings_move_no_cursor(value: object, text: str) -> None:
-    assert columns.setting(value) == text
+    assert grid.setting(value) == text

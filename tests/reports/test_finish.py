@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from embexp.reports import finish
+from embexp.reports import formats
 from embexp.reports.collected import collect
 from tests.reports.made_runs import ledger, sweep
 
 
 def finished(directory: Path) -> list[str]:
     text = io.StringIO()
-    finish.write_reports(directory, Console(file=text, width=120), lambda records: [])
+    formats.write_reports(directory, Console(file=text, width=120), lambda records: [])
     return text.getvalue().splitlines()
 
 
@@ -55,7 +55,7 @@ def test_a_report_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(finish, "write_page", full)
+    monkeypatch.setattr(formats, "write_page", full)
     lines = finished(folder)
     assert lines[-2] == f"warning: the report can't be written to {folder}: No space left on device"
     assert lines[-1] == f"results in {folder / 'sweep.csv'}"

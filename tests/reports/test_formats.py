@@ -18,8 +18,7 @@ from embexp.records import inventory
 from embexp.reports import formats
 from embexp.reports.page import content
 from embexp.reports.record import Record, Status
-from embexp.reports.report import Report
-from embexp.reports.tabulate import report, tabulate
+from embexp.reports.report import Report, report, tabulate
 from embexp.system import printable
 from embexp.training.metric_names import Direction
 from tests.reports.made_runs import ledger, run, spec, sweep

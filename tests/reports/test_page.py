@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.reports.collected import collect
-from embexp.reports.page import content, curves, document, figures, write_page
-from embexp.reports.page.curves import Curve, Curves
-from embexp.runs.table_maps import maps, projection
+from embexp.reports.page import content, document, write_page
+from embexp.reports.page.content import Curve, Curves
+from embexp.runs import table_maps
 from tests import short_runs
 from tests.reports import swept_runs
 
@@ -57,7 +57,7 @@ def test_the_page_has_all_runs_and_needs_nothing_else(swept: Path, tmp_path: Pat
 
 def test_the_page_of_200_runs_with_all_its_maps_has_at_most_six_megabytes(tmp_path: Path) -> None:
     swept_runs.sweep(tmp_path, jobs=200, evaluations=100)
-    found = [swept_runs.a_map(number, rows=projection.MOST_ROWS) for number in range(maps.MOST_TABLES)]
+    found = [swept_runs.a_map(number, rows=table_maps.MOST_ROWS) for number in range(table_maps.MOST_TABLES)]
     page = document.document(content.of_runs(collect([tmp_path]), maps=found), title="many")
     assert len(page.encode()) <= 6_000_000
 
@@ -146,7 +146,7 @@ LEAVES = st.none() | st.booleans() | st.floats() | st.text() | st.integers()
 
 @given(st.dictionaries(KEYS, st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner))))
 def test_any_summary_gives_figures_that_json_has(summary: dict[str, Any]) -> None:
-    json.dumps(figures.of_summary(summary), allow_nan=False)
+    json.dumps(content.figures_of(summary), allow_nan=False)
 
 
 def test_a_page_of_damaged_runs_is_written(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_page_of_damaged_runs_is_written(tmp_path: Path) -> None:
         (tmp_path / name / "summary.json").write_text(text)
         (tmp_path / name / "metrics.jsonl").write_text('{"event": "log", "step": 1, "loss": "NaN"}\n{"event"')
     records = collect([tmp_path])
-    write_page(records, tmp_path / "report.html", maps=maps.of_best(records))
+    write_page(records, tmp_path / "report.html", maps=table_maps.of_best(records))
     assert len(data_of((tmp_path / "report.html").read_text("utf-8"))["runs"]) == 3
 
 
@@ -175,10 +175,10 @@ def test_curves_are_what_metrics_jsonl_has(tmp_path: Path) -> None:
     ]
     path = tmp_path / "metrics.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines) + '\n{"event": "log", "st')
-    found = curves.read(path)
+    found = content.read_curves(path)
     assert found.by_name == {"train loss": Curve([10, 20], [0.5, None]), "validation auc": Curve([10], [0.75])}
     assert found.seconds == 2.5
-    assert curves.read(tmp_path / "missing") == Curves()
+    assert content.read_curves(tmp_path / "missing") == Curves()
 
 
 def test_long_curves_keep_their_ends_their_best_point_and_their_mean() -> None:
@@ -186,7 +186,7 @@ def test_long_curves_keep_their_ends_their_best_point_and_their_mean() -> None:
     values = [1.0 + (step % 7) / 100 for step in steps]
     values[1234] = 0.5
     run = Curves({"train loss": Curve(steps, values), "validation rmse": Curve(steps, values)})
-    short = curves.shortened(run, 400)
+    short = content.shortened(run, 400)
     rmse, loss = short["validation rmse"], short["train loss"]
     assert len(rmse.steps) <= 400
     assert (rmse.steps[0], rmse.steps[-1], min(v for v in rmse.values if v)) == (1, 10_000, 0.5)
@@ -197,14 +197,14 @@ def test_long_curves_keep_their_ends_their_best_point_and_their_mean() -> None:
 
 def test_points_of_many_curves_are_bounded() -> None:
     runs = [Curves({str(name): Curve([1], [1.0]) for name in range(4)})] * 1000
-    assert curves.points_each(runs) * 4000 <= 250_000
-    assert curves.points_each(runs[:1]) == 400
+    assert content.points_each(runs) * 4000 <= 250_000
+    assert content.points_each(runs[:1]) == 400
 
 
 def test_components_are_those_of_the_covariance_matrix() -> None:
     generator = np.random.default_rng(0)
     values = (generator.normal(0, 1, (200, 12)) @ generator.normal(0, 1, (12, 12))).astype(np.float32) + 5
-    scores, shares = projection.principal_components(values)
+    scores, shares = table_maps.principal_components(values)
     variances, vectors = np.linalg.eigh(np.cov(values.T.astype(np.float64)))
     np.testing.assert_allclose(shares, (variances / variances.sum())[::-1][:10], rtol=1e-9)
     expected = (values - values.mean(0, dtype=np.float64)) @ vectors[:, ::-1][:, :10]
@@ -213,23 +213,23 @@ def test_components_are_those_of_the_covariance_matrix() -> None:
 
 def test_packed_scores_read_back() -> None:
     scores = np.random.default_rng(0).normal(0, 3, (50, 10))
-    packed, scale = projection.packed(scores)
+    packed, scale = table_maps.packed_scores(scores)
     read = np.frombuffer(base64.b64decode(packed), "<i2").reshape(50, 10) / 32_767 * scale
     np.testing.assert_allclose(read, scores, atol=scale / 60_000)
 
 
 def test_a_sample_has_the_most_frequent_rows() -> None:
-    rows = projection.sampled(1_000_000, ranked=True)
-    assert len(rows) == len(set(rows.tolist())) == projection.MOST_ROWS
+    rows = table_maps.sampled(1_000_000, ranked=True)
+    assert len(rows) == len(set(rows.tolist())) == table_maps.MOST_ROWS
     assert rows[:1000].tolist() == list(range(1000))
     assert rows[-1] > 500_000
-    assert projection.sampled(5, ranked=False).tolist() == [0, 1, 2, 3, 4]
+    assert table_maps.sampled(5, ranked=False).tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.slow
 def test_maps_of_a_real_run_know_where_its_rows_come_from(tmp_path_factory: pytest.TempPathFactory) -> None:
     result = short_runs.runner(tmp_path_factory)(*short_runs.PRETRAINED)
-    found = {each["table"]: each for each in maps.of_best(collect([result.directory]))}
+    found = {each["table"]: each for each in table_maps.of_best(collect([result.directory]))}
     item = found["item"]
     assert item["count"] == item["total"] == short_runs.ITEMS
     marks = {mark["name"]: [mark["names"][value] for value in mark["values"]] for mark in item["marks"]}

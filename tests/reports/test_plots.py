@@ -13,7 +13,7 @@ from matplotlib.image import imread
 
 from embexp.reports import curves, plots
 from embexp.reports.curves import Final
-from embexp.reports.overview import overview_figure
+from embexp.reports.plots import overview_figure
 from embexp.specs.models import Task
 
 CURVES = {
@@ -173,7 +173,7 @@ def test_losses_that_are_orders_of_magnitude_apart_get_a_logarithmic_axis() -> N
 def test_write(tmp_path: Path) -> None:
     records = [log(10, 0.7), evaluation(10, rmse=0.9, mae=0.8, loss=0.81), log(20, 0.6), drift(20, item=0.5)]
     about = summary("rating", freeze={"item": rows(0, 5, 0)})
-    written = plots.write(records, about, tmp_path / "plots")
+    written = plots.write_plots(records, about, tmp_path / "plots")
     assert written == [tmp_path / "plots" / name for name in ("overview.png", "metrics.png", "drift.png")]
     for path in written:
         assert imread(path)[..., :3].std() > 0.05, "blank"
@@ -200,7 +200,7 @@ def test_text_from_a_config_is_shown_as_it_is(tmp_path: Path) -> None:
     """Matplotlib would take `$x$` for a formula, fail at an invalid one, and warn about a missing glyph."""
     name = "cost $\\frac$ <b>\n日本 & $x$"
     records = [log(10, 0.7), evaluation(10, rmse=0.9, mae=0.8), drift(10, item=0.5)]
-    written = plots.write(records, summary("rating", name=name, freeze={"item": rows(0, 5, 0)}), tmp_path)
+    written = plots.write_plots(records, summary("rating", name=name, freeze={"item": rows(0, 5, 0)}), tmp_path)
     assert len(written) == 3
     figure = drawn(records, summary(name=name))
     assert figure.get_suptitle() == "cost $\\frac$ <b> 日本 & $x$  ·  completed after 20 steps"
@@ -209,13 +209,13 @@ def test_text_from_a_config_is_shown_as_it_is(tmp_path: Path) -> None:
 def test_numbers_that_json_lacks_leave_gaps(tmp_path: Path) -> None:
     records = [log(10, "NaN"), log(20, 0.6), evaluation(10, auc="NaN"), evaluation(20, auc="NaN")]
     about = summary(metrics={"test": {"auc": None}})
-    assert [path.name for path in plots.write(records, about, tmp_path)] == ["overview.png"]
+    assert [path.name for path in plots.write_plots(records, about, tmp_path)] == ["overview.png"]
     axes = one("auc", Task.CLICK, Final(2, {}), {"validation": [(1, float("nan")), (2, 0.6)]})
     assert labels(axes)[-1] == "best validation: 0.6000 at step 2"
 
 
 def test_a_run_without_lines_leaves_no_pictures(tmp_path: Path) -> None:
-    assert plots.write([], summary("rating"), tmp_path / "plots") == []
+    assert plots.write_plots([], summary("rating"), tmp_path / "plots") == []
     assert not (tmp_path / "plots").exists()
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from embexp.reports import statistics
-from embexp.reports.statistics import compare, estimates, holm
+from embexp.reports import groups
+from embexp.reports.groups import compare, estimates, holm
 
 VALUES = st.floats(-1e3, 1e3, allow_nan=False, width=32)
 
@@ -84,11 +84,11 @@ def test_a_published_paired_test() -> None:
 
 
 def test_pairs_that_are_too_few_or_alike() -> None:
-    assert compare([], []) == statistics.Comparison(0)
-    assert compare([1.0], [0.5]) == statistics.Comparison(1, 0.5)
-    assert compare([1.0, 2.0], [1.0, 2.0]) == statistics.Comparison(2, 0.0, 1.0)
+    assert compare([], []) == groups.Comparison(0)
+    assert compare([1.0], [0.5]) == groups.Comparison(1, 0.5)
+    assert compare([1.0, 2.0], [1.0, 2.0]) == groups.Comparison(2, 0.0, 1.0)
     assert compare([2.0, 3.0, 4.0], [1.0, 2.0, 3.0]).p == 0.0
-    assert compare([1.0, math.nan], [1.0, 2.0]) == statistics.Comparison(2)
+    assert compare([1.0, math.nan], [1.0, 2.0]) == groups.Comparison(2)
 
 
 def test_few_pairs_never_get_below_six_percent_with_wilcoxon() -> None:

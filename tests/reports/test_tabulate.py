@@ -12,7 +12,7 @@ from scipy import stats
 import embexp
 from embexp.errors import CommandLineError, NotARunError, RunError
 from embexp.reports.collected import collect
-from embexp.reports.tabulate import report, tabulate
+from embexp.reports.report import report, tabulate
 from tests.reports.made_runs import ledger, run, spec, sweep
 
 SGD, ADAM, ADAGRAD = [1.0, 1.2, 1.1], [0.9, 1.0, 1.05], [0.95, 1.01, 1.0]

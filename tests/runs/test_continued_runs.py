@@ -14,7 +14,7 @@ from embexp.checkpoints import store
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError
 from embexp.pretrained import succession
-from embexp.runs import execute, tables
+from embexp.runs import assembly, execute
 from embexp.runs import run as single
 from embexp.runs.prepare import prepare
 from embexp.specs.run import RunSpec
@@ -106,7 +106,7 @@ def saved_before_the_first_step(spec: RunSpec, kind: RuntimeKind, directory: Pat
     """What a run begins with, as its checkpoint holds it; and again by the readers of its tables."""
     prepared = prepare(spec)
     assert prepared.runtime is kind
-    sources = tables.initial_rows(prepared.tables)
+    sources = assembly.initial_rows(prepared.tables)
     strategy = strategies.build(spec.strategy)
     directory.mkdir()
     with strategy.active():

@@ -16,7 +16,7 @@ from embexp.data import batches
 from embexp.data.texts import words as python_words
 from embexp.runs import run as single
 from embexp.runs.data import read_data
-from embexp.runs.exports.texts import words
+from embexp.runs.exports.inputs import words_of_texts
 from embexp.system.progress import quiet
 from embexp.training.metrics import predictions
 from tests import planted_triples, short_runs
@@ -121,9 +121,9 @@ LETTERS = st.characters(max_codepoint=0x2FFF, exclude_categories=["Cs", "Cn"])
 
 @given(st.lists(st.text(LETTERS, max_size=12), min_size=1, max_size=4))
 def test_words_inside_are_those_outside(texts: list[str]) -> None:
-    found = words(tf.constant(texts), max_length=None).to_list()
+    found = words_of_texts(tf.constant(texts), max_length=None).to_list()
     assert [[word.decode() for word in each] for each in found] == [python_words(text) for text in texts]
-    split = words(tf.constant(texts), max_length=3, separator="a ").to_list()
+    split = words_of_texts(tf.constant(texts), max_length=3, separator="a ").to_list()
     assert [[word.decode() for word in each] for each in split] == [python_words(text, "a ")[:3] for text in texts]
 
 

@@ -15,8 +15,8 @@ from embexp.config.checking import validate
 from embexp.errors import ConfigError
 from embexp.models.build import build
 from embexp.runs import assembly
+from embexp.runs import assembly as planned
 from embexp.runs import run as single
-from embexp.runs import tables as planned
 from embexp.runs.prepare import prepare
 from embexp.specs.optimizers import slots_of
 from embexp.specs.run import RunSpec, rule_faults

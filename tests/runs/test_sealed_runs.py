@@ -13,14 +13,16 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import embexp
+from embexp.cli import commands
 from embexp.errors import DataError
 from embexp.pretrained import earlier
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
-from embexp.runs import exporting
 from embexp.runs import resume as resuming
 from embexp.runs import run as single
+from embexp.runs.exports import exporting
 from embexp.runs.finished import load_run
+from embexp.runs.prepare import prepare
 from embexp.training.listeners import Listener
 from tests.runs.test_vocabularies import spec_of, write
 
@@ -172,6 +174,31 @@ def test_commands_refuse_what_they_read_and_warn_of_the_rest(copy: Path, log: Pa
         assert refused.stderr.startswith(f"embexp: {copy}/vocabularies/user.tsv is not what the run wrote")
         assert len(refused.stderr.splitlines()) == 1
     assert not out.exists()
+
+
+def test_a_changed_checkpoint_is_shown_with_a_warning_and_restored_by_nothing(
+    copy: Path, recorded: Path, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, changed = recorded / "checkpoints" / "final", copy / "checkpoints" / "final"
+    graph = ["graph", "-o", str(tmp_path / "graph.svg")]
+    looks = (["list"], ["list", "--values"], ["diff", str(whole)], graph)
+    for words in looks:
+        assert commands.main(["checkpoint", *words, str(copy)]) == 0
+        assert capsys.readouterr().err == ""
+    data = max(changed.glob("checkpoint.data-*"), key=lambda path: path.stat().st_size)
+    flip(data)
+    for words in looks[1:]:
+        commands.main(["checkpoint", *words, str(changed)])
+        assert capsys.readouterr().err.startswith(f"warning: {data} is not what the run wrote, says inventory.json")
+    with pytest.raises(DataError, match=rf"{data} is not what the run wrote"):
+        single.run(spec_of(log, restore={"path": str(changed)}), tmp_path / "again")
+    flip(data)
+    assert prepare(spec_of(log, restore={"path": str(copy)})).restored is not None
+    content = json.loads((copy / "inventory.json").read_text())  # as if the index had been another one
+    content["files"]["checkpoints/final/checkpoint.index"]["sha256"] = "0" * 64
+    (copy / "inventory.json").write_text(json.dumps(content))
+    assert commands.main(["checkpoint", "list", str(copy)]) == 0
+    assert "checkpoint.index is not what the run wrote" in capsys.readouterr().err
 
 
 def test_a_recorded_spec_that_was_edited_is_not_run(copy: Path, forked: Path) -> None:

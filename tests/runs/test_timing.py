@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embexp.cli import plan
-from embexp.runs import timing
+from embexp.runs import dry_run
 from tests import planted_data
 
 
@@ -29,18 +29,18 @@ class Clock:
 def test_steps_are_timed_after_a_warm_up(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(seconds)
     monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
-    calls = timing._steps(clock.train, 10**9, first=100.0)
+    calls = dry_run._timed_steps(clock.train, 10**9, first=100.0)
     assert len(calls) >= 3
     each = sorted(taken / steps for steps, taken in calls)
     assert each[len(each) // 2] == pytest.approx(seconds)
-    assert clock.now < 3 * (timing._SECONDS + timing._WARM_UP_SECONDS) + 24 * seconds  # slow steps: a few of them
+    assert clock.now < 3 * (dry_run._SECONDS + dry_run._WARM_UP_SECONDS) + 24 * seconds  # slow steps: a few of them
 
 
 @pytest.mark.parametrize("left", [0, 1, 2, 5, 40, 1000])
 def test_no_more_steps_are_timed_than_the_run_has(left: int, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(0.001)
     monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
-    calls = timing._steps(clock.train, left, first=7.0)
+    calls = dry_run._timed_steps(clock.train, left, first=7.0)
     assert clock.steps <= left
     assert calls
     assert all(steps >= 1 for steps, _ in calls)
@@ -49,7 +49,7 @@ def test_no_more_steps_are_timed_than_the_run_has(left: int, monkeypatch: pytest
 
 
 def test_the_sum() -> None:
-    found = timing.Timed(
+    found = dry_run.Timed(
         start=3.0,
         step=0.01,
         quartiles=(0.009, 0.012),

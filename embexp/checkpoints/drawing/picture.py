@@ -26,7 +26,7 @@ from rich.cells import cell_len
 
 from embexp.checkpoints.drawing.tree import Branch
 from embexp.checkpoints.object_graph import Role
-from embexp.system import files
+from embexp.system import files, printable
 
 COLOURS = {Role.OBJECT: "#000000", Role.VARIABLE: "#1f5fd0", Role.OPTIMIZER: "#d01f1f", Role.SLOT: "#d97700"}
 _NAMES = {
@@ -127,7 +127,7 @@ def _markers(
 def _text(axes: Axes, text: str, at: Point, colour: str, weight: str = "normal") -> None:
     axes.text(
         *at,
-        text,
+        printable.visible(text),
         color=colour,
         size=FONT_SIZE,
         family=_FONTS,

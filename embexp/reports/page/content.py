@@ -1,4 +1,4 @@
-"""The data of the page: runs, and what all of them share, as JSON."""
+"""The data of the page as JSON: runs with their curves and figures, and what all of them share."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import json
 import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from embexp.records.folder import RunFolder
 from embexp.reports.collected import varying
 from embexp.reports.groups import REPEATS
-from embexp.reports.page import curves, figures
-from embexp.reports.page.curves import Curves
 from embexp.reports.record import Record, Status
 from embexp.reports.results import shown_path
 from embexp.training import metric_names
-from embexp.training.metric_names import DIRECTIONS, Direction
+from embexp.training.metric_names import DIRECTIONS, Direction, direction
 
 _MOST_COLUMNS = 16
+LOSS = "train loss"
+"""Name of the curve of logged losses."""
+_MOST_POINTS, _FEWEST_POINTS = 400, 60
+_POINTS_IN_ALL = 250_000
+_DIGITS = 5
 
 
 def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
@@ -37,8 +41,8 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
     """
     columns = varying(records)[:_MOST_COLUMNS] if len(records) > 1 else []
     common = _common(records)
-    read = [curves.read(RunFolder(each.directory).metrics) if each.directory else Curves() for each in records]
-    points = curves.points_each(read)
+    read = [read_curves(RunFolder(each.directory).metrics) if each.directory else Curves() for each in records]
+    points = points_each(read)
     steps: dict[tuple[int, ...], int] = {}
     table = _values(records, columns)
     settings = [
@@ -64,10 +68,10 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
                 "seconds": _finite(found.seconds if record.seconds is None else record.seconds),
                 "curves": [
                     [name, steps.setdefault(tuple(curve.steps), len(steps)), list(curve.values)]
-                    for name, curve in curves.shortened(found, points).items()
+                    for name, curve in shortened(found, points).items()
                 ],
                 "commands": _commands(record),
-                **figures.of_summary(record.summary),
+                **figures_of(record.summary),
             }
         )
     primary = _primary(records)
@@ -142,10 +146,10 @@ def _text(value: Any) -> str:
 def _primary(records: Sequence[Record]) -> dict[str, Any] | None:
     """The metric that chooses the best run: that of most runs. And all that do: runs of several tasks have no best."""
     known = Counter((each.metric, each.direction) for each in records if each.metric and each.direction)
-    for (metric, direction), _ in known.most_common(1):
+    for (metric, way), _ in known.most_common(1):
         return {
             "name": metric,
-            "direction": direction.value if direction else "",
+            "direction": way.value if way else "",
             "validation": f"validation {metric}",
             "test": f"test {metric}",
             "all": list(dict.fromkeys(name for name, _ in known)),
@@ -204,3 +208,177 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return value if isinstance(value, str | int | bool) or value is None else str(value)
+
+
+def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Steps, throughput, warnings, cost of initialization, and rows by table; null what the summary lacks."""
+    initialization, warnings = _object(summary.get("initialization")), summary.get("warnings")
+    return {
+        "steps": _number(summary.get("steps")),
+        "bestStep": _number(summary.get("best_step")),
+        "speed": _number(_object(summary.get("throughput")).get("examples_per_second")),
+        "strategy": " · ".join(str(summary[key]) for key in ("strategy", "runtime") if summary.get(key)),
+        "runId": str(summary.get("run_id") or ""),
+        "warnings": [str(each) for each in warnings] if isinstance(warnings, list) else [],
+        "init": _initialization(initialization) if initialization else None,
+        "tables": [_table(summary, name) for name in _object(summary.get("tables"))],
+    }
+
+
+def _initialization(facts: Mapping[str, Any]) -> dict[str, Any]:
+    tables = [_object(each) for each in _object(facts.get("tables")).values()]
+    methods = [each["method"] for each in tables if each.get("method")]
+    return {
+        "method": " + ".join(sorted(set(map(str, methods)))) or str(facts.get("method") or "unknown"),
+        "seconds": _number(facts.get("seconds")),
+        "peak": _number(facts.get("peak_anonymous_bytes")),
+        "graph": _number(facts.get("graph_def_bytes")),
+        "graphAll": _number(facts.get("total_graph_def_bytes")),
+    }
+
+
+def _table(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
+    facts = _object(summary["tables"][name])
+    frozen = _object(_object(summary.get("freeze")).get(name))
+    filled = _object(_object(_object(summary.get("initialization")).get("tables")).get(name))
+    why = _object(frozen.get("never_moved_because"))
+    special = _number(frozen.get("special_rows_never_met"))
+    never_met = _number(why.get("never_met"))
+    return {
+        "name": name,
+        "rows": _number(facts.get("vocabulary_size")),
+        "dim": _number(facts.get("dim")),
+        "storage": _text_or_none(facts.get("storage")),
+        "digest": _text_or_none(facts.get("digest")),
+        "method": _text_or_none(filled.get("method")),
+        "bytes": _number(filled.get("bytes")),
+        "pretrained": _number(filled.get("rows_pretrained")),
+        "frozen": _number(frozen.get("frozen_rows")),
+        "frozenChanged": _number(frozen.get("frozen_rows_changed")),
+        "touched": _number(frozen.get("trainable_rows_touched")),
+        "moved": _number(frozen.get("trainable_rows_moved")),
+        "unmoved": _number(frozen.get("trainable_rows_never_moved")),
+        "noGradient": _number(why.get("no_gradient")),
+        "idle": _number(why.get("learning_rate_zero")),
+        # The OOV row and free rows stand for no token, so they are no fault, but they are rows all the same.
+        "neverMet": None if never_met is None else never_met + (special or 0),
+    }
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: Any) -> float | int | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return value if is_number else None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A quantity over the steps.
+
+    Attributes:
+        steps: rising.
+        values: as many; None where it was not finite.
+    """
+
+    steps: Sequence[int]
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of a run.
+
+    Attributes:
+        by_name: `train loss`, and of each evaluated metric `validation NAME`.
+        seconds: from the start of the training to its last line; None if there is none.
+    """
+
+    by_name: Mapping[str, Curve] = field(default_factory=dict)
+    seconds: float | None = None
+
+
+def read_curves(path: Path) -> Curves:
+    """The curves in a metrics.jsonl, whole; none where the file is missing. Lines that are cut short are left out."""
+    points: dict[str, dict[int, float | None]] = {}
+    seconds = None
+    for line in _lines(path):
+        try:
+            step = int(line["step"])
+            if line["event"] == "log":
+                points.setdefault(LOSS, {})[step] = _value(line["loss"])
+            elif line["event"] == "evaluation" and line["split"] == "validation":
+                for name, value in line["metrics"].items():
+                    points.setdefault(f"validation {name}", {})[step] = _value(value)
+            seconds = float(line["timing"]["seconds"])
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            continue
+    by_name = {name: Curve(sorted(found), [found[step] for step in sorted(found)]) for name, found in points.items()}
+    return Curves(by_name, seconds)
+
+
+def points_each(runs: Sequence[Curves]) -> int:
+    """How many points each curve may have, so that all together stay below a quarter of a million."""
+    count = sum(len(run.by_name) for run in runs)
+    return min(_MOST_POINTS, max(_FEWEST_POINTS, _POINTS_IN_ALL // max(1, count)))
+
+
+def shortened(run: Curves, points: int) -> dict[str, Curve]:
+    """The curves of a run with at most `points` points each, rounded to five digits."""
+    return {name: _rounded(_shorter(name, curve, points)) for name, curve in run.by_name.items()}
+
+
+def _shorter(name: str, curve: Curve, points: int) -> Curve:
+    count = len(curve.steps)
+    if count <= points:
+        return curve
+    if name == LOSS:  # each value is a mean since the last one, and so is that of several
+        return _means(curve, points)
+    best = max if direction(name.partition(" ")[2]) is Direction.HIGHER else min
+    known = [place for place in range(count) if curve.values[place] is not None]
+    places = {round(each * (count - 1) / (points - 2)) for each in range(points - 1)}
+    if known:
+        places.add(best(known, key=lambda place: curve.values[place] or 0.0))
+    kept = sorted(places)
+    return Curve([curve.steps[place] for place in kept], [curve.values[place] for place in kept])
+
+
+def _means(curve: Curve, points: int) -> Curve:
+    count = len(curve.steps)
+    steps, values = [], []
+    for each in range(points):
+        start, stop = each * count // points, (each + 1) * count // points
+        finite = [value for value in curve.values[start:stop] if value is not None]
+        steps.append(curve.steps[stop - 1])
+        values.append(math.fsum(finite) / len(finite) if len(finite) == stop - start else None)
+    return Curve(steps, values)
+
+
+def _rounded(curve: Curve) -> Curve:
+    rounded = [None if value is None else float(f"{value:.{_DIGITS}g}") for value in curve.values]
+    return Curve(curve.steps, rounded)
+
+
+def _value(value: Any) -> float | None:
+    number = float(value)  # also of "NaN" and "Infinity"
+    return number if math.isfinite(number) else None
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                try:
+                    content = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(content, dict):
+                    yield content
+    except OSError:
+        return

@@ -15,7 +15,7 @@ from typing import Any
 
 from embexp.reports.page import content
 from embexp.reports.record import Record
-from embexp.system import files
+from embexp.system import files, printable
 
 _ASSETS = resources.files("embexp.reports.page") / "assets"
 _SCRIPTS = (
@@ -70,7 +70,7 @@ def document(data: Mapping[str, Any], *, title: str) -> str:
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
     places = {
         "policy": policy,
-        "title": html.escape(title.encode("utf-8", "replace").decode("utf-8")),
+        "title": html.escape(printable.visible(title.encode("utf-8", "replace").decode("utf-8"))),
         "style": _asset("page.css"),
         "version": html.escape(metadata.version("embexp")),
         "date": time.strftime("%Y-%m-%d %H:%M"),

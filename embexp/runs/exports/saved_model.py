@@ -16,11 +16,9 @@ from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.runs import assembly
-from embexp.runs.exports.features import FeatureModel, IdColumn
-from embexp.runs.exports.texts import words
-from embexp.runs.exports.tokens import Served, served
-from embexp.runs.exports.triples import TripleModel
-from embexp.runs.recorded_numbers import fitted_numbers
+from embexp.runs.exports.inputs import Served, served, words_of_texts
+from embexp.runs.exports.signatures import FeatureModel, IdColumn, TripleModel
+from embexp.runs.recorded import fitted_numbers
 from embexp.specs.data import RELATION, SOURCE, Text, Triples
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
@@ -160,7 +158,7 @@ def _text_signature(module: FeatureModel, data: Text, column: str) -> Any:
 
     def call(**given: Any) -> Any:
         return module.predict(
-            {column: words(given["text"], max_length=data.max_length, separator=data.token_separator)}
+            {column: words_of_texts(given["text"], max_length=data.max_length, separator=data.token_separator)}
         )
 
     return tf.function(call, autograph=False).get_concrete_function(text=tf.TensorSpec([None], tf.string))

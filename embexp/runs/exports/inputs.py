@@ -1,4 +1,8 @@
-"""Tokens, and numbers in buckets, to rows inside a TensorFlow graph, by vocabularies that the model holds."""
+"""What an exported model takes, inside its TensorFlow graph: tokens to rows, texts to words, numbers transformed.
+
+The arithmetic of numeric columns is that of `embexp.data.numbers`, in float64. Only the logarithms may differ in their
+last bit, and so, once in a hundred million values, float32 by one unit in the last place.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 
+from embexp.data.numbers import FittedColumn
 from embexp.data.vocabularies.buckets import BucketVocabulary, HashVocabulary
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.specs.sources import Transform
 from embexp.system import files
 
 _LINES = 65_536
+_NO_WORD = r"[^\p{L}\p{N}_]+"
+"""What Python's `\\W` is, in the words of RE2."""
+_SHORTEST = 2
 
 
 class Served(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
@@ -169,3 +178,72 @@ def _escaped(tokens: Any) -> Any:
         # In a pattern and in a rewrite of RE2, a backslash is written twice.
         tokens = tf.strings.regex_replace(tokens, plain.replace("\\", "\\\\"), escape.replace("\\", "\\\\"))
     return tokens
+
+
+def words_of_texts(texts: Any, *, max_length: int | None, separator: str | None = None) -> Any:
+    """The words of texts in their order, in lower case; or their tokens.
+
+    Args:
+        texts: string [B], UTF-8.
+        max_length: only the first words of a text; None: all.
+        separator: between the tokens of texts that are split already; None: they are split into words.
+
+    Returns:
+        Ragged string [B, None].
+    """
+    if separator is None:
+        texts = tf.strings.regex_replace(tf.strings.lower(texts, encoding="utf-8"), _NO_WORD, " ")
+    found = tf.strings.split(texts, sep=separator)
+    shortest = _SHORTEST if separator is None else 1
+    long_enough = tf.strings.length(found.values, unit="UTF8_CHAR") >= shortest
+    kept = tf.ragged.boolean_mask(found, found.with_values(long_enough))
+    return kept if max_length is None else kept[:, :max_length]
+
+
+def transformed_numbers(column: FittedColumn, values: Any) -> list[Any]:
+    """float32 [n], NaN where a value is missing, to what the model gets: columns, float32 [n] each.
+
+    A number that the data may not have is an InvalidArgumentError of the running graph.
+    """
+    missing = tf.math.is_nan(values)
+    found = tf.cast(_checked(column, values, missing), tf.float64)
+    if column.fill is not None:
+        found = tf.where(missing, tf.constant(column.fill, tf.float64), found)
+    for transform in column.transforms:
+        found = _transformed(column, found, transform)
+    return [tf.cast(found, tf.float32), *([tf.cast(missing, tf.float32)] if column.indicator else [])]
+
+
+def _checked(column: FittedColumn, values: Any, missing: Any) -> Any:
+    """The values, finite, or missing if the column's setting allows it."""
+    allowed = tf.math.is_finite(values)
+    expected = "finite numbers, as data.dense_features has missing: error"
+    if column.fill is not None:
+        allowed, expected = allowed | missing, "finite numbers, or NaN for missing ones"
+    wrong = tf.boolean_mask(values, ~allowed)
+    message = f"column {column.name}: expected {expected}, found"
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=tf.equal(tf.size(wrong), 0), data=[message, wrong])]):
+        return tf.identity(values)
+
+
+def _transformed(column: FittedColumn, values: Any, transform: Transform) -> Any:
+    match transform:
+        case Transform.NONE:
+            return values
+        case Transform.LOG1P:
+            return tf.sign(values) * tf.math.log1p(tf.abs(values))
+        case Transform.STANDARDIZE:
+            return (values - tf.constant(column.mean, tf.float64)) / tf.constant(column.scale, tf.float64)
+        case Transform.QUANTILE:
+            return _ranks(values, tf.constant(column.quantiles, tf.float64), len(column.quantiles) - 1)
+
+
+def _ranks(values: Any, quantiles: Any, steps: int) -> Any:
+    left = tf.searchsorted(quantiles, values, "left")
+    right = tf.searchsorted(quantiles, values, "right")
+    low = tf.clip_by_value(right - 1, 0, steps - 1)
+    below, above = tf.gather(quantiles, low), tf.gather(quantiles, low + 1)
+    between = (tf.cast(low, tf.float64) + (values - below) / (above - below)) / steps
+    found = tf.where(right > left, tf.cast(left + right - 1, tf.float64) / 2 / steps, between)
+    found = tf.where(values >= quantiles[-1], tf.ones_like(found), found)
+    return tf.where(values <= quantiles[0], tf.zeros_like(found), found)

@@ -1,4 +1,4 @@
-"""Exports a finished run for other programs: a SavedModel, or its tables in files. All at once, whole or not at all."""
+"""Exports a finished run, as a SavedModel or as tables in files, all at once, whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,16 +8,26 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from embexp.errors import RunError
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from embexp.data.vocabularies.buckets import described, stands_for_tokens
+from embexp.data.vocabularies.vocabulary import TokenVocabulary
+from embexp.errors import DataError, RunError
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
+from embexp.pretrained.earlier import EarlierCheckpoint
+from embexp.pretrained.succession import row_tokens
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
-from embexp.runs.exports import tables as table_files
 from embexp.system import caching, files
 from embexp.system.progress import Progress, quiet
-from embexp.system.rows import Rows
+from embexp.system.rows import Rows, SomeRows
 from embexp.system.terminal import byte_size
+from embexp.vectors import write
+from embexp.vectors import write as vectors
+from embexp.vectors.stored import shown
 
 
 class ExportKind(StrEnum):
@@ -108,11 +118,11 @@ def _export(
 
                     signatures = saved_model.write(source, rows, directory, progress=progress)
                 case ExportKind.NPY:
-                    table_files.write_npy(source, rows, directory, progress=progress)
+                    _write_npy(source, rows, directory, progress=progress)
                 case ExportKind.WORD2VEC:
-                    table_files.write_word2vec(source, rows, directory, binary=binary, progress=progress)
+                    _write_word2vec(source, rows, directory, binary=binary, progress=progress)
                 case ExportKind.PROJECTOR:
-                    table_files.write_projector(source, rows, directory, progress=progress)
+                    _write_projector(source, rows, directory, progress=progress)
     except OSError as error:
         raise RunError(f"{out} can't be written: {error.strerror or error}") from error
     return Exported(out, {name: (each.rows, each.dim) for name, each in rows.items()}, signatures)
@@ -143,3 +153,72 @@ def _check_room(out: Path, kind: ExportKind, tables: Mapping[str, Rows]) -> None
             f"{out}: the tables need about {byte_size(needed)}, and the disk of {there} has {byte_size(free)} left;"
             " make room, or export to another disk"
         )
+
+
+def _write_npy(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress) -> None:
+    """Writes `NAME.npy` with all rows of each table and, where ids are no row numbers, `NAME.tokens.txt`.
+
+    The line of the OOV row is `<oov>`, or empty if that is a token, and so are those of missing and rare values; lines
+    of rows without a token are empty. Buckets have no tokens.
+
+    Raises:
+        DataError: a token has a line end.
+    """
+    for name, rows in tables.items():
+        vocabulary, tokens = run.vocabulary(name), None
+        if isinstance(vocabulary, TokenVocabulary):
+            shown = [text for text, *_ in vocabulary.special]
+            tokens_too = vocabulary.rows(shown) >= vocabulary.first
+            before = ["" if token else text for text, token in zip(shown, tokens_too, strict=True)]
+            after = [""] * (rows.rows - vocabulary.size)
+            tokens = pa.concat_arrays([_strings(before), vocabulary.known, _strings(after)])
+        vectors.write_vectors(rows, tokens, directory / f"{name}.npy", progress=progress)
+
+
+def _write_word2vec(
+    run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, binary: bool, progress: Progress
+) -> None:
+    """Writes word2vec's text, `NAME.vec`, or binary form, `NAME.bin`, with the rows that have a token.
+
+    Where ids are row numbers, they are the tokens.
+
+    Raises:
+        DataError: a token that word2vec's files can't hold, or rows that are buckets.
+    """
+    for name, rows in tables.items():
+        path = directory / f"{name}.{'bin' if binary else 'vec'}"
+        vocabulary = run.vocabulary(name)
+        if not stands_for_tokens(vocabulary):
+            rule = f"the rows of table {name} are {described(vocabulary)}, and word2vec's files hold rows of tokens"
+            raise DataError(f"{path.name}: {rule}; leave the table out, or export it as npy")
+        known = row_tokens(vocabulary)
+        _check_word2vec(path, known.tokens)
+        some = SomeRows(rows, np.arange(known.first, known.first + len(known.tokens)))
+        vectors.write_vectors(some, known.tokens, path, progress=progress)
+
+
+def _write_projector(
+    run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress
+) -> None:
+    """Writes the rows that stand for something, with tokens and frequencies, for TensorBoard's Embedding Projector."""
+    shapes = {}
+    for name, rows in tables.items():
+        vocabulary = run.vocabulary(name)
+        columns = {"frequency": map(str, vocabulary.frequencies)} if isinstance(vocabulary, TokenVocabulary) else {}
+        write.write_projector_table(rows, vocabulary.tokens(), columns, directory, name, progress=progress)
+        shapes[name] = (vocabulary.size, rows.dim)
+    write.write_projector_config(shapes, directory)
+
+
+def _check_word2vec(path: Path, tokens: pa.LargeStringArray) -> None:
+    """Raises DataError for a token with a blank, at which word2vec's readers would end it."""
+    row = pc.index(pc.match_substring(tokens, " "), True).as_py()
+    if row >= 0:
+        raise DataError(
+            f"{path.name}: found the token {shown(tokens[row].as_py())}, and word2vec's files hold no tokens with"
+            " blanks; export the table as npy, which holds any"
+        )
+
+
+def _strings(values: list[str]) -> pa.LargeStringArray:
+    return pa.array(values, pa.large_string())

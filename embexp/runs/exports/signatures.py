@@ -1,7 +1,7 @@
-"""The functions of an exported model of tasks rating, click and classification: columns by name to predictions.
+"""The functions of an exported model: columns by name to predictions, or triples to scores and the best entities.
 
-The model takes what the files of the run's data hold, under the names of their columns. A column with several values
-per example comes in one of three forms, here and in the names of the signatures:
+A model of tasks rating, click and classification takes what the files of the run's data hold, under the names of their
+columns. A column with several values per example comes in one of three forms, here and in the names of the signatures:
 
 | form | `predict` takes | a signature takes |
 |---|---|---|
@@ -10,6 +10,9 @@ per example comes in one of three forms, here and in the names of the signatures
 | sparse | a `tf.SparseTensor` [B, N] | `COLUMN_indices` [n, 2], `COLUMN_values` [n], `COLUMN_dense_shape` [2] |
 
 Its weights have the same form; ragged and sparse weights share the splits, or indices and shape, of their ids.
+
+In a model of a knowledge graph with inverse relations in the table (`data.reciprocal`), a triple has two scores, that
+of its tail for (head, relation) and that of its head for (tail, inverse relation). The score of a triple is the former.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ import tensorflow as tf
 from embexp.data.batches import Batch
 from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
-from embexp.runs.exports import numbers
-from embexp.runs.exports.tokens import Served
+from embexp.runs.exports import inputs
+from embexp.runs.exports.inputs import Served
+from embexp.specs.data import CANDIDATES, RELATION, SOURCE
 from embexp.specs.models import Task
 
 Signatures = dict[str, Any]
@@ -121,7 +125,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             given = {name: features[name] for name in column.weights}
             ids[column.ids or column.name], own = _rows(column, features[column.name], given)
             weights |= own
-        found = [each for column in self._dense for each in numbers.applied(column, features[column.name])]
+        found = [each for column in self._dense for each in inputs.transformed_numbers(column, features[column.name])]
         dense = tf.stack(found, axis=1) if found else tf.zeros([1, 0])
         return self._outputs(self._logits(Batch(ids, weights, dense, None)))
 
@@ -240,3 +244,75 @@ def _rows(column: IdColumn, value: Any, weights: Mapping[str, Any]) -> tuple[Any
     ragged = tf.ragged.boolean_mask(value, kept)
     ids = ragged.with_values(column.vocabulary.rows(ragged.values))
     return ids, {name: ids.with_values(tf.boolean_mask(each, kept)) for name, each in weights.items()}
+
+
+class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
+    """A model that scores triples."""
+
+    def __init__(
+        self,
+        predict: Callable[[Batch], Any],
+        entities: Served,
+        relations: Served,
+        names: Sequence[str],
+        *,
+        reciprocal: bool,
+        parts: Sequence[Any],
+    ) -> None:
+        """Takes the pieces of a model.
+
+        Args:
+            predict: computes scores [B, C] of candidates [1, C] or [B, C].
+            entities: their vocabulary.
+            relations: theirs.
+            names: of the entities, by row.
+            reciprocal: whether each relation's inverse has the row after it.
+            parts: what holds the variables that `predict` reads.
+        """
+        super().__init__()
+        self._predict, self._reciprocal = predict, reciprocal
+        self._entities, self._relations, self._parts = entities, relations, list(parts)
+        with tf.device("/cpu:0"):
+            self._names = tf.Variable(list(names), trainable=False, dtype=tf.string, name="entities")
+
+    def signatures(self) -> Signatures:
+        """Traces the signatures; those with `k` return the best k entities and their scores, best first."""
+        tokens, rows = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
+        count = tf.TensorSpec([], tf.int32)
+        return {
+            "serving_default": _traced(self._triples, head=tokens, relation=tokens, tail=tokens),
+            "serving_ids": _traced(self._triples, head=rows, relation=rows, tail=rows),
+            "tails": _traced(self._tails, head=tokens, relation=tokens, k=count),
+            "heads": _traced(self._heads, relation=tokens, tail=tokens, k=count),
+        }
+
+    def _triples(self, head: Any, relation: Any, tail: Any) -> dict[str, Any]:
+        candidates = self._entities.rows(tail)[:, None]
+        scores = self._scores(self._entities.rows(head), self._relations.rows(relation), candidates, inverse=False)
+        return {"predictions": tf.reshape(scores, [-1])}
+
+    def _tails(self, head: Any, relation: Any, k: Any) -> dict[str, Any]:
+        return self._best(self._entities.rows(head), self._relations.rows(relation), k, inverse=False)
+
+    def _heads(self, relation: Any, tail: Any, k: Any) -> dict[str, Any]:
+        return self._best(self._entities.rows(tail), self._relations.rows(relation), k, inverse=True)
+
+    def _best(self, source: Any, relation: Any, k: Any, *, inverse: bool) -> dict[str, Any]:
+        everything = tf.range(self._entities.size, dtype=tf.int64)[None]
+        scores = self._scores(source, relation, everything, inverse=inverse)
+        best, rows = tf.math.top_k(scores, tf.minimum(k, self._entities.size))
+        return {"entities": tf.gather(self._names.read_value(), rows), "scores": best}
+
+    def _scores(self, source: Any, relation: Any, candidates: Any, *, inverse: bool) -> Any:
+        dense = tf.zeros([1, 0])
+        if not self._reciprocal:
+            dense = tf.fill([tf.size(source), 1], float(inverse))
+        elif inverse:
+            # A relation's row is even and its inverse's the next; the inverse of an inverse is the relation.
+            relation = tf.bitwise.bitwise_xor(relation, tf.constant(1, tf.int64))
+        return self._predict(Batch({SOURCE: source, RELATION: relation, CANDIDATES: candidates}, {}, dense, None))
+
+
+def _traced(function: Callable[..., Any], **specs: Any) -> Any:
+    # Arguments by keyword only, as a signature has them.
+    return tf.function(lambda **given: function(**given), autograph=False).get_concrete_function(**specs)

@@ -1,20 +1,29 @@
-"""How long a run would take: some of its own steps and a part of its evaluation, timed."""
+"""What a run would be: its training step traced without being executed, or some of its steps timed."""
 
 from __future__ import annotations
 
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from embexp.runs import evaluations, tables
+import numpy as np
+
+from embexp.errors import RunError
+from embexp.runs import assembly, evaluations
 from embexp.runs.execute import build, training_batches
 from embexp.runs.prepare import Prepared
+from embexp.simulation import trace as tpu_trace
 from embexp.specs.models import Task
+from embexp.specs.optimizers import slot_count
+from embexp.specs.running import RuntimeKind
+from embexp.strategies import build as strategies
 from embexp.strategies.strategy import Strategy
+from embexp.system import arrays
 from embexp.system.progress import Progress, quiet
 from embexp.training.loop import Runtime
 
@@ -27,6 +36,7 @@ _CALLS = 20
 _LEAST_CALLS = 3
 _BATCHES = 8
 """Evaluation batches that are timed."""
+_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -88,16 +98,16 @@ def measure(prepared: Prepared, strategy: Strategy, progress: Progress = quiet) 
         progress("making the tables", None)
         began = time.perf_counter()
         batches = training_batches(prepared)
-        initial = tables.initial_rows(prepared.tables)
+        initial = assembly.initial_rows(prepared.tables)
         execution = build(prepared, initial, batches.element_spec, strategy, Path(folder))
         try:
             runtime, iterator = execution.runtime, iter(execution.dataset(batches))
             runtime.train(iterator, 1)
             start = time.perf_counter() - began
             progress("timing steps", None)
-            calls = _steps(lambda steps: runtime.train(iterator, steps), prepared.schedule.steps - 1, start)
+            calls = _timed_steps(lambda steps: runtime.train(iterator, steps), prepared.schedule.steps - 1, start)
             progress("timing evaluations", None)
-            evaluated = _evaluations(prepared, runtime)
+            evaluated = _timed_evaluations(prepared, runtime)
         finally:
             execution.close()
     each = [seconds / steps for steps, seconds in calls]
@@ -114,7 +124,7 @@ def measure(prepared: Prepared, strategy: Strategy, progress: Progress = quiet) 
     )
 
 
-def _steps(train: Callable[[int], object], left: int, first: float) -> list[tuple[int, float]]:
+def _timed_steps(train: Callable[[int], object], left: int, first: float) -> list[tuple[int, float]]:
     """Calls of some steps each, with their seconds, after a warm-up.
 
     Args:
@@ -137,7 +147,7 @@ def _steps(train: Callable[[int], object], left: int, first: float) -> list[tupl
     return calls or [(1, last)]
 
 
-def _evaluations(prepared: Prepared, runtime: Runtime) -> dict[str, float]:
+def _timed_evaluations(prepared: Prepared, runtime: Runtime) -> dict[str, float]:
     """Seconds of one evaluation of each split but that of training, from a part of it."""
     spec, data = prepared.spec, prepared.data
     found: dict[str, float] = {}
@@ -161,3 +171,70 @@ def _seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced training step.
+
+    Attributes:
+        graph_bytes: size of the training function's GraphDef.
+        operations: number of its operations of each type, without those inside loops.
+        allocated_bytes: of tables and slots, allocated for tracing and not filled.
+        configuration: on a TPU, the `TPUEmbeddingConfiguration` in text format; else "".
+        tpu_operations: on a TPU, its operations in graph order.
+    """
+
+    graph_bytes: int
+    operations: Mapping[str, int]
+    allocated_bytes: int
+    configuration: str = ""
+    tpu_operations: tuple[tpu_trace.TracedOperation, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class _Unfilled:
+    """Uninitialized rows; a `MappableRows`."""
+
+    rows: int
+    dim: int
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return arrays.empty((stop - start, self.dim), np.float32)
+
+    def memory_map(self) -> None:
+        return None
+
+
+def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
+    """Traces the training step of a run; creates its variables without filling them.
+
+    Args:
+        prepared: the run.
+        progress: called when tracing begins.
+
+    Raises:
+        RunError: the runtime is not `function`, or devices are missing.
+    """
+    if prepared.runtime is not RuntimeKind.FUNCTION:
+        raise RunError(f"only runtime=function can be traced, and this run has runtime={prepared.runtime.value}")
+    spec, rows = prepared.spec, prepared.tables.rows
+    strategy = strategies.build(spec.strategy, traced=True)
+    unfilled = {name: _Unfilled(rows[name], table.width) for name, table in spec.tables.items()}
+    progress("tracing", None)
+    with strategy.active():
+        training = training_batches(prepared)
+        fresh = replace(prepared, dense=None)
+        execution = build(fresh, unfilled, training.element_spec, strategy, Path("unused"))
+        assert execution.graph is not None  # of kind function
+        graph = execution.graph(iter(execution.dataset(training)))
+        return Traced(
+            graph_bytes=graph.as_graph_def().ByteSize(),
+            operations=Counter(operation.type for operation in graph.get_operations()),
+            allocated_bytes=sum(
+                _FLOAT_BYTES * rows[name] * table.width * (1 + slot_count(spec.optimizer_of(name)))
+                for name, table in spec.tables.items()
+            ),
+            configuration="" if execution.embedding is None else tpu_trace.configuration(execution.embedding),
+            tpu_operations=tuple(tpu_trace.operations(graph)),
+        )

@@ -1,0 +1,348 @@
+"""Maps of the tables of finished runs, for reports: sampled rows by principal components, and what is known of each.
+
+A run records the tokens and frequencies of its rows, but of provenance and freezing only counts. Both follow from its
+spec and its files, as they did in the run.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.errors import EmbexpError
+from embexp.freezing.grouping import group
+from embexp.freezing.row_facts import row_facts
+from embexp.freezing.schedule import first_steps
+from embexp.pretrained import earlier
+from embexp.pretrained.aligned import earlier_rows, pretrained_before
+from embexp.pretrained.earlier import EarlierCheckpoint
+from embexp.reports.record import Record
+from embexp.specs.freezing import FreezeTable, NoFreeze, phases_of
+from embexp.system import caching
+from embexp.training.metric_names import Direction
+from embexp.vectors import checkpoint
+from embexp.vectors.alignment import RowKind
+
+MOST_RUNS, MOST_TABLES = 3, 8
+"""Runs, and tables in all, that have maps: each takes some 100 kB of the page."""
+_LONGEST_TOKEN = 60
+_UNREADABLE = (EmbexpError, OSError, KeyError, ValueError, TypeError, AttributeError)
+"""What reading a run can raise whose files are damaged, or from another version: then the page has no map of it."""
+_MOST_ALIGNED = 1_000_000
+"""Rows of a table whose provenance is found again; more would take too long for a report."""
+_TOUCHED = "touched.npz"
+MOST_ROWS = 2_000
+"""Rows of a table on a map, at most."""
+COMPONENTS = 10
+"""Components that the page gets; the map shows two, UMAP begins with all."""
+_INT16 = 32_767
+
+
+def of_best(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Maps of the tables of the best finished runs; none of runs without a checkpoint.
+
+    Args:
+        records: the runs; a map names its run by the place here.
+    """
+    found: list[dict[str, Any]] = []
+    shown = 0
+    for place in _best_first(records):
+        of_run = list(itertools.islice(_of_run(records[place].directory, place), MOST_TABLES - len(found)))
+        found += of_run
+        shown += bool(of_run)
+        if shown == MOST_RUNS or len(found) == MOST_TABLES:
+            break
+    return found
+
+
+def _best_first(records: Sequence[Record]) -> list[int]:
+    def rank(place: int) -> tuple[bool, float]:
+        record = records[place]
+        value = record.validation
+        if value is None or value != value:
+            return True, 0.0
+        return False, -value if record.direction is Direction.HIGHER else value
+
+    done = [place for place, record in enumerate(records) if record.status.has_results and record.directory]
+    return sorted(done, key=rank)
+
+
+def _of_run(directory: Path | None, place: int) -> Iterator[dict[str, Any]]:
+    """The maps of a run, the largest tables first; it stops at what can't be read."""
+    if directory is None:
+        return
+    try:
+        run = earlier.open_run(directory, cache=caching.cache_folder(None))
+        run = replace(run, cache=caching.cache_folder(run.spec.output.cache))  # where its files were converted to
+        tables = [name for name in run.tables if run.shape(name)[1] >= 2 and run.shape(name)[0] >= 3]
+        tables.sort(key=lambda name: -run.shape(name)[0])
+    except _UNREADABLE:
+        return
+    for table in tables:
+        try:
+            found = _of_table(run, table)
+        except _UNREADABLE:
+            continue
+        if found is not None:
+            yield {"run": place, "table": table, **found}
+
+
+def _of_table(run: EarlierCheckpoint, table: str) -> dict[str, Any] | None:
+    """The map of a table; None if it has too few rows of finite numbers.
+
+    Raises:
+        EmbexpError: its rows can't be read.
+    """
+    rows, dim = run.shape(table)
+    vocabulary = run.vocabulary(table)
+    ranked = isinstance(vocabulary, TokenVocabulary)
+    numbers = sampled(rows, ranked=ranked)
+    values = _read(_reader(run, table), numbers, rows)
+    finite = np.isfinite(values).all(axis=1)
+    if finite.sum() < 3:
+        return None
+    lost = int((~finite).sum())
+    numbers, values = numbers[finite], values[finite]
+    scores, shares = principal_components(values)
+    if scores.shape[1] < 2:
+        return None
+    packed, scale = packed_scores(scores)
+    marks, notes = _marks_of_table(run, table, vocabulary)
+    return {
+        "total": rows,
+        "dim": dim,
+        "count": len(numbers),
+        "sampling": "half of them the most frequent, the others at random" if ranked else "taken at random",
+        "rows": numbers.tolist(),
+        "tokens": _tokens(vocabulary, numbers),
+        "components": scores.shape[1],
+        "packed": packed,
+        "scale": float(f"{scale:.6g}"),
+        "shares": [float(f"{share:.4g}") for share in shares],
+        "marks": [mark.of_rows(numbers) for mark in sorted(marks, key=lambda mark: not mark.names)],
+        "notes": [*([f"{lost} rows with numbers that are not finite are left out."] if lost else []), *notes],
+    }
+
+
+def _reader(run: EarlierCheckpoint, table: str) -> Callable[[int, int], np.ndarray]:
+    """What reads rows start to stop of a table: from the checkpoint or, of a frozen table, from its pretrained file."""
+    if run.holds(table):
+        return checkpoint.stored_tensor(run.index, run.tensors, f"embedding/{table}").read
+    return earlier_rows(run, table).read
+
+
+def _read(read: Callable[[int, int], np.ndarray], numbers: np.ndarray, rows: int) -> np.ndarray:
+    """float32 [numbers, dim]: runs of neighbouring rows are read at once."""
+    if len(numbers) == rows:
+        return np.array(read(0, rows), np.float32)
+    breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
+    runs = np.split(numbers, breaks)
+    return np.concatenate([np.array(read(int(each[0]), int(each[-1]) + 1), np.float32) for each in runs])
+
+
+def _tokens(vocabulary: Vocabulary, numbers: np.ndarray) -> list[str]:
+    """What rows stand for; those behind the last token stand for nothing."""
+    found = []
+    for number in numbers.tolist():
+        tokens = vocabulary.tokens(number, number + 1) if number < vocabulary.size else []
+        text = tokens[0] if tokens else f"free row {number}"
+        found.append(text if len(text) <= _LONGEST_TOKEN else f"{text[: _LONGEST_TOKEN - 1]}…")
+    return found
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that is known of each row.
+
+    Attributes:
+        name: of it.
+        values: integers [rows]; where there are names, numbers of these.
+        names: of the values; None: the values are counts.
+    """
+
+    name: str
+    values: np.ndarray
+    names: tuple[str, ...] | None = None
+
+    def of_rows(self, rows: np.ndarray) -> dict[str, Any]:
+        """The mark of some rows, as JSON."""
+        return {
+            "name": self.name,
+            "names": None if self.names is None else list(self.names),
+            "values": self.values[rows].tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where rows come from; None: not known."""
+
+    pretrained: np.ndarray | None
+    old: np.ndarray | None = None
+    special: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+    known: bool = True
+
+
+def _marks_of_table(run: EarlierCheckpoint, table: str, vocabulary: Vocabulary) -> tuple[list[Mark], list[str]]:
+    """What is known of the rows of a table of a finished run.
+
+    Args:
+        run: its checkpoint.
+        table: name of the table.
+        vocabulary: what its rows stand for.
+
+    Returns:
+        Marks in which rows differ, and a sentence on each that all rows share or that could not be found out.
+    """
+    rows, _ = run.shape(table)
+    origin = _origin(run, table, rows)
+    marks: list[Mark] = []
+    notes = [*origin.notes]
+    if origin.pretrained is not None:
+        marks.append(_provenance(origin, rows))
+    if isinstance(vocabulary, TokenVocabulary):
+        counts = np.zeros(rows, np.int64)
+        counts[: vocabulary.size] = vocabulary.frequencies
+        marks.append(Mark("frequency", counts))
+    try:
+        frozen = _frozen(run, table, vocabulary, rows, origin)
+    except (EmbexpError, ValueError, OSError) as error:
+        notes.append(f"Which rows were frozen can't be told: {error}.")
+    else:
+        marks.append(_training(frozen, _touched(run, table, rows)))
+    different = [mark for mark in marks if len(np.unique(mark.values)) > 1]
+    notes += [_alike(mark) for mark in marks if mark.names and mark not in different]
+    return different, notes
+
+
+def _origin(run: EarlierCheckpoint, table: str, rows: int) -> _Origin:
+    """Which rows are pretrained: from the counts where all or none are, else from the file, aligned again."""
+    counts: Mapping[str, Any] = run.summary["initialization"]["tables"][table]
+    if not counts.get("rows_pretrained"):
+        return _Origin(None, notes=("No row is pretrained.",))
+    if rows > _MOST_ALIGNED:
+        return _Origin(None, notes=(f"Provenance is found for tables of up to {_MOST_ALIGNED:,} rows.",), known=False)
+    try:
+        found = pretrained_before(run.folder, run.spec, run.summary, [table], cache=run.cache).tables[table]
+    except (EmbexpError, OSError, KeyError) as error:
+        return _Origin(None, notes=(f"Provenance can't be told: {error}.",), known=False)
+    kinds = found.alignment.kinds
+    return _Origin(np.asarray(found.alignment.pretrained), found.old, kinds == RowKind.SPECIAL)
+
+
+def _provenance(origin: _Origin, rows: int) -> Mark:
+    names = ("new", "pretrained", "no token of its own", "from the earlier run")
+    values = np.zeros(rows, np.uint8)
+    if origin.special is not None:
+        values[origin.special] = 2
+    values[origin.pretrained] = 1
+    if origin.old is not None:
+        values[origin.old] = 3
+    return Mark("provenance", values, names)
+
+
+def _frozen(
+    run: EarlierCheckpoint, table: str, vocabulary: Vocabulary, rows: int, origin: _Origin
+) -> np.ndarray | None:
+    """uint8 [rows]: 0 trains throughout, 1 never moves, 2 in between, by phase or by rate; None: all rows train.
+
+    Raises:
+        ValueError: rules are about pretrained rows, and these are not known.
+    """
+    policy = run.spec.freeze_of(table)
+    counts = run.summary["freeze"][table]
+    match policy:
+        case NoFreeze():
+            return None
+        case FreezeTable():
+            return np.ones(rows, np.uint8)
+    phases = phases_of(policy)
+    kinds = {rule.kind for phase in phases for rule in phase.rules}
+    if not origin.known and kinds & {"pretrained_rows", "old_rows"}:
+        raise ValueError("the policy is about pretrained rows, whose provenance is not known")
+    steps_per_epoch = run.summary["examples"]["train"] / run.summary["batch_size"]
+    facts = row_facts(vocabulary, rows, origin.pretrained, origin.old)
+    grouping = group(phases, first_steps(phases, steps_per_epoch), facts)
+    if grouping.frozen_rows != counts["frozen_rows"]:
+        raise ValueError(
+            f"{grouping.frozen_rows} rows follow from its policy, and the run froze {counts['frozen_rows']}"
+        )
+    between = (grouping.multipliers != 1).any(0)[grouping.groups] & ~grouping.frozen
+    return np.where(grouping.frozen, 1, np.where(between, 2, 0)).astype(np.uint8)
+
+
+def _touched(run: EarlierCheckpoint, table: str, rows: int) -> np.ndarray | None:
+    """Bool [rows], the rows that steps looked up to train them; None: not recorded."""
+    try:
+        with np.load(run.folder.final_checkpoint / _TOUCHED, allow_pickle=False) as stored:
+            found: np.ndarray = np.unpackbits(stored[table], count=rows).astype(bool)
+            return found
+    except (OSError, ValueError, KeyError, EOFError):
+        return None
+
+
+def _training(frozen: np.ndarray | None, touched: np.ndarray | None) -> Mark:
+    """Whether rows trained, as one mark: frozen rows, and of the others whether they were met."""
+    names = ("trained", "frozen", "frozen or slowed for a part", "never looked up")
+    size = len(frozen) if frozen is not None else len(touched) if touched is not None else 1
+    values = np.zeros(size, np.uint8) if frozen is None else frozen.copy()
+    if touched is not None:
+        values[~touched & (values != 1)] = 3
+    return Mark("training", values, names)
+
+
+def _alike(mark: Mark) -> str:
+    names = mark.names or ("",)
+    return f"All rows share their {mark.name}: {names[int(mark.values[0])]}."
+
+
+def sampled(rows: int, *, ranked: bool, seed: int = 0) -> np.ndarray:
+    """Numbers of the rows of a map, int64, rising: all, or `MOST_ROWS` of them.
+
+    Args:
+        rows: of the table.
+        ranked: whether the first rows are the most frequent: then half of the sample are these, the other half is
+            drawn from the rest.
+        seed: of the draw.
+    """
+    if rows <= MOST_ROWS:
+        return np.arange(rows)
+    first = MOST_ROWS // 2 if ranked else 0
+    drawn = np.random.default_rng(seed).choice(rows - first, MOST_ROWS - first, replace=False, shuffle=False)
+    return np.sort(np.concatenate([np.arange(first), first + drawn]))
+
+
+def principal_components(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first principal components of rows, by singular value decomposition of the centred matrix, in float64.
+
+    Args:
+        values: [rows, dim], finite.
+
+    Returns:
+        Scores [rows, k] with k = min(`COMPONENTS`, rows, dim), and each component's share of the variance, [k]. The
+        sign of a component is such that its largest loading is positive.
+    """
+    centred = values.astype(np.float64) - values.mean(axis=0, dtype=np.float64)
+    left, sizes, right = np.linalg.svd(centred, full_matrices=False)
+    count = min(COMPONENTS, *values.shape)
+    signs = np.sign(right[np.arange(len(right)), np.abs(right).argmax(axis=1)])
+    signs[signs == 0] = 1
+    scores = (left * sizes * signs)[:, :count]
+    variance = sizes**2
+    total = variance.sum()
+    return scores, variance[:count] / total if total > 0 else np.zeros(count)
+
+
+def packed_scores(scores: np.ndarray) -> tuple[str, float]:
+    """Scores as little-endian int16 in base64, row by row, and what 32,767 of them stands for."""
+    scale = float(np.abs(scores).max(initial=0.0)) or 1.0
+    whole = np.rint(scores / scale * _INT16).astype("<i2")
+    return base64.b64encode(whole.tobytes()).decode("ascii"), scale
