@@ -126,13 +126,13 @@ class Scope:
             raise UnknownPartError(self.path)
         return self.tables
 
-    def beside(self, choice: str) -> str:
+    def sibling(self, choice: str) -> str:
         """Config path of another choice of the same table, or of the top level."""
         return ".".join([*self.path.split(".")[:-1], choice])
 
     def choosing(self, choice: str, option: str) -> str:
         """The override that makes another choice here: `init=assign`, or `init@tables.item.init=assign`."""
-        path = self.beside(choice)
+        path = self.sibling(choice)
         return f"{choice}={option}" if path == choice else f"{choice}@{path}={option}"
 
 

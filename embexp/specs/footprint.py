@@ -1,6 +1,6 @@
 """The memory that a run needs at least, and what a knowledge graph of some size costs.
 
-What the config does not tell, such as the length of lists or the layers of a user's own model, is left out, so a run
+What the config does not say, such as the length of lists or the layers of a user's own model, is left out, so a run
 that needs more than there is here can't succeed.
 """
 
@@ -31,16 +31,16 @@ _SECONDS = {False: 1.2e-10, True: 1.2e-9}
 """Of a step, for each query, entity and dimension, on two cores: 6 operations of matrix products at 50 GFLOPS; of
 distances ten times as much, as nothing multiplies matrices. Only an order of magnitude, for a warning."""
 SCORES = 32 << 20
-"""Bytes of the scores that an evaluation makes at once, of queries × entities; beside them there is a second tensor as
-large, with comparisons. Larger blocks are no faster: matrix products of 100 queries already take most of the time."""
+"""Bytes of the scores that an evaluation makes at once, of queries × entities; there is a second tensor as large,
+with comparisons. Larger blocks are no faster: matrix products of 100 queries already take most of the time."""
 TRAINED_SCORES = 96 << 20
-"""The same of a training step, with exponentials beside them. Each block adds the gradients of all entities to those of
-the blocks before, which in small blocks would take as long as the products."""
+"""The same of a training step, with exponentials next to them. Each block adds the gradients of all entities to those
+of the blocks before, which in small blocks would take as long as the products."""
 ROWS = 64 << 20
 """Bytes of entities' rows that an evaluation gathers at once."""
 DIFFERENCES = 8 << 20
 """Bytes of differences, of queries × entities × dim, that are made at once: few enough for a processor's cache, as they
-are read several times, and many enough that the calls of operations cost little beside them."""
+are read several times, and many enough that the calls of operations cost little compared with them."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def rows_known(spec: RunSpec, rows: Mapping[str, int | None]) -> dict[str, Rows]
 
     Args:
         spec: of the run.
-        rows: of each table; None where only the data tells.
+        rows: of each table; None where only the data decides.
     """
     found = {}
     for name, count in rows.items():

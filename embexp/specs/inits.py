@@ -140,7 +140,7 @@ def _nothing_to_map(spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
     if not tables or any(map(maps, tables)):
         return
     freeze, pretrained = scope.choosing("freeze", "table"), scope.choosing("pretrained", "file")
-    pretrained = f"{pretrained} {scope.beside('pretrained')}.path=…"
+    pretrained = f"{pretrained} {scope.sibling('pretrained')}.path=…"
     lacking, remedy = "no table is both frozen and pretrained", f"{freeze} and {pretrained}"
     if scope.own:
         (name,) = tables

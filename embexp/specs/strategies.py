@@ -99,11 +99,18 @@ class Mirrored(_Threads):
         return f"mirrored over {_counted(self.replicas, 'replica')} ({where})"
 
 
-class TPU(_Threads):
-    """A TPU, with tables in its memory."""
-
+class _OwnMemory(_Threads):
     own_memory: ClassVar[bool] = True
     fixed_batch: ClassVar[bool] = True
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """A runtime for one device, and settings that no TPU supports."""
+        return where_known(_one_device(spec, self.kind), _tpu_faults(spec, self))
+
+
+class TPU(_OwnMemory):
+    """A TPU, with tables in its memory."""
+
     kind: Literal["tpu"] = "tpu"
     address: Annotated[str, Field(min_length=1)] | None = None
     """Name or address (grpc://…) of the TPU, or local; null: from the environment, or this machine's TPU."""
@@ -118,22 +125,16 @@ class TPU(_Threads):
     pipeline_execution_with_tensor_core: bool = False
     """Look up the rows of a step during the previous step: faster, but rows are one step old."""
 
-    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """A runtime for one device, and settings that no TPU supports."""
-        return where_known(_one_device(spec, "tpu"), _tpu_faults(spec, self))
-
     @property
     def replica_count(self) -> None:
         """None: unknown until the TPU is connected."""
         return None
 
 
-class TPUSimulator(_Threads):
+class TPUSimulator(_OwnMemory):
     """A simulated TPU: TensorFlow's TPU code, with the TPU's operations executed on the CPU."""
 
     simulated: ClassVar[bool] = True
-    own_memory: ClassVar[bool] = True
-    fixed_batch: ClassVar[bool] = True
     kind: Literal["tpu_simulator"] = "tpu_simulator"
     cores: DeviceCount = 2
     """Number of simulated cores; each is a replica."""
@@ -149,10 +150,6 @@ class TPUSimulator(_Threads):
                 f"hosts have the same number of cores, and {self.hosts} hosts can't share {self.cores} cores equally"
             )
         return self
-
-    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """A runtime for one device, and settings that no TPU supports."""
-        return where_known(_one_device(spec, "tpu_simulator"), _tpu_faults(spec, self))
 
     @property
     def replica_count(self) -> int:
@@ -209,7 +206,7 @@ def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored) -> Iterator[Combina
     yield from for_each(lambda: spec.features, of_feature)
 
 
-def _tpu_faults(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
+def _tpu_faults(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
     """Settings of a run that a TPU does not support."""
     yield from where_known(
         _batches(spec, strategy),
@@ -220,7 +217,7 @@ def _tpu_faults(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[Combina
     )
 
 
-def _candidates(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
+def _candidates(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
     """Evaluations with more candidates than training."""
     if isinstance(spec.data, Triples) and spec.data.negatives is not None:
         yield CombinationFault(
@@ -232,7 +229,7 @@ def _candidates(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[Combina
         )
 
 
-def _batches(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
+def _batches(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
     """Batches that the cores can't share equally."""
     replicas, batch = strategy.replica_count, spec.train.batch_size
     if replicas is not None and batch % replicas:
@@ -246,7 +243,7 @@ def _batches(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[Combinatio
         )
 
 
-def _layout(spec: RunSpec, strategy: TPU | TPUSimulator, name: str) -> Iterator[CombinationFault]:
+def _layout(spec: RunSpec, strategy: _OwnMemory, name: str) -> Iterator[CombinationFault]:
     """Storages of tables that a TPU lacks."""
     table = spec.tables[name]
     if table.storage is Storage.MEMORY_MAP and not isinstance(spec.init_of(name), MemoryMap):
@@ -262,7 +259,7 @@ def _layout(spec: RunSpec, strategy: TPU | TPUSimulator, name: str) -> Iterator[
         )
 
 
-def _mapped(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
+def _mapped(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
     """Memory-mapped rows."""
     for scope, init in spec.settings_of("init"):
         taken = any(known_or(None, partial(spec.init_of, name)) is init for name in scope.tables)
@@ -272,18 +269,18 @@ def _mapped(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[Combination
             yield CombinationFault(scope.path, "memory_map", rule, remedy)
 
 
-def _where(strategy: TPU | TPUSimulator) -> str:
+def _where(strategy: _OwnMemory) -> str:
     return f"strategy {strategy.kind} keeps tables in the memory of the TPU"
 
 
-def _schedules(spec: RunSpec, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
+def _schedules(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
     """Schedules, as a TPU updates all rows of a table with the same learning rate throughout."""
     for scope, freeze in spec.settings_of("freeze"):
         if isinstance(freeze, FreezeSchedule) and scope.tables:
             yield from where_known(_schedule(freeze, scope.path, strategy))
 
 
-def _schedule(freeze: FreezeSchedule, path: str, strategy: TPU | TPUSimulator) -> Iterator[CombinationFault]:
+def _schedule(freeze: FreezeSchedule, path: str, strategy: _OwnMemory) -> Iterator[CombinationFault]:
     if len(freeze.phases) > 1:
         yield CombinationFault(
             f"{path}.phases",

@@ -12,7 +12,6 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -105,25 +104,8 @@ def _in_database(uri: str | None) -> bool:
     return scheme_of(uri) in _DATABASES
 
 
-@dataclass(frozen=True)
-class MissingPackages:
-    """Packages that are not installed.
-
-    Attributes:
-        rule: what is missing, as in a `Fault`.
-        remedy: how to install it.
-    """
-
-    rule: str
-    remedy: str
-
-
-def missing_packages(settings: Tracking) -> MissingPackages | None:
-    """The packages that a tracker needs and that are not installed; None: all are.
-
-    Args:
-        settings: of the tracker.
-    """
+def missing_packages(settings: Tracking) -> tuple[str, str] | None:
+    """Packages that a tracker needs and that are not installed, as the rule and the remedy of a `Fault`."""
     match settings:
         case NoTracking():
             return None
@@ -137,7 +119,7 @@ def missing_packages(settings: Tracking) -> MissingPackages | None:
     if not names:
         return None
     verb = "package" if len(names) == 1 else "packages"
-    return MissingPackages(
+    return (
         f"it needs the {verb} {', '.join(names)}, and {'that is' if len(names) == 1 else 'they are'} not installed",
         remedy,
     )

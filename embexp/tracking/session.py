@@ -198,7 +198,8 @@ def _tracker(settings: Settings) -> Tracker | None:
         RunError: a package that it needs is not installed.
     """
     if lack := missing_packages(settings):
-        raise RunError(f"tracking={settings.kind}: {lack.rule}\n    {lack.remedy}, or set tracking=none")
+        rule, remedy = lack
+        raise RunError(f"tracking={settings.kind}: {rule}\n    {remedy}, or set tracking=none")
     match settings:
         case NoTracking():
             return None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.cli import predict
+from embexp.cli.commands import predict
 from embexp.errors import CombinationFault, ConfigError, DataError
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single

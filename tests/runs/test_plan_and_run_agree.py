@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import embexp
-from embexp.cli import plan
+from embexp.cli.commands import plan
 from embexp.errors import EmbexpError
 from embexp.runs import run as single
 from embexp.runs.prepare import Prepared, prepare

@@ -96,7 +96,7 @@ def test_where_a_choice_stands(spec: RunSpec) -> None:
     assert spec.scope_of("tables.item.pretrained") == Scope("tables.item.pretrained", ("item",))
     assert spec.scope_of("train") == Scope("train")
     scope = spec.scope_of("tables.item.pretrained")
-    assert (scope.own, scope.beside("freeze")) == (True, "tables.item.freeze")
+    assert (scope.own, scope.sibling("freeze")) == (True, "tables.item.freeze")
     assert scope.choosing("init", "assign") == "init@tables.item.init=assign"
     assert spec.scope_of("freeze").choosing("init", "assign") == "init=assign"
 

@@ -140,7 +140,8 @@ def _runtime_faults(spec: RunSpec) -> Iterator[Fault]:
 def _tracking_faults(spec: RunSpec) -> Iterator[Fault]:
     """A tracker whose packages are not installed."""
     if missing := tracking.missing_packages(spec.tracking):
-        yield Fault("tracking", repr(spec.tracking.kind), missing.rule, f"{missing.remedy}, or set tracking=none")
+        rule, remedy = missing
+        yield Fault("tracking", repr(spec.tracking.kind), rule, f"{remedy}, or set tracking=none")
 
 
 def _data_faults(spec: RunSpec, *, fetch: bool) -> Iterator[Fault]:

@@ -30,21 +30,15 @@ Evaluator = Callable[[str, str | None, str], Mapping[str, float]]
 
 
 def main(arguments: Sequence[str], *, evaluator: Evaluator | None = None) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: those after `evaluate`.
-        evaluator: evaluates a run; None: `Run.evaluate`.
-    """
-    parser = Parser("evaluate", USAGE)
+    """Runs the command; `evaluator` evaluates a run; None: `Run.evaluate`."""
+    parser = Parser("evaluate", USAGE, HELP)
     parser.add_argument("directory", nargs="?")
     parser.add_argument("--data")
     parser.add_argument("--split", choices=("test", "validation", "train", "test_new", "test_known"))
     parser.add_argument("--json", action="store_true")
     add_allow_code(parser)
-    options = parser.parse_intermixed_args(list(arguments))
-    if options.help:
-        print(HELP, end="")
+    options = parser.parse(arguments)
+    if options is None:
         return DONE
     directory = run_directory(parser, options.directory)
     if options.data is not None and options.split is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from embexp.cli import commands
 from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code, run_directory
-from embexp.cli.commands import DONE, FAILED, print
+from embexp.cli.commands import DONE, FAILED
 from embexp.sweeps import ledger
 
 if TYPE_CHECKING:
@@ -49,18 +49,13 @@ it was interrupted again, by Ctrl-C, SIGTERM or SIGHUP.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: those after `resume`.
-    """
-    parser = Parser("resume", USAGE)
+    """Runs the command."""
+    parser = Parser("resume", USAGE, HELP)
     parser.add_argument("directory", nargs="?")
     parser.add_argument("overrides", nargs="*")
     add_allow_code(parser)
-    options = parser.parse_intermixed_args(list(arguments))
-    if options.help:
-        print(HELP, end="")
+    options = parser.parse(arguments)
+    if options is None:
         return DONE
     directory = Path(run_directory(parser, options.directory))
     if "=" in options.directory and not directory.exists():
@@ -81,7 +76,7 @@ def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[s
         overrides: of its spec.
         allow_code: functions that the recorded spec may run.
     """
-    from embexp.cli.logged import Shown, logged
+    from embexp.cli.stages import Shown, logged
     from embexp.records import allowed_code
     from embexp.records.folder import RunFolder
     from embexp.specs import tracking

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser, add_config_arguments, config_loader, is_multirun
-from embexp.cli.commands import DONE, print
+from embexp.cli.commands import DONE
 from embexp.system import collector
 
 if TYPE_CHECKING:
@@ -44,14 +44,13 @@ _LONGEST = 120
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("plan", USAGE)
+    parser = Parser("plan", USAGE, HELP)
     add_config_arguments(parser)
     parser.add_argument("--scan", action="store_true")
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--time", action="store_true")
-    options = parser.parse_intermixed_args(list(arguments))
-    if options.help:
-        print(HELP, end="")
+    options = parser.parse(arguments)
+    if options is None:
         return DONE
     if is_multirun(options):
         _sweep(options)
@@ -80,7 +79,7 @@ def _sweep(options: argparse.Namespace) -> None:
     if plan.jobs is None:
         lines = ["this sweeper chooses its jobs while the sweep runs"] if plan.search is None else plan.search.lines()
         for line in lines:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            terminal.say(console, line)
         return
     keys = outcomes.varying([job.settings for job in plan.jobs])
     table = terminal.table(console, ["job", *keys, "note"])
@@ -117,21 +116,22 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
     Raises:
         EmbexpError: `embexp run` would refuse the run, too.
     """
-    from embexp.cli import planned_run, planned_study, planned_time
+    from embexp.cli import planned
     from embexp.runs import prepare
     from embexp.specs.studies import NoStudy
+    from embexp.system import terminal
 
     if not isinstance(spec.study, NoStudy):
-        planned_study.show(spec, console, scan=scan)
+        planned.show_study(spec, console, scan=scan)
     elif not scan:
-        planned_run.show(planned_run.from_spec(spec), console)
+        planned.show(planned.from_spec(spec), console)
     else:
         prepared = _prepared(spec)
         prepare.check_memory(prepared)
-        planned_run.show(planned_run.from_prepared(prepared), console)
+        planned.show(planned.from_prepared(prepared), console)
         _show_pretrained(prepared, console)
         console.print()
-        _print(planned_time.length(prepared), console)
+        terminal.say(console, planned.length_line(prepared))
         if trace:
             _trace(prepared, console)
         if timed:
@@ -152,15 +152,16 @@ def _show_pretrained(prepared: Prepared, console: Console) -> None:
     from rich import box
 
     from embexp.reports import results
+    from embexp.system import terminal
 
     content = prepared.tables.pretrained.as_json()
     if (table := results.coverage_table(content, box.SIMPLE_HEAD if console.is_terminal else None)) is not None:
         console.print()
         console.print(table)
     for note in prepared.notes:
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
+        terminal.say(console, note)
     for name, why in content["unfit"].items():
-        console.print(f"no effect: pretrained on tables.{name}: {why}", markup=False, highlight=False, soft_wrap=True)
+        terminal.say(console, f"no effect: pretrained on tables.{name}: {why}")
 
 
 def _trace(prepared: Prepared, console: Console) -> None:
@@ -176,9 +177,9 @@ def _trace(prepared: Prepared, console: Console) -> None:
 
 
 def _time(prepared: Prepared, console: Console) -> None:
-    from embexp.cli import planned_time
+    from embexp.cli import planned
     from embexp.cli.stages import shown
-    from embexp.system import environment
+    from embexp.system import environment, terminal
 
     environment.load_tensorflow()
     from embexp.runs import dry_run, run
@@ -186,36 +187,30 @@ def _time(prepared: Prepared, console: Console) -> None:
     with shown() as stages:
         timed = dry_run.measure(prepared, run.prepare_machine(prepared.spec.strategy), stages)
     stopping = prepared.spec.train.early_stopping.patience is not None
-    for line in planned_time.lines(timed, may_stop_early=stopping):
-        _print(line, console)
-
-
-def _print(line: str, console: Console) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for line in planned.time_lines(timed, may_stop_early=stopping):
+        terminal.say(console, line)
 
 
 def _show_traced(traced: Traced, console: Console) -> None:
     """Prints a traced training step; shortens a long configuration."""
-    from embexp.system.terminal import byte_size
+    from embexp.system import terminal
 
-    def line(text: str = "") -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    line()
-    line(
-        f"traced: the training step is a graph of {byte_size(traced.graph_bytes)}; allocated, but not filled:"
-        f" {byte_size(traced.allocated_bytes)} of tables and slots"
+    terminal.say(console)
+    terminal.say(
+        console,
+        f"traced: the training step is a graph of {terminal.byte_size(traced.graph_bytes)}; allocated, but not filled:"
+        f" {terminal.byte_size(traced.allocated_bytes)} of tables and slots",
     )
     if traced.tpu_operations:
-        line()
-        line("operations of the TPU (simulated), in order of first appearance:")
+        terminal.say(console)
+        terminal.say(console, "operations of the TPU (simulated), in order of first appearance:")
         for operation, count in Counter(str(each) for each in traced.tpu_operations).items():
-            line(f"  {f'{count} × ' if count > 1 else ''}{operation}")
+            terminal.say(console, f"  {f'{count} × ' if count > 1 else ''}{operation}")
     if traced.configuration:
-        line()
-        line("TPUEmbeddingConfiguration:")
+        terminal.say(console)
+        terminal.say(console, "TPUEmbeddingConfiguration:")
         for each in _shortened(traced.configuration.rstrip().splitlines()):
-            line(f"  {each}")
+            terminal.say(console, f"  {each}")
 
 
 def _shortened(lines: list[str]) -> list[str]:

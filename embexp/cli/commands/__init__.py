@@ -9,8 +9,8 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TextIO
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
 
 from embexp.errors import CommandLineError, EmbexpError, UsageError
 from embexp.system import collector, encoding, interruption, machine_faults, printable
@@ -69,9 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     encoding.fit_streams()
     try:
         with interruption.taken_over():
-            status = _told(list(sys.argv[1:] if arguments is None else arguments))
+            status = _report_errors(list(sys.argv[1:] if arguments is None else arguments))
             return interruption.exit_status() if interruption.received() else status
-    except KeyboardInterrupt:  # while an error was told
+    except KeyboardInterrupt:  # while an error was reported
         return interruption.exit_status()
 
 
@@ -85,8 +85,8 @@ def process(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _told(arguments: list[str]) -> int:
-    """Runs a command, tells its errors, and returns the exit status."""
+def _report_errors(arguments: list[str]) -> int:
+    """Runs a command, reports its errors, and returns the exit status."""
     try:
         status = _dispatch(arguments)
         sys.stdout.flush()  # not at the end of the process, where Python would print a trace
@@ -132,7 +132,7 @@ def _drop(stream: TextIO) -> None:
 
 
 def _say(sentence: str, status: int, *, before: str = "") -> int:
-    """Tells the user why the command ends; returns the status."""
+    """Reports to the user why the command ends; returns the status."""
     try:
         print(f"{before}embexp: {printable.shortened(sentence)}", file=sys.stderr)
     except OSError:  # the terminal, or the disk of a file, may be what has failed
@@ -141,7 +141,7 @@ def _say(sentence: str, status: int, *, before: str = "") -> int:
 
 
 def warn(sentence: str) -> None:
-    """Tells the user what a command goes on without."""
+    """Warns the user of what a command goes on without."""
     print(f"warning: {sentence}", file=sys.stderr, flush=True)
 
 
@@ -157,14 +157,19 @@ def _is_interruption(error: BaseException | None) -> bool:
 
 
 def dispatch(
-    arguments: Sequence[str], commands: Mapping[str, str], *, modules: str, help_text: str, context: str = ""
+    arguments: Sequence[str],
+    commands: Mapping[str, str],
+    main_of: Callable[[str], Callable[[Sequence[str]], int]],
+    *,
+    help_text: str,
+    context: str = "",
 ) -> int:
     """Runs the command that the first argument names, or shows the help.
 
     Args:
         arguments: of the command line.
         commands: descriptions by name.
-        modules: prefix of the modules that hold their `main`; only the module of the named command is imported.
+        main_of: returns what runs the command of a name; it imports the module of no other.
         help_text: with `{commands}` as the placeholder of the list of commands.
         context: start of the error message.
 
@@ -182,10 +187,10 @@ def dispatch(
         hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(commands)}"
         raise CommandLineError(f"{context}there is no command {name!r}\n    {hint}")
     with interruption.leaving_at_once():  # nothing is written yet, and some packages can't be imported by halves
-        module = importlib.import_module(f"{modules}{name}")
+        main = main_of(name)
     if name not in _COMPOSING:
         collector.begin()
-    return int(module.main(arguments[1:]))
+    return main(arguments[1:])
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -196,4 +201,10 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"embexp {version('embexp')}")
         return DONE
     is_override = "=" in first or (first.startswith(("-", "~")) and first not in ("--help", "-h", "--"))
-    return dispatch(["run", *arguments] if is_override else arguments, COMMANDS, modules="embexp.cli.", help_text=HELP)
+    words = ["run", *arguments] if is_override else arguments
+    return dispatch(words, COMMANDS, lambda name: module_of(name).main, help_text=HELP)
+
+
+def module_of(command: str) -> Any:
+    """The module of a command, which is imported."""
+    return importlib.import_module(f"embexp.cli.commands.{command}")

@@ -46,45 +46,40 @@ _MOST = 20
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: those after `verify`.
-    """
-    parser = Parser("verify", USAGE)
+    """Runs the command."""
+    parser = Parser("verify", USAGE, HELP)
     parser.add_argument("directory", nargs="?")
     add_allow_code(parser)
     parser.add_argument("--keep")
-    options = parser.parse_intermixed_args(list(arguments))
-    if options.help:
-        print(HELP, end="")
+    options = parser.parse(arguments)
+    if options is None:
         return DONE
     directory = Path(run_directory(parser, options.directory))
     return _verify(directory, options.allow_code, None if options.keep is None else Path(options.keep))
 
 
 def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> int:
-    from embexp.cli.recorded import check
+    from embexp.cli.commands.run import check_recorded
     from embexp.records.folder import RunFolder
     from embexp.studies import verification
 
-    told: list[Difference] = []
+    reported: list[Difference] = []
     began = time.monotonic()
 
     def again(rerun: Rerun, place: Path) -> None:
-        check(rerun.spec, allow_code)
-        _run(rerun, RunFolder(directory), RunFolder(place), told)
+        check_recorded(rerun.spec, allow_code)
+        _run(rerun, RunFolder(directory), RunFolder(place), reported)
 
     def say(record: Record) -> None:
         print(record, flush=True)
 
     found = verification.verify(directory, allow_code=allow_code, keep=keep, again=again, say=say)
-    _tell([each for each in found.circumstances if each not in told])
+    _report_circumstances([each for each in found.circumstances if each not in reported])
     _show(found, time.monotonic() - began)
     return DONE if found.intact and found.identical else FAILED
 
 
-def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, told: list[Difference]) -> None:
+def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, reported: list[Difference]) -> None:
     """Runs a recorded spec in this process, with progress on the terminal."""
     from embexp.strategies import tpu_address
     from embexp.system import environment
@@ -98,15 +93,15 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, told: list[Differenc
     from embexp.training.progress import progress
 
     class Notices(Listener):
-        """Tells what differs in the circumstances as soon as they are recorded, which is before the first step."""
+        """Reports what differs in the circumstances as soon as they are recorded, which is before the first step."""
 
         def started(self, total_steps: int, examples_per_epoch: int) -> None:
             from embexp.studies import verification
 
             if folder.manifest.exists() and place.manifest.exists():  # a study has none
-                told.extend(verification.circumstances(folder, place))
+                reported.extend(verification.circumstances(folder, place))
                 stages.close()
-                _tell(told)
+                _report_circumstances(reported)
 
     terminal = SafeConsole()
     stages = Stages(terminal)
@@ -120,7 +115,7 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, told: list[Differenc
         stages.close()
 
 
-def _tell(found: Sequence[Difference]) -> None:
+def _report_circumstances(found: Sequence[Difference]) -> None:
     """Prints what differs in the circumstances."""
     from embexp.studies.verification import line
 

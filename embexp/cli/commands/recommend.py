@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from embexp.cli import csv_output
+from embexp.cli import finished
 from embexp.cli.arguments import Parser, add_allow_code, run_directory
-from embexp.cli.commands import DONE, print
+from embexp.cli.commands import DONE
 from embexp.cli.finished import load_finished
 from embexp.errors import CommandLineError
 
@@ -32,26 +32,20 @@ Recommender = Callable[[str, Sequence[str] | None, int], Lists]
 
 
 def main(arguments: Sequence[str], *, recommender: Recommender | None = None) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: those after `recommend`.
-        recommender: recommends for a run; None: `Run.recommend`.
-    """
-    parser = Parser("recommend", USAGE)
+    """Runs the command; `recommender` recommends for a run; None: `Run.recommend`."""
+    parser = Parser("recommend", USAGE, HELP)
     parser.add_argument("directory", nargs="?")
     parser.add_argument("--users")
     parser.add_argument("--count", default="10")
     parser.add_argument("--out")
     add_allow_code(parser)
-    options = parser.parse_intermixed_args(list(arguments))
-    if options.help:
-        print(HELP, end="")
+    options = parser.parse(arguments)
+    if options is None:
         return DONE
     directory = run_directory(parser, options.directory)
     if not options.count.isdecimal() or not int(options.count):
         raise CommandLineError(f"--count {options.count}: it must be a whole number of at least 1")
-    csv_output.check(options.out, "items.csv")
+    finished.check_out(options.out, "items.csv")
     users = None if options.users is None else _users(Path(options.users))
     recommender = recommender or partial(_recommend, allow_code=options.allow_code)
     rows = [
@@ -59,7 +53,7 @@ def main(arguments: Sequence[str], *, recommender: Recommender | None = None) ->
         for user, items in recommender(directory, users, int(options.count)).items()
         for rank, (item, score) in enumerate(items, 1)
     ]
-    csv_output.write(options.out, ["user", "rank", "item", "score"], rows)
+    finished.write_csv(options.out, ["user", "rank", "item", "score"], rows)
     return DONE
 
 

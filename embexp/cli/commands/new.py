@@ -15,7 +15,7 @@ from embexp.cli.commands import DONE, print
 from embexp.errors import CommandLineError
 
 if TYPE_CHECKING:
-    from embexp.cli.column_uses import Use
+    from embexp.cli.first_experiment import Use
     from embexp.data.files.samples import ColumnFacts, Sample
 
 USAGE = "embexp new --data FILE --label COLUMN --out FOLDER [--names A,B,…] [--name NAME] [--force]"
@@ -35,7 +35,7 @@ comments: FOLDER/experiment/NAME.yaml, for `embexp run --config-dir FOLDER exper
     --force          Replaces the experiment if there is one of that name.
 
 rules
-    label            0 and 1: task=click; 0, 1, 2, … beside a text: task=classification; other numbers: task=rating.
+    label            0 and 1: task=click; 0, 1, 2, … next to a text: task=classification; other numbers: task=rating.
     categories       Text that recurs, ids, and up to 10 different whole numbers: each gets an embedding table. dim: the
                      power of two nearest to 4 · (number of values)^(1/4), from 4 to 64.
     numbers          Standardized, after log1p where a few values are much larger than the others.
@@ -48,18 +48,13 @@ _SHOWN = 40
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: those after `new`.
-    """
-    parser = Parser("new", USAGE)
+    """Runs the command."""
+    parser = Parser("new", USAGE, HELP)
     for option in ("--data", "--label", "--out", "--name", "--names"):
         parser.add_argument(option)
     parser.add_argument("--force", action="store_true")
-    options = parser.parse_args(list(arguments))
-    if options.help:
-        print(HELP, end="")
+    options = parser.parse(arguments)
+    if options is None:
         return DONE
     if options.data is None:
         raise CommandLineError("embexp new: --data FILE is missing\n    embexp new --help")
@@ -68,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _new(options: argparse.Namespace) -> None:
-    from embexp.cli import column_uses, first_experiment
+    from embexp.cli import first_experiment
     from embexp.data.files.samples import facts, sample
     from embexp.data.sources.source import Unreadable
     from embexp.errors import ConfigError
@@ -79,7 +74,7 @@ def _new(options: argparse.Namespace) -> None:
         raise ConfigError(unreadable.faults) from None
     columns = facts(found)
     if options.label is None:
-        _show(found, [column_uses.Use(each, column_uses.Role.OUT) for each in columns], decided=False)
+        _show(found, [first_experiment.Use(each, first_experiment.Role.OUT) for each in columns], decided=False)
         raise CommandLineError(f"embexp new: --label COLUMN is missing\n    {_suggestion(columns)}")
     if options.out is None:
         raise CommandLineError("embexp new: --out FOLDER is missing\n    embexp new --help")
@@ -88,10 +83,10 @@ def _new(options: argparse.Namespace) -> None:
     file = first_experiment.file_of(Path(options.out), name)
     if file.exists() and not options.force:
         raise CommandLineError(f"embexp new: {file} exists\n    give another --name, or --force to replace it")
-    task, fault = column_uses.task_or_fault(label, columns)
+    task, fault = first_experiment.task_or_fault(label, columns)
     if not task:
         raise CommandLineError(f"embexp new: --label {label.name}: {fault}\n    {_suggestion(columns)}")
-    uses = column_uses.uses(columns, label.name, splits_text=found.kind == "csv")
+    uses = first_experiment.uses(columns, label.name, splits_text=found.kind == "csv")
     command = f"embexp run --config-dir {shlex.quote(options.out)} experiment={name}"
     experiment = first_experiment.Experiment(name, task, found, uses, command)
     _show(found, uses, decided=True)
@@ -122,10 +117,10 @@ def _label(columns: Sequence[ColumnFacts], name: str) -> ColumnFacts:
 
 
 def _suggestion(columns: Sequence[ColumnFacts]) -> str:
-    from embexp.cli import column_uses
+    from embexp.cli import first_experiment
     from embexp.config.messages import listing
 
-    likely = [f"--label {shlex.quote(each.name)}" for each in column_uses.label_candidates(columns)[:3]]
+    likely = [f"--label {shlex.quote(each.name)}" for each in first_experiment.label_candidates(columns)[:3]]
     return f"it may be {listing(likely)}" if likely else "none of its columns looks like a label: name it"
 
 

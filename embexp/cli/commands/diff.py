@@ -39,19 +39,15 @@ exit status: 0 the same, 1 they differ or can't be compared, 2 the command line 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command.
 
-    Args:
-        arguments: those after `diff`.
-
     Raises:
         NotARunError: one of them is not the directory of a run.
     """
-    parser = Parser("diff", USAGE)
+    parser = Parser("diff", USAGE, HELP)
     parser.add_argument("directories", nargs="*")
     parser.add_argument("--rows", type=int, default=3)
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_intermixed_args(list(arguments))
-    if options.help:
-        print(HELP, end="")
+    options = parser.parse(arguments)
+    if options is None:
         return DONE
     if len(options.directories) != 2:
         raise parser.incomplete("give the directories of two runs, A and B")

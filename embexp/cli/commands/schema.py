@@ -31,17 +31,12 @@ An editor with the YAML language server takes the schema from the first line of 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: those after `schema`.
-    """
-    parser = Parser("schema", USAGE)
+    """Runs the command."""
+    parser = Parser("schema", USAGE, HELP)
     parser.add_argument("group", nargs="?")
     parser.add_argument("--out", type=Path)
-    options = parser.parse_intermixed_args(list(arguments))
-    if options.help:
-        print(HELP, end="")
+    options = parser.parse(arguments)
+    if options is None:
         return DONE
     _write(options.group, options.out)
     return DONE

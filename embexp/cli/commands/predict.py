@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from embexp.cli import csv_output
+from embexp.cli import finished
 from embexp.cli.arguments import Parser, add_allow_code, run_directory
-from embexp.cli.commands import DONE, print
+from embexp.cli.commands import DONE
 from embexp.cli.finished import load_finished
 
 USAGE = "embexp predict DIR --data FILE [--out FILE] [--allow-code MODULE:FUNCTION]"
@@ -28,29 +28,23 @@ Predictor = Callable[[str, str], Iterable[float | str]]
 
 
 def main(arguments: Sequence[str], *, predictor: Predictor | None = None) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: those after `predict`.
-        predictor: predicts for a run; None: `Run.predict`.
-    """
-    parser = Parser("predict", USAGE)
+    """Runs the command; `predictor` predicts for a run; None: `Run.predict`."""
+    parser = Parser("predict", USAGE, HELP)
     parser.add_argument("directory", nargs="?")
     parser.add_argument("--data")
     parser.add_argument("--out")
     add_allow_code(parser)
-    options = parser.parse_intermixed_args(list(arguments))
-    if options.help:
-        print(HELP, end="")
+    options = parser.parse(arguments)
+    if options is None:
         return DONE
     directory = run_directory(parser, options.directory)
     if options.data is None:
         raise parser.incomplete("which data? Give --data FILE")
-    csv_output.check(options.out, "predictions.csv")
+    finished.check_out(options.out, "predictions.csv")
     predictor = predictor or partial(_predict, allow_code=options.allow_code)
     predictions = predictor(directory, options.data)
     texts = (value if isinstance(value, str) else f"{value:.7g}" for value in predictions)
-    csv_output.write(options.out, ["prediction"], ([text] for text in texts))
+    finished.write_csv(options.out, ["prediction"], ([text] for text in texts))
     return DONE
 
 

@@ -32,16 +32,11 @@ for any data.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: those after `fetch`.
-    """
-    parser = Parser("fetch", USAGE)
+    """Runs the command."""
+    parser = Parser("fetch", USAGE, HELP)
     parser.add_argument("names", nargs="*")
-    options = parser.parse_intermixed_args(list(arguments))
-    if options.help:
-        print(HELP, end="")
+    options = parser.parse(arguments)
+    if options is None:
         return DONE
     from embexp.config.messages import did_you_mean
     from embexp.data import fetching

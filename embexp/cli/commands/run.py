@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Protocol
 from embexp.cli import commands
 from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
 from embexp.cli.commands import DONE, FAILED, print
-from embexp.errors import CommandLineError
-from embexp.system import collector, interruption
+from embexp.errors import CommandLineError, ConfigError
+from embexp.system import collector, interruption, printable
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
     from embexp.config.folders import Folders
+    from embexp.records.folder import RunFolder
+    from embexp.records.output_directory import OutputDirectory
     from embexp.runs.run import RunResult
     from embexp.specs.run import RunSpec
 
@@ -72,6 +76,7 @@ _NESTED_GROUPS = {
     "schedule": "schedule@optimizer.schedule",
 }
 """Groups whose choices are nested inside the config."""
+SPEC_FILE = "spec.json"
 
 
 class Result(Protocol):
@@ -88,32 +93,23 @@ Runner = Callable[["RunSpec", Path], Result]
 
 
 def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: those after `run`.
-        runner: runs a single experiment; None: run it with progress on the terminal and in run.log.
-    """
+    """Runs the command; `runner` runs a single experiment; None: with progress on the terminal and in run.log."""
     options = _parse(arguments)
     if options.shell_completion:
-        from embexp.cli.completion import shell_completion
+        from embexp.cli.commands.completion import shell_completion
 
         return shell_completion(options.overrides)
     if options.help:
         print(HELP + _group_choices(config_folders(options)))
         return DONE
     if options.spec is not None:
-        from embexp.cli.recorded import run_recorded
-
         collector.begin()
         runs = runner or _run_with_log
-        return run_recorded(
+        return _run_recorded(
             options, lambda spec, found: _status((resumed if found.continues else runs)(spec, found.path))
         )
     if options.cfg is not None:
-        from embexp.cli.show_config import show
-
-        return show(options)
+        return _show_config(options)
     if options.package is not None or options.resolve:
         raise CommandLineError("--package and --resolve are options of --cfg: add --cfg job")
     if is_multirun(options):
@@ -133,7 +129,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser("run", USAGE)
+    parser = Parser("run", USAGE, HELP)
     add_config_arguments(parser)
     parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
     parser.add_argument("-p", "--package")
@@ -193,7 +189,7 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
 
 def resumed(spec: RunSpec, directory: Path) -> Result:
     """Completes the run of the same spec in a directory."""
-    from embexp.cli import resume
+    from embexp.cli.commands import resume
     from embexp.records import allowed_code
 
     return resume.resume_run(directory, (), allowed_code.named(spec))  # the config that names the code was checked
@@ -205,7 +201,7 @@ def _status(result: Result) -> int:
 
 def _run_with_log(spec: RunSpec, directory: Path) -> Result:
     """Runs an experiment with progress and results on the terminal and in run.log."""
-    from embexp.cli.logged import Shown, logged
+    from embexp.cli.stages import Shown, logged
 
     def execute(shown: Shown) -> RunResult:
         from embexp.studies import run as studies
@@ -213,3 +209,171 @@ def _run_with_log(spec: RunSpec, directory: Path) -> Result:
         return studies.run(spec, directory, listeners=shown.listeners, progress=shown.stages, announce=shown.announce)
 
     return logged(spec, directory, execute)
+
+
+def _show_config(options: argparse.Namespace) -> int:
+    """Prints the config as YAML.
+
+    A config with faults is printed, too, and then raised as the error. Data files are not read.
+
+    Raises:
+        ConfigError: the config has faults.
+        CommandLineError: the config has no such node, or it can't be resolved.
+    """
+    from embexp.config import composition, hydra_globals
+    from embexp.config.composing.compose import compose
+
+    composed = compose(config_loader(options), options.overrides)
+    _, faults = composition.check(composed, look_at_data=False)
+    with hydra_globals.borrowed(composed.config):
+        _print(_selected(composed.config, options.cfg), options.package, resolve=options.resolve and not faults)
+    if faults:
+        raise ConfigError(faults)
+    return 0
+
+
+def _print(config: DictConfig, package: str | None, *, resolve: bool) -> None:
+    from omegaconf import Container, OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    if resolve:
+        try:
+            OmegaConf.resolve(config)
+        except OmegaConfBaseException as error:
+            raise CommandLineError(f"--resolve: {str(error).splitlines()[0]}") from error
+    node = config
+    if package is not None and package != "_global_":
+        node = OmegaConf.select(config, package)
+        if node is None:
+            raise CommandLineError(f"--package {package}: the config has no such node")
+        print(f"# @package {package}")
+    printable.write_data(OmegaConf.to_yaml(node) if isinstance(node, Container) else f"{node}\n")
+
+
+def _selected(config: DictConfig, what: str) -> DictConfig:
+    """A copy of the experiment's config (job), of Hydra's (hydra), or of both (all)."""
+    from omegaconf import OmegaConf, flag_override, open_dict
+
+    config = config.copy()
+    OmegaConf.set_readonly(config, None)
+    OmegaConf.set_readonly(config.hydra, None)
+    with open_dict(config), flag_override(config, "struct", False):
+        if what == "job":
+            del config["hydra"]
+        elif what == "hydra":
+            for key in [key for key in config if key != "hydra"]:
+                del config[key]
+    return config
+
+
+def folder_of(path: str) -> RunFolder:
+    """The folder that a recorded spec lies in.
+
+    Args:
+        path: of the spec, or of the run's directory.
+
+    Raises:
+        CommandLineError: there is no such file.
+    """
+    from embexp.records.folder import RESULTS, RunFolder
+
+    found = Path(path)
+    if found.is_file():
+        if found.name != SPEC_FILE:
+            raise CommandLineError(f"--spec {path}: give the {SPEC_FILE} of a run, or the directory of a run")
+        found = found.parent
+    if not (found / SPEC_FILE).is_file() and not (found / RESULTS).exists():
+        raise CommandLineError(f"--spec {path}: there is no such file, nor a directory with a {SPEC_FILE} in it")
+    return RunFolder(found)
+
+
+def check_recorded(spec: RunSpec, allow_code: Sequence[str]) -> None:
+    """Checks a recorded spec against every rule and against the files that it names, without TensorFlow.
+
+    Args:
+        spec: recorded.
+        allow_code: functions that it may run.
+
+    Raises:
+        ConfigError: with all faults.
+    """
+    from embexp.config.checking import resources
+    from embexp.config.permission import Permission
+    from embexp.specs import run
+
+    if faults := [
+        *run.rule_faults(spec),
+        *resources.faults(spec, Permission(frozenset(allow_code)), look_at_data=True),
+    ]:
+        raise ConfigError(faults)
+
+
+def _run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, OutputDirectory], int]) -> int:
+    """Runs a recorded spec in a new directory.
+
+    Args:
+        options: of `embexp run`.
+        execute: runs a spec in its directory, and returns the exit status.
+
+    Raises:
+        UsageError: the spec names code that isn't allowed, or options and overrides don't fit a recorded spec.
+        DataError: the spec, or the copy of its code, is not what the run wrote.
+    """
+    from embexp.records import allowed_code, output_directory
+    from embexp.specs import tracking
+    from embexp.specs.running import Existing
+
+    composing = {
+        "-m": options.multirun,
+        "--cfg": options.cfg,
+        "--package": options.package,
+        "--resolve": options.resolve,
+        "--config-dir": options.config_dir,
+        "--config-name": options.config_name != "config",
+    }
+    for option, given in composing.items():
+        if given:
+            raise CommandLineError(
+                f"{option} composes a config, and --spec runs one that was recorded; give one of them"
+            )
+    folder = folder_of(options.spec)
+    folder.check(folder.spec, folder.code)
+    spec = folder.recorded_spec()
+    allowed_code.check(spec, options.allow_code, record=folder.spec)
+    tracking.check_addresses([spec], folder.spec)
+    own = [each for each in options.overrides if not each.lstrip("+~").startswith("hydra.")]
+    changed = _changed(spec, own)
+    check_recorded(changed, options.allow_code)
+    directory, is_dated = _directory([each for each in options.overrides if each not in own])
+    existing = Existing.NUMBER if is_dated else changed.output.existing
+    with output_directory.opened(directory, changed, existing, warn=commands.warn) as found:
+        print(f"{changed.name} in {found.path}", flush=True)
+        from embexp.runs.recorded import import_sentences
+
+        for sentence in import_sentences(folder, changed):
+            print(sentence, flush=True)
+        return execute(changed, found)
+
+
+def _changed(spec: RunSpec, overrides: Sequence[str]) -> RunSpec:
+    # Only who runs it now may have a directory replaced.
+    output = spec.output.model_copy(update={"existing": type(spec.output).model_fields["existing"].default})
+    spec = spec.model_copy(update={"output": output})
+    if not overrides:
+        return spec
+    from embexp.config import composition
+    from embexp.config.composition import changed_spec
+
+    return changed_spec(spec, overrides, composition.loader(), rule="a recorded spec is run as it was recorded")
+
+
+def _directory(overrides: Sequence[str]) -> tuple[Path, bool]:
+    """The directory of a new run, from Hydra's settings, and whether it is named by the time."""
+    from embexp.config import composition
+    from embexp.config.composing import record
+    from embexp.config.composing.compose import compose
+
+    composed = compose(composition.loader(), overrides)
+    if composed.faults:
+        raise ConfigError(composed.faults)
+    return record.run_directory(composed.config), record.is_dated(composed.config)

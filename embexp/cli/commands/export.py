@@ -49,21 +49,16 @@ loaded model takes a dict of columns as tensors, ragged tensors or sparse tensor
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: those after `export`.
-    """
-    parser = Parser("export", USAGE)
+    """Runs the command."""
+    parser = Parser("export", USAGE, HELP)
     parser.add_argument("directory", nargs="?")
     parser.add_argument("out", nargs="?")
     parser.add_argument("--as", dest="kind", choices=KINDS)
     parser.add_argument("--table", action="append", default=[])
     parser.add_argument("--binary", action="store_true")
     add_allow_code(parser)
-    options = parser.parse_intermixed_args(list(arguments))
-    if options.help:
-        print(HELP, end="")
+    options = parser.parse(arguments)
+    if options is None:
         return DONE
     faults = []
     if options.directory is None:

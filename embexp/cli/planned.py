@@ -1,36 +1,42 @@
-"""The plan of a run as tables for the terminal."""
+"""Plans for the terminal: of a run, of each run of a study, and the time that a run would take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from rich.console import Console
 from rich.table import Table as Rich
 
-from embexp.cli import planned_values
 from embexp.data.sources.factory import source_of
 from embexp.pretrained import heads
-from embexp.specs import footprint
+from embexp.specs import footprint, studies
 from embexp.specs.base import few, merged
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import RuntimeKind
+from embexp.specs.studies import BASE, DESCRIPTIONS, GROWN
 from embexp.specs.tables import Storage, Table
 from embexp.system import terminal
-from embexp.system.terminal import byte_size
+from embexp.system.terminal import byte_size, say
+from embexp.training.progress import duration
 
 if TYPE_CHECKING:
-    from embexp.data.vocabularies.token_rows import Shares
+    from embexp.data.scan import Scan
+    from embexp.data.vocabularies.token_rows import Share, Shares
     from embexp.freezing.policies import TablePolicy
+    from embexp.runs.dry_run import Timed
     from embexp.runs.prepare import Prepared
 
 FLOAT_BYTES = 4
 FROM_DATA = "from the data"
 FROM_FILE = "from the file"
+_DIRECTORY = Path("…")
+"""Placeholder of the study's directory, which gets its name when the study starts."""
 
 
 @dataclass(frozen=True)
@@ -87,27 +93,23 @@ def from_prepared(prepared: Prepared) -> Plan:
 
 def show(plan: Plan, console: Console) -> None:
     """Prints the plan."""
-
-    def line(text: str = "") -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
     for key, text in _headlines(plan.requested):
-        line(f"{key:10}{text}")
+        say(console, f"{key:10}{text}")
     if plan.run_id is not None:
-        line(f"{'run_id':10}{plan.run_id}")
-    line()
+        say(console, f"{'run_id':10}{plan.run_id}")
+    say(console)
     console.print(_tables(plan, console))
-    line()
+    say(console)
     console.print(_features(plan, console))
     if any(share.count for of in plan.shares.values() for share in of.values()):
-        line()
-        console.print(planned_values.table(plan.shares, console))
+        say(console)
+        console.print(shares_table(plan.shares, console))
     warnings = [f"warning: {each}" for each in plan.warnings]
     notes = merged([*warnings, *_frozen(plan.policies or {}), *plan.sizes, *_notes(plan)])
     if notes:
-        line()
+        say(console)
     for note in notes:
-        line(note)
+        say(console, note)
 
 
 def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
@@ -282,3 +284,96 @@ def _own(table: Table) -> str:
     }
     chosen = [f"{name} {setting.kind}" for name, setting in settings.items() if setting is not None]
     return ", ".join([*chosen, *(f"{name} {value}" for name, value in table.vocabulary.own.items())])
+
+
+def shares_table(shares: Shares, console: Console) -> Rich:
+    """Per table, the values of each split without a row of their own."""
+    splits = list(next(iter(shares.values())))
+    found = terminal.table(console, ["values", *splits])
+    for name, of in shares.items():
+        found.add_row(name, *(_share(of[split]) for split in splits))
+    return found
+
+
+def _share(share: Share) -> str:
+    """`1.2% missing, 0.4% unknown` of the values; `all known` where each has a row of its own."""
+    if not share.count:
+        return "none"
+    parts = {"missing": share.missing, "rare": share.rare, "unknown": share.unknown}
+    shown = [f"{_percent(count / share.count)} {kind}" for kind, count in parts.items() if count]
+    return ", ".join(shown) or "all known"
+
+
+def _percent(fraction: float) -> str:
+    return f"{fraction:.2%}" if fraction >= 0.0001 else "< 0.01%"
+
+
+def show_study(spec: RunSpec, console: Console, *, scan: bool) -> None:
+    """Prints the plan of each run of a study.
+
+    Args:
+        spec: of the study.
+        console: where to print.
+        scan: whether to read the data.
+    """
+    runs = studies.study_runs(spec, _DIRECTORY)
+    prepared = _prepared_runs(runs) if scan else {}
+    for number, (name, run) in enumerate(runs.items(), 1):
+        say(console, f"{number} of {len(runs)}, {name}: {DESCRIPTIONS[name]}")
+        if name in prepared:
+            show(from_prepared(prepared[name]), console)
+            say(console, f"triples: {_triple_counts(prepared[name].data.scan)}")
+        else:
+            show(from_spec(run), console)
+        say(console)
+    say(console, f"{len(runs)} runs, in the folders {', '.join(runs)}; then their comparison")
+
+
+def _prepared_runs(runs: Mapping[str, RunSpec]) -> dict[str, Prepared]:
+    """Prepares the runs as `embexp run` does; the grown run with the rows that its base run will have."""
+    from embexp.cli.stages import shown
+    from embexp.runs.prepare import prepare, prepare_successor
+
+    found: dict[str, Prepared] = {}
+    with shown() as stages:
+        for name, run in runs.items():
+            found[name] = prepare_successor(run, found[BASE], stages) if name == GROWN else prepare(run, stages)
+    return found
+
+
+def _triple_counts(found: Scan) -> str:
+    names = {"train": "train", "validation": "validate", "test": "test", "test_new": "of them new", "test_known": ""}
+    counts = {names[split]: len(rows) // 2 for split, rows in found.splits.items() if names.get(split)}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def length_line(prepared: Prepared) -> str:
+    """Examples, steps and steps per epoch."""
+    examples, batch, steps = prepared.data.training_examples, prepared.spec.train.batch_size, prepared.schedule.steps
+    splits = prepared.data.scan.splits.items()
+    others = [f"{len(rows):,} for {split}" for split, rows in splits if split != "train" and len(rows)]
+    found = ", ".join([f"{examples:,} examples for training", *others])
+    return f"length    {found}; {steps:,} steps, {examples / batch:,.4g} in an epoch"
+
+
+def time_lines(timed: Timed, *, may_stop_early: bool) -> Iterator[str]:
+    """The estimate, with what it is made of and how sure it is.
+
+    Args:
+        timed: the measurements.
+        may_stop_early: whether the run may end before its last step.
+    """
+    low, high = (1000 * quartile for quartile in timed.quartiles)
+    yield (
+        f"step      {1000 * timed.step:.3g} ms (the middle half of the timed calls: {low:.3g} to {high:.3g} ms;"
+        f" {timed.steps:,} steps were timed)"
+    )
+    for split, seconds in timed.evaluations.items():
+        times = f", {timed.validations:,} times" if split == "validation" else ", at the end"
+        yield f"evaluate  {split}: {seconds:.2g} s{times}"
+    most = "at most " if may_stop_early else ""
+    yield (
+        f"time      {most}about {duration(timed.total)} (± {timed.spread:.0%} for the steps): {duration(timed.start)}"
+        f" to start, {duration(timed.training)} for {timed.training_steps:,} steps, {duration(timed.evaluating)} for"
+        " evaluations; without checkpoints, digests and plots"
+    )

@@ -41,12 +41,8 @@ A CONDITION is a key, one of = != < <= > >=, and a value, or several with commas
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: those after `report`.
-    """
-    parser = Parser("report", USAGE)
+    """Runs the command."""
+    parser = Parser("report", USAGE, HELP)
     parser.add_argument("directories", nargs="*")
     parser.add_argument("--sort")
     parser.add_argument("--filter", action="append", default=[])
@@ -55,9 +51,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.add_argument(f"--{name}", type=Path, metavar="FILE")
     parser.add_argument("--format", choices=("table", "csv", "json", "latex"), default="table")
     parser.add_argument("--no-html", action="store_true")
-    options = parser.parse_intermixed_args(list(arguments))
-    if options.help:
-        print(HELP, end="")
+    options = parser.parse(arguments)
+    if options is None:
         return DONE
     if not options.directories:
         raise parser.incomplete("of which runs? Give a directory, such as outputs")
@@ -74,15 +69,15 @@ def main(arguments: Sequence[str]) -> int:
         rendering.show(found, terminal.console())
     else:
         printable.write_data(writers[options.format](found))
-    told = sys.stdout if options.format == "table" else sys.stderr
+    messages = sys.stdout if options.format == "table" else sys.stderr
     for name, write in writers.items():
         if (path := getattr(options, name)) is not None:
             _write(path, partial(files.write_text, text=write(found)))
-            print(f"written: {path}", file=told)
+            print(f"written: {path}", file=messages)
     page = None if options.no_html else options.html or _default_page(options.directories, options.format)
     if page is not None:
         _write(page, lambda path: formats.write_page(found, path, table_maps.of_best))
-        print(f"written: {page}", file=told)
+        print(f"written: {page}", file=messages)
     return DONE
 
 

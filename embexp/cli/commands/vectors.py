@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE, print
-from embexp.errors import CommandLineError, VocabularyError
+from embexp.errors import CommandLineError, UsageError, VocabularyError
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 
 if TYPE_CHECKING:
-    from embexp.cli.run_table import RunTable
+    import numpy as np
+    import pyarrow as pa
+
     from embexp.cli.stages import Stages
     from embexp.vectors.file_source import FileSource
 
@@ -53,14 +56,9 @@ _SHOWN_TOKENS = 5
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: those after `vectors`.
-    """
+    """Runs the command."""
     options = _parse(arguments)
-    if options.help:
-        print(HELP, end="")
+    if options is None:
         return DONE
     usage = f"\n    usage: {USAGE}"
     operands = options.operands
@@ -82,8 +80,8 @@ def main(arguments: Sequence[str]) -> int:
     return DONE
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser("vectors", USAGE)
+def _parse(arguments: Sequence[str]) -> argparse.Namespace | None:
+    parser = Parser("vectors", USAGE, HELP)
     parser.add_argument("action", nargs="?", choices=("info", "convert", "neighbors"))
     parser.add_argument("operands", nargs="*")
     parser.add_argument("--format", type=Format, choices=list(Format), metavar="FORMAT")
@@ -99,7 +97,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--count", type=int)
     parser.add_argument("--table")
     add_allow_code(parser)
-    options = parser.parse_intermixed_args(list(arguments))
+    options = parser.parse(arguments)
+    if options is None:
+        return None
     for option, is_set, actions in (
         ("--json", options.json, ("info", "neighbors")),
         ("--overwrite", options.overwrite, ("convert",)),
@@ -134,23 +134,14 @@ def _open(path: Path, options: argparse.Namespace, stages: Stages) -> FileSource
     )
 
 
-def _stages() -> Stages:
-    from embexp.cli.stages import Stages
-    from embexp.system.terminal import SafeConsole
-
-    return Stages(SafeConsole(stderr=True))
-
-
 def _info(path: Path, options: argparse.Namespace) -> None:
+    from embexp.cli.stages import shown
     from embexp.vectors.open import format_of
 
-    stages = _stages()
-    try:
+    with shown() as stages:
         format = options.format or format_of(path)
         source = _open(path, options, stages)
         tokens = source.tokens
-    finally:
-        stages.close()
     facts: dict[str, Any] = {
         "format": str(format),
         "rows": source.rows,
@@ -185,11 +176,11 @@ def _info(path: Path, options: argparse.Namespace) -> None:
 
 
 def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
+    from embexp.cli.stages import shown
     from embexp.vectors import write
 
     write.form_of(out)
-    stages = _stages()
-    try:
+    with shown() as stages:
         source = _source(path, options, stages, whole=False)
         for each in write.outputs(out):
             if each.exists() and any(each.samefile(read) for read in source.files):
@@ -199,22 +190,18 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
                     f"embexp vectors convert: {each} already exists: give OUT another name, or add --overwrite"
                 )
         write.write_vectors(source, source.tokens, out, progress=stages)
-    finally:
-        stages.close()
     print(f"{source.rows:,} rows of dimension {source.dim} in {out}")
 
 
 def _neighbors(path: Path, queries: Sequence[str], options: argparse.Namespace) -> None:
+    from embexp.cli.stages import shown
     from embexp.vectors import neighbors
 
-    stages = _stages()
-    try:
+    with shown() as stages:
         matrix = _source(path, options, stages, whole=True)
         tokens = matrix.tokens
         rows = [_row_of(path, query, tokens, matrix.rows) for query in queries]
         found = neighbors.nearest(matrix, rows, options.count or 10)
-    finally:
-        stages.close()
     named = {
         query: [(str(each.row) if tokens is None else tokens[each.row].as_py(), each.cosine) for each in near]
         for query, near in zip(queries, found, strict=True)
@@ -231,9 +218,7 @@ def _neighbors(path: Path, queries: Sequence[str], options: argparse.Namespace) 
 
 def _source(path: Path, options: argparse.Namespace, stages: Stages, *, whole: bool) -> FileSource | RunTable:
     """A file of vectors, or the table of a run: all its rows (`whole`), or those with a token."""
-    from embexp.cli import run_table
-
-    if not run_table.is_run(path):
+    if not _is_run(path):
         if options.table is not None:
             raise CommandLineError(f"--table {options.table}: {path} is not a run, and a file has no tables; use --key")
         return _open(path, options, stages)
@@ -242,7 +227,7 @@ def _source(path: Path, options: argparse.Namespace, stages: Stages, *, whole: b
     if given:
         option = given[0].replace("_", "-")
         raise CommandLineError(f"--{option} applies to a file, and {path} is a run: choose its table with --table")
-    return run_table.read(path, options.table, whole=whole, allow_code=options.allow_code)
+    return _read_table(path, options.table, whole=whole, allow_code=options.allow_code)
 
 
 def _row_of(path: Path, query: str, tokens: Any, rows: int) -> int:
@@ -255,3 +240,85 @@ def _row_of(path: Path, query: str, tokens: Any, rows: int) -> int:
     from embexp.vectors import neighbors
 
     return neighbors.row_of_token(tokens, query, str(path))
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """A table in memory.
+
+    Attributes:
+        values: float32 [rows, dim].
+        tokens: of each row; None where rows are identified by number.
+        files: empty; a `FileSource` lists the files that it reads.
+    """
+
+    values: np.ndarray
+    tokens: pa.LargeStringArray | None
+    files: tuple[Path, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.values)
+
+    @property
+    def dim(self) -> int:
+        """Numbers per row."""
+        return int(self.values.shape[1])
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop, float32 [stop - start, dim]."""
+        return self.values[start:stop]
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a path is the directory of a run."""
+    return path.is_dir() and (path / "spec.json").exists()
+
+
+def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str] = ()) -> RunTable:
+    """Reads a table of a run: of a finished one from its checkpoint, without its model and TensorFlow.
+
+    Args:
+        path: directory of the run.
+        table: name; None: the only one.
+        whole: all rows, the OOV row included, with row numbers as tokens where ids are row numbers; False: only rows
+            that have a token, and no tokens where ids are row numbers.
+        allow_code: functions that the spec of a run that has not ended may run.
+
+    Raises:
+        CommandLineError: the run has several tables, and `table` is None.
+        UsageError: the run has no such table; or it has not ended, and its model is code that isn't allowed.
+        RunError: the run has no checkpoint.
+    """
+    import pyarrow as pa
+
+    from embexp.data.vocabularies.buckets import stands_for_tokens
+    from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
+    from embexp.records.folder import RunFolder
+    from embexp.runs import recorded
+
+    folder = RunFolder(path)
+    folder.check(folder.spec)
+    spec = folder.read_spec()
+    tables = list(spec.tables)
+    if table is None and len(tables) > 1:
+        raise CommandLineError(f"{path} has several tables, choose one with --table: {', '.join(tables)}")
+    name = table or tables[0]
+    if name not in tables:
+        raise UsageError(f"{path} has no table {name!r}; its tables are {', '.join(tables)}")
+    if folder.summary.exists():
+        values = recorded.read_table(folder, spec, name)
+    else:
+        from embexp.cli.finished import load_finished
+
+        values = load_finished(str(path), "vectors", allow_code=allow_code).table(name)
+    vocabulary = Vocabulary.read(folder.checked_vocabulary(name))
+    if whole:
+        return RunTable(values, pa.array(vocabulary.tokens(), pa.large_string()))
+    if isinstance(vocabulary, IdentityVocabulary):
+        return RunTable(values, None)
+    # A table may have more rows than its vocabulary: the rest have no token.
+    first = vocabulary.first if stands_for_tokens(vocabulary) else 0
+    tokens = pa.array(vocabulary.tokens(first), pa.large_string())
+    return RunTable(values[first : vocabulary.size], tokens)
