@@ -15,7 +15,7 @@ from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.records import allowed_code, output_directory
 from embexp.records.folder import RunFolder
 from embexp.records.output_directory import OutputDirectory
-from embexp.specs import addresses, arguments
+from embexp.specs import arguments, tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
 from embexp.sweeps import ledger
@@ -214,7 +214,7 @@ def resume(
         return _resume_sweep(folder, texts, allowed, quiet=quiet)
     recorded = RunFolder(folder).recorded_spec()
     allowed_code.check(recorded, allowed, record=RunFolder(folder).spec)  # before TensorFlow is loaded
-    addresses.check([recorded], RunFolder(folder).spec)
+    tracking.check_addresses([recorded], RunFolder(folder).spec)
     if texts:
         from embexp.config.composition import changed_spec
 

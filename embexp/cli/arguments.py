@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import importlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from embexp.errors import CommandLineError
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from embexp.config.composing.loader import Loader
@@ -30,9 +30,18 @@ _HYDRA_ONLY = {
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises `CommandLineError` and suggests the nearest option."""
 
-    def __init__(self, command: str, usage: str) -> None:
+    def __init__(self, command: str, usage: str, help_text: str) -> None:
         super().__init__(prog=f"embexp {command}", usage=usage, add_help=False, allow_abbrev=False)
         self.add_argument("-h", "--help", action="store_true")
+        self._help = help_text
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace | None:
+        """The options; None: the user has asked for the help, which is printed."""
+        options = self.parse_intermixed_args(list(arguments))
+        if not options.help:
+            return options
+        print(self._help, end="")
+        return None
 
     def error(self, message: str) -> NoReturn:
         """Raises the error instead of ending the process."""
@@ -86,17 +95,16 @@ def _in_words(message: str) -> tuple[str, str]:
 
 def _commands_with(option: str) -> list[str]:
     """The commands whose help describes an option."""
-    from embexp.cli.commands import COMMANDS
+    from embexp.cli.commands import COMMANDS, module_of
 
     if not re.fullmatch(r"--[a-z][a-z-]+", option):
         return []
     found = []
     for command in COMMANDS:
-        module = importlib.import_module(f"embexp.cli.{command}")
-        subcommands = getattr(module, "SUBCOMMANDS", {})
-        modules = {f"{command} {each}": f"embexp.cli.{command}_{each}" for each in subcommands}
-        for name, path in (modules or {command: module.__name__}).items():
-            if re.search(rf"(?<![\w-]){option}(?![\w-])", importlib.import_module(path).HELP):
+        module = module_of(command)
+        texts = {f"{command} {each}": module.subcommand(each)[1] for each in getattr(module, "SUBCOMMANDS", ())}
+        for name, text in (texts or {command: module.HELP}).items():
+            if re.search(rf"(?<![\w-]){option}(?![\w-])", text):
                 found.append(f"embexp {name}")
     return found
 

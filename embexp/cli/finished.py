@@ -1,15 +1,18 @@
-"""Loads a finished run for a command."""
+"""What commands on finished runs share: loading a run, and writing CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli.commands import print, warn
 from embexp.errors import CommandLineError, DataError
+from embexp.system import files, printable
 
 if TYPE_CHECKING:
     from embexp.runs.finished import Run
@@ -90,3 +93,35 @@ def _warn_of_changes(directory: Path) -> None:
         command = shlex.join(["embexp", "verify", str(directory)])
         words = inventory.sentence(lost)
         warn(f"the record of {directory} is not as the run wrote it ({words}): {command}")
+
+
+def check_out(out: str | None, example: str) -> None:
+    """Checks the value of --out.
+
+    Args:
+        out: the file to write; None: standard output.
+        example: name of a file in a folder.
+
+    Raises:
+        CommandLineError: it is a folder.
+    """
+    if out is not None and Path(out).is_dir():
+        raise CommandLineError(f"--out {out}: it is a folder; name a file, such as {out}/{example}")
+
+
+def write_csv(out: str | None, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Writes a header and rows, once all rows are known.
+
+    Args:
+        out: the file to write; None: standard output.
+        header: names of the columns.
+        rows: their values.
+    """
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(header)
+    table.writerows(rows)
+    if out is None:
+        printable.write_data(text.getvalue())
+    else:
+        files.write_text(Path(out), text.getvalue())

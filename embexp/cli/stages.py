@@ -1,17 +1,27 @@
-"""Progress of the stages of a command on the console, such as those before and after training."""
+"""What a command shows on the terminal and in run.log: stages before and after training, progress, results."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from embexp.system.terminal import SafeConsole
+from embexp.system import environment, interruption, machine_faults
+from embexp.system.printable import print
+from embexp.system.terminal import SafeConsole, say
 from embexp.training.listeners import Listener
+
+if TYPE_CHECKING:
+    from embexp.runs.run import RunResult
+    from embexp.specs.run import RunSpec
 
 _APART_SECONDS = 10.0
 """Between lines of one stage where there is no terminal."""
@@ -19,7 +29,7 @@ _FIRST_SECONDS = 2.0
 """Before the rest of a stage can be estimated."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def shown() -> Iterator[Stages]:
     """Shows stages on standard error until the block ends."""
     stages = Stages(SafeConsole(stderr=True))
@@ -40,7 +50,7 @@ class Stages(Listener):
         self._console = console
         self._status: Status | None = None
         self._last = ""
-        self._began = self._told = 0.0
+        self._began = self._printed = 0.0
         self._begun_at = 0.0
 
     def __call__(self, stage: str, done: float | None) -> None:
@@ -55,9 +65,9 @@ class Stages(Listener):
                 self._status = self._console.status("")
                 self._status.start()
             self._status.update(Text(text))
-        elif new or (done is not None and now - self._told >= _APART_SECONDS):
-            self._console.print(stage if new else text, markup=False, highlight=False, soft_wrap=True)
-            self._told = now
+        elif new or (done is not None and now - self._printed >= _APART_SECONDS):
+            say(self._console, stage if new else text)
+            self._printed = now
         self._last = stage
 
     def _left(self, now: float, done: float) -> str:
@@ -77,3 +87,124 @@ class Stages(Listener):
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
         """Closes, as the progress of training takes over."""
         self.close()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Where a training shows what it does.
+
+    Attributes:
+        stages: shows the stages before and after training.
+        terminal: the console of the terminal.
+        log: the console of run.log.
+    """
+
+    stages: Stages
+    terminal: Console
+    log: Console
+
+    def listeners(self) -> list[Listener]:
+        """New listeners for a training."""
+        from embexp.training.progress import ProgressLines, progress
+
+        return [self.stages, progress(self.terminal), ProgressLines(self.log)]
+
+    def announce(self, heading: str) -> None:
+        """Prints a heading, such as before each run of a study."""
+        self.stages.close()
+        for console in (self.terminal, self.log):
+            say(console, f"\n{heading}", style="bold")
+
+    def say(self, sentence: str) -> None:
+        """Prints a sentence."""
+        self.stages.close()
+        for console in (self.terminal, self.log):
+            say(console, sentence)
+
+
+def logged(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]) -> RunResult:
+    """Has `execute` train, and prints the results.
+
+    Args:
+        spec: of the run: its strategy is checked before TensorFlow is loaded.
+        directory: of the run, where run.log is appended to.
+        execute: trains; called after TensorFlow was loaded.
+    """
+    from embexp.errors import EmbexpError
+
+    with _Log(directory / "run.log") as log:
+        try:
+            result = _shown(spec, directory, execute, log)
+        except EmbexpError as error:
+            log.note(f"error: {error}")
+            raise
+        except KeyboardInterrupt:
+            log.note(f"interrupted by {interruption.name()}")
+            raise
+        except Exception as error:
+            if (sentence := machine_faults.sentence(error)) is not None:
+                log.note(f"error: {sentence}")
+            raise
+    sys.stdout.flush()
+    return result
+
+
+class _Log:
+    """run.log, as a file of text. A failure to write to it, as on a full disk, is reported once and ends nothing."""
+
+    encoding = "utf-8"
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._failed = path, False
+        self._file = path.open("ab", buffering=0)
+
+    def __enter__(self) -> _Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, text: str) -> int:
+        """Appends text."""
+        left = text.encode()
+        try:
+            while left:
+                left = left[self._file.write(left) or 0 :]
+        except OSError as error:
+            if not self._failed:
+                with contextlib.suppress(OSError):
+                    words = machine_faults.reason(error)
+                    print(f"warning: {self._path} can't be written: {words}", file=sys.stderr, flush=True)
+            self._failed = True
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def note(self, sentence: str) -> None:
+        """Appends a line."""
+        self.write(f"{sentence}\n")
+
+
+def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult], log: _Log) -> RunResult:
+    from embexp.strategies import tpu_address
+
+    tpu_address.check_strategy(spec.strategy)  # a missing TPU is reported before TensorFlow is loaded
+    with interruption.leaving_at_once(), environment.collecting_paused():
+        environment.load_tensorflow()
+        import embexp.studies.run  # noqa: F401  what `execute` imports
+        from embexp.records import inventory
+        from embexp.studies import report
+
+    terminal = SafeConsole()
+    found = Shown(Stages(terminal), terminal, SafeConsole(file=cast(IO[str], log), width=160))
+    try:
+        result = execute(found)
+    finally:
+        found.stages.close()
+    digest = inventory.digest_of(directory)
+    for console in (found.terminal, found.log):
+        console.print(report.terminal_report(result.summary, directory))
+        if digest is not None:
+            console.print(f"{inventory.NAME} has the SHA-256 digest {digest}", highlight=False, soft_wrap=True)
+    return result

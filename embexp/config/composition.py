@@ -20,7 +20,7 @@ from embexp.config.composing.overrides import parse, repeated
 from embexp.config.messages import shown
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import CombinationFault, ConfigError, Fault
-from embexp.specs import arguments, rules
+from embexp.specs import arguments, run
 from embexp.specs.run import RunSpec
 
 _OWN_LAUNCHER = "embexp"
@@ -237,7 +237,7 @@ def _checked(
     spec, faults = validate.validate(container, reported=reported)
     known = spec if spec is not None and not reported else validate.partial_spec(container, reported)
     here = here and look_at_data
-    between = list(rules.faults(known))
+    between = list(run.rule_faults(known))
     fetch = not (reported or faults or between)  # nothing is downloaded for a run that can't be started
     between += resources.faults(known, permission, look_at_data=look_at_data, here=here, fetch=fetch)
     told = reported | {fault.path for fault in faults}
@@ -268,7 +268,7 @@ def changed_spec(spec: RunSpec, texts: Sequence[str], loader: Loader, *, rule: s
         raise ConfigError(faults)
     changed, faults = validate.validate(container)
     if changed is not None:
-        faults += rules.faults(changed)
+        faults += run.rule_faults(changed)
     if changed is None or faults:
         raise ConfigError(validate.with_sources(faults, lambda path: "an override"))
     return changed

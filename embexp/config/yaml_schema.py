@@ -15,8 +15,8 @@ from embexp.config.checking.hydra_settings import SETTINGS, Use
 from embexp.config.checking.validate import chosen, models_at
 from embexp.config.folders import Folders
 from embexp.config.outline import package_of
+from embexp.specs.optimizers import Schedule
 from embexp.specs.run import RunSpec
-from embexp.specs.schedules import Schedule
 from embexp.specs.tables import Feature, Initializer, Table
 
 CONFIG = "config"

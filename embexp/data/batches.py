@@ -27,8 +27,8 @@ from embexp.data.examples import Examples
 from embexp.data.interactions import Interactions
 from embexp.data.queries import Candidates, KnownAnswers, stored
 from embexp.data.splits import Order, batch_groups
-from embexp.specs.losses import BPR, RecommendationLoss, Softmax
-from embexp.specs.triples import KNOWN
+from embexp.specs.data import KNOWN
+from embexp.specs.models import BPR, RecommendationLoss, Softmax
 from embexp.system import arrays, digests
 
 _GROUP_CELLS = 262_144

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Data
-from embexp.specs.numbers import NumericColumn
+from embexp.specs.sources import NumericColumn
 from embexp.specs.tables import Feature, Table
 from embexp.specs.vocabularies import Buckets, SettledRules, settled
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.specs.alike import few
-from embexp.specs.numbers import NumericColumn, Transform
+from embexp.specs.base import few
+from embexp.specs.sources import NumericColumn, Transform
 from embexp.system import digests, files
 from embexp.system.files import write_text
 from embexp.system.npy import ArrayWriter

@@ -31,7 +31,7 @@ from embexp.data.examples import Examples, Layout, ListColumn
 from embexp.data.sources.triples import files_of, lines_of
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
-from embexp.specs.triples import CANDIDATES, INVERSE, RELATION, SOURCE, NewEntities, Place, TrainedTriples, Triples
+from embexp.specs.data import CANDIDATES, INVERSE, RELATION, SOURCE, NewEntities, Place, TrainedTriples, Triples
 from embexp.system import digests
 from embexp.system.npy import ArrayWriter, mapped_array
 from embexp.system.parallel import Progress

@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.specs.sources import DividedData
-from embexp.specs.splits import Split, SplitKind
+from embexp.specs.sources import DividedData, Split, SplitKind
 from embexp.system import digests
 from embexp.system.npy import ArrayWriter, mapped_array
 

@@ -34,9 +34,9 @@ from embexp.data.files import text_lines
 from embexp.data.files.table_files import unreadable
 from embexp.data.sources.source import HEAD_LINES, Description, Unreadable
 from embexp.errors import ConfigError, DataError, Fault, read_by_library
-from embexp.specs.splits import Split, SplitKind
-from embexp.specs.texts import SkipGram
-from embexp.specs.texts import Text as LabelledTexts
+from embexp.specs.data import SkipGram
+from embexp.specs.data import Text as LabelledTexts
+from embexp.specs.sources import Split, SplitKind
 from embexp.system.files import fault_of
 
 _PARQUET_ROWS = 8192

@@ -14,7 +14,7 @@ from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.freezing.grouping import Grouping
 from embexp.freezing.never_moved import Cause, NeverMoved, by_cause, most_frequent
 from embexp.freezing.policies import TablePolicy
-from embexp.specs.alike import few
+from embexp.specs.base import few
 from embexp.specs.optimizers import TableOptimizer
 from embexp.tables import learning_rates
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from embexp.specs.alike import few
+from embexp.specs.base import few
 from embexp.specs.optimizers import FTRL, Adagrad, TableOptimizer
 from embexp.system.arrays import Rows, SomeRows
 from embexp.tables.reading import ReadableTable

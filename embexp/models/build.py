@@ -15,6 +15,7 @@ from embexp.models.knowledge_graph import Regularization, complex_product, distm
 from embexp.models.recommendation import dot, matrix_factorization, two_tower
 from embexp.models.shapes import DENSE, Shapes
 from embexp.models.texts import bag_of_words, text_cnn
+from embexp.specs.data import CANDIDATES
 from embexp.specs.models import (
     DLRM,
     MLP,
@@ -32,7 +33,6 @@ from embexp.specs.models import (
     TransE,
     TwoTower,
 )
-from embexp.specs.triples import CANDIDATES
 
 
 def build(

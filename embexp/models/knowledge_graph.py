@@ -23,7 +23,7 @@ import keras
 from embexp.models import layers, scoring
 from embexp.models.scoring import Distances, Products
 from embexp.models.shapes import DENSE
-from embexp.specs.triples import CANDIDATES, RELATION, SOURCE
+from embexp.specs.data import CANDIDATES, RELATION, SOURCE
 
 _TINY = 1e-24
 """Least squared modulus of a relation's number before it is scaled to 1: the square root has no derivative at 0."""

@@ -13,8 +13,7 @@ from typing import assert_never
 
 import tensorflow as tf
 
-from embexp.specs.losses import BPR, RecommendationLoss, SampledSoftmax, Softmax
-from embexp.specs.models import RankingLoss, Task
+from embexp.specs.models import BPR, RankingLoss, RecommendationLoss, SampledSoftmax, Softmax, Task
 
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """From labels, float32 [B], and logits, any float type [B] or [B, 1] ([B, C] for classes), to a float32 tensor."""

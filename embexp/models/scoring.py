@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.models import layers
-from embexp.specs.graph_sizes import DIFFERENCES
+from embexp.specs.footprint import DIFFERENCES
 from embexp.system import native
 
 SMALL = 16 << 20

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 
 from embexp.errors import Fault
+from embexp.specs.data import CANDIDATES, RELATION, SOURCE
 from embexp.specs.models import (
     DLRM,
     MLP,
@@ -25,7 +26,6 @@ from embexp.specs.models import (
     TwoTower,
 )
 from embexp.specs.run import RunSpec
-from embexp.specs.triples import CANDIDATES, RELATION, SOURCE
 
 DENSE = "dense.features"
 """Name of the input of dense features, float32 [B, n]. A feature's name has no dot, so none can clash with it."""

@@ -14,8 +14,8 @@ import pyarrow as pa
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError, NotARunError
 from embexp.records.folder import RunFolder
+from embexp.specs.pretrained import NonFinite
 from embexp.specs.run import RunSpec
-from embexp.specs.vectors import NonFinite
 from embexp.system import caching, digests, npy
 from embexp.system.arrays import Rows
 from embexp.tensor_bundle import rekeying

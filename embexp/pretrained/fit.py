@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from embexp.errors import ConfigError, Fault
 from embexp.pretrained.tables import Pretrained as PretrainedTables
 from embexp.specs.pretrained import Checkpoint, File, Pretrained, Project, Sample
-from embexp.specs.rules import combination_faults
-from embexp.specs.run import RunSpec
+from embexp.specs.run import RunSpec, combination_faults
 from embexp.specs.tables import Table
 from embexp.vectors import projection
 

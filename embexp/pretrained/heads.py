@@ -9,11 +9,10 @@ from embexp.data.sources.factory import source_of
 from embexp.errors import DataError, Fault, RunError
 from embexp.pretrained import earlier, fit, succession
 from embexp.pretrained.fit import Mismatch
-from embexp.specs import vocabulary_rules
-from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
+from embexp.specs import vocabularies
+from embexp.specs.pretrained import Checkpoint, File, Format, NonFinite, NoPretrained, Pretrained, Sample
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
-from embexp.specs.vectors import Format, NonFinite
 from embexp.tensor_bundle import location
 from embexp.vectors import open as vectors
 from embexp.vectors.file_source import FileSource
@@ -62,7 +61,7 @@ def rows(spec: RunSpec) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     source = source_of(spec.data)
     for name, table in spec.tables.items():
-        found[name] = table.vocabulary_size or vocabulary_rules.rows_of(spec, name)
+        found[name] = table.vocabulary_size or vocabularies.rows_of(spec, name)
         sizes = [source.vocabulary_size(spec.column_of(feature)) for feature in spec.features_of(name)]
         known = [size for size in sizes if size is not None]
         if found[name] is None and known:

@@ -21,8 +21,8 @@ from embexp.records.folder import RunFolder, summary_damage
 from embexp.reports import jobs
 from embexp.reports.jobs import RECENT, Job, last_written, record_changes
 from embexp.reports.record import NO_RESULT, Record, Status
-from embexp.specs import study_runs
 from embexp.specs.models import Task
+from embexp.specs.studies import DESCRIPTIONS
 from embexp.training import metric_names
 
 _UNDECIDED = (Status.RUNNING, Status.QUEUED, Status.PLANNED, Status.INTERRUPTED, Status.CANCELLED)
@@ -189,7 +189,7 @@ def is_run(directory: Path) -> bool:
 def _stages_of_study(directory: Path) -> list[Path]:
     """The directories of a study's runs, in their order; none if it is no study."""
     kind = settings_of(_content(RunFolder(directory).spec)[0]).get("study.kind", "none")
-    runs = [directory / name for name in study_runs.DESCRIPTIONS]
+    runs = [directory / name for name in DESCRIPTIONS]
     return [] if kind == "none" else [each for each in runs if is_run(each)]
 
 

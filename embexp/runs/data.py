@@ -13,9 +13,9 @@ from embexp.data.sources.factory import source_of
 from embexp.data.vocabularies.token_rows import Shares
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import RunError
+from embexp.specs.data import Positives, Triples
 from embexp.specs.models import Recommender, Task
 from embexp.specs.run import RunSpec
-from embexp.specs.triples import Positives, Triples
 from embexp.system import caching
 from embexp.system.parallel import Progress
 from embexp.training import baseline, metrics

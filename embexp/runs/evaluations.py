@@ -16,7 +16,7 @@ from embexp.data.queries import Candidates, KnownAnswers, head_predictions, know
 from embexp.errors import DataError
 from embexp.runs.data import Data
 from embexp.runs.prepare import Prepared
-from embexp.specs import graph_sizes
+from embexp.specs import footprint
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.training import baseline, ranking
@@ -71,7 +71,7 @@ def queries_of(
     if spec.fixed_batch:
         size = spec.evaluation_batch_size
         return batches.evaluation_batches(examples, rows, columns, batch_size=size, full=True, candidates=candidates)
-    size = graph_sizes.evaluation_batch(candidates.entities, spec.evaluation_batch_size)
+    size = footprint.evaluation_batch(candidates.entities, spec.evaluation_batch_size)
     return ranked_batches(examples, rows, columns, batch_size=size, candidates=candidates, known=known)
 
 

@@ -34,13 +34,11 @@ from embexp.pretrained.tables import PretrainedTable
 from embexp.runs import evaluations
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runtimes.execution import Blueprint, Execution, start
-from embexp.specs.checkpointing import Save
-from embexp.specs.losses import LossOfTask
-from embexp.specs.models import KnowledgeGraph, Task
-from embexp.specs.restoring import Restoring
+from embexp.specs.data import CANDIDATES, Triples
+from embexp.specs.models import KnowledgeGraph, LossOfTask, Task
 from embexp.specs.run import RunSpec
+from embexp.specs.running import Restoring, Save
 from embexp.specs.tables import Storage
-from embexp.specs.triples import CANDIDATES, Triples
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.system.arrays import MappableRows

@@ -30,7 +30,7 @@ from embexp.runs.exports import exporting
 from embexp.runs.exports.exporting import Exported
 from embexp.runtimes.function import FunctionRuntime
 from embexp.specs import arguments
-from embexp.specs.alike import few
+from embexp.specs.base import few
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec

@@ -30,16 +30,15 @@ from embexp.records import identity
 from embexp.records.folder import RunFolder, check_checkpoint
 from embexp.records.identity import Identity
 from embexp.runs.data import Data, read_data
-from embexp.specs import footprint, graph_sizes, notes
-from embexp.specs.checkpointing import Save
+from embexp.specs import footprint
 from embexp.specs.footprint import Rows
 from embexp.specs.freezing import files_of
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.models import KerasModel
 from embexp.specs.optimizers import slot_count
 from embexp.specs.pretrained import Match
-from embexp.specs.run import RunSpec
-from embexp.specs.running import RuntimeKind
+from embexp.specs.run import RunSpec, doubtful_settings
+from embexp.specs.running import RuntimeKind, Save
 from embexp.specs.tables import Storage
 from embexp.system import caching, digests, files, machine, machine_faults
 from embexp.system.parallel import Progress, quiet
@@ -103,10 +102,10 @@ class Prepared:
     @property
     def warnings(self) -> list[str]:
         """Warnings before the run: settings that are rarely intended, metrics that will be undefined."""
-        found, scan = notes.doubtful(self.spec), self.data.scan
+        found, scan = doubtful_settings(self.spec), self.data.scan
         found += numbers.tail_warnings(scan.numbers.figures, self.data.columns.numeric)
         if self.data.candidates is not None:
-            found += graph_sizes.doubtful(self.spec, self.data.candidates.entities, self.schedule.steps)
+            found += footprint.long_training_warnings(self.spec, self.data.candidates.entities, self.schedule.steps)
         for split in ("validation", "test"):
             rows = scan.splits[split]
             if len(rows) and scan.examples.labels is not None:

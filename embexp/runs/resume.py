@@ -15,8 +15,8 @@ from embexp.records.folder import RunFolder
 from embexp.runs import saving
 from embexp.runs.prepare import Prepared, prepare
 from embexp.runs.run import RunResult, complete, finish, prepare_machine, record, record_resumption
+from embexp.specs.optimizers import CosineSchedule
 from embexp.specs.run import RunSpec
-from embexp.specs.schedules import CosineSchedule
 from embexp.system.parallel import Progress, quiet
 from embexp.training.listeners import Listener
 

@@ -23,8 +23,8 @@ from embexp.runs.saving import remove_earlier, sizes_on_disk
 from embexp.runs.summary import plot, plotted_if_diverged, summarise, write_projector_files
 from embexp.runs.train import kept_step, train
 from embexp.specs import strategies as specs
-from embexp.specs.checkpointing import Save
 from embexp.specs.run import RunSpec
+from embexp.specs.running import Save
 from embexp.strategies import build as strategies
 from embexp.strategies import threads as thread_counts
 from embexp.strategies.strategy import Strategy

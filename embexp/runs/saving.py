@@ -27,7 +27,7 @@ from embexp.records.folder import RunFolder
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.runs.summary import describe
-from embexp.specs.checkpointing import Checkpointing, CheckpointKind, OnError
+from embexp.specs.running import Checkpointing, CheckpointKind, OnError
 from embexp.system import files
 from embexp.system.files import BackgroundDirectories
 from embexp.tables.optimizers import moves_every_row

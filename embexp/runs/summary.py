@@ -20,9 +20,9 @@ from embexp.records.folder import RunFolder
 from embexp.runs import evaluations
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
-from embexp.specs.alike import few, merged
+from embexp.specs.base import few, merged
+from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
-from embexp.specs.triples import CANDIDATES
 from embexp.tables import optimizers
 from embexp.tables.reading import ReadableTable
 from embexp.training import baseline

@@ -1,19 +1,139 @@
-"""The base class of every part of a `RunSpec`."""
+"""The base class of every part of a `RunSpec`, its scope, the bounds of its numbers, and how rules read partial specs.
+
+The bounds are far beyond what any machine can do, and below what would overflow a number or take for ever: `10 ** 12`
+rows are a mistake in the config, and are reported as one. Whether this machine can do what is asked is another
+question, which `footprint` answers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from embexp.errors import Fault
-from embexp.specs.bounds import ANY
-from embexp.specs.partial import UnknownPartError
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
-    from embexp.specs.scope import Scope
+
+ANY = 2**53
+"""Of whole numbers without a bound of their own: those that JSON, and every program that reads it, keeps exact."""
+ROWS = 2**31 - 1
+"""Rows are int32 in TensorFlow's lookups and in encoded data."""
+EXAMPLES = 10**12
+DIM = 10**6
+LENGTH = 10**6
+"""Ids of an example."""
+BATCH = 2**31 - 1
+SEED = 2**63 - 1
+THREADS = 4096
+DEVICES = 4096
+JOBS = 10_000
+"""Repetitions, or processes at once."""
+
+RowCount = Annotated[int, Field(ge=1, le=ROWS, strict=True)]
+ExampleCount = Annotated[int, Field(ge=1, le=EXAMPLES, strict=True)]
+Dim = Annotated[int, Field(ge=1, le=DIM, strict=True)]
+"""Length of a vector, width of a layer."""
+Length = Annotated[int, Field(ge=0, le=LENGTH, strict=True)]
+BatchSize = Annotated[int, Field(ge=1, le=BATCH, strict=True)]
+Seed = Annotated[int, Field(ge=0, le=SEED, strict=True)]
+Threads = Annotated[int, Field(ge=0, le=THREADS, strict=True)]
+DeviceCount = Annotated[int, Field(ge=1, le=DEVICES, strict=True)]
+JobCount = Annotated[int, Field(ge=1, le=JOBS, strict=True)]
+_Value = TypeVar("_Value")
+_NAMED = 3
+"""Names before the rest are counted."""
+_ABOUT = re.compile(r"((?:[^:.]+: )?)((?:tables|features)\.\w+(?:\.\w+)*): (.*)", re.DOTALL)
+
+
+class UnknownPartError(Exception):
+    """A rule read a field that a partial spec lacks. Ends the rule, see `where_known`."""
+
+
+def where_known(*rules: Iterable[_Value]) -> Iterator[_Value]:
+    """Yields what rules find; each ends when it reads an unknown part.
+
+    Args:
+        *rules: generators. A rule about several tables uses `for_each`, so that an unknown part of one table does not
+            hide faults of the others.
+    """
+    for rule in rules:
+        with suppress(UnknownPartError):
+            yield from rule
+
+
+def for_each(names: Callable[[], Iterable[str]], rule: Callable[[str], Iterable[_Value]]) -> Iterator[_Value]:
+    """Applies a rule to each table or feature; each application ends when it reads an unknown part.
+
+    Args:
+        names: returns the names of the tables or features.
+        rule: called with each name.
+    """
+    for name in names():
+        yield from where_known(rule(name))
+
+
+def known_or(default: _Value, value: Callable[[], _Value]) -> _Value:
+    """Calls `value`; returns `default` if it reads an unknown part."""
+    try:
+        return value()
+    except UnknownPartError:
+        return default
+
+
+def is_complete(value: Any) -> bool:
+    """Whether a part and its inner parts have all their fields."""
+    fields = getattr(type(value), "model_fields", None)
+    if fields is not None:
+        return all(name in value.__dict__ and is_complete(value.__dict__[name]) for name in fields)
+    if isinstance(value, Mapping):
+        return all(map(is_complete, value.values()))
+    return all(map(is_complete, value)) if isinstance(value, tuple) else True
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The config path of a part of a run, and its tables.
+
+    Attributes:
+        path: config path, such as `train` or `tables.item.init`; empty for the run itself.
+        tables: tables that are known to use this choice: the table of its own choice, or those that inherit a top-level
+            choice. Empty for parts that are not choices of tables.
+        open: whether more tables may inherit it, as faults hide whether they have their own choice.
+    """
+
+    path: str
+    tables: tuple[str, ...] = ()
+    open: bool = False
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a table's own choice."""
+        return self.path.startswith("tables.")
+
+    def all_tables(self) -> tuple[str, ...]:
+        """The tables that use this choice, for rules about all of them.
+
+        Raises:
+            UnknownPartError: more tables may use it.
+        """
+        if self.open:
+            raise UnknownPartError(self.path)
+        return self.tables
+
+    def sibling(self, choice: str) -> str:
+        """Config path of another choice of the same table, or of the top level."""
+        return ".".join([*self.path.split(".")[:-1], choice])
+
+    def choosing(self, choice: str, option: str) -> str:
+        """The override that makes another choice here: `init=assign`, or `init@tables.item.init=assign`."""
+        path = self.sibling(choice)
+        return f"{choice}={option}" if path == choice else f"{choice}@{path}={option}"
 
 
 class Spec(BaseModel):
@@ -57,6 +177,33 @@ NonNegative = Annotated[float, Field(ge=0, strict=True)]
 Fraction = Annotated[float, Field(ge=0, lt=1, strict=True)]
 """A fraction, [0, 1)."""
 Count = Annotated[int, Field(ge=1, le=ANY, strict=True)]
-"""A whole number of at least 1; `bounds` has those that are smaller."""
+"""A whole number of at least 1; those above have smaller bounds."""
 WholeNumber = Annotated[int, Field(ge=0, le=ANY, strict=True)]
 """A whole number of at least 0."""
+
+
+def few(names: Sequence[str], what: str = "") -> str:
+    """`a, b, c`; of five or more `a, b, c and 2 more`.
+
+    Args:
+        names: one at least.
+        what: is named behind the count, in the plural.
+    """
+    if len(names) <= _NAMED + 1:
+        return ", ".join(names)
+    return " ".join(filter(None, (f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more", what)))
+
+
+def merged(lines: Iterable[str]) -> list[str]:
+    """Lines such as `tables.item: WHAT` or `no effect: tables.item: WHAT`; those that say the same become one.
+
+    It stands where the first of them stood.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for line in lines:
+        about = _ABOUT.fullmatch(line)
+        start, name, what = about.groups() if about else (line, "", "")
+        names = found.setdefault((start, what), [])
+        if name and name not in names:
+            names.append(name)
+    return [f"{start}{few(names)}: {what}" if names else start for (start, what), names in found.items()]

@@ -1,31 +1,220 @@
-"""Sources of data: where examples come from."""
+"""Sources of data: files with columns, texts, knowledge graphs, and a synthetic log."""
 
 from __future__ import annotations
 
 import codecs
 import re
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from embexp.errors import Fault
-from embexp.specs import data_rules, recommendation_rules
-from embexp.specs.base import NonNegative, Number, Positive
-from embexp.specs.bounds import Dim, ExampleCount, Length, RowCount, Seed
-from embexp.specs.numbers import NumericColumn, NumericColumns
-from embexp.specs.partial import where_known
-from embexp.specs.sources import DataSetName, DividedData
-from embexp.specs.texts import SkipGram, Text
-from embexp.specs.triples import Triples
+from embexp.errors import CombinationFault, Fault
+from embexp.specs.base import (
+    Count,
+    Dim,
+    ExampleCount,
+    Length,
+    NonNegative,
+    Number,
+    Positive,
+    RowCount,
+    Seed,
+    Spec,
+    for_each,
+    where_known,
+)
+from embexp.specs.models import Task, label_faults
+from embexp.specs.sources import DataSetName, DividedData, NumericColumn, NumericColumns, Source
 from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:
+    from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
-    from embexp.specs.scope import Scope
-
 
 _DIRECTIVES = "YymdHIMSpbBj"
+
+
+class Texts(DividedData):
+    """Sources made of texts."""
+
+    path: Annotated[str, Field(min_length=1)] | None = None
+    """File or folder of texts; null: the documentation in Python's own standard library."""
+    fetch: DataSetName | None = None
+    """Data set to fetch by name, of which `path` is then the place; null: none."""
+    text: str = "text"
+    """Column of the text, of CSV and Parquet; or of its tokens, of Parquet with lists."""
+    token_separator: Annotated[str, Field(min_length=1)] | None = None
+    """What stands between the tokens of texts that are split already; null: they are split into words."""
+
+
+class Text(Texts):
+    """Labelled texts as words. Column `words`: the words of a text in order."""
+
+    kind: Literal["text"] = "text"
+    label: str = "label"
+    """Column of the name of a text's class, of CSV and Parquet."""
+    max_length: Dim | None = None
+    """Only the first words of a text, up to this number; null: all."""
+    train_examples: ExampleCount | None = None
+    """Number of training examples to use; the vocabulary still comes from the whole training split. null: all."""
+    vocabulary: VocabularyRules = VocabularyRules.model_construct()
+
+    @property
+    def label_column(self) -> str:
+        """Column of the class's number."""
+        return self.label
+
+    @property
+    def token_rules(self) -> VocabularyRules:
+        """How the vocabularies of words are built."""
+        return self.vocabulary
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings that belong to another kind of split, and classes as ratings."""
+        return where_known(super().faults(spec, scope), _text_faults(spec))
+
+
+class SkipGram(Texts):
+    """Pairs of words of texts, for skip-gram with negative sampling (Mikolov et al. 2013).
+
+    Columns: `center`, `context` (they share a vocabulary), label: 1 for two words that occur together, 0 for a
+    center with a random word.
+    """
+
+    label_column: ClassVar[str] = "together"
+
+    kind: Literal["skipgram"] = "skipgram"
+    min_count: Count = 5
+    """Rarer words are removed from the texts."""
+    max_words: Count | None = None
+    """Keep only this many of the most frequent words; null: all."""
+    context_window: Dim = 10
+    """Farthest context on each side; each center draws its own distance from 1 to this."""
+    subsample: NonNegative = 3e-4
+    """t: an occurrence of a word of frequency f is dropped with probability 1 - sqrt(t / f). 0: none is."""
+    negatives: Length = 5
+    """Random words drawn for each positive pair."""
+    power: NonNegative = 0.75
+    """Negatives are drawn with p ~ count ^ power."""
+    seed: Seed = 0
+    """Seed of all random draws, independent of the run's seed."""
+
+
+class Place(StrEnum):
+    """The meaning of a field of a triple."""
+
+    HEAD = "head"
+    RELATION = "relation"
+    TAIL = "tail"
+
+
+SOURCE, RELATION, CANDIDATES = "source", "relation", "candidates"
+"""Id columns of the queries of a knowledge graph."""
+KNOWN = "known"
+"""Id column of all known answers of each query: in an evaluation, and those of the training split in KvsAll."""
+INVERSE = "inverse"
+"""Dense column of the queries, if inverse relations share the rows of their relations."""
+
+
+class Positives(StrEnum):
+    """The positives of a training query."""
+
+    ONE = "one"
+    """The answer: each triple is a query for its tail and one for its head."""
+    ALL = "all"
+    """All tails of training triples with the same source and relation, which are one query (KvsAll)."""
+
+
+class TrainedTriples(StrEnum):
+    """Which training triples to use, if some entities of the graph count as new."""
+
+    KNOWN = "known"
+    """Triples without new entities; vocabularies, validation and test exclude new entities, too."""
+    NEW = "new"
+    """Triples with new entities, also for validation. The vocabularies are those of all triples."""
+    ALL = "all"
+    """All triples."""
+
+
+class NewEntities(Spec):
+    """Some entities of a graph count as new, to train before or after they are added.
+
+    They are drawn by name. Entities and relations that occur only in training triples with a drawn entity are new, too.
+    Unless new entities are excluded, there are two more splits: `test_new`, the test triples with new entities or
+    relations, and `test_known`, the others.
+    """
+
+    share: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1
+    """Fraction of the entities to draw; at least one is drawn."""
+    seed: Seed = 0
+    """Seed of the draw, independent of the run's seed."""
+    train: TrainedTriples = TrainedTriples.ALL
+    """known | new | all: the training triples to use."""
+
+
+class Triples(Source):
+    """A knowledge graph: a folder with the files train, valid and test (.txt or .tsv), a tab-separated triple a line.
+
+    Each triple is two queries: tail prediction and head prediction. Columns: `source`, the known entity; `relation`;
+    `candidates`, the entities to rank. Label: the position of the answer among the candidates.
+    """
+
+    label_column: ClassVar[str] = "answer"
+
+    kind: Literal["triples"] = "triples"
+    path: Annotated[str, Field(min_length=1)]
+    fetch: DataSetName | None = None
+    """Data set to fetch by name, of which `path` is then the place; null: none."""
+    columns: tuple[Place, Place, Place] | None = None
+    """Order of the three fields of a line; null: the two with the most values in common are head and tail."""
+    reciprocal: bool = True
+    """Heads are predicted as tails of the inverse relation, which has its own row in the table of relations
+    (Lacroix et al. 2018). False: the model inverts the relation's vector where the column `inverse` is 1."""
+    negatives: RowCount | None = None
+    """Number of random negatives per training query; null: all other entities (1-vs-all)."""
+    positives: Positives = Positives.ONE
+    """one: a training query for each triple and direction. all: one for each distinct source and relation, with all
+    their known answers (KvsAll, Dettmers et al. 2018)."""
+    new_entities: NewEntities | None = None
+    """Some entities count as new; null: none."""
+
+    @field_validator("columns")
+    @classmethod
+    def _each_once(cls, columns: tuple[Place, ...] | None) -> tuple[Place, ...] | None:
+        if columns is not None and len(set(columns)) < len(Place):
+            raise ValueError("head, relation and tail must each be named once")
+        return columns
+
+    @property
+    def dense_columns(self) -> tuple[str, ...]:
+        """`inverse`, 1 for head prediction, if inverse relations share the rows of their relations."""
+        return () if self.reciprocal else (INVERSE,)
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """A task other than ranking, tables that don't fit entities and relations, and positives without candidates."""
+        held = {SOURCE: "entities", RELATION: "relations", CANDIDATES: "entities"}
+        yield from _triples_faults(spec, held)
+        yield from where_known(self._positives(spec))
+
+    def _positives(self, spec: RunSpec) -> Iterator[Fault]:
+        if self.positives is Positives.ONE:
+            return
+        if self.negatives is not None:
+            yield Fault(
+                "data.positives",
+                repr(str(self.positives)),
+                f"all positives of a query are compared with all entities, and data.negatives is {self.negatives}",
+                "set data.negatives=null, or data.positives=one",
+            )
+        if spec.strategy.own_memory:
+            yield CombinationFault(
+                "data.positives",
+                repr(str(self.positives)),
+                f"queries have different numbers of positives, and strategy {spec.strategy.kind} takes equal shapes",
+                "set data.positives=one, or strategy=cpu",
+            )
 
 
 class Clicks(DividedData):
@@ -53,7 +242,7 @@ class Clicks(DividedData):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings that belong to another kind of split, and tables that don't fit users and items."""
-        return where_known(data_rules.split_faults(self), data_rules.clicks_faults(self, spec))
+        return where_known(super().faults(spec, scope), _clicks_faults(self, spec))
 
     def holds_one_id(self, column: str) -> bool:
         """True for all columns except a history."""
@@ -102,7 +291,7 @@ class Columnar(DividedData):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings of another kind of split, and labels that the task lacks or does not take."""
-        return where_known(data_rules.split_faults(self), recommendation_rules.label_faults(self, spec))
+        return where_known(super().faults(spec, scope), label_faults(self, spec))
 
 
 class RecBole(Columnar):
@@ -188,3 +377,100 @@ class Parquet(Columnar):
 
 
 Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram | Triples, Field(discriminator="kind")]
+
+
+def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
+    """Users and items in the same table, tables with too few rows, and ids as weights."""
+    what = {"user": "users", "item": "items", "history": "items"}
+
+    def weights(name: str) -> Iterator[Fault]:
+        if spec.features[name].weights in what:
+            path, value = f"features.{name}.weights", repr(spec.features[name].weights)
+            yield Fault(path, value, "it holds ids, not weights", "remove it")
+
+    def mixed(name: str) -> Iterator[Fault]:
+        column = spec.features[name].column
+        path = f"features.{name}.column" if column else f"features.{name}"
+        yield from _mixed(spec, what, name, path, column or name, "users and items")
+
+    def small(name: str) -> Iterator[Fault]:
+        held, size = next(_held(spec, what, name), None), spec.tables[name].vocabulary_size
+        if held is not None and size is not None and size < (count := getattr(data, held)):
+            yield Fault(
+                f"tables.{name}.vocabulary_size",
+                str(size),
+                f"the data has {count} {held}, and each needs a row",
+                "set it to null to use the size of the vocabulary",
+            )
+
+    yield from where_known(
+        for_each(lambda: spec.features, weights),
+        for_each(lambda: spec.features, mixed),
+        for_each(lambda: spec.tables, small),
+    )
+
+
+def _text_faults(spec: RunSpec) -> Iterator[Fault]:
+    """Classes as ratings."""
+    if spec.task is Task.RATING:
+        yield Fault(
+            "task",
+            "rating",
+            "the labels of data=text are classes, and their numbers have no meaning",
+            "set task=classification, or choose data=csv if the labels are numbers",
+        )
+
+
+def _triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
+    """A task other than ranking, and entities and relations in the same table.
+
+    Args:
+        spec: the run.
+        what: what the ids of each column identify.
+    """
+
+    def renamed(name: str) -> Iterator[Fault]:
+        column = spec.features[name].column
+        if name in what and column not in (None, name):
+            rule = "models of knowledge graphs identify the columns of queries by the names of features"
+            yield Fault(f"features.{name}.column", repr(column), rule, "leave it null")
+
+    def mixed(name: str) -> Iterator[Fault]:
+        path, table = f"features.{name}.table", spec.features[name].table
+        yield from _mixed(spec, what, name, path, table, "entities and relations")
+
+    yield from where_known(
+        _no_ranking(spec),
+        for_each(lambda: spec.features, renamed),
+        for_each(lambda: spec.features, mixed),
+    )
+
+
+def _no_ranking(spec: RunSpec) -> Iterator[Fault]:
+    if spec.task is not Task.RANKING:
+        yield Fault("task", repr(str(spec.task)), "queries of triples have candidates to rank", "set task=ranking")
+
+
+def _mixed(spec: RunSpec, what: Mapping[str, str], name: str, path: str, value: str, kinds: str) -> Iterator[Fault]:
+    """The ids of a feature identify other things than those of most features of its table, the first ones if equal."""
+    feature = spec.features[name]
+    held, all_held = what.get(feature.column or name), list(_held(spec, what, feature.table))
+    first = max(all_held, key=all_held.count, default=None)
+    if held is not None and held != first:
+        yield Fault(
+            path,
+            repr(value),
+            f"its ids identify {held}, but those of table {feature.table!r} identify {first}",
+            f"use separate tables for {kinds}",
+        )
+
+
+def _held(spec: RunSpec, what: Mapping[str, str], table: str) -> Iterator[str]:
+    """What the ids of a table identify, by the columns of its features."""
+
+    def of_feature(name: str) -> Iterator[str]:
+        feature = spec.features[name]
+        if feature.table == table and (held := what.get(feature.column or name)):
+            yield held
+
+    return for_each(lambda: spec.features, of_feature)

@@ -1,6 +1,6 @@
-"""The memory that a run needs at least: of tables, their slots, a batch, the dense part and the data.
+"""The memory that a run needs at least, and what a knowledge graph of some size costs.
 
-What the config does not tell, such as the length of lists or the layers of a user's own model, is left out, so a run
+What the config does not say, such as the length of lists or the layers of a user's own model, is left out, so a run
 that needs more than there is here can't succeed.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from embexp.errors import Fault
-from embexp.specs.data import Clicks
+from embexp.specs.data import CANDIDATES, Clicks, Triples
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
-from embexp.specs.models import DLRM, MLP, TextCNN
+from embexp.specs.models import DLRM, MLP, RotatE, TextCNN, TransE
 from embexp.specs.optimizers import slot_count
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
@@ -24,6 +24,23 @@ _FLOAT_BYTES = 4
 _INDEX_BYTES = 8
 _DRAWN = 65_536
 """Examples that a synthetic log draws together: `embexp.data.click_log.CHUNK`."""
+LARGE_GRAPH, VERY_LARGE_GRAPH = 15_000, 200_000
+"""Entities from which on `experiment=knowledge_graph_large` and `…_very_large` are the choice."""
+_LONG_HOURS = 3.0
+_SECONDS = {False: 1.2e-10, True: 1.2e-9}
+"""Of a step, for each query, entity and dimension, on two cores: 6 operations of matrix products at 50 GFLOPS; of
+distances ten times as much, as nothing multiplies matrices. Only an order of magnitude, for a warning."""
+SCORES = 32 << 20
+"""Bytes of the scores that an evaluation makes at once, of queries × entities; there is a second tensor as large,
+with comparisons. Larger blocks are no faster: matrix products of 100 queries already take most of the time."""
+TRAINED_SCORES = 96 << 20
+"""The same of a training step, with exponentials next to them. Each block adds the gradients of all entities to those
+of the blocks before, which in small blocks would take as long as the products."""
+ROWS = 64 << 20
+"""Bytes of entities' rows that an evaluation gathers at once."""
+DIFFERENCES = 8 << 20
+"""Bytes of differences, of queries × entities × dim, that are made at once: few enough for a processor's cache, as they
+are read several times, and many enough that the calls of operations cost little compared with them."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +89,7 @@ def rows_known(spec: RunSpec, rows: Mapping[str, int | None]) -> dict[str, Rows]
 
     Args:
         spec: of the run.
-        rows: of each table; None where only the data tells.
+        rows: of each table; None where only the data decides.
     """
     found = {}
     for name, count in rows.items():
@@ -185,3 +202,56 @@ def _shown(size: int) -> str:
         if size >= unit:
             return f"{size / unit:,.1f} {name}"
     return f"{size / 1e3:,.1f} kB"
+
+
+def evaluation_batch(entities: int, most: int) -> int:
+    """Queries of an evaluation batch: `most`, or fewer where their scores would take more than `SCORES` bytes."""
+    return min(most, max(1, SCORES // (4 * entities)))
+
+
+def long_training_warnings(spec: RunSpec, entities: int, steps: int) -> Iterator[str]:
+    """Warnings about a training that would take long.
+
+    Args:
+        spec: of a run on a knowledge graph, with every dim settled.
+        entities: of the graph.
+        steps: of the training.
+    """
+    if not (isinstance(spec.data, Triples) and spec.data.negatives is None):
+        return
+    dim, distances = _dim(spec), isinstance(spec.model, TransE | RotatE)
+    hours = _SECONDS[distances] * spec.train.batch_size * entities * dim * steps / 3600
+    if hours < _LONG_HOURS:
+        return
+    size = "very_large" if entities >= VERY_LARGE_GRAPH else "large"
+    better = (
+        f"experiment=knowledge_graph_{size}" if spec.name != f"knowledge_graph_{size}" else "a smaller train.epochs"
+    )
+    if distances:
+        better = "negative samples (data.negatives=128)"
+    yield (
+        f"1-vs-all scores {spec.train.batch_size:,} × {entities:,} entities of dim {dim:,} in each of {steps:,} steps,"
+        f" which takes in the order of {hours:,.0f} hours on two cores; choose {better}, or fewer epochs"
+    )
+
+
+def step_bytes(spec: RunSpec, entities: int) -> int:
+    """About as many bytes as a training step allocates at its peak, beyond tables and slots."""
+    assert isinstance(spec.data, Triples)
+    dim, batch, negatives = _dim(spec), spec.train.batch_size, spec.data.negatives
+    if negatives is None:  # rows, their gradients, those of a block of queries, and those of sources added to them
+        return 4 * 4 * entities * dim + 2 * min(TRAINED_SCORES, 4 * batch * entities)
+    return 4 * 4 * batch * (1 + negatives) * dim
+
+
+def evaluation_bytes(spec: RunSpec, entities: int) -> int:
+    """About as many bytes as an evaluation allocates at its peak, beyond the tables."""
+    dim = _dim(spec)
+    rows = min(ROWS, 4 * entities * dim)
+    scores = min(SCORES, 4 * spec.evaluation_batch_size * entities)
+    differences = 3 * DIFFERENCES if isinstance(spec.model, TransE | RotatE) else 0
+    return 2 * rows + 3 * scores + differences
+
+
+def _dim(spec: RunSpec) -> int:
+    return spec.tables[spec.features[CANDIDATES].table].width

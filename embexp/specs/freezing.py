@@ -12,8 +12,8 @@ from embexp.specs.base import NonNegative, Spec, WholeNumber
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 
 if TYPE_CHECKING:
+    from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
-    from embexp.specs.scope import Scope
 
 Range = tuple[WholeNumber, WholeNumber]
 """Rows [start, stop)."""
@@ -86,7 +86,7 @@ class FreezePretrainedRows(Spec):
                 scope.path,
                 "pretrained_rows",
                 f"it freezes rows from a pretrained file, and {has} pretrained file",
-                f"add {scope.choosing('pretrained', 'file')} {scope.beside('pretrained')}.path=…, or choose another"
+                f"add {scope.choosing('pretrained', 'file')} {scope.sibling('pretrained')}.path=…, or choose another"
                 " freeze",
             )
 
@@ -194,7 +194,7 @@ def _no_checkpoint(spec: RunSpec, scope: Scope, path: str) -> Iterator[Combinati
             path,
             "old_rows",
             f"it freezes rows from a checkpoint, and {restores}",
-            f"add {scope.choosing('pretrained', 'checkpoint')} {scope.beside('pretrained')}.path=…, or choose another"
+            f"add {scope.choosing('pretrained', 'checkpoint')} {scope.sibling('pretrained')}.path=…, or choose another"
             " freeze",
         )
 

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 from pydantic import Field
 
 from embexp.errors import CombinationFault
-from embexp.specs.base import Count, Spec
+from embexp.specs.base import Count, Spec, known_or, where_known
 from embexp.specs.freezing import NoFreeze
-from embexp.specs.partial import known_or, where_known
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.running import RuntimeKind
 
 if TYPE_CHECKING:
+    from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
-    from embexp.specs.scope import Scope
 
 FUNCTION, SESSION, ESTIMATOR = RuntimeKind.FUNCTION, RuntimeKind.SESSION, RuntimeKind.ESTIMATOR
 
@@ -141,7 +140,7 @@ def _nothing_to_map(spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
     if not tables or any(map(maps, tables)):
         return
     freeze, pretrained = scope.choosing("freeze", "table"), scope.choosing("pretrained", "file")
-    pretrained = f"{pretrained} {scope.beside('pretrained')}.path=…"
+    pretrained = f"{pretrained} {scope.sibling('pretrained')}.path=…"
     lacking, remedy = "no table is both frozen and pretrained", f"{freeze} and {pretrained}"
     if scope.own:
         (name,) = tables

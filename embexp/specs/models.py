@@ -1,20 +1,24 @@
-"""The dense part of a model, from activations by feature name to the logits of each example."""
+"""The task of a run, its model and its loss, and what is recommended.
+
+A model is the dense part, from activations by feature name to the logits of each example.
+"""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from embexp.errors import Fault
-from embexp.specs.base import Fraction, NonNegative, Positive, Spec
-from embexp.specs.bounds import Dim
+from embexp.errors import CombinationFault, Fault
+from embexp.specs.base import Dim, Fraction, NonNegative, Positive, RowCount, Spec, where_known
 
 if TYPE_CHECKING:
+    from embexp.specs.base import Scope
+    from embexp.specs.data import Columnar
     from embexp.specs.run import RunSpec
-    from embexp.specs.scope import Scope
 
 
 class Task(StrEnum):
@@ -250,3 +254,175 @@ Model = Annotated[
     | KerasModel,
     Field(discriminator="kind"),
 ]
+
+
+class LossOfTask(Spec):
+    """The loss that follows from task and model."""
+
+    kind: Literal["of_task"] = "of_task"
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Task recommendation, from which no loss follows."""
+        if spec.task is Task.RECOMMENDATION:
+            rule = "task recommendation has several losses"
+            yield Fault(scope.path, self.kind, rule, "choose loss=bpr, loss=sampled_softmax or loss=softmax")
+
+
+class _RecommendationLoss(Spec):
+    """Base class of losses over the items of a catalogue."""
+
+    kind: str
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Another task."""
+        if spec.task is not Task.RECOMMENDATION:
+            rule = f"it compares items for a user, and the loss of task {spec.task} follows from task and model"
+            yield Fault(scope.path, self.kind, rule, "choose loss=of_task, or task=recommendation")
+
+
+class BPR(_RecommendationLoss):
+    """-log sigmoid(score of the item - score of a negative), the mean over all negatives (Rendle et al. 2009)."""
+
+    kind: Literal["bpr"] = "bpr"
+    negatives: RowCount = 1
+    """Number of negatives of each interaction, drawn uniformly."""
+    exclude_seen: bool = True
+    """Draw only items with which the user has no interaction in the training split."""
+
+
+class SampledSoftmax(_RecommendationLoss):
+    """-log p[item] with p = softmax over the items of the batch (Yi et al. 2019).
+
+    Items that occur more than once in the batch count once for each example.
+    """
+
+    kind: Literal["sampled_softmax"] = "sampled_softmax"
+    log_q: bool = True
+    """Subtract log q from each score, where q is the item's share of the training split, so that frequent items, which
+    are negatives more often, are not scored lower for it (Bengio & Senécal 2008)."""
+
+
+class Softmax(_RecommendationLoss):
+    """-log p[item] with p = softmax over all items of the catalogue."""
+
+    kind: Literal["softmax"] = "softmax"
+
+
+RecommendationLoss = BPR | SampledSoftmax | Softmax
+Loss = Annotated[LossOfTask | BPR | SampledSoftmax | Softmax, Field(discriminator="kind")]
+
+
+class Recommendation(Spec):
+    """Items are recommended to users; each is identified by a feature. For other tasks it has no effect."""
+
+    user: str = "user"
+    """Feature that identifies the user."""
+    item: str = "item"
+    """Feature that identifies the item."""
+    cutoffs: Annotated[tuple[RowCount, ...], Field(min_length=1)] = (10, 20)
+    """Lengths k of the lists of which Recall@k, NDCG@k, hit rate@k and coverage@k are measured; early stopping watches
+    NDCG at the first."""
+
+    @field_validator("cutoffs")
+    @classmethod
+    def _different(cls, cutoffs: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(cutoffs)) < len(cutoffs):
+            raise ValueError("the cutoffs must all be different")
+        return cutoffs
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Data, a model, features or a strategy that task recommendation does not take."""
+        if spec.task is not Task.RECOMMENDATION:
+            return iter(())
+        return where_known(
+            _no_interactions(spec),
+            _no_recommender(spec),
+            _identified(spec, f"{scope.path}.user", self.user, item=False),
+            _identified(spec, f"{scope.path}.item", self.item, item=True),
+            _own_rows(spec, self.user),
+            _own_rows(spec, self.item),
+            _shared_columns(spec),
+            _several_replicas(spec),
+            _no_estimator(spec),
+        )
+
+
+def label_faults(data: Columnar, spec: RunSpec) -> Iterator[Fault]:
+    """Tasks that need labels without any, and labels of interactions that no threshold turns into 0 and 1."""
+    recommends = spec.task is Task.RECOMMENDATION
+    if data.label is None and not recommends:
+        rule = f"task {spec.task} needs labels"
+        yield Fault("data.label", "null", rule, "name their column, or choose experiment=recommendation")
+    if data.label is None and data.label_threshold is not None:
+        rule = "there are no labels that it could divide"
+        yield Fault("data.label_threshold", f"{data.label_threshold:g}", rule, "set data.label, or this to null")
+    if data.label is not None and recommends and data.label_threshold is None:
+        yield Fault(
+            "data.label_threshold",
+            "null",
+            "an interaction is a row whose label is at least the threshold",
+            "set it (to 1 for labels of 0 and 1), or data.label=null if every row is an interaction",
+        )
+
+
+def _no_interactions(spec: RunSpec) -> Iterator[Fault]:
+    """Data that holds no interactions of users and items."""
+    if spec.data.kind not in ("csv", "parquet", "recbole"):
+        rule = "task recommendation reads interactions of users and items, one per row of a file"
+        yield Fault("data", spec.data.kind, rule, "choose data=interactions, data=parquet or data=recbole")
+
+
+def _no_recommender(spec: RunSpec) -> Iterator[Fault]:
+    """A model that gives no vectors of users and items."""
+    if not isinstance(spec.model, Recommender):
+        rule = "task recommendation needs a model that gives users and items vectors"
+        yield Fault("model", spec.model.kind, rule, "choose model=matrix_factorization or model=two_tower")
+
+
+def _identified(spec: RunSpec, path: str, name: str, *, item: bool) -> Iterator[Fault]:
+    """A user or an item that no feature of its side identifies."""
+    if not isinstance(spec.model, Recommender):
+        return
+    key = "item_features" if item else "user_features"
+    side = spec.model.item_features if item else spec.model.user_features
+    if name not in side:
+        near = difflib.get_close_matches(name, side, n=1)
+        rule = f"it must be one of model.{key}, which are {', '.join(side)}"
+        yield Fault(path, repr(name), rule, f"did you mean {near[0]!r}?" if near else f"add it to model.{key}")
+
+
+def _own_rows(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """A user or an item that shares its row with others."""
+    if name not in spec.features:
+        return
+    feature = spec.features[name]
+    rule = "it identifies users or items, so each value needs a row of its own"
+    if feature.buckets.given:
+        yield Fault(f"features.{name}.buckets", "set", rule, "remove them")
+    if feature.table in spec.tables and (buckets := spec.tables[feature.table].vocabulary.hash_buckets) is not None:
+        yield Fault(f"tables.{feature.table}.vocabulary.hash_buckets", str(buckets), rule, "set it to null")
+
+
+def _shared_columns(spec: RunSpec) -> Iterator[Fault]:
+    """A column of features of both sides: the items of a batch are not those of its users."""
+    if not isinstance(spec.model, Recommender):
+        return
+    items = {spec.column_of(name) for name in spec.model.item_side if name in spec.features}
+    for name in spec.model.user_features:
+        if name in spec.features and spec.column_of(name) in items:
+            rule = "it is a feature of the user, and a feature of the item reads the same column"
+            yield Fault(f"features.{name}", spec.column_of(name), rule, "leave it to one side")
+
+
+def _several_replicas(spec: RunSpec) -> Iterator[CombinationFault]:
+    """Strategies that divide a batch."""
+    if spec.strategy.kind not in ("cpu", "gpu"):
+        rule = "task recommendation compares the items of a batch, which this strategy divides among replicas"
+        yield CombinationFault("strategy", spec.strategy.kind, rule, "choose strategy=cpu or strategy=gpu")
+
+
+def _no_estimator(spec: RunSpec) -> Iterator[CombinationFault]:
+    """The runtime estimator."""
+    if spec.executing_runtime == "estimator":
+        rule = "task recommendation has no estimator"
+        yield CombinationFault("runtime", "estimator", rule, "set runtime=session or runtime=function")

@@ -1,4 +1,4 @@
-"""Sources of pretrained values: files, generated samples and checkpoints."""
+"""Sources of pretrained values: files, generated samples and checkpoints; formats of files and their invalid values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,61 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs.base import Spec
-from embexp.specs.bounds import Dim, RowCount, Seed
-from embexp.specs.partial import where_known
-from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
+from embexp.specs.base import Dim, RowCount, Seed, Spec, where_known
 
 if TYPE_CHECKING:
+    from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
-    from embexp.specs.scope import Scope
+
+
+class Format(StrEnum):
+    """The format of a file of vectors."""
+
+    NPY = "npy"
+    NPZ = "npz"
+    TEXT = "text"
+    """A token and its numbers per line; a header line is detected."""
+    GLOVE = "glove"
+    """The same, without a header line."""
+    WORD2VEC = "word2vec"
+    """The same, with a header line: rows and dimension."""
+    FASTTEXT = "fasttext"
+    """As word2vec."""
+    WORD2VEC_BINARY = "word2vec_binary"
+    SAFETENSORS = "safetensors"
+    HDF5 = "hdf5"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    CHECKPOINT = "checkpoint"
+
+
+class InvalidText(StrEnum):
+    """How to handle a token that is not UTF-8."""
+
+    ERROR = "error"
+    REPLACE = "replace"
+    """Each invalid byte becomes U+FFFD."""
+    SKIP = "skip"
+    """The row is skipped."""
+
+
+class NonFinite(StrEnum):
+    """How to handle NaN, infinities and numbers beyond float32."""
+
+    ERROR = "error"
+    ZERO = "zero"
+    """The number becomes 0."""
+    SKIP = "skip"
+    """The row is skipped, so that its token counts as missing."""
+    KEEP = "keep"
+    """Values are not checked."""
+
+
+class HeaderCount(StrEnum):
+    """How to handle a file with a wrong number of rows in its header line."""
+
+    ERROR = "error"
+    IGNORE = "ignore"
 
 
 class Match(StrEnum):

@@ -1,4 +1,7 @@
-"""`RunSpec`: the spec of a run."""
+"""`RunSpec`: the spec of a run. Its rules, and settings that are valid but have no effect or are rarely intended.
+
+Each rule is defined with its choice: see `Spec.faults`.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,32 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from embexp.errors import Fault
+from embexp.errors import CombinationFault, Fault
 from embexp.specs import inits
-from embexp.specs.base import Spec
-from embexp.specs.bounds import JobCount, Seed
-from embexp.specs.checkpointing import Checkpointing
-from embexp.specs.data import Data
+from embexp.specs.base import JobCount, Scope, Seed, Spec, few, where_known
+from embexp.specs.data import Data, Triples
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
-from embexp.specs.inits import Assign, Init
-from embexp.specs.losses import Loss, LossOfTask
-from embexp.specs.models import KnowledgeGraph, Model, Task
-from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
-from embexp.specs.partial import where_known
-from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained
-from embexp.specs.recommendation import Recommendation
-from embexp.specs.restoring import Restoring
-from embexp.specs.running import Output, Runtime, RuntimeKind, Train
-from embexp.specs.scope import Scope
+from embexp.specs.inits import Assign, Init, MemoryMap
+from embexp.specs.models import (
+    DLRM,
+    KnowledgeGraph,
+    Loss,
+    LossOfTask,
+    MatrixFactorization,
+    Model,
+    RankingLoss,
+    Recommendation,
+    RotatE,
+    Task,
+    TransE,
+)
+from embexp.specs.optimizers import AdagradMomentum, DenseOptimizer, TableOptimizer
+from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
+from embexp.specs.running import Checkpointing, Output, Restoring, Runtime, RuntimeKind, Train
 from embexp.specs.strategies import CPU, Strategy
-from embexp.specs.studies import NoStudy, Study
-from embexp.specs.sweeping import Sweep
+from embexp.specs.studies import NoStudy, Study, Sweep
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tracking import NoTracking, Tracking
-from embexp.specs.triples import Triples
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=200)]  # of files, such as a vocabulary
 """Names of tables and features: letters, digits and underscores, a letter first (they become checkpoint keys)."""
@@ -225,3 +231,129 @@ def _no_scores(spec: RunSpec) -> Iterator[Fault]:
             "task ranking needs a model that scores candidates",
             "choose model=complex, model=distmult, model=transe or model=rotate",
         )
+
+
+def rule_faults(spec: RunSpec) -> list[Fault]:
+    """The faults between valid parts of a run, in the order of the config's keys.
+
+    Args:
+        spec: may be partial.
+    """
+
+    def deferred(part: Spec, scope: Scope) -> Iterator[Fault]:
+        yield from part.faults(spec, scope)  # called only inside `where_known`
+
+    return list(where_known(*(deferred(part, scope) for scope, part in parts(spec))))
+
+
+def combination_faults(spec: RunSpec) -> list[CombinationFault]:
+    """The faults for which a sweep skips a job."""
+    return [fault for fault in rule_faults(spec) if isinstance(fault, CombinationFault)]
+
+
+def parts(spec: RunSpec) -> Iterator[tuple[Scope, Spec]]:
+    """The run and all known parts of it, each before its inner parts."""
+    return _parts(spec, spec, "")
+
+
+def _parts(spec: RunSpec, part: Spec, path: str) -> Iterator[tuple[Scope, Spec]]:
+    yield spec.scope_of(path), part
+    for name in type(part).model_fields:
+        value = part.__dict__.get(name)  # has only known fields
+        named = value if isinstance(value, Mapping) else {"": value}
+        for key, inner in named.items():
+            if isinstance(inner, Spec):
+                yield from _parts(spec, inner, ".".join(filter(None, (path, name, key))))
+
+
+def inert_settings(spec: RunSpec) -> list[str]:
+    """Settings without effect, each as `config path: reason`."""
+    return [
+        *_inherited(spec),
+        *_mapped(spec),
+        *_frozen(spec),
+        *_samples(spec),
+        *_optimizers(spec),
+        *_model(spec),
+        *_train(spec),
+    ]
+
+
+def doubtful_settings(spec: RunSpec) -> list[str]:
+    """Warnings about settings that are rarely intended, shown before a run and by `embexp plan`."""
+    lines = []
+    for scope, freeze in spec.settings_of("freeze"):
+        random = [name for name in scope.tables if isinstance(spec.pretrained_of(name), NoPretrained)]
+        if isinstance(freeze, FreezeTable) and freeze.random is None and random:
+            lines.append(
+                f"{few([f'tables.{name}' for name in random])}: frozen but not pretrained: random"
+                f" initial values never change; if that is intended, choose {scope.choosing('freeze', 'random_table')}"
+            )
+    return lines
+
+
+def _inherited(spec: RunSpec) -> Iterator[str]:
+    for name in INHERITED:
+        if not spec.scope_of(name).tables:
+            yield f"{name}: every table has its own setting"
+
+
+def _mapped(spec: RunSpec) -> Iterator[str]:
+    if isinstance(spec.init, MemoryMap):
+        inheriting = spec.scope_of("init").tables
+        others = [f"tables.{name}" for name in inheriting if not isinstance(spec.init_of(name), MemoryMap)]
+        if others:
+            yield f"init memory_map on {few(others)}: not frozen or not pretrained, so their rows are assigned"
+
+
+def _frozen(spec: RunSpec) -> Iterator[str]:
+    for name, table in spec.tables.items():
+        if table.optimizer is not None and spec.frozen(name):
+            yield f"tables.{name}.optimizer: the table is frozen"
+    if all(spec.frozen(name) for name in spec.tables):
+        yield "optimizer: every table is frozen"
+
+
+def _samples(spec: RunSpec) -> Iterator[str]:
+    default = Sample()
+    for scope, setting in spec.settings_of("pretrained"):
+        if isinstance(setting, Sample) and setting.path is not None:
+            for key in ("rows", "dim", "seed"):
+                if getattr(setting, key) != getattr(default, key):
+                    yield f"{scope.path}.{key}: path names a file, so no sample is generated"
+
+
+def _optimizers(spec: RunSpec) -> Iterator[str]:
+    for scope, optimizer in spec.settings_of("optimizer"):
+        if optimizer.multiply_weight_decay_factor_by_learning_rate and not optimizer.weight_decay_factor:
+            yield f"{scope.path}.multiply_weight_decay_factor_by_learning_rate: weight_decay_factor is 0"
+        if isinstance(optimizer, AdagradMomentum) and optimizer.use_nesterov and not optimizer.momentum:
+            yield f"{scope.path}.use_nesterov: momentum is 0"
+
+
+def _model(spec: RunSpec) -> Iterator[str]:
+    if isinstance(spec.model, DLRM) and not spec.data.dense_columns:
+        yield "model.bottom: there are no dense features"
+    if isinstance(spec.model, KnowledgeGraph | MatrixFactorization):
+        yield f"dense_optimizer: {spec.model.kind} has no weights outside the tables"
+    if spec.task is not Task.RECOMMENDATION and spec.recommendation != Recommendation():
+        yield f"recommendation: the task is {spec.task}"
+    if isinstance(spec.model, TransE | RotatE) and spec.model.margin and spec.model.loss is RankingLoss.SOFTMAX:
+        yield "model.margin: a softmax depends only on differences of scores"
+
+
+def _train(spec: RunSpec) -> Iterator[str]:
+    requested, used = spec.train.evaluation_batch_size, spec.evaluation_batch_size
+    if requested not in (used, Train.model_fields["evaluation_batch_size"].default):
+        why = "an output_shape sets the batch size"
+        if spec.strategy.fixed_batch:
+            why = f"strategy {spec.strategy.kind} requires batches of one size"
+        yield f"train.evaluation_batch_size: {why}, so evaluations use train.batch_size ({used:,})"
+    if spec.train.standardize_labels and not spec.standardizes_labels:
+        yield f"train.standardize_labels: labels of task {spec.task} have no unit"
+    stopping = spec.train.early_stopping
+    if stopping.patience is None:
+        if stopping.metric is not None:
+            yield "train.early_stopping.metric: patience is null, so nothing stops early"
+        if stopping.min_delta:
+            yield "train.early_stopping.min_delta: patience is null, so nothing stops early"

@@ -1,28 +1,185 @@
-"""What sources of data share: the order of examples, and splits."""
+"""What sources of data share: the order of examples, splits, and how a model gets numeric columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, assert_never
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, WrapSerializer, model_validator
 
 from embexp.errors import Fault
-from embexp.specs import data_rules
-from embexp.specs.alike import few
-from embexp.specs.base import Spec, WholeNumber
-from embexp.specs.bounds import ANY, ExampleCount
-from embexp.specs.numbers import NumericColumn
-from embexp.specs.splits import Split, SplitKind
+from embexp.specs.base import ANY, ExampleCount, Fraction, Number, Seed, Spec, WholeNumber, few, where_known
 from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:
+    from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
-    from embexp.specs.scope import Scope
-
 
 DataSetName = Annotated[str, Field(min_length=1)]
 """Name of a public data set; `embexp fetch` lists them."""
+
+
+class Transform(StrEnum):
+    """What is done to the values of a numeric column."""
+
+    NONE = "none"
+    LOG1P = "log1p"
+    """sign(x) · ln(1 + |x|), which is ln(1 + x) for counts, and defined for negative numbers too."""
+    STANDARDIZE = "standardize"
+    """(x - mean) / standard deviation."""
+    QUANTILE = "quantile"
+    """The rank of a value among those of the training split, from 0 to 1, as scikit-learn's `QuantileTransformer`
+    has it: 1,000 quantiles, linear between them."""
+
+
+class Fill(StrEnum):
+    """What stands for a missing value."""
+
+    ERROR = "error"
+    """Nothing: a missing value ends the run."""
+    ZERO = "zero"
+    MEAN = "mean"
+    MEDIAN = "median"
+
+
+def _short(value: Any) -> Any:
+    """`log1p` and `[log1p, standardize]` are short for a mapping with that transform."""
+    return {"transform": value} if isinstance(value, str | list | tuple) else value
+
+
+class NumericColumn(Spec):
+    """How a model gets the values of a numeric column. All that is fitted is fitted on the training split."""
+
+    transform: Transform | tuple[Transform, ...] = Transform.NONE
+    """One, or several in their order."""
+    missing: Fill | Number = Fill.ERROR
+    """What a missing value counts as, before the transform: a statistic of the values that are there, or a number."""
+    indicator: bool = False
+    """A further column, behind this one, that is 1 where the value is missing, else 0."""
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """Those that change anything."""
+        several = (self.transform,) if isinstance(self.transform, Transform) else self.transform
+        return tuple(each for each in several if each is not Transform.NONE)
+
+    @property
+    def may_be_missing(self) -> bool:
+        """Whether there is something to stand for a missing value."""
+        return self.missing is not Fill.ERROR
+
+    @property
+    def width(self) -> int:
+        """How many columns the model gets for it."""
+        return 1 + self.indicator
+
+    @property
+    def described(self) -> str:
+        """Its settings for people, such as `standardize, missing mean, indicator`; "" for a plain column."""
+        parts = [" of ".join(reversed(self.transforms))] if self.transforms else []
+        parts += [f"missing {self.missing:g}" if isinstance(self.missing, float) else f"missing {self.missing}"] * (
+            self.may_be_missing
+        )
+        return ", ".join([*parts, *["indicator"] * self.indicator])
+
+    @property
+    def plain(self) -> bool:
+        """Whether the model gets the values as they are."""
+        return not self.transforms and not self.may_be_missing
+
+    @model_validator(mode="after")
+    def _fits(self) -> NumericColumn:
+        several = () if isinstance(self.transform, Transform) else self.transform
+        if len(set(several)) < len(several):
+            raise ValueError("transform names each transform once")
+        if len(several) > 1 and Transform.NONE in several:
+            raise ValueError("transform none stands alone")
+        if len(several) > 1 and Transform.QUANTILE in several:
+            raise ValueError("transform quantile stands alone: ranks are the same before and after the others")
+        if several[:2] == (Transform.STANDARDIZE, Transform.LOG1P):
+            raise ValueError("transform log1p comes before standardize: it is made for counts and amounts")
+        if self.indicator and not self.may_be_missing:
+            raise ValueError("indicator needs missing, as with missing: error no value may be missing (zero fits most)")
+        return self
+
+
+def _named(value: Any) -> Any:
+    """A list of names, or nothing, as a mapping of names."""
+    if value is None:
+        return {}
+    if not isinstance(value, list | tuple):
+        return value
+    for place, name in enumerate(value):
+        if not isinstance(name, str):
+            raise ValueError("it must be a list of names of columns, or a mapping of names")
+        if name in value[:place]:
+            raise ValueError(f"it names column {name!r} twice")
+    return {name: {} for name in value}
+
+
+def _written(columns: dict[str, NumericColumn], write: SerializerFunctionWrapHandler) -> Any:
+    """A list of names if that says all, as earlier versions recorded it."""
+    return list(columns) if all(column == NumericColumn() for column in columns.values()) else write(columns)
+
+
+NumericColumns = Annotated[
+    dict[str, Annotated[NumericColumn, BeforeValidator(_short)]],
+    BeforeValidator(_named, json_schema_input_type=tuple[str, ...] | dict[str, NumericColumn] | None),
+    WrapSerializer(_written),
+]
+"""Numeric columns by name, in the order in which the model gets them. A list of names is a mapping without settings."""
+
+
+class SplitKind(StrEnum):
+    """How examples are divided into train, validation and test."""
+
+    RANDOM = "random"
+    TIME = "time"
+    LEAVE_ONE_OUT = "leave_one_out"
+    FOLDS = "folds"
+
+
+class Split(Spec):
+    """How examples are split into train, validation and test.
+
+    random: by a seeded permutation. time: by `timestamp`, the latest examples test, those before them validate.
+    leave_one_out: each user's latest example tests, the one before validates. folds: fold `data.fold` of `data.folds`
+    tests, the rest trains; `validation` is a fraction of the rest.
+    """
+
+    kind: SplitKind = SplitKind.RANDOM
+    validation: Fraction = 0.1
+    """Fraction of the examples that validates (of the training split, for folds); ignored by leave_one_out."""
+    test: Fraction = 0.1
+    """Fraction of the examples that tests; for random and time."""
+    group: str | None = None
+    """leave_one_out: the column that names the user."""
+    seed: Seed = 0
+    """Seed of the split, independent of the run's seed, so that runs with other seeds have the same split."""
+
+    @model_validator(mode="after")
+    def _fit(self) -> Split:
+        if self.kind in (SplitKind.RANDOM, SplitKind.TIME) and self.validation + self.test >= 1:
+            raise ValueError("validation and test must leave something to train on (validation + test < 1)")
+        if self.kind is SplitKind.LEAVE_ONE_OUT and self.group is None:
+            raise ValueError("leave_one_out needs group, the column that names the user")
+        return self
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the test split depends on timestamps."""
+        return self.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT)
+
+    @property
+    def group_column(self) -> str | None:
+        """The column of the groups, each of which leaves one example out; None for other splits."""
+        return self.group if self.kind is SplitKind.LEAVE_ONE_OUT else None
+
+    @property
+    def validates(self) -> bool:
+        """Whether there is a validation split."""
+        return self.kind is SplitKind.LEAVE_ONE_OUT or self.validation > 0
 
 
 class Source(Spec):
@@ -101,4 +258,26 @@ class DividedData(Source):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings that belong to another kind of split."""
-        return data_rules.split_faults(self)
+        return where_known(_folds(self, "folds"), _folds(self, "fold"), _group(self))
+
+
+def _folds(data: DividedData, key: str) -> Iterator[Fault]:
+    value, kind = getattr(data, key), data.split.kind
+    if value is not None and kind != "folds":
+        yield Fault(
+            f"data.{key}",
+            str(value),
+            f"only a split of kind folds has it, and this split is of kind {kind}",
+            "set data.split.kind=folds, or remove it",
+        )
+
+
+def _group(data: DividedData) -> Iterator[Fault]:
+    group, kind = data.split.group, data.split.kind
+    if group is not None and kind != "leave_one_out":
+        yield Fault(
+            "data.split.group",
+            repr(group),
+            f"only leave_one_out has it, and this split is of kind {kind}",
+            "set data.split.kind=leave_one_out, or remove it",
+        )

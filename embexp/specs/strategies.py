@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault
-from embexp.specs import tpu_rules
-from embexp.specs.base import Positive, Spec
-from embexp.specs.bounds import DeviceCount, Threads
-from embexp.specs.partial import for_each, where_known
+from embexp.specs.base import DeviceCount, Positive, Spec, Threads, for_each, known_or, where_known
+from embexp.specs.data import Triples
+from embexp.specs.freezing import FreezeSchedule, FreezeTable, NoFreeze
+from embexp.specs.inits import MemoryMap
 from embexp.specs.running import RuntimeKind
+from embexp.specs.tables import Storage
 
 if TYPE_CHECKING:
+    from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
-    from embexp.specs.scope import Scope
+
+_ELSEWHERE = "set strategy=cpu"
 
 
 class _Threads(Spec):
@@ -95,11 +99,18 @@ class Mirrored(_Threads):
         return f"mirrored over {_counted(self.replicas, 'replica')} ({where})"
 
 
-class TPU(_Threads):
-    """A TPU, with tables in its memory."""
-
+class _OwnMemory(_Threads):
     own_memory: ClassVar[bool] = True
     fixed_batch: ClassVar[bool] = True
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """A runtime for one device, and settings that no TPU supports."""
+        return where_known(_one_device(spec, self.kind), _tpu_faults(spec, self))
+
+
+class TPU(_OwnMemory):
+    """A TPU, with tables in its memory."""
+
     kind: Literal["tpu"] = "tpu"
     address: Annotated[str, Field(min_length=1)] | None = None
     """Name or address (grpc://…) of the TPU, or local; null: from the environment, or this machine's TPU."""
@@ -114,22 +125,16 @@ class TPU(_Threads):
     pipeline_execution_with_tensor_core: bool = False
     """Look up the rows of a step during the previous step: faster, but rows are one step old."""
 
-    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """A runtime for one device, and settings that no TPU supports."""
-        return where_known(_one_device(spec, "tpu"), tpu_rules.faults(spec, self))
-
     @property
     def replica_count(self) -> None:
         """None: unknown until the TPU is connected."""
         return None
 
 
-class TPUSimulator(_Threads):
+class TPUSimulator(_OwnMemory):
     """A simulated TPU: TensorFlow's TPU code, with the TPU's operations executed on the CPU."""
 
     simulated: ClassVar[bool] = True
-    own_memory: ClassVar[bool] = True
-    fixed_batch: ClassVar[bool] = True
     kind: Literal["tpu_simulator"] = "tpu_simulator"
     cores: DeviceCount = 2
     """Number of simulated cores; each is a replica."""
@@ -145,10 +150,6 @@ class TPUSimulator(_Threads):
                 f"hosts have the same number of cores, and {self.hosts} hosts can't share {self.cores} cores equally"
             )
         return self
-
-    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """A runtime for one device, and settings that no TPU supports."""
-        return where_known(_one_device(spec, "tpu_simulator"), tpu_rules.faults(spec, self))
 
     @property
     def replica_count(self) -> int:
@@ -203,3 +204,95 @@ def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored) -> Iterator[Combina
             )
 
     yield from for_each(lambda: spec.features, of_feature)
+
+
+def _tpu_faults(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
+    """Settings of a run that a TPU does not support."""
+    yield from where_known(
+        _batches(spec, strategy),
+        for_each(lambda: spec.tables, lambda name: _layout(spec, strategy, name)),
+        _mapped(spec, strategy),
+        _schedules(spec, strategy),
+        _candidates(spec, strategy),
+    )
+
+
+def _candidates(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
+    """Evaluations with more candidates than training."""
+    if isinstance(spec.data, Triples) and spec.data.negatives is not None:
+        yield CombinationFault(
+            "data.negatives",
+            str(spec.data.negatives),
+            f"an evaluation ranks all entities, and strategy {strategy.kind} requires batches of the same shape as in"
+            " training",
+            f"set data.negatives=null to train with all entities, or {_ELSEWHERE}",
+        )
+
+
+def _batches(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
+    """Batches that the cores can't share equally."""
+    replicas, batch = strategy.replica_count, spec.train.batch_size
+    if replicas is not None and batch % replicas:
+        near = max(1, round(batch / replicas)) * replicas
+        yield CombinationFault(
+            "train.batch_size",
+            str(batch),
+            f"the {replicas} cores of strategy {strategy.kind} share each batch equally, and it is not divisible by"
+            f" {replicas}",
+            f"set it to {near}, or strategy.cores to a number that divides it",
+        )
+
+
+def _layout(spec: RunSpec, strategy: _OwnMemory, name: str) -> Iterator[CombinationFault]:
+    """Storages of tables that a TPU lacks."""
+    table = spec.tables[name]
+    if table.storage is Storage.MEMORY_MAP and not isinstance(spec.init_of(name), MemoryMap):
+        yield CombinationFault(
+            f"tables.{name}.storage", repr(table.storage.value), f"{_where(strategy)}, not in a file", "leave it auto"
+        )
+    if table.storage is Storage.VARIABLE and not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable):
+        yield CombinationFault(
+            f"tables.{name}.storage",
+            repr(table.storage.value),
+            f"strategy {strategy.kind} stores frozen rows separately, as a TPU updates all rows of its tables",
+            "leave it auto",
+        )
+
+
+def _mapped(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
+    """Memory-mapped rows."""
+    for scope, init in spec.settings_of("init"):
+        taken = any(known_or(None, partial(spec.init_of, name)) is init for name in scope.tables)
+        if isinstance(init, MemoryMap) and taken:
+            rule = f"{_where(strategy)}, and no row can stay in its file"
+            remedy = f"choose {scope.choosing('init', 'assign')}, or {_ELSEWHERE}"
+            yield CombinationFault(scope.path, "memory_map", rule, remedy)
+
+
+def _where(strategy: _OwnMemory) -> str:
+    return f"strategy {strategy.kind} keeps tables in the memory of the TPU"
+
+
+def _schedules(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
+    """Schedules, as a TPU updates all rows of a table with the same learning rate throughout."""
+    for scope, freeze in spec.settings_of("freeze"):
+        if isinstance(freeze, FreezeSchedule) and scope.tables:
+            yield from where_known(_schedule(freeze, scope.path, strategy))
+
+
+def _schedule(freeze: FreezeSchedule, path: str, strategy: _OwnMemory) -> Iterator[CombinationFault]:
+    if len(freeze.phases) > 1:
+        yield CombinationFault(
+            f"{path}.phases",
+            f"{len(freeze.phases)} phases",
+            f"with strategy {strategy.kind} a row is trainable or frozen throughout",
+            f"leave one phase, or {_ELSEWHERE}",
+        )
+    for number, rule in enumerate(freeze.phases[0].rules):
+        if rule.multiplier not in (0.0, 1.0):
+            yield CombinationFault(
+                f"{path}.phases.0.rules.{number}.multiplier",
+                f"{rule.multiplier:g}",
+                f"with strategy {strategy.kind} all trainable rows of a table have the same learning rate",
+                f"set it to 0 to freeze the rows, or to 1, or {_ELSEWHERE}",
+            )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import math
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,20 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs import feature_rules, vocabulary_rules
-from embexp.specs.base import Count, Number, Positive, Spec
-from embexp.specs.bounds import Dim, Length, RowCount
+from embexp.specs import vocabularies
+from embexp.specs.base import Count, Dim, Length, Number, Positive, RowCount, Spec, where_known
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Init, MemoryMap
 from embexp.specs.optimizers import TableOptimizer
-from embexp.specs.partial import where_known
 from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.running import RuntimeKind
 from embexp.specs.vocabularies import Buckets, TableVocabulary
 
 if TYPE_CHECKING:
+    from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
-    from embexp.specs.scope import Scope
 
 
 class Combiner(StrEnum):
@@ -120,10 +120,10 @@ class Table(Spec):
             _unused(spec, name),
             _open_dim(spec, name),
             _storage(spec, name),
-            vocabulary_rules.of_tokens(spec, name),
-            vocabulary_rules.of_hashes(spec, name),
-            vocabulary_rules.of_oov_buckets(spec, name),
-            vocabulary_rules.of_recommendation(spec, name),
+            vocabularies.token_faults(spec, name),
+            vocabularies.hash_faults(spec, name),
+            vocabularies.oov_faults(spec, name),
+            vocabularies.recommended_faults(spec, name),
         )
 
 
@@ -165,14 +165,14 @@ class Feature(Spec):
         """A table that does not exist, and shapes that can't be combined."""
         name = scope.path.removeprefix("features.")
         return where_known(
-            feature_rules.no_table(self, spec, scope.path),
-            feature_rules.weights_of_sequence(self, scope.path),
-            feature_rules.one_id(self, spec, name),
-            feature_rules.weights_of_shape(self, scope.path),
-            feature_rules.length_of_shape(self, scope.path),
-            feature_rules.batch_of_shape(self, spec, scope.path),
-            vocabulary_rules.of_buckets(spec, name),
-            vocabulary_rules.one_kind_of_buckets(spec, name),
+            _no_table(self, spec, scope.path),
+            _weights_of_sequence(self, scope.path),
+            _one_id(self, spec, name),
+            _weights_of_shape(self, scope.path),
+            _length_of_shape(self, scope.path),
+            _batch_of_shape(self, spec, scope.path),
+            vocabularies.bucket_faults(spec, name),
+            vocabularies.other_bucket_faults(spec, name),
         )
 
 
@@ -220,3 +220,80 @@ def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
         case _:
             return
     yield CombinationFault(f"{choice}.storage", repr(table.storage.value), rule, f"leave it auto, or {remedy}")
+
+
+def list_rule(column: str, holds: str = "one id per example") -> str:
+    """The rule for a setting of lists of ids on a column that holds none."""
+    return f"column {column!r} holds {holds}, and this setting is for columns that hold several"
+
+
+def _no_table(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
+    """A table that does not exist."""
+    if feature.table not in spec.tables and spec.tables:
+        near = difflib.get_close_matches(feature.table, spec.tables, n=1)
+        yield Fault(
+            f"{path}.table",
+            repr(feature.table),
+            "there is no table of that name",
+            f"did you mean {near[0]!r}?" if near else f"the tables are {', '.join(spec.tables)}",
+        )
+
+
+def _weights_of_sequence(feature: Feature, path: str) -> Iterator[Fault]:
+    """Weights of a sequence."""
+    if feature.max_sequence_length and feature.weights is not None:
+        yield Fault(
+            f"{path}.weights",
+            repr(feature.weights),
+            f"a sequence has no weights, and max_sequence_length is {feature.max_sequence_length}",
+            "remove the weights, or set max_sequence_length to 0 to combine the rows",
+        )
+
+
+def _one_id(feature: Feature, spec: RunSpec, name: str) -> Iterator[Fault]:
+    """Settings of lists on a column with one id per example."""
+    column = feature.column or name
+    if spec.data.holds_one_id(column):
+        for key, value in feature.settings_of_lists().items():
+            yield Fault(
+                f"features.{name}.{key}",
+                value,
+                list_rule(column),
+                "leave it out, or name a column that holds several (data.list_columns says which do in CSV files)",
+            )
+
+
+def _weights_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
+    """Weights of the sequences that output_shape makes."""
+    shape = feature.output_shape
+    if shape and not feature.max_sequence_length and feature.weights is not None and math.prod(shape[1:]) > 1:
+        yield Fault(
+            f"{path}.weights",
+            repr(feature.weights),
+            f"a sequence has no weights, and output_shape makes sequences of {math.prod(shape[1:])}",
+            "remove the weights or the output_shape",
+        )
+
+
+def _length_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
+    """An output_shape of another length than max_sequence_length."""
+    length, shape = feature.max_sequence_length, feature.output_shape
+    if shape and length and math.prod(shape[1:]) != length:
+        yield Fault(
+            f"{path}.output_shape",
+            str(list(shape)),
+            f"after the batch it must have the {length} positions of max_sequence_length",
+            f"write [{shape[0]}, {length}], or remove it",
+        )
+
+
+def _batch_of_shape(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
+    """An output_shape of another batch than train.batch_size."""
+    shape = feature.output_shape
+    if shape and shape[0] != (batch := spec.train.batch_size):
+        yield Fault(
+            f"{path}.output_shape",
+            str(list(shape)),
+            f"its first number is the batch, and train.batch_size is {batch}",
+            f"write {[batch, *shape[1:]]}, or remove it",
+        )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from embexp.specs.base import Count, Number, Spec
-from embexp.specs.bounds import RowCount
+from embexp.errors import Fault
+from embexp.specs.base import Count, Number, RowCount, Spec
+from embexp.specs.models import Task
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
 
 
 class UnknownPolicy(StrEnum):
@@ -71,7 +75,7 @@ class SettledRules(VocabularyRules):
     hash_buckets: RowCount | None = None
 
 
-NOT_OF_HASHES = ("unknown", "min_frequency", "max_size", "rare", "oov_buckets")
+_NOT_OF_HASHES = ("unknown", "min_frequency", "max_size", "rare", "oov_buckets")
 """Rules that tables of hash buckets do not have, as every value has a bucket."""
 
 
@@ -118,3 +122,99 @@ class Buckets(Spec):
         if self.boundaries is not None and self.quantiles is not None:
             raise ValueError("boundaries and quantiles exclude each other")
         return self
+
+
+def token_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """Rules of a table whose rows are not those of tokens."""
+    own = spec.tables[name].vocabulary.own
+    if own and spec.data.token_rules is None:
+        for key, value in own.items():
+            rule = f"data={spec.data.kind} has its own vocabularies, and no rules for them"
+            yield Fault(_path(name, key), str(value), rule, "remove it")
+    bucketed = [each for each, feature in spec.features_of(name).items() if feature.buckets.given]
+    if own and bucketed:
+        for key, value in own.items():
+            rule = f"the rows of this table are the buckets of feature {bucketed[0]}"
+            yield Fault(_path(name, key), str(value), rule, "remove it")
+
+
+def hash_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """Rules that make no sense for hash buckets."""
+    own = spec.tables[name].vocabulary.own
+    if "hash_buckets" in own:
+        for key in _NOT_OF_HASHES:
+            if key in own:
+                rule = "a table of hash_buckets has no vocabulary, and every value has a bucket"
+                yield Fault(_path(name, key), str(own[key]), rule, "remove one of the two")
+
+
+def recommended_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """Users or items, which are recommended one by one, in hash buckets that several share."""
+    if spec.tables[name].vocabulary.hash_buckets is None or spec.task is not Task.RECOMMENDATION:
+        return
+    for each in (spec.recommendation.user, spec.recommendation.item):
+        if each in spec.features and spec.features[each].table == name:
+            rule = f"feature {each} needs a row for each of its values, and hash buckets are shared"
+            value = str(spec.tables[name].vocabulary.hash_buckets)
+            yield Fault(
+                _path(name, "hash_buckets"), value, rule, "set it to null, and max_size or min_frequency instead"
+            )
+
+
+def oov_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """Several OOV rows where there is none."""
+    own, rules = spec.tables[name].vocabulary, spec.data.token_rules
+    if rules is None or own.hash_buckets is not None:
+        return
+    found = settled(rules, [own])
+    if found.oov_buckets > 1 and found.unknown is UnknownPolicy.ERROR:
+        path = _path(name, "oov_buckets") if own.oov_buckets is not None else "data.vocabulary.oov_buckets"
+        rule = "there is no OOV row, as unknown is error"
+        yield Fault(path, str(found.oov_buckets), rule, "set unknown to oov, or leave oov_buckets at 1")
+
+
+def bucket_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """Buckets of what is no column of single numbers."""
+    feature = spec.features[name]
+    if not feature.buckets.given:
+        return
+    path = f"features.{name}.buckets"
+    given = "boundaries" if feature.buckets.boundaries is not None else "quantiles"
+    if not hasattr(spec.data, "dense_features"):
+        yield Fault(
+            path, given, f"data={spec.data.kind} has no columns of numbers", "choose data=csv, parquet or recbole"
+        )
+    if spec.data.holds_one_id(feature.column or name):
+        return  # which `tables` reports
+    for key, value in feature.settings_of_lists().items():
+        rule = "a column of numbers in buckets has one number per example, and this setting is for lists of ids"
+        yield Fault(f"features.{name}.{key}", value, rule, "leave it out")
+
+
+def other_bucket_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """A feature whose table has other buckets, or tokens, by its first feature."""
+    feature = spec.features[name]
+    first, other = next(iter(spec.features_of(feature.table).items()))
+    own, others = feature.buckets, other.buckets
+    if (own.boundaries, own.quantiles) != (others.boundaries, others.quantiles):
+        rule = f"features of one table have the same buckets, and those of {first} are others"
+        yield Fault(f"features.{name}.buckets", _buckets(feature.buckets.model_dump()), rule, "use separate tables")
+
+
+def rows_of(spec: RunSpec, name: str) -> int | None:
+    """Rows of a table where the config sets them, as hash buckets or boundaries do; None: the data decides."""
+    own, rules = spec.tables[name].vocabulary, spec.data.token_rules
+    if own.hash_buckets is not None and rules is not None:
+        return own.hash_buckets + (settled(rules, [own]).missing is Row.OWN_ROW)
+    for feature in spec.features_of(name).values():
+        if feature.buckets.boundaries is not None:
+            return len(feature.buckets.boundaries) + 2
+    return None
+
+
+def _buckets(settings: dict[str, object]) -> str:
+    return ", ".join(f"{key}: {value}" for key, value in settings.items() if value is not None) or "none"
+
+
+def _path(table: str, key: str) -> str:
+    return f"tables.{table}.vocabulary.{key}"

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.errors import RunError
-from embexp.specs.triples import KNOWN
+from embexp.specs.data import KNOWN
 from embexp.strategies.gathered_rows import GatheredRows, divided, replica_number, sizes
 from embexp.strategies.host_rows import HostRows
 from embexp.strategies.replicated import Replicated

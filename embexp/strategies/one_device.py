@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from embexp.initialization import filling
 from embexp.initialization.plan import TablePlan
+from embexp.specs.data import KNOWN
 from embexp.specs.tables import Feature
-from embexp.specs.triples import KNOWN
 from embexp.strategies.host_rows import HostRows
 from embexp.strategies.strategy import Embeddings
 from embexp.tables.serving import ServingBackend

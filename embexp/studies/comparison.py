@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
-from embexp.specs.study_runs import FULL, GROWN
-from embexp.specs.triples import CANDIDATES
+from embexp.specs.studies import FULL, GROWN
 from embexp.system import digests
 
 COMPARED = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10", "mean_rank", "mrr_tails", "mrr_heads")

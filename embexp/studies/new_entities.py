@@ -13,9 +13,9 @@ from embexp.runs import run as single
 from embexp.runs.finished import load_run
 from embexp.runs.resume import resume
 from embexp.runs.run import RunResult
-from embexp.specs import study_runs
+from embexp.specs import studies
 from embexp.specs.run import RunSpec
-from embexp.specs.study_runs import BASE, DESCRIPTIONS, GROWN
+from embexp.specs.studies import BASE, DESCRIPTIONS, GROWN
 from embexp.studies import comparison, plot
 from embexp.studies.comparison import OldRows, StudyRun
 from embexp.system import digests, files
@@ -52,7 +52,7 @@ def run(
     inventory.unseal(directory)
     folder.write_spec(spec)
     runs: dict[str, StudyRun] = {}
-    specs = study_runs.study_runs(spec, directory)
+    specs = studies.study_runs(spec, directory)
     for number, (name, run_spec) in enumerate(specs.items(), 1):
         announce(f"{number} of {len(specs)}, {name}: {DESCRIPTIONS[name]}")
         runs[name] = result = _stage(name, run_spec, RunFolder(directory / name), listeners, progress)

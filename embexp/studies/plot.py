@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from embexp.reports import curves
-from embexp.specs.study_runs import BASE, FULL, GROWN
+from embexp.specs.studies import BASE, FULL, GROWN
 
 _COLOURS = {BASE: "#9aa5b1", GROWN: "#3ca951", FULL: "#4269d0"}
 _STAGES = {"setup": 0.35, "training": 1.0, "finishing": 0.55}

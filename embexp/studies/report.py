@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from embexp.reports.results import Results, shown_path
-from embexp.specs.study_runs import GROWN
+from embexp.specs.studies import GROWN
 
 _FILES = {
     "summary.json": "all results",

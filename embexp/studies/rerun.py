@@ -16,8 +16,8 @@ from embexp.errors import EmbexpError, RunError
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.records.identity import DECIDES_NOTHING
-from embexp.specs.checkpointing import OnError, Save
 from embexp.specs.run import RunSpec
+from embexp.specs.running import OnError, Save
 from embexp.specs.studies import NoStudy
 from embexp.specs.tracking import NoTracking
 from embexp.system import environment

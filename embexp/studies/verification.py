@@ -20,7 +20,7 @@ from embexp.records.folder import RunFolder
 from embexp.records.identity import DECIDES_NOTHING
 from embexp.records.inventory import Change
 from embexp.reports.jobs import noted_inventory, record_changes
-from embexp.specs import addresses
+from embexp.specs import tracking
 from embexp.studies import repetition
 from embexp.studies import rerun as running
 from embexp.studies.rerun import Again
@@ -131,7 +131,7 @@ def verify(
         record = record_of(directory)
         say(record)
         rerun = running.planned(folder, spec, _ended(folder))
-        addresses.check([rerun.spec], folder.spec)
+        tracking.check_addresses([rerun.spec], folder.spec)
         if folder.metrics.exists():
             collections.deque(folder.read_metrics(), maxlen=0)  # damage is no reason to train
         with _place(keep) as place:

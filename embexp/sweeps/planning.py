@@ -22,9 +22,9 @@ from embexp.config.composition import Job
 from embexp.config.folders import Folders
 from embexp.config.messages import did_you_mean, listing, shown
 from embexp.errors import CommandLineError, ConfigError, Fault
-from embexp.specs import addresses
+from embexp.specs import tracking
 from embexp.specs.run import RunSpec
-from embexp.specs.sweeping import Launching, Sweep
+from embexp.specs.studies import Launching, Sweep
 from embexp.sweeps import engines, processes, search_space
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.search import SWEEPER, Search, plan_search, read_settings
@@ -131,7 +131,7 @@ def _search(
 ) -> Search:
     """Plans the search of the sweeper `optuna`."""
     settings = read_settings(base)
-    if not loader.permission.own and (elsewhere := list(addresses.storage_faults(settings.storage))):
+    if not loader.permission.own and (elsewhere := list(tracking.storage_faults(settings.storage))):
         raise ConfigError(elsewhere)
 
     def check(batch: Sequence[Sequence[str]]) -> list[RunSpec]:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import GPU
-from embexp.specs.sweeping import Launching
+from embexp.specs.studies import Launching
 from embexp.system import machine, processes
 
 _NOT_FORKED = ("gpu", "tpu")
@@ -80,7 +80,7 @@ class Fresh:
 
 
 class Server:
-    """The process that jobs are forked from: see `cli.job_server`."""
+    """The process that jobs are forked from: see `cli.job`."""
 
     def __init__(self, folder: Path | None) -> None:
         """Starts it; jobs that are asked for meanwhile begin as soon as it is ready.
@@ -91,7 +91,7 @@ class Server:
         self._socket, other = socket.socketpair()
         with other:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "embexp.cli.job_server"],
+                [sys.executable, "-P", "-m", "embexp.cli.job", "--server"],
                 stdin=other.fileno(),
                 start_new_session=True,
                 cwd=folder,

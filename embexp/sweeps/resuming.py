@@ -12,7 +12,7 @@ from embexp.config import composition
 from embexp.config.permission import Permission
 from embexp.errors import RunError
 from embexp.records import allowed_code
-from embexp.specs import addresses
+from embexp.specs import tracking
 from embexp.sweeps import planning
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger
@@ -93,7 +93,7 @@ def _check_code(ledger: Ledger, engine: Engine | None, folder: Path, allow_code:
     """Raises UsageError if what is to be run names code that isn't allowed."""
     jobs = [(job.state.is_settled, job.checked_spec) for job in ledger.jobs()]
     left = [spec for is_settled, spec in jobs if not is_settled]
-    addresses.check(left, ledger.path)
+    tracking.check_addresses(left, ledger.path)
     names, done = (
         allowed_code.named_by_all(some) for some in (left, [spec for is_settled, spec in jobs if is_settled])
     )

@@ -17,7 +17,7 @@ from embexp.reports.formats import write_reports
 from embexp.reports.jobs import in_use
 from embexp.reports.record import Status
 from embexp.specs.run import RunSpec
-from embexp.specs.sweeping import Launching
+from embexp.specs.studies import Launching
 from embexp.specs.tracking import MLflow
 from embexp.sweeps import jobs, outcomes, processes, watching
 from embexp.sweeps.engines import Engine

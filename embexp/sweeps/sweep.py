@@ -23,10 +23,9 @@ from embexp.errors import CommandLineError, ConfigError, EmbexpError
 from embexp.records import allowed_code
 from embexp.reports.collected import settings_of
 from embexp.reports.record import Status
-from embexp.specs import rules, sweeping
-from embexp.specs.run import RunSpec
-from embexp.specs.studies import NoStudy
-from embexp.specs.sweeping import Launching
+from embexp.specs import studies
+from embexp.specs.run import RunSpec, combination_faults
+from embexp.specs.studies import Launching, NoStudy
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import planning, processes, search
 from embexp.sweeps.ledger import Ledger, LedgerJob
@@ -326,7 +325,7 @@ class Enrolment:
 
     def _entry(self, job: PlannedJob, identity: str, number: int) -> LedgerJob:
         own = {
-            "sweep": sweeping.Sweep(objective=job.spec.sweep.objective),
+            "sweep": studies.Sweep(objective=job.spec.sweep.objective),
             "seeds": 1,
         }  # the rest concerns the sweep alone
         spec = processes.with_threads(job.spec.model_copy(update=own), self._at_once)
@@ -422,7 +421,7 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
     settings = varying_settings([{key.removesuffix(".kind"): value for key, value in each.items()} for each in parts])
     jobs = []
     for number, (spec, own) in enumerate(zip(specs, settings, strict=True)):
-        skip = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in rules.combination_faults(spec))
+        skip = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in combination_faults(spec))
         texts = tuple(f"{key}={value}" for key, value in own.items())
         jobs.append(PlannedJob(number, texts, spec, None, skip, setting=number))
     notes: dict[str, object] = {

@@ -44,6 +44,11 @@ def console() -> Console:
     return SafeConsole() if sys.stdout.isatty() else SafeConsole(width=_WIDE)
 
 
+def say(to: Console, sentence: str = "", *, style: str | None = None) -> None:
+    """Prints a sentence as it is, in one line however wide the terminal is."""
+    to.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 def byte_size(count: float) -> str:
     """Bytes for people; 1 kB is 1,000."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 import numpy as np
 import tensorflow as tf
 
-from embexp.specs.schedules import (
+from embexp.specs.optimizers import (
     ConstantSchedule,
     CosineSchedule,
     ExponentialSchedule,
@@ -24,7 +24,7 @@ from embexp.tables.variables import variable_over
 
 @without_autograph
 def schedule_factor(schedule: Schedule, step: Any, *, total_steps: int) -> Any:
-    """Factor on the learning rate at a step; the formulas are those of `embexp.specs.schedules`.
+    """Factor on the learning rate at a step; the formulas are those of `embexp.specs.optimizers`.
 
     Args:
         schedule: the kind of schedule and its settings.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from embexp.specs import addresses
+from embexp.specs import tracking
 from embexp.specs.tracking import MLflow
 from embexp.system import files
 from embexp.tracking import parents
@@ -41,9 +41,9 @@ class MLflowRun:
         """Creates the run, or goes on with the one that the run's directory remembers."""
         earlier = remembered(run.directory, "mlflow")
         known = earlier.get("uri") if self._settings.uri is None else None
-        if known is not None and addresses.is_elsewhere(str(known)):
+        if known is not None and tracking.is_elsewhere(str(known)):
             where = f"{run.directory / 'tracking.json'} names {known}, on another machine"
-            raise ConnectionError(f"{where}: {addresses.remedy(addresses.MLFLOW)}")
+            raise ConnectionError(f"{where}: {tracking.address_remedy(tracking.MLFLOW)}")
         self._store = store = connect(self._settings.uri or known)
         experiment = store.experiment(self._settings.experiment or run.name)
         self._parent = parents.parent_of(run.directory, store, experiment)

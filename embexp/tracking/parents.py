@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from embexp.records.folder import OF_SWEEPS, RunFolder
-from embexp.specs import study_runs
+from embexp.specs import studies
 from embexp.tracking.mlflow_store import Store
 
 
@@ -48,7 +48,7 @@ def parent_of(directory: Path, store: Store, experiment: str) -> str | None:
 def group_of(directory: Path) -> Path | None:
     """The directory of the sweep or the study that a run belongs to; None if it belongs to none."""
     directory = directory.absolute()
-    if directory.name in study_runs.DESCRIPTIONS and RunFolder(directory.parent).spec.is_file():
+    if directory.name in studies.DESCRIPTIONS and RunFolder(directory.parent).spec.is_file():
         return directory.parent
     for each in directory.parents:
         if any((each / name).is_file() for name in OF_SWEEPS):

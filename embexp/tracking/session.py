@@ -15,8 +15,7 @@ from embexp.errors import RunError
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
 from embexp.specs.run import RunSpec
-from embexp.specs.tracker_packages import missing
-from embexp.specs.tracking import MLflow, NoTracking, WandB
+from embexp.specs.tracking import MLflow, NoTracking, WandB, missing_packages
 from embexp.specs.tracking import Tracking as Settings
 from embexp.tracking.delivery import Delivery, Direct, Queued, now, reason
 from embexp.tracking.parameters import as_yaml, parameters
@@ -198,8 +197,9 @@ def _tracker(settings: Settings) -> Tracker | None:
     Raises:
         RunError: a package that it needs is not installed.
     """
-    if lack := missing(settings):
-        raise RunError(f"tracking={settings.kind}: {lack.rule}\n    {lack.remedy}, or set tracking=none")
+    if lack := missing_packages(settings):
+        rule, remedy = lack
+        raise RunError(f"tracking={settings.kind}: {rule}\n    {remedy}, or set tracking=none")
     match settings:
         case NoTracking():
             return None

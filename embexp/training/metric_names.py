@@ -10,8 +10,7 @@ from enum import StrEnum
 from typing import Literal
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs.models import Task
-from embexp.specs.recommendation import Recommendation
+from embexp.specs.models import Recommendation, Task
 
 HITS = (1, 3, 10)
 """The k of Hits@k."""

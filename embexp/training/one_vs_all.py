@@ -20,9 +20,9 @@ import keras
 import tensorflow as tf
 
 from embexp.models.scoring import Scoring
-from embexp.specs.graph_sizes import ROWS, TRAINED_SCORES
+from embexp.specs.data import CANDIDATES
+from embexp.specs.footprint import ROWS, TRAINED_SCORES
 from embexp.specs.models import RankingLoss
-from embexp.specs.triples import CANDIDATES
 from embexp.tables.row_updates import add_at
 
 _LEAST_LIKELIHOOD = 1e-30

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import DataError
-from embexp.specs.vectors import InvalidText, NonFinite
+from embexp.specs.pretrained import InvalidText, NonFinite
 from embexp.vectors.stored import Place, Stored
 from embexp.vectors.text_blocks import invalid_rows
 

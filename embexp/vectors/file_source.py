@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import DataError
-from embexp.specs.vectors import NonFinite
+from embexp.specs.pretrained import NonFinite
 from embexp.system import arrays, caching, digests
 from embexp.system.arrays import MappableRows
 from embexp.system.parallel import Progress, quiet

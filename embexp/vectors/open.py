@@ -10,7 +10,7 @@ from typing import assert_never
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
+from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import converted

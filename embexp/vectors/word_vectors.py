@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import DataError, read_by_library
-from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
+from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system import files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import text_blocks

@@ -25,9 +25,9 @@ from embexp.errors import CommandLineError, ConfigError, RunError, UsageError
 from embexp.records import inventory
 from embexp.reports.record import Status
 from embexp.runs import run as single
-from embexp.specs import addresses
+from embexp.specs import tracking
 from embexp.specs.run import RunSpec
-from embexp.specs.sweeping import Launching
+from embexp.specs.studies import Launching
 from embexp.studies import verification
 from embexp.sweeps import engines, jobs, resuming
 from embexp.sweeps.ledger import Ledger, LedgerJob
@@ -263,21 +263,21 @@ def test_an_address_in_a_record_is_named_by_the_user_too(
                 in_python(run, allow_code=["bomb:tower"])
     assert no_network == []
     monkeypatch.setenv(variable, word)
-    assert list(addresses.faults(RunSpec.model_validate(spec | changes))) == []
+    assert list(tracking.address_faults(RunSpec.model_validate(spec | changes))) == []
 
 
 @pytest.mark.parametrize(
     "uri", ["sqlite:///mlflow.db", "mlruns", "http://localhost:5000", "http://127.0.0.1:5000/a", "https://[::1]:5000"]
 )
 def test_this_machine_needs_no_word(uri: str, no_network: list[Any]) -> None:
-    assert not addresses.is_elsewhere(uri)
+    assert not tracking.is_elsewhere(uri)
 
 
 @pytest.mark.parametrize(
     "uri", ["http://127.0.0.1.evil.invalid", "http://localhost\\@evil.invalid/", "http://[::1]@evil.invalid"]
 )
 def test_other_addresses_do(uri: str, no_network: list[Any]) -> None:
-    assert addresses.is_elsewhere(uri)
+    assert tracking.is_elsewhere(uri)
 
 
 def test_a_note_of_the_tracker_leads_to_no_other_machine(tmp_path: Path, no_network: list[Any]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from embexp.cli import commands
-from embexp.cli.candidates import candidates
+from embexp.cli.commands.completion import candidates
 
 SAID = {
     "commands": ("embexp res", ["resume"]),

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embexp.cli import commands, export
+from embexp.cli import commands
+from embexp.cli.commands import export
 from embexp.config import composition
 from embexp.records.folder import RunFolder
 from embexp.runs.exports import exporting

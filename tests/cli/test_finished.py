@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from embexp.cli import commands, evaluate, predict
+from embexp.cli import commands
+from embexp.cli.commands import evaluate, predict
 from embexp.config import composition
 from embexp.records.folder import RunFolder
 

@@ -14,7 +14,7 @@ import yaml
 
 import embexp
 from embexp.cli import commands
-from embexp.cli.column_uses import dim_of
+from embexp.cli.first_experiment import dim_of
 from embexp.data.files.samples import facts, sample
 from embexp.runs.prepare import prepare
 from embexp.system.parallel import quiet

@@ -9,7 +9,7 @@ import pytest
 
 from embexp.cli import commands
 from embexp.config import composition
-from embexp.specs.notes import inert
+from embexp.specs.run import inert_settings
 from embexp.system import terminal
 
 
@@ -157,8 +157,8 @@ def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_inert_settings(overrides: list[str], note: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert note in inert(composition.compose(overrides))
-    assert note not in inert(composition.compose(["model=mlp"]))
+    assert note in inert_settings(composition.compose(overrides))
+    assert note not in inert_settings(composition.compose(["model=mlp"]))
     assert commands.main(["plan", *overrides]) == 0
     assert f"no effect: {note}" in capsys.readouterr().out
 
@@ -167,7 +167,7 @@ def test_inert_settings(overrides: list[str], note: str, capsys: pytest.CaptureF
     "words", [["strategy=cpu"], ["strategy=tpu", "train.evaluation_batch_size=1024"], ["strategy=tpu"]]
 )
 def test_a_batch_size_that_holds_or_that_nobody_set(words: list[str]) -> None:
-    assert not [note for note in inert(composition.compose(words)) if "evaluation_batch_size" in note]
+    assert not [note for note in inert_settings(composition.compose(words)) if "evaluation_batch_size" in note]
 
 
 def test_jobs_and_doubles_of_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:

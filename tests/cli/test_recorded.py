@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import embexp
-from embexp.cli import commands, run
+from embexp.cli import commands
+from embexp.cli.commands import run
 from embexp.errors import CommandLineError, ConfigError, UsageError
 from embexp.records.folder import RunFolder
 from tests.cli.test_run import FakeRunner

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 import embexp
-from embexp.cli import commands, run
+from embexp.cli import commands
+from embexp.cli.commands import run
 from embexp.config import composition
 from embexp.errors import ConfigError, DataError
 from embexp.records.folder import RunFolder

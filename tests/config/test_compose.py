@@ -16,9 +16,8 @@ from embexp.records.folder import RunFolder
 from embexp.runs.prepare import prepare
 from embexp.specs.freezing import files_of
 from embexp.specs.inits import Assign
-from embexp.specs.optimizers import Adam
+from embexp.specs.optimizers import Adam, CosineSchedule
 from embexp.specs.pretrained import NoPretrained
-from embexp.specs.schedules import CosineSchedule
 
 CHOICES = folders.find().choices
 

@@ -15,7 +15,8 @@ from hydra.conf import HydraConf
 from omegaconf import OmegaConf
 
 import embexp
-from embexp.cli import commands, run
+from embexp.cli import commands
+from embexp.cli.commands import run
 from embexp.config.checking.hydra_settings import SETTINGS, Use, setting_at
 from embexp.errors import CommandLineError, ConfigError
 from embexp.specs.run import RunSpec

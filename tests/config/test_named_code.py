@@ -155,7 +155,7 @@ def test_launchers_and_sweepers_that_are_installed_may_be_chosen() -> None:
 
 
 def test_a_run_with_an_own_callback(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from embexp.cli import run
+    from embexp.cli.commands import run
 
     runner = FakeRunner()
     assert run.main(["+hydra.callbacks.mine._target_=ears.Ears", "hydra.run.dir=out"], runner=runner) == 0

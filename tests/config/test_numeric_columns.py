@@ -9,7 +9,7 @@ import pytest
 import embexp
 from embexp.config.composing.patterns import expand
 from embexp.errors import ConfigError
-from embexp.specs.numbers import Fill, NumericColumn, Transform
+from embexp.specs.sources import Fill, NumericColumn, Transform
 
 LOG = NumericColumn(transform=Transform.LOG1P)
 

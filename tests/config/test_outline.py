@@ -62,7 +62,7 @@ def test_broken_files_end(text: str, tmp_path: Path) -> None:
 
 def test_hydra_is_not_imported() -> None:
     script = (
-        "import sys\nfrom embexp.cli.candidates import candidates\nassert candidates('embexp run tables.')\n"
+        "import sys\nfrom embexp.cli.commands.completion import candidates\nassert candidates('embexp run tables.')\n"
         "print([name for name in ('hydra', 'omegaconf', 'pydantic', 'numpy', 'rich') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -16,7 +16,7 @@ from embexp.config import composition
 from embexp.config.checking import validate
 from embexp.config.composing.compose import Composition, compose
 from embexp.errors import CombinationFault, ConfigError, Fault
-from embexp.specs.partial import UnknownPartError, is_complete
+from embexp.specs.base import UnknownPartError, is_complete
 
 LOADER = composition.loader()
 COMBINATIONS: dict[str, tuple[list[str], list[str]]] = {

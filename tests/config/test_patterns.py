@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from embexp.cli.candidates import candidates
+from embexp.cli.commands.completion import candidates
 from embexp.config import composition, folders, yaml_schema
 from embexp.config.composing import patterns
 from embexp.config.composing.hydra_job import Callbacks

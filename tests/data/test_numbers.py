@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from embexp.data import number_fitting, numbers
 from embexp.data.numbers import FittedColumn
 from embexp.errors import DataError
-from embexp.specs.numbers import Fill, NumericColumn, Transform
+from embexp.specs.sources import Fill, NumericColumn, Transform
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
 COLUMNS = hnp.arrays(np.float32, st.integers(1, 200), elements=st.one_of(FLOATS, st.sampled_from([0.0, 1.0, 2.0])))

@@ -21,9 +21,9 @@ from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.factory import source_of
 from embexp.data.texts import words
 from embexp.errors import ConfigError, DataError
-from embexp.specs.splits import Split
+from embexp.specs.data import Text
+from embexp.specs.sources import Split
 from embexp.specs.tables import Feature
-from embexp.specs.texts import Text
 from embexp.specs.vocabularies import VocabularyRules
 
 TEXTS = [

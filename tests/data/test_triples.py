@@ -20,8 +20,8 @@ from embexp.data.queries import Candidates, distinct_queries, head_predictions, 
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.factory import source_of
 from embexp.errors import DataError, VocabularyError
+from embexp.specs.data import Place, Triples
 from embexp.specs.tables import Feature
-from embexp.specs.triples import Place, Triples
 
 FEATURES = {
     "source": Feature(table="entity"),
@@ -308,7 +308,7 @@ def test_the_look_imports_neither_tensorflow_nor_arrow_nor_numpy(tmp_path: Path)
 import sys
 from embexp.data.columns import Columns
 from embexp.data.sources.factory import source_of
-from embexp.specs.triples import Triples
+from embexp.specs.data import Triples
 assert source_of(Triples(path={str(folder)!r})).head_faults(Columns(ids={{"source": "entity"}}, label="answer")) == []
 print(sorted({{"tensorflow", "pyarrow", "numpy", "keras"}} & set(sys.modules)))
 """

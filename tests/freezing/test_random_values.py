@@ -9,7 +9,7 @@ from embexp.config import composition
 from embexp.errors import ConfigError
 from embexp.freezing import policies
 from embexp.freezing.row_facts import RowFacts
-from embexp.specs import notes
+from embexp.specs import run
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 
@@ -37,6 +37,6 @@ def test_nothing_is_frozen_at_random_where_the_file_was_meant() -> None:
 
 def test_a_table_that_the_file_does_not_fit_counts_as_random() -> None:
     spec = settled("freeze=table")
-    assert [line.partition(":")[0] for line in notes.doubtful(spec)] == ["tables.user"]
+    assert [line.partition(":")[0] for line in run.doubtful_settings(spec)] == ["tables.user"]
     assert settle(spec)["user"].fully_frozen
-    assert notes.doubtful(settled("freeze=random_table")) == []
+    assert run.doubtful_settings(settled("freeze=random_table")) == []

@@ -14,7 +14,8 @@ from random import Random
 from types import SimpleNamespace
 from unittest import mock
 
-from embexp.cli import commands, run
+from embexp.cli import commands
+from embexp.cli.commands import run
 from embexp.config import composition
 from embexp.config.folders import find
 from embexp.errors import UsageError

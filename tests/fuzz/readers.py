@@ -24,8 +24,8 @@ from embexp.errors import DataError
 from embexp.freezing import listed_rows
 from embexp.freezing.row_facts import RowFacts
 from embexp.specs.data import Data
+from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.specs.tables import Feature
-from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system.parallel import quiet
 from embexp.tensor_bundle import first_format
 from embexp.vectors import stored

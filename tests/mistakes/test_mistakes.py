@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from embexp.cli import arguments, commands, plan, run
+from embexp.cli import arguments, commands
+from embexp.cli.commands import plan, run
 from embexp.config import composition
 from embexp.config.composing.loader import Loader
 from tests.mistakes.cases import Mistake, mistakes

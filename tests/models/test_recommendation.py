@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from embexp.models import build
 from embexp.models.losses import recommendation_loss
-from embexp.specs.losses import BPR, SampledSoftmax, Softmax
-from embexp.specs.models import MatrixFactorization, TwoTower
+from embexp.specs.models import BPR, MatrixFactorization, SampledSoftmax, Softmax, TwoTower
 
 GENERATOR = np.random.default_rng(0)
 B, K, D, I = 5, 3, 4, 7  # noqa: E741

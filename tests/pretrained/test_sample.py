@@ -13,9 +13,8 @@ from embexp.errors import ConfigError
 from embexp.models import shapes
 from embexp.pretrained import heads, sample
 from embexp.pretrained.fit import with_dims
-from embexp.specs.notes import inert
 from embexp.specs.pretrained import File, Match, NoPretrained, Sample
-from embexp.specs.run import RunSpec
+from embexp.specs.run import RunSpec, inert_settings
 from tests.pretrained.conftest import DIM, World
 from tests.pretrained.test_aligned import aligned
 
@@ -61,9 +60,9 @@ def test_a_sample_with_a_path_is_that_file(tmp_path: Path) -> None:
 def test_what_a_path_leaves_without_effect() -> None:
     words = ["pretrained=sample", "pretrained.path=FILE", "pretrained.dim=3"]
     spec = composition.job(composition.loader(), words, look_at_data=False).spec
-    assert "pretrained.dim: path names a file, so no sample is generated" in inert(spec)
+    assert "pretrained.dim: path names a file, so no sample is generated" in inert_settings(spec)
     spec = composition.job(composition.loader(), [words[0], words[2]], look_at_data=False).spec
-    assert not any("no sample is generated" in note for note in inert(spec))
+    assert not any("no sample is generated" in note for note in inert_settings(spec))
 
 
 def clicks(cache: Path, *overrides: str) -> RunSpec:

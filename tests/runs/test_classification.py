@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.cli import predict
+from embexp.cli.commands import predict
 from embexp.errors import CombinationFault, ConfigError, DataError
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
-from embexp.specs import notes
+from embexp.specs.run import doubtful_settings
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -206,15 +206,15 @@ def test_static_vectors_need_some_that_are_not_random(folder: Path) -> None:
         assert spec_of(folder, *words, *meant).frozen("word")
     control = spec_of(folder, "model=bag_of_words", "vectors=random_static", "pretrained=sample")
     assert (control.frozen("word"), control.pretrained_of("word").kind) == (True, "none")
-    assert notes.doubtful(control) == []
+    assert doubtful_settings(control) == []
 
 
 def test_frozen_random_values_are_told(folder: Path, run: Callable[..., single.RunResult]) -> None:
     frozen = spec_of(folder, "model=bag_of_words", "freeze=table")
-    [warning] = notes.doubtful(frozen)
+    [warning] = doubtful_settings(frozen)
     assert warning.startswith("tables.word: frozen but not pretrained: random initial values never change")
     assert warning.endswith("choose freeze=random_table")
-    [own] = notes.doubtful(spec_of(folder, "model=bag_of_words", "freeze@tables.word.freeze=table"))
+    [own] = doubtful_settings(spec_of(folder, "model=bag_of_words", "freeze@tables.word.freeze=table"))
     assert own.endswith("choose freeze@tables.word.freeze=random_table")
     result = run("model=bag_of_words", "freeze=table", "train.steps=2")
     assert warning in result.summary["warnings"]

@@ -18,9 +18,8 @@ from embexp.runs import execute
 from embexp.runs import execute as planned
 from embexp.runs import run as single
 from embexp.runs.prepare import prepare
-from embexp.specs import rules
 from embexp.specs.optimizers import slots_of
-from embexp.specs.run import RunSpec
+from embexp.specs.run import RunSpec, rule_faults
 from embexp.system import digests
 from embexp.tables import row_engine
 from embexp.tables.learning_rates import Moving, RowGroups
@@ -199,7 +198,7 @@ def bits(values: np.ndarray) -> np.ndarray:
 def checked(container: dict[str, Any]) -> RunSpec:
     spec, faults = validate.validate(container)
     assert spec is not None, faults
-    assert rules.faults(spec) == []
+    assert rule_faults(spec) == []
     return spec
 
 

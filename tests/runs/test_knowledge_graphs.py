@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.cli import plan
+from embexp.cli.commands import plan
 from embexp.errors import ConfigError, RunError
 from embexp.runs import run as single
 from tests import planted_triples

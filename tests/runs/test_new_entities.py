@@ -20,8 +20,8 @@ from embexp.records import identity
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
-from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
+from embexp.specs.studies import study_runs
 from embexp.studies import run as studies
 from embexp.studies import runs_compared, verification
 from embexp.studies.comparison import OldRows, StudyRun, summarise
@@ -157,7 +157,7 @@ def test_a_study_is_verified_run_by_run(study: single.RunResult, tmp_path: Path)
 
 def test_each_run_is_an_ordinary_one(study: single.RunResult, graph: Path, tmp_path: Path) -> None:
     spec = embexp.compose(words(graph))
-    expected = study_runs.study_runs(spec, study.directory)
+    expected = study_runs(spec, study.directory)
     assert list(expected) == ["base", "grown", "full"]
     for name, stage in expected.items():
         folder = RunFolder(study.directory / name)
@@ -290,7 +290,7 @@ def test_ids_of_ordinary_runs_know_nothing_of_studies(graph: Path) -> None:
     assert "study" not in _content(clicks)
     triples = embexp.compose(["experiment=knowledge_graph", f"data.path={graph}"])
     assert "new_entities" not in _content(triples)["data"]
-    new = triples.model_copy(update={"data": study_runs.study_runs(embexp.compose(words(graph)), Path())["full"].data})
+    new = triples.model_copy(update={"data": study_runs(embexp.compose(words(graph)), Path())["full"].data})
     assert identity.content_id(new, "digest") != identity.content_id(triples, "digest")
 
 
@@ -375,7 +375,7 @@ def test_the_experiment_and_its_stages() -> None:
     spec = composition.job(
         composition.loader(), ["experiment=new_entities", "data.path=FOLDER"], look_at_data=False
     ).spec
-    stages = study_runs.study_runs(spec, Path("there"))
+    stages = study_runs(spec, Path("there"))
     assert [stage.data.new_entities.train for stage in stages.values()] == ["known", "all", "all"]  # type: ignore[union-attr]
     grown = stages["grown"]
     assert (grown.pretrained.kind, getattr(grown.pretrained, "path", None)) == ("checkpoint", "there/base")

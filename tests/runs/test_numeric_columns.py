@@ -18,7 +18,7 @@ from embexp.runs import run as single
 from embexp.runs.data import read_data
 from embexp.runs.exports import exporting
 from embexp.runs.prepare import prepare
-from embexp.specs.numbers import Transform
+from embexp.specs.sources import Transform
 from embexp.system.parallel import quiet
 
 EXAMPLES = 300

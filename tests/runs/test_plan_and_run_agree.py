@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import embexp
-from embexp.cli import plan
+from embexp.cli.commands import plan
 from embexp.errors import EmbexpError
 from embexp.runs import run as single
 from embexp.runs.prepare import Prepared, prepare
-from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
+from embexp.specs.studies import study_runs
 from embexp.studies import run as studies
 from tests.conftest import ROOT
 from tests.thoroughness import examples
@@ -159,7 +159,7 @@ def test_the_runs_of_a_study_are_what_was_planned(folder: Path, tmp_path: Path) 
     assert why == ""
     pages = shown.split(" of 3, ")
     studies.run(spec, tmp_path)
-    for page, (name, run) in zip(pages[1:], study_runs.study_runs(spec, tmp_path).items(), strict=True):
+    for page, (name, run) in zip(pages[1:], study_runs(spec, tmp_path).items(), strict=True):
         assert page.startswith(f"{name}: ")
         prepared = prepare(run)
         says_what_is_prepared(page, prepared)

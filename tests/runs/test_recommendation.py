@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.cli import recommend
+from embexp.cli.commands import recommend
 from embexp.errors import ConfigError, UsageError, VocabularyError
 from embexp.runs import run as single
 from embexp.runs.finished import load_run

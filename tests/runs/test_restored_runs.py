@@ -17,7 +17,7 @@ from embexp import checkpoints
 from embexp.errors import CheckpointError, ConfigError, DataError
 from embexp.records import identity
 from embexp.runs import run as single
-from embexp.specs.restoring import Restoring
+from embexp.specs.running import Restoring
 from embexp.system import digests
 from tests import checkpoint_values, short_runs
 from tests.short_runs import DIM, Run

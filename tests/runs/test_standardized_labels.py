@@ -14,7 +14,7 @@ from embexp.models import build as models
 from embexp.records import identity
 from embexp.runs import run as single
 from embexp.runs.exports import exporting
-from embexp.specs import notes
+from embexp.specs.run import inert_settings
 from tests import planted_data
 
 Run = Callable[..., single.RunResult]
@@ -113,7 +113,7 @@ def test_the_formula() -> None:
 def test_other_tasks_say_that_it_has_no_effect() -> None:
     spec = embexp.compose(["experiment=clicks", "train.standardize_labels=true"])
     assert not spec.standardizes_labels
-    assert "train.standardize_labels: labels of task click have no unit" in notes.inert(spec)
+    assert "train.standardize_labels: labels of task click have no unit" in inert_settings(spec)
 
 
 def test_the_key_is_no_part_of_older_ids() -> None:

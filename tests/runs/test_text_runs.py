@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.cli.run_table import RunTable
+from embexp.cli.commands.vectors import RunTable
 from embexp.errors import DataError, RunError
 from embexp.runs import run as single
 from embexp.vectors.neighbors import nearest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.cli import plan
+from embexp.cli.commands import plan
 from embexp.runs import dry_run
 from tests import planted_data
 

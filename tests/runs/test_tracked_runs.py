@@ -24,7 +24,7 @@ from embexp.records import inventory
 from embexp.records.folder import RunFolder
 from embexp.runs import resume
 from embexp.runs import run as single
-from embexp.specs import tracker_packages as packages
+from embexp.specs import tracking
 from embexp.tracking.mlflow import MLflowRun
 from embexp.tracking.mlflow_store import Store, connect
 from embexp.training.listeners import Listener
@@ -215,7 +215,7 @@ def test_a_store_that_cannot_be_opened_ends_the_run_before_it_trains(world: Worl
 
 
 def test_missing_packages_are_a_fault_of_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(tracking.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError) as caught:
         embexp.compose(["tracking=mlflow"])
     (fault,) = caught.value.faults
@@ -226,12 +226,12 @@ def test_missing_packages_are_a_fault_of_the_config(monkeypatch: pytest.MonkeyPa
     assert fault.remedy == "pip install 'embexp[tracking]', or set tracking=none"
     with pytest.raises(ConfigError, match="it needs the package wandb, and that is not installed"):
         embexp.compose(["tracking=wandb"])
-    assert resources.packages is packages
+    assert resources.tracking is tracking
 
 
 def test_a_recorded_spec_needs_the_package_too(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = world.spec()
-    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(tracking.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RunError, match=r"tracking=mlflow: it needs the package mlflow-skinny"):
         single.run(spec, tmp_path)
 

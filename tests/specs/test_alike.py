@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from embexp.specs.alike import few, merged
+from embexp.specs.base import few, merged
 
 
 def test_the_first_are_named_and_the_rest_are_counted() -> None:

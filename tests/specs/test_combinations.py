@@ -9,8 +9,7 @@ import pytest
 from embexp.config import composition
 from embexp.errors import CombinationFault, ConfigError
 from embexp.specs.inits import METHODS, Assign, Scaffold
-from embexp.specs.rules import combination_faults
-from embexp.specs.run import RunSpec
+from embexp.specs.run import RunSpec, combination_faults
 from embexp.specs.running import RuntimeKind
 from embexp.specs.strategies import Mirrored
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from embexp.specs import rules
-from embexp.specs.data import Clicks, Data
+from embexp.specs import run
+from embexp.specs.data import Clicks, Data, Place, Triples
 from embexp.specs.models import MLP, ComplEx, Model, Task, TransE
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Feature
-from embexp.specs.triples import Place, Triples
 
 FEATURES = {
     "source": Feature(table="entity"),
@@ -22,7 +21,7 @@ TRIPLES = Triples(path="graph")
 
 def faults(task: str, data: Data, model: Model, features: dict[str, Feature] = FEATURES) -> list[tuple[str, str]]:
     spec = RunSpec.model_construct(task=Task(task), data=data, model=model, features=features)  # the rest is not known
-    return [(fault.path, fault.remedy) for fault in rules.faults(spec)]
+    return [(fault.path, fault.remedy) for fault in run.rule_faults(spec)]
 
 
 def test_what_goes_together() -> None:

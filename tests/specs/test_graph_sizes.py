@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import embexp
-from embexp.specs import graph_sizes
+from embexp.specs import footprint
 from tests import planted_triples
 
 Compose = Callable[..., embexp.RunSpec]
@@ -25,7 +25,9 @@ def spec_of(tmp_path_factory: pytest.TempPathFactory) -> Compose:
 def warned(spec: embexp.RunSpec, graph: tuple[int, int]) -> list[str]:
     entities, queries = graph
     assert spec.train.epochs is not None
-    return list(graph_sizes.doubtful(spec, entities, int(spec.train.epochs * queries / spec.train.batch_size)))
+    return list(
+        footprint.long_training_warnings(spec, entities, int(spec.train.epochs * queries / spec.train.batch_size))
+    )
 
 
 @pytest.mark.parametrize("graph", [WN18RR, FB15K_237], ids=["WN18RR", "FB15k-237"])
@@ -49,9 +51,9 @@ def test_a_million_entities_need_samples(spec_of: Compose) -> None:
 @pytest.mark.parametrize("model", ["complex", "transe", "rotate"])
 def test_an_evaluation_takes_a_bounded_part_of_memory(model: str, entities: int, spec_of: Compose) -> None:
     spec = spec_of("experiment=knowledge_graph_large", f"model={model}", "tables.entity.dim=400")
-    assert graph_sizes.evaluation_bytes(spec, entities) <= 300e6
+    assert footprint.evaluation_bytes(spec, entities) <= 300e6
 
 
 def test_a_step_of_40_000_entities_takes_less_than_500_mb(spec_of: Compose) -> None:
     spec = spec_of("experiment=knowledge_graph_large", "tables.entity.dim=400", "train.batch_size=1024")
-    assert graph_sizes.step_bytes(spec, 40_943) <= 500e6
+    assert footprint.step_bytes(spec, 40_943) <= 500e6

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from embexp.records import identity
 from embexp.specs.data import CSV
-from embexp.specs.numbers import Fill, NumericColumn, Transform
+from embexp.specs.sources import Fill, NumericColumn, Transform
 
 
 def csv(dense: Any) -> CSV:

@@ -10,15 +10,13 @@ from pydantic import TypeAdapter
 
 import embexp
 from embexp.errors import CombinationFault, Fault
-from embexp.specs import rules
-from embexp.specs.base import Spec
+from embexp.specs import run
+from embexp.specs.base import Scope, Spec, UnknownPartError
 from embexp.specs.data import Data
 from embexp.specs.freezing import Freeze
 from embexp.specs.inits import FUNCTION, METHODS, Init, InitMethod
-from embexp.specs.partial import UnknownPartError
 from embexp.specs.pretrained import NoPretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec
-from embexp.specs.scope import Scope
 from embexp.specs.strategies import Strategy
 
 
@@ -50,7 +48,7 @@ def test_a_new_choice_brings_its_rules(part: str) -> None:
     known = RunSpec.model_construct(**{part: Toy()}, tables={})
     for name in set(RunSpec.model_fields) - {part, "tables"}:
         known.__dict__.pop(name, None)
-    assert [(fault.path, fault.rule) for fault in rules.faults(known)] == [(part, "no good for ")]
+    assert [(fault.path, fault.rule) for fault in run.rule_faults(known)] == [(part, "no good for ")]
 
 
 class Hasty(Spec):
@@ -63,29 +61,29 @@ class Hasty(Spec):
 def test_a_rule_may_be_no_generator() -> None:
     known = RunSpec.model_construct(init=Hasty(), freeze=Toy(), tables={})
     del known.__dict__["strategy"], known.__dict__["runtime"]
-    assert [fault.path for fault in rules.faults(known)] == ["freeze"]
+    assert [fault.path for fault in run.rule_faults(known)] == ["freeze"]
 
 
 def test_an_inherited_choice_is_told_of_the_tables_that_take_it(spec: RunSpec) -> None:
     faulty = spec.model_copy(update={"freeze": Toy()})
-    assert [fault.rule for fault in rules.faults(faulty)] == ["no good for user", "no good for item"]
+    assert [fault.rule for fault in run.rule_faults(faulty)] == ["no good for user", "no good for item"]
     own = spec.tables["item"].model_copy(update={"freeze": Toy()})
     faulty = spec.model_copy(update={"tables": {**spec.tables, "item": own}})
-    found = rules.combination_faults(faulty)
+    found = run.combination_faults(faulty)
     assert [(fault.path, fault.rule) for fault in found] == [("tables.item.freeze", "no good for item")]
 
 
 def test_a_new_init_method_needs_no_more_than_its_runtimes(spec: RunSpec) -> None:
     new: dict[str, Any] = {"init": ToyMethod()}
-    assert rules.faults(spec.model_copy(update=new)) == []
+    assert run.rule_faults(spec.model_copy(update=new)) == []
     assert spec.model_copy(update=new).executing_runtime is FUNCTION
-    [fault] = rules.faults(embexp.compose(["runtime=session"]).model_copy(update=new))
+    [fault] = run.rule_faults(embexp.compose(["runtime=session"]).model_copy(update=new))
     assert (fault.path, fault.value) == ("init", "toy_method")
     assert fault.rule == "it works in the runtime function, and the runtime is session"
 
 
 def test_every_part_is_reached(spec: RunSpec) -> None:
-    found = {scope.path: part for scope, part in rules.parts(spec)}
+    found = {scope.path: part for scope, part in run.parts(spec)}
     assert found[""] is spec
     assert found["train.early_stopping"] is spec.train.early_stopping
     assert found["tables.item.pretrained"] is spec.tables["item"].pretrained
@@ -98,7 +96,7 @@ def test_where_a_choice_stands(spec: RunSpec) -> None:
     assert spec.scope_of("tables.item.pretrained") == Scope("tables.item.pretrained", ("item",))
     assert spec.scope_of("train") == Scope("train")
     scope = spec.scope_of("tables.item.pretrained")
-    assert (scope.own, scope.beside("freeze")) == (True, "tables.item.freeze")
+    assert (scope.own, scope.sibling("freeze")) == (True, "tables.item.freeze")
     assert scope.choosing("init", "assign") == "init@tables.item.init=assign"
     assert spec.scope_of("freeze").choosing("init", "assign") == "init=assign"
 

@@ -10,7 +10,7 @@ import embexp
 from embexp.data.columns import columns_of
 from embexp.errors import ConfigError
 from embexp.records import identity
-from embexp.specs import rules
+from embexp.specs import run
 from embexp.specs.vocabularies import SettledRules
 
 
@@ -45,7 +45,7 @@ def test_what_a_table_leaves_null_is_as_in_the_data() -> None:
 
 def test_hash_buckets_ignore_what_they_inherit() -> None:
     spec = spec_of({"user": {"dim": 4, "vocabulary": {"hash_buckets": 9}}}, vocabulary={"min_frequency": 3})
-    assert rules.faults(spec) == []
+    assert run.rule_faults(spec) == []
     assert settled(spec)["user"].hash_buckets == 9
 
 
@@ -67,7 +67,7 @@ def test_buckets_share_no_vocabulary_with_tokens() -> None:
         "age_token": {"table": "age_token", "column": "age"},
     }
     spec = spec_of({name: {"dim": 4} for name in features}, features)
-    assert rules.faults(spec) == []
+    assert run.rule_faults(spec) == []
     columns, shared = columns_of(spec.data, spec.features, spec.tables)
     assert shared == {name: name for name in spec.tables}
     assert set(columns.ids) == {"user", "item", "age"}
@@ -116,7 +116,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_does_not_go_together(name: str) -> None:
     changes, words = CASES[name]
-    [fault] = {str(each) for each in rules.faults(spec_of(**changes))}
+    [fault] = {str(each) for each in run.rule_faults(spec_of(**changes))}
     assert fault.startswith(words)
 
 
@@ -125,7 +125,7 @@ def test_sources_with_vocabularies_of_their_own() -> None:
     tables = {name: each.model_dump() | {"vocabulary": {"max_size": 4}} for name, each in clicks.tables.items()}
     features = {name: each.model_dump() | {"buckets": {"quantiles": 4}} for name, each in clicks.features.items()}
     changed = clicks.model_dump() | {"tables": tables, "features": features}
-    found = [str(each) for each in rules.faults(embexp.RunSpec.model_validate(changed))]
+    found = [str(each) for each in run.rule_faults(embexp.RunSpec.model_validate(changed))]
     assert any("data=clicks has its own vocabularies, and no rules for them" in each for each in found)
     assert any("data=clicks has no columns of numbers" in each for each in found)
 

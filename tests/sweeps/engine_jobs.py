@@ -14,7 +14,7 @@ from rich.console import Console
 from embexp.config import composition
 from embexp.config.composing.compose import compose
 from embexp.config.permission import OWN_MODULES
-from embexp.specs.sweeping import Launching
+from embexp.specs.studies import Launching
 from embexp.sweeps import engines
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob

@@ -22,7 +22,7 @@ from embexp.cli import commands
 from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.records import inventory
 from embexp.reports.record import Status
-from embexp.specs.sweeping import Launching
+from embexp.specs.studies import Launching
 from embexp.sweeps import processes, resuming
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.progress import Shown

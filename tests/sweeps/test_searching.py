@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hydra.core.config_store import ConfigStore
 
-from embexp.cli import plan
+from embexp.cli.commands import plan
 from embexp.errors import CommandLineError, ConfigError
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.resuming import resume

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
-from embexp.specs.schedules import ExponentialSchedule
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, ExponentialSchedule
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables.graph import TableShape, to_tensorflow
 

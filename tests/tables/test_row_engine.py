@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.errors import VocabularyError
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
-from embexp.specs.schedules import ExponentialSchedule
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, ExponentialSchedule
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import bounds, native_rows, optimizers
 from embexp.tables.row_engine import RowEngine

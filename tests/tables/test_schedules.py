@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp.specs.schedules import ConstantSchedule, CosineSchedule, ExponentialSchedule, PiecewiseSchedule
+from embexp.specs.optimizers import ConstantSchedule, CosineSchedule, ExponentialSchedule, PiecewiseSchedule
 from embexp.tables import learning_rates
 
 TOTAL = 50

@@ -11,8 +11,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.errors import RunError, VocabularyError
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, Adam
-from embexp.specs.schedules import PiecewiseSchedule
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, Adam, PiecewiseSchedule
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import optimizers as rules
 from embexp.tables.checkpointing import TableCheckpoint

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import DataError
-from embexp.specs.vectors import Format, NonFinite
+from embexp.specs.pretrained import Format, NonFinite
 from embexp.vectors.open import open_vectors
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from embexp.errors import DataError
-from embexp.specs.vectors import NonFinite
+from embexp.specs.pretrained import NonFinite
 from embexp.vectors import converted, file_source
 from embexp.vectors.open import open_vectors
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.errors import DataError
-from embexp.specs.vectors import Format, HeaderCount, InvalidText, NonFinite
+from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.vectors import word_vectors
 from embexp.vectors.open import open_vectors
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import DataError
-from embexp.specs.vectors import HeaderCount, InvalidText, NonFinite
+from embexp.specs.pretrained import HeaderCount, InvalidText, NonFinite
 from embexp.vectors import word_vectors
 from embexp.vectors.open import open_vectors
 

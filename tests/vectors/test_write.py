@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import DataError
-from embexp.specs.vectors import NonFinite
+from embexp.specs.pretrained import NonFinite
 from embexp.vectors import write
 from embexp.vectors.open import open_vectors
 

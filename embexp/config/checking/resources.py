@@ -18,12 +18,11 @@ from embexp.config.messages import did_you_mean, listing, shown
 from embexp.config.permission import Permission
 from embexp.data import datasets, fetching
 from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs import addresses, footprint, vocabulary_rules
-from embexp.specs import tracker_packages as packages
+from embexp.specs import footprint, tracking, vocabularies
+from embexp.specs.base import UnknownPartError, is_complete, known_or, where_known
 from embexp.specs.data import Clicks, Data
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.models import KerasModel, Task
-from embexp.specs.partial import UnknownPartError, is_complete, known_or, where_known
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
@@ -59,7 +58,7 @@ def faults(
     checks = [_model_faults(spec, permission), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
     checks += [_tracking_faults(spec)]
     if not permission.own:  # composed from what a sweep has recorded
-        checks += [addresses.faults(spec)]
+        checks += [tracking.address_faults(spec)]
     if look_at_data:
         checks += [
             _data_faults(spec, fetch=fetch),
@@ -140,8 +139,9 @@ def _runtime_faults(spec: RunSpec) -> Iterator[Fault]:
 
 def _tracking_faults(spec: RunSpec) -> Iterator[Fault]:
     """A tracker whose packages are not installed."""
-    if missing := packages.missing(spec.tracking):
-        yield Fault("tracking", repr(spec.tracking.kind), missing.rule, f"{missing.remedy}, or set tracking=none")
+    if missing := tracking.missing_packages(spec.tracking):
+        rule, remedy = missing
+        yield Fault("tracking", repr(spec.tracking.kind), rule, f"{remedy}, or set tracking=none")
 
 
 def _data_faults(spec: RunSpec, *, fetch: bool) -> Iterator[Fault]:
@@ -228,7 +228,7 @@ def _shapes(spec: RunSpec) -> tuple[Mapping[str, int | None], Mapping[str, int]]
     source, rows = source_of(spec.data), {}
     for name, table in spec.tables.items():
         sizes = [source.vocabulary_size(spec.column_of(feature)) for feature in spec.features_of(name)]
-        known = vocabulary_rules.rows_of(spec, name)
+        known = vocabularies.rows_of(spec, name)
         rows[name] = table.vocabulary_size or known or max((size for size in sizes if size is not None), default=None)
     return rows, {name: table.dim for name, table in spec.tables.items() if table.dim is not None}
 

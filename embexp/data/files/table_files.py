@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from embexp.data.columns import Wanted
 from embexp.data.sources.source import Unreadable
 from embexp.errors import Fault
-from embexp.specs.feature_rules import list_rule
+from embexp.specs.tables import list_rule
 from embexp.system import files
 
 if TYPE_CHECKING:

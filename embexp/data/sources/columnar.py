@@ -13,8 +13,7 @@ from embexp.data.files import table_files
 from embexp.data.files.table_files import Files
 from embexp.data.sources.source import FORMAT, HEAD_LINES, Description, Division, Source, Unreadable, split_key
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import Columnar
-from embexp.specs.texts import Text
+from embexp.specs.data import Columnar, Text
 from embexp.specs.vocabularies import VocabularyRules
 from embexp.system.parallel import Progress
 

@@ -11,9 +11,7 @@ from embexp.data.sources.skipgram import SkipGramSource
 from embexp.data.sources.source import Source
 from embexp.data.sources.text import TextSource
 from embexp.data.sources.triples import TripleSource
-from embexp.specs.data import CSV, Clicks, Data, Parquet, RecBole
-from embexp.specs.texts import SkipGram, Text
-from embexp.specs.triples import Triples
+from embexp.specs.data import CSV, Clicks, Data, Parquet, RecBole, SkipGram, Text, Triples
 
 
 def source_of(data: Data) -> Source:

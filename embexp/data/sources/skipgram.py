@@ -20,7 +20,7 @@ from embexp.data.sources.source import (
 )
 from embexp.data.texts import Corpus, corpus_of, described, user_faults
 from embexp.errors import ConfigError, Fault
-from embexp.specs.texts import SkipGram
+from embexp.specs.data import SkipGram
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 from embexp.data.columns import Columns
 from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs.feature_rules import list_rule
-from embexp.specs.sources import DividedData
-from embexp.specs.splits import SplitKind
+from embexp.specs.sources import DividedData, SplitKind
+from embexp.specs.tables import list_rule
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:

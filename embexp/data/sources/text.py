@@ -13,7 +13,7 @@ from embexp.data.sources.columnar import TokenSource
 from embexp.data.sources.source import FORMAT, Description, Division, split_key, unknown_columns
 from embexp.data.texts import Corpus, corpus_of, described, user_faults
 from embexp.errors import ConfigError, Fault
-from embexp.specs.texts import Text
+from embexp.specs.data import Text
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from embexp.data.sources.source import (
     unknown_columns,
 )
 from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs.triples import CANDIDATES, RELATION, SOURCE, Triples
+from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Triples
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:

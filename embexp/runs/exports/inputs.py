@@ -16,7 +16,7 @@ import tensorflow as tf
 from embexp.data.numbers import FittedColumn
 from embexp.data.vocabularies.buckets import BucketVocabulary, HashVocabulary
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
-from embexp.specs.numbers import Transform
+from embexp.specs.sources import Transform
 from embexp.system import files
 
 _LINES = 65_536

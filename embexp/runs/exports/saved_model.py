@@ -19,10 +19,9 @@ from embexp.runs import execute
 from embexp.runs.exports.inputs import Served, served, words_of_texts
 from embexp.runs.exports.signatures import FeatureModel, IdColumn, TripleModel
 from embexp.runs.recorded import fitted_numbers
+from embexp.specs.data import RELATION, SOURCE, Text, Triples
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
-from embexp.specs.texts import Text
-from embexp.specs.triples import RELATION, SOURCE, Triples
 from embexp.strategies.one_device import OneDevice
 from embexp.system import digests
 from embexp.system.arrays import Rows

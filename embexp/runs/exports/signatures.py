@@ -30,8 +30,8 @@ from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
 from embexp.runs.exports import inputs
 from embexp.runs.exports.inputs import Served
+from embexp.specs.data import CANDIDATES, RELATION, SOURCE
 from embexp.specs.models import Task
-from embexp.specs.triples import CANDIDATES, RELATION, SOURCE
 
 Signatures = dict[str, Any]
 """Concrete functions by the names under which a SavedModel lists them."""

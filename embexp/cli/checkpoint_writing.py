@@ -1,0 +1,241 @@
+"""`embexp checkpoint convert` and `embexp checkpoint grow`, which write a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE, print
+from embexp.errors import CommandLineError
+from embexp.specs.pretrained import Match, MissingRows
+
+if TYPE_CHECKING:
+    from embexp.checkpoints.saving import Conversion
+    from embexp.growth.plan import TableGrowth
+
+CONVERT_USAGE = "embexp checkpoint convert PATH OUT --to name|object [--names FILE]"
+
+CONVERT_HELP = f"""\
+usage: {CONVERT_USAGE}
+
+Converts a checkpoint to the other kind. A name-based checkpoint, as tf.compat.v1.train.Saver writes it, matches
+variables by their global names; an object-based one, as tf.train.Checkpoint writes it, by the edges between objects.
+Values are not loaded: only the index differs, and the data files are hard-linked if the file system supports it.
+
+PATH is the prefix, the folder or the .index file of a checkpoint, a SavedModel, or the directory of a run, whose tables
+get the names of checkpoint.kind=name. OUT is the prefix of the new one (in an existing folder, `checkpoint` in it).
+
+    --to name|object   Names the kind. To names: a variable has its global name, or the path of its object where several
+                       share a name. To objects: the parts of a name, between /, are the edges from object to object.
+    --names FILE       Renames variables: a mapping, JSON or YAML, from old names to new ones, as `embexp checkpoint
+                       list` shows them. Other variables are named as above. A checkpoint can keep its kind and get
+                       new names.
+"""
+GROW_USAGE = "embexp checkpoint grow RUN_OR_CHECKPOINT --vocabulary NEW --out DIR [OPTIONS]"
+
+GROW_HELP = f"""\
+usage: {GROW_USAGE}
+
+Writes a checkpoint whose tables have a row for each token of a new vocabulary, in its order. Rows are matched by token,
+never by position, and keep their optimizer slots; new rows are filled, and their slots get initial values. The dense
+part, the step counter and all other tables stay unchanged. A run starts from the checkpoint with pretrained=checkpoint
+pretrained.path=DIR; freeze=old_rows then trains the new rows only.
+
+RUN_OR_CHECKPOINT is the directory of a finished run, or a checkpoint that this command wrote.
+
+    --vocabulary NEW     Names a file with a token per line: FILE if there is one table, else TABLE=FILE, repeated for
+                         more; or a vocabulary, or a folder of them, as a run writes. A file of tokens keeps the OOV
+                         row and the free rows of the old vocabulary.
+    --out DIR            Names the new checkpoint, which must not exist.
+    --missing VALUES     Fills new rows: {", ".join(MissingRows)} (default: initializer).
+    --gone ACTION        Treats tokens that NEW lacks: drop, or keep after the new ones (default: drop).
+    --match HOW          Decides when tokens are equal: {", ".join(Match)} (default: exact).
+    --seed N             Sets the seed of new rows (default: the run's).
+    --dry-run            Only shows what would be kept, moved, new and dropped.
+"""
+
+
+def convert(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser("checkpoint convert", CONVERT_USAGE, CONVERT_HELP)
+    parser.add_argument("path", nargs="?", type=Path)
+    parser.add_argument("out", nargs="?", type=Path)
+    parser.add_argument("--to")
+    parser.add_argument("--names", type=Path)
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    names, faults = _read_names(options.names)
+    faults = [*_faults(options), *faults]
+    if faults:
+        raise parser.incomplete(*faults)
+    from embexp.records.folder import RunFolder
+
+    with RunFolder(options.path).reading():
+        _convert(options, names)
+    return DONE
+
+
+def _faults(options: argparse.Namespace) -> list[str]:
+    faults = []
+    if options.path is None:
+        faults.append("which checkpoint? Give its path")
+    if options.out is None:
+        faults.append("where to? Give the prefix of the new checkpoint")
+    elif (index := _prefix(options.out).with_name(f"{_prefix(options.out).name}.index")).exists():
+        faults.append(f"{index} already exists: give the new checkpoint another name")
+    if options.to not in ("name", "object"):
+        faults.append(
+            f"--to {options.to}: must be name or object" if options.to else "to which kind? Add --to name|object"
+        )
+    return faults
+
+
+def _read_names(file: Path | None) -> tuple[dict[str, str], list[str]]:
+    if file is None:
+        return {}, []
+    try:
+        names: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        return {}, [f"--names {file}: {error.strerror or error}"]
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        return {}, [f"--names {file}: it is neither JSON nor YAML: {error}"]
+    if not isinstance(names, Mapping):
+        return {}, [f"--names {file}: found {type(names).__name__}, expected a mapping from old names to new ones"]
+    strange = [
+        f"{old!r}: {new!r}" for old, new in names.items() if not isinstance(old, str) or not isinstance(new, str)
+    ]
+    return dict(names), [f"--names {file}: {each} must be text; put it in quotes" for each in strange]
+
+
+def _prefix(out: Path) -> Path:
+    return out / "checkpoint" if out.is_dir() else out
+
+
+def _convert(options: argparse.Namespace, names: Mapping[str, str]) -> None:
+    from embexp.records.folder import RunFolder
+    from embexp.system.environment import load_tensorflow
+
+    load_tensorflow()
+    from embexp.checkpoints import naming
+    from embexp.checkpoints.saving import convert
+
+    if RunFolder(options.path).spec.is_file() and options.to == "name":
+        names = {**naming.names_in(options.path), **names}
+    _show_conversion(convert(options.path, options.out, kind=options.to, rename=names), options.to)
+
+
+def _show_conversion(conversion: Conversion, kind: str) -> None:
+    import tensorflow as tf
+
+    from embexp.system import terminal
+    from embexp.system.terminal import byte_size
+
+    console = terminal.console()
+    shown = terminal.table(
+        console, [f"{conversion.was}-based", f"{kind}-based"], right=["bytes"], after=["shape", "type"]
+    )
+    for old, new in sorted(conversion.names.items()):
+        entry = conversion.tensors[new]
+        size = sum(piece.size for piece in entry.pieces)
+        shape = " × ".join(map(str, entry.shape)) or "scalar"
+        shown.add_row(old, new, byte_size(size), shape, tf.dtypes.as_dtype(entry.kind).name)
+    console.print(shown)
+    print(f"wrote the {kind}-based checkpoint {conversion.prefix}: {len(conversion.names)} values")
+
+
+def grow(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser("checkpoint grow", GROW_USAGE, GROW_HELP)
+    parser.add_argument("directory", nargs="?")
+    parser.add_argument("--vocabulary", action="append", default=[])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--missing", choices=[each.value for each in MissingRows], default="initializer")
+    parser.add_argument("--gone", choices=("drop", "keep"), default="drop")
+    parser.add_argument("--match", choices=[each.value for each in Match], default="exact")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--dry-run", action="store_true")
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    _check(parser, options)
+    from embexp.records.folder import RunFolder
+
+    with RunFolder(Path(options.directory)).reading():
+        _grow(options)
+    return DONE
+
+
+def _check(parser: Parser, options: argparse.Namespace) -> None:
+    faults = []
+    if options.directory is None:
+        faults.append("which run or checkpoint? Give its directory")
+    if not options.vocabulary:
+        faults.append("to which vocabulary? Add --vocabulary FILE, TABLE=FILE or FOLDER")
+    if options.out is None and not options.dry_run:
+        faults.append("where to? Add --out DIR, or --dry-run to write nothing")
+    if options.out is not None and options.out.exists():
+        faults.append(f"{options.out} already exists: give --out another name")
+    if options.seed is not None and options.seed < 0:
+        faults.append(f"--seed {options.seed}: it must be at least 0")
+    if faults:
+        raise parser.incomplete(*faults)
+
+
+def _grow(options: argparse.Namespace) -> None:
+    from embexp.cli.stages import shown
+    from embexp.growth import vocabularies, write
+    from embexp.growth.plan import Gone, growths
+    from embexp.pretrained import earlier
+    from embexp.system import caching
+
+    gone, match = Gone(options.gone), Match(options.match)
+    source = earlier.open_run(Path(options.directory), cache=caching.cache_folder(None))
+    tables = growths(source, vocabularies.files(options.vocabulary, source), match=match, gone=gone)
+    if not options.dry_run:
+        try:
+            with shown() as stages:
+                write.write(
+                    source,
+                    tables,
+                    options.out,
+                    missing=MissingRows(options.missing),
+                    match=match,
+                    gone=gone,
+                    seed=options.seed,
+                    progress=stages,
+                )
+        except FileExistsError:
+            raise CommandLineError(
+                f"embexp checkpoint grow: {options.out} already exists: give --out another name"
+            ) from None
+    _show_growth(tables)
+    if options.dry_run:
+        print("nothing was written (--dry-run)")
+    else:
+        print(f"wrote the checkpoint {options.out}: pretrained=checkpoint pretrained.path={options.out}")
+
+
+def _show_growth(tables: Mapping[str, TableGrowth]) -> None:
+    from embexp.system import terminal
+    from embexp.system.terminal import byte_size
+
+    console = terminal.console()
+    names = ["rows before", "kept in place", "moved", "new", "dropped", "rows after", "bytes before", "bytes after"]
+    shown = terminal.table(console, ["table"], right=names, after=["slots"])
+    for name, table in tables.items():
+        counts = table.as_json()
+        keys = ("rows_before", "kept_in_place", "moved", "new", "dropped", "rows")
+        shown.add_row(
+            name,
+            *(f"{counts[key]:,}" for key in keys),
+            byte_size(table.bytes_before),
+            byte_size(table.bytes_after),
+            ", ".join(table.slots),
+        )
+    console.print(shown)

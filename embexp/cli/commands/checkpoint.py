@@ -1,0 +1,473 @@
+"""`embexp checkpoint`: commands for checkpoints. Those that only read one are here; they import no TensorFlow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE, FAILED, dispatch, print
+from embexp.cli.finished import warn_of_checkpoint
+from embexp.errors import CheckpointError, CommandLineError, DataError, RunError
+from embexp.system import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from embexp.checkpoints.contents import Contents, KeyInfo, Statistics
+    from embexp.checkpoints.difference import Change, Difference
+    from embexp.data.vocabularies.vocabulary import Vocabulary
+
+SUBCOMMANDS = {
+    "list": "Lists the keys of a checkpoint of any program: shapes, types, bytes.",
+    "diff": "Shows what differs between two checkpoints, how far values moved, and the rows that moved most.",
+    "convert": "Converts a name-based checkpoint to an object-based one, or the reverse.",
+    "graph": "Draws the objects in a checkpoint and the edges between them.",
+    "grow": "Writes a checkpoint for a longer vocabulary: rows and slots are matched by token, new rows filled.",
+}
+
+HELP = """\
+usage: embexp checkpoint COMMAND …
+
+commands
+{commands}
+
+    embexp checkpoint COMMAND --help                                 Shows the help of a command.
+"""
+LIST_USAGE = "embexp checkpoint list PATH [--values] [--verify] [--json]"
+
+LIST_HELP = f"""\
+usage: {LIST_USAGE}
+
+Lists the keys of a checkpoint with shape, type and bytes: tables, slots, dense part, optimizer. No values are read.
+
+PATH is the directory of a run (its final checkpoint, else the newest); the prefix, the folder or the .index file of a
+TensorFlow checkpoint, object-based or name-based; a SavedModel; or a .weights.h5 or .keras file. In an object-based
+checkpoint, the common end of all keys, /.ATTRIBUTES/VARIABLE_VALUE, is not shown.
+
+    --values    Reads all values: smallest, largest, mean, L2 norm, and how many are NaN or infinite.
+    --verify    Reads all values and compares checksums (Keras files have none). The exit status is 1 if one is wrong.
+    --json      Prints one JSON object instead of text, with whole keys. NaN and infinity are null.
+"""
+
+_WORDS = {
+    "object": "object-based checkpoint",
+    "name": "name-based checkpoint",
+    "savedmodel": "variables of a SavedModel",
+    "keras weights": "Keras weights",
+}
+"""What a kind of checkpoint is called."""
+DIFF_USAGE = "embexp checkpoint diff A B [--rows N] [--json] [--exit-code]"
+
+DIFF_HELP = f"""\
+usage: {DIFF_USAGE}
+
+Compares two checkpoints: keys that only one of them has, other shapes and types, and how far values moved from A to B.
+For each key: rows with a changed bit, the largest absolute change of a number, and the L2 norm of the change divided by
+that of A. For each table: the rows that moved farthest (L2 norm), by token if the checkpoint is in a run's directory.
+
+A and B are as PATH in `embexp checkpoint list --help`. Keys are matched as they are; if only one of the two is
+name-based, by the names of the variables. If both are of runs and a table's vocabularies differ, its rows are matched
+by token, else by number.
+
+    --rows N       Names N rows of each table (default: 5).
+    --json         Prints one JSON object instead of text. NaN and infinity are null.
+    --exit-code    Returns the exit status 1 if they differ; without it, 0.
+"""
+GRAPH_USAGE = "embexp checkpoint graph PATH [-o FILE] [--all]"
+
+GRAPH_HELP = f"""\
+usage: {GRAPH_USAGE}
+
+Draws which objects depend on which, by the names that the edges have in an object-based checkpoint: objects and layers
+in black, variables in blue, optimizers in red, slot variables in orange. TensorFlow restores by the names of edges,
+not of variables. An object with several paths is drawn once; at the others, its path is named.
+
+PATH is the directory of a run (its final checkpoint, or else the newest), a checkpoint's directory, its prefix or its
+.index file, or a SavedModel.
+
+    -o FILE    Names the picture, an .svg, .png or .pdf (default: NAME.svg in the current directory, NAME that of PATH).
+    --all      Draws all edges. Otherwise objects without variables are left out, and so are lists that only repeat what
+               is drawn below the same object; +N next to an object counts the edges left out below it.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    return dispatch(
+        arguments, SUBCOMMANDS, lambda name: subcommand(name)[0], help_text=HELP, context="embexp checkpoint: "
+    )
+
+
+def subcommand(name: str) -> tuple[Callable[[Sequence[str]], int], str]:
+    """What runs a subcommand, and its help."""
+    if name in ("convert", "grow"):
+        from embexp.cli import checkpoint_writing as writing
+
+        return (writing.convert, writing.CONVERT_HELP) if name == "convert" else (writing.grow, writing.GROW_HELP)
+    return {"list": (list_keys, LIST_HELP), "diff": (diff, DIFF_HELP), "graph": (graph, GRAPH_HELP)}[name]
+
+
+def list_keys(arguments: Sequence[str]) -> int:
+    """Runs the command.
+
+    Raises:
+        DataError: there is no checkpoint, or one of its files is missing, cut short or damaged; what can be listed has
+            been listed by then.
+    """
+    parser = Parser("checkpoint list", LIST_USAGE, LIST_HELP)
+    parser.add_argument("path", nargs="?")
+    parser.add_argument("--values", action="store_true")
+    parser.add_argument("--verify", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    if options.path is None:
+        raise parser.incomplete("which checkpoint?")
+    _list(options)
+    return DONE
+
+
+def _list(options: argparse.Namespace) -> None:
+    from embexp.checkpoints.contents import GRAPH, statistics
+    from embexp.checkpoints.opening import open_checkpoint
+
+    contents = open_checkpoint(options.path)
+    warn_of_checkpoint(*(contents.files if options.values or options.verify else contents.files[:1]))
+    figures: dict[str, Statistics] = {}
+    faults = list(contents.faults)
+    if not faults:
+        for key, entry in contents.entries.items():
+            try:
+                if options.verify:
+                    entry.values.verify()
+                if options.values and entry.info.group != GRAPH:
+                    figures[key] = statistics(entry)
+            except DataError as error:
+                faults.append(str(error))
+    if options.json:
+        printable.write_data(
+            json.dumps(_contents_as_json(contents, figures, faults), ensure_ascii=False, allow_nan=False) + "\n"
+        )
+    else:
+        _show_contents(contents, figures if options.values else None)
+        if options.verify and not faults:
+            checked = "all checksums are right" if contents.checksums else "they can be read; the file has no checksums"
+            print(f"read all values: {checked}")
+    if faults:
+        raise DataError("\n    ".join(faults))
+
+
+def _contents_as_json(contents: Contents, figures: Mapping[str, Statistics], faults: Sequence[str]) -> dict[str, Any]:
+    keys = []
+    for key, entry in contents.entries.items():
+        facts = asdict(entry.info)
+        if key in figures:
+            facts["values"] = {name: _finite(value) for name, value in asdict(figures[key]).items()}
+        keys.append(facts)
+    return {
+        "path": str(contents.path),
+        "source": str(contents.source),
+        "kind": contents.kind.value,
+        "base": None if contents.base is None else str(contents.base),
+        "bytes": contents.bytes,
+        "faults": list(faults),
+        "keys": keys,
+    }
+
+
+def _finite(value: Any) -> Any:
+    """The value, or None for numbers that JSON lacks: NaN and infinity."""
+    if isinstance(value, tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _show_contents(contents: Contents, figures: Mapping[str, Statistics] | None) -> None:
+    from itertools import groupby
+
+    from rich.text import Text
+
+    from embexp.system import terminal
+    from embexp.system.terminal import byte_size
+
+    console = terminal.console()
+    entries = list(contents.entries.values())
+    variables = any(_variable_of(entry.info) for entry in entries)
+    right = ["bytes"] if figures is None else ["bytes", "min", "max", "mean", "norm", "not finite"]
+    shown = terminal.table(
+        console,
+        ["key", *(["variable"] if variables else []), "shape", "dtype"],
+        right=right,
+        after=[] if figures is None else ["values"],
+    )
+    totals = []
+    for group, found in groupby(entries, key=lambda entry: entry.info.group):
+        some = list(found)
+        size = sum(entry.info.bytes for entry in some)
+        totals.append(f"{group} {byte_size(size)}")
+        shown.add_row(Text(group, "bold"))
+        for entry in some:
+            cells = [f"  {entry.info.short}"]
+            if variables:
+                cells.append(_variable_of(entry.info))
+            cells += [str(list(entry.info.shape)), entry.info.dtype, byte_size(entry.info.bytes)]
+            if figures is not None:
+                cells += _figures(figures.get(entry.info.key))
+            shown.add_row(*map(Text, cells))
+    print(f"{_WORDS[contents.kind]} {contents.source}")
+    if contents.base is not None:
+        print(f"incremental: its bytes are of the rows that changed since {contents.base}; tables are listed whole")
+    console.print(shown)
+    noun = "key" if len(entries) == 1 else "keys"
+    print(f"{len(entries)} {noun}, {byte_size(contents.bytes)}: {', '.join(totals)}")
+
+
+def _variable_of(info: KeyInfo) -> str:
+    """Name of a key's variable; empty where there is none, or it is the key."""
+    return info.variable if info.variable not in (None, info.key, info.short) else ""
+
+
+def _figures(found: Statistics | None) -> list[str]:
+    if found is None:
+        return [""] * 6
+    numbers = [found.minimum, found.maximum, found.mean, found.norm]
+    values = ", ".join(map(_short, found.values or ()))
+    return [*("" if each is None else f"{each:.4g}" for each in numbers), str(found.not_finite or ""), values]
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    written = repr(value) if isinstance(value, str) else str(value)
+    return written if len(written) <= 40 else f"{written[:40]}…"
+
+
+def diff(arguments: Sequence[str]) -> int:
+    """Runs the command.
+
+    Raises:
+        DataError: there is no checkpoint, or one of its files is missing, cut short or damaged.
+    """
+    parser = Parser("checkpoint diff", DIFF_USAGE, DIFF_HELP)
+    parser.add_argument("paths", nargs="*")
+    parser.add_argument("--rows", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--exit-code", action="store_true")
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    if len(options.paths) != 2:
+        raise parser.incomplete("give two checkpoints, A and B")
+    if options.rows < 0:
+        raise CommandLineError(f"--rows {options.rows}: it must be at least 0")
+    from embexp.records.folder import RunFolder
+
+    a, b = options.paths
+    with RunFolder(Path(a)).reading(), RunFolder(Path(b)).reading():
+        found = _diff(a, b, rows=options.rows, as_json=options.json)
+    return FAILED if options.exit_code and not found.empty else DONE
+
+
+def _diff(path_a: str, path_b: str, *, rows: int, as_json: bool) -> Difference:
+    from embexp.checkpoints.difference import difference
+    from embexp.checkpoints.opening import open_checkpoint
+    from embexp.studies import checkpoint_tokens
+
+    a, b = open_checkpoint(path_a, as_objects=True), open_checkpoint(path_b, as_objects=True)
+    for each in (a, b):
+        warn_of_checkpoint(*each.files)
+    if faults := [*a.faults, *b.faults]:
+        raise DataError("\n    ".join(faults))
+    of_a, of_b = checkpoint_tokens.vocabularies(a), checkpoint_tokens.vocabularies(b)
+    found = difference(a, b, rows=rows, matches=checkpoint_tokens.row_matches(a, of_a, of_b))
+
+    def vocabulary(table: str) -> Vocabulary | None:
+        return of_a(table) or of_b(table)
+
+    if as_json:
+        printable.write_data(
+            json.dumps(_difference_as_json(a, b, found, vocabulary), ensure_ascii=False, allow_nan=False) + "\n"
+        )
+    else:
+        _show_difference(a, b, found, vocabulary)
+    return found
+
+
+def _difference_as_json(
+    a: Contents, b: Contents, found: Difference, vocabulary: Callable[[str], Vocabulary | None]
+) -> dict[str, Any]:
+    def change(each: Change) -> dict[str, Any]:
+        facts = asdict(each)
+        info = facts.pop("info")
+        named = {"key": info["key"], "group": info["group"], "variable": info["variable"]}
+        facts["unmatched"] = None if each.unmatched is None else {"a": each.unmatched[0], "b": each.unmatched[1]}
+        facts["moved"] = [
+            {
+                name: _finite(value)
+                for name, value in {"token": _token(each, row.row, vocabulary), **asdict(row)}.items()
+            }
+            for row in each.moved
+        ]
+        return {**named, **{name: _finite(value) for name, value in facts.items()}}
+
+    return {
+        "a": {"source": str(a.source), "kind": a.kind.value},
+        "b": {"source": str(b.source), "kind": b.kind.value},
+        "by_variable": found.by_variable,
+        "differ": not found.empty,
+        "only_a": [asdict(each) for each in found.only_a],
+        "only_b": [asdict(each) for each in found.only_b],
+        "unlike": [{"a": asdict(first), "b": asdict(second)} for first, second in found.unlike],
+        "changes": [change(each) for each in found.changes],
+        "unread": [each.key for each in found.unread],
+    }
+
+
+def _show_difference(
+    a: Contents, b: Contents, found: Difference, vocabulary: Callable[[str], Vocabulary | None]
+) -> None:
+    from embexp.system import terminal
+
+    console = terminal.console()
+    for letter, contents in (("A", a), ("B", b)):
+        print(f"{letter}  {_WORDS[contents.kind]} {contents.source}")
+    if found.by_variable:
+        print("keys are matched by the names of variables")
+    for letter, keys in (("A", found.only_a), ("B", found.only_b)):
+        if keys:
+            _show_keys(console, f"only in {letter}", keys)
+    if found.unlike:
+        _show_unlike(console, found.unlike)
+    changed = [each for each in found.changes if each.changed]
+    if changed:
+        _show_changes(console, changed)
+    for each in found.changes:
+        if each.unmatched is not None and any(each.unmatched) and each.info.slot is None:
+            only_a, only_b = each.unmatched
+            print(f"{each.info.short}: matched by token; {only_a:,} rows only in A, {only_b:,} only in B")
+    for each in changed:
+        if each.moved:
+            _show_moved(console, each, vocabulary)
+    if found.unread:
+        print(f"\nnot compared, as NumPy can't read them: {', '.join(each.short for each in found.unread)}")
+    same = len(found.changes) - len(changed)
+    print(f"\n{same} of {len(found.changes)} common keys are equal to the bit")
+
+
+def _show_keys(console: Console, title: str, keys: Sequence[KeyInfo]) -> None:
+    from rich.text import Text
+
+    from embexp.system import terminal
+
+    shown = terminal.table(console, [title, "shape", "dtype"], right=["bytes"])
+    for each in keys:
+        shown.add_row(Text(each.short), Text(str(list(each.shape))), each.dtype, terminal.byte_size(each.bytes))
+    print()
+    console.print(shown)
+
+
+def _show_unlike(console: Console, keys: Sequence[tuple[KeyInfo, KeyInfo]]) -> None:
+    from rich.text import Text
+
+    from embexp.system import terminal
+
+    shown = terminal.table(console, ["other shape or type", "in A", "in B"])
+    for pair in keys:
+        shown.add_row(Text(pair[0].short), *(Text(f"{list(each.shape)} {each.dtype}") for each in pair))
+    print()
+    console.print(shown)
+
+
+def _show_changes(console: Console, changes: Sequence[Change]) -> None:
+    from rich.text import Text
+
+    from embexp.system import terminal
+
+    shown = terminal.table(console, ["changed", "variable"], right=["rows changed", "of", "max |Δ|", "|Δ| / |A|"])
+    for each in changes:
+        figures = ("" if value is None else f"{value:.3g}" for value in (each.largest, each.relative))
+        names = Text(each.info.short), Text(_variable_of(each.info))
+        shown.add_row(*names, f"{each.changed:,}", f"{each.compared:,}", *figures)
+    print()
+    console.print(shown)
+
+
+def _show_moved(console: Console, change: Change, vocabulary: Callable[[str], Vocabulary | None]) -> None:
+    from rich.text import Text
+
+    from embexp.system import terminal
+
+    shown = terminal.table(console, [f"moved most: {change.info.short}"], right=["row", "|Δ|", "|row of A|"])
+    for each in change.moved:
+        name = _token(change, each.row, vocabulary)
+        shown.add_row(Text(name or ""), f"{each.row:,}", f"{each.distance:.4g}", f"{each.norm:.4g}")
+    print()
+    console.print(shown)
+
+
+def _token(change: Change, row: int, vocabulary: Callable[[str], Vocabulary | None]) -> str | None:
+    from embexp.studies import checkpoint_tokens
+
+    table = change.info.table
+    return None if table is None else checkpoint_tokens.token(vocabulary(table), row)
+
+
+def graph(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser("checkpoint graph", GRAPH_USAGE, GRAPH_HELP)
+    parser.add_argument("path", nargs="?", type=Path)
+    parser.add_argument("-o", "--out", type=Path)
+    parser.add_argument("--all", action="store_true")
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    if options.path is None:
+        raise parser.incomplete("which checkpoint? Give its path")
+    _draw(options.path, options.out, everything=options.all)
+    return DONE
+
+
+def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
+    from embexp.checkpoints import object_graph, opening, paths
+    from embexp.checkpoints.drawing import picture
+    from embexp.checkpoints.drawing.tree import spanning_tree, walk
+
+    if out is not None and out.suffix.lower() not in picture.FORMATS:
+        endings = ", ".join(picture.FORMATS)
+        raise CommandLineError(f"embexp checkpoint graph: -o {out}: the ending must be one of {endings}")
+    if path.is_file() and path.suffix in (".h5", ".hdf5", ".keras"):
+        raise CheckpointError(
+            f"{path} is a file of Keras, which has no object graph\n"
+            "    tf.train.Checkpoint(model=model).write(PATH) writes a checkpoint of the model that has one"
+        )
+    if opening.find(path).suffix != ".index":
+        raise CheckpointError(
+            f"{path} is a name-based checkpoint, of TensorFlow's first format (V1), and has no object graph\n"
+            f"    `embexp checkpoint convert {path} OUT --to object` writes an object-based one"
+        )
+    index = paths.index_of(path)
+    if out is None:
+        out = Path(f"{path.resolve().name.removesuffix('.index')}.svg")
+    if out.is_dir():
+        raise CommandLineError(f"embexp checkpoint graph: {out} is a directory: give -o the name of a file")
+    warn_of_checkpoint(*paths.files_of(index))
+    graph = object_graph.read(index)
+    shown = path if path.name else path.resolve()
+    tree = spanning_tree(graph, everything=everything)
+    branches = list(walk(tree))
+    drawn, hidden = len(branches) - 1, sum(branch.hidden for branch in branches)
+    objects = sum(not branch.is_reference for branch in branches)
+    counts = f"{objects} of {len(graph.nodes)} objects and {drawn} of {drawn + hidden} edges"
+    note = f"{counts}; +N: edges that --all draws as well" if hidden else counts
+    try:
+        picture.write(tree, out, title=f"Dependency graph of {shown}", note=note)
+    except OSError as error:
+        raise RunError(f"{out} can't be written: {error.strerror or error}") from None
+    print(f"wrote {out}: {counts}{' (--all draws all)' if hidden else ''}")

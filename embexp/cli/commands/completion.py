@@ -1,0 +1,324 @@
+"""`embexp completion`, and `embexp run -sc` as in Hydra: completion of the command line in bash, zsh and fish.
+
+Imports neither Hydra nor pydantic.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import COMMANDS, DONE, module_of, print
+from embexp.config.checking import hydra_settings
+from embexp.config.composing import patterns
+from embexp.config.folders import Folders, find
+from embexp.config.outline import Outline, outline
+from embexp.data import datasets
+from embexp.errors import CommandLineError
+from embexp.system import printable
+
+USAGE = "embexp completion bash|zsh|fish"
+
+HELP = f"""\
+usage: {USAGE}
+
+Prints the script that completes commands, options, groups, choices, keys and values of embexp in a shell. Add its line
+to the start-up file of your shell:
+
+    bash    eval "$(embexp completion bash)"
+    zsh     eval "$(embexp completion zsh)"        (after compinit)
+    fish    embexp completion fish | source
+
+Hydra's form works too: eval "$(embexp run -sc install=bash)", and -sc uninstall=bash.
+"""
+
+_BASH = """\
+_embexp_completion()
+{
+    local line=${COMP_LINE:0:COMP_POINT} word broken="" candidate index
+    word=${line##*[[:space:]]}
+    case $word in
+        [\\"\\']*) broken=${word:0:1} ;;
+        *)
+            # Bash breaks words at = and @, and replaces only what follows the last break.
+            for ((index = ${#word} - 1; index >= 0; index--)); do
+                if [[ $COMP_WORDBREAKS == *"${word:index:1}"* ]]; then
+                    broken=${word:0:index+1}
+                    break
+                fi
+            done
+            ;;
+    esac
+    COMPREPLY=()
+    while IFS= read -r candidate; do
+        COMPREPLY+=("${candidate#"$broken"}")
+    done < <(COMP_LINE=$line COMP_POINT=${#line} "${COMP_WORDS[0]/#\\~/$HOME}" -sc query=bash 2> /dev/null)
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} != *[=./] ]]; then
+        compopt +o nospace 2> /dev/null
+    fi
+}
+complete -o nospace -o default -F _embexp_completion embexp
+"""
+
+_ZSH = """\
+_embexp_completion()
+{
+    local -a candidates complete partial
+    candidates=("${(@f)$(COMP_LINE=$LBUFFER COMP_POINT=${#LBUFFER} ${words[1]} -sc query=zsh 2> /dev/null)}")
+    complete=(${candidates:#*[=./]})
+    partial=(${(M)candidates:#*[=./]})
+    compadd -Q -- $complete
+    compadd -Q -S '' -- $partial
+}
+compdef _embexp_completion embexp
+"""
+
+_FISH = """\
+function _embexp_completion
+    set -l words (commandline -opc)
+    set -lx COMP_LINE (commandline -cp)
+    set -lx COMP_POINT (string length -- $COMP_LINE)
+    $words[1] -sc query=fish 2> /dev/null
+end
+complete -c embexp -f -a '(_embexp_completion)'
+"""
+
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+_UNINSTALL = {
+    "bash": "complete -r embexp\nunset -f _embexp_completion\n",
+    "zsh": "compdef -d embexp\nunfunction _embexp_completion\n",
+    "fish": "complete -c embexp -e\nfunctions -e _embexp_completion\n",
+}
+_COMPOSING = ("run", "plan")
+"""Commands whose arguments are overrides."""
+_FOLDERS = ("--config-dir", "-cd", "--config-path", "-cp")
+_VALUES = {"--cfg": ("job", "hydra", "all"), "-c": ("job", "hydra", "all")}
+"""The values of options that have only these."""
+_OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+_PATH = ("/", "./", "../", "~/", ".")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser("completion", USAGE, HELP)
+    parser.add_argument("shell", nargs="?")
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    if options.shell not in _SCRIPTS:
+        which = "for which shell?" if options.shell is None else f"there is no script for {options.shell}"
+        raise parser.incomplete(which)
+    print(_SCRIPTS[options.shell], end="")
+    return DONE
+
+
+def shell_completion(arguments: Sequence[str]) -> int:
+    """Answers `-sc`, as Hydra does: `install=SHELL`, `uninstall=SHELL`, `query=SHELL`.
+
+    A query reads the command line from the variables COMP_LINE and COMP_POINT, and prints a candidate per line.
+
+    Args:
+        arguments: the others than `-sc`.
+
+    Raises:
+        CommandLineError: it is none of these three.
+    """
+    action, _, shell = (arguments[0] if len(arguments) == 1 else "").partition("=")
+    if action not in ("install", "uninstall", "query") or shell not in _SCRIPTS:
+        raise CommandLineError(
+            "-sc takes one of install=SHELL, uninstall=SHELL and query=SHELL; SHELL is bash, zsh or fish"
+        )
+    match action:
+        case "install":
+            print(_SCRIPTS[shell], end="")
+        case "uninstall":
+            print(_UNINSTALL[shell], end="")
+        case _:
+            if (line := os.environ.get("COMP_LINE")) is None:
+                raise CommandLineError("-sc query reads the command line from the variable COMP_LINE, which is not set")
+
+            point = os.environ.get("COMP_POINT", "")
+            printable.write_data("\n".join([*candidates(line[: int(point)] if point.isdecimal() else line), ""]))
+    return DONE
+
+
+def candidates(line: str) -> list[str]:
+    """The words that the last word of a line may become; none where only a name of the user's would fit.
+
+    Args:
+        line: the command line up to the cursor. The last word may be empty.
+    """
+    words = line.split()
+    word = words.pop() if words and not line[-1:].isspace() else ""
+    quote = word[:1] if word[:1] in ("'", '"') else ""
+    found = _candidates(words[1:], word.removeprefix(quote))
+    return sorted({f"{quote}{each}" for each in found if each.startswith(word.removeprefix(quote))})
+
+
+def _candidates(before: Sequence[str], word: str) -> Iterable[str]:
+    if not before:
+        commands = [each for each in COMMANDS if each.startswith(word)]
+        if commands or not word:
+            return commands or COMMANDS
+        return _of_command("run", [], word)
+    if before[0] not in COMMANDS:
+        return _of_command("run", before, word)
+    return _of_command(before[0], before[1:], word)
+
+
+def _of_command(command: str, before: Sequence[str], word: str) -> Iterable[str]:
+    module = module_of(command)
+    text = module.HELP
+    if hasattr(module, "SUBCOMMANDS"):
+        if not before:
+            return [*module.SUBCOMMANDS, "--help"]
+        if before[0] in module.SUBCOMMANDS:
+            _, text = module.subcommand(before[0])
+    if word.startswith("-"):
+        return {*_OPTION.findall(text), "--help"}
+    if command not in _COMPOSING:
+        return files(word)
+    last = before[-1] if before else ""
+    if last in _VALUES:
+        return _VALUES[last]
+    if last in _FOLDERS:
+        return [each for each in files(word) if each.endswith("/")]
+    line = _Line.read(before)
+    if last in ("--config-name", "-cn"):
+        return [path.stem for folder in line.folders.in_order for path in folder.glob("*.yaml")]
+    if last in ("--package", "-p"):
+        return [each.removesuffix(".") for each in _keys(line.outline.values, word)]
+    return _overrides(line, word)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The config that the words of a command line compose so far."""
+
+    folders: Folders
+    outline: Outline
+
+    @classmethod
+    def read(cls, words: Sequence[str]) -> _Line:
+        options: dict[str, str] = {}
+        for option, value in itertools.pairwise([*words, ""]):
+            name, equals, given = option.partition("=")
+            if name in ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"):
+                options[name.lstrip("-")] = given if equals else value
+        user = options.get("config-dir", options.get("cd"))
+        shipped = options.get("config-path", options.get("cp"))
+        try:
+            found = find(Path(user) if user else None, config_path=shipped)
+        except CommandLineError:
+            found = find()
+        pairs = (word.strip("'\"").lstrip("+").partition("=") for word in words if not word.startswith("-"))
+        chosen = {
+            key: value.partition(",")[0]
+            for key, equals, value in pairs
+            if equals and (found.is_group(key.partition("@")[0]))
+        }
+        name = options.get("config-name", options.get("cn", "config"))
+        composed = outline(found, name, chosen)
+        if not patterns.has_globs(composed.values):  # the data is not read for a completion
+            patterns.expand(composed.values, list)
+        return cls(found, composed)
+
+
+def _overrides(line: _Line, word: str) -> Iterator[str]:
+    prefix = word[: len(word) - len(word.lstrip("+~"))]
+    key, equals, value = word.removeprefix(prefix).partition("=")
+    if equals:
+        for each in _values(line, key, value):
+            yield f"{prefix}{key}={each}"
+        return
+    groups = _groups(line, adding=prefix.startswith("+"))
+    removing = prefix == "~"
+    yield from (f"{prefix}{group}{'' if removing else '='}" for group in groups)
+    for path in _keys({**line.outline.values, "hydra": _hydra(line.outline.at("hydra"))}, key):
+        yield f"{prefix}{path if path.endswith('.') or removing else f'{path}='}"
+        if removing:
+            yield f"{prefix}{path.removesuffix('.')}"
+
+
+def _values(line: _Line, key: str, value: str) -> Iterator[str]:
+    """The values that a key may have; of several, separated by commas, those of the last."""
+    earlier = value[: value.rfind(",") + 1]
+    choices = _choices(line.folders, key.partition("@")[0])
+    if choices:
+        yield from (f"{earlier}{each}" for each in choices)
+        return
+    if value.startswith(_PATH):
+        yield from files(value)
+        return
+    if key == "data.fetch":
+        kind = line.outline.at("data.kind")
+        yield from (f"{earlier}{name}" for name, data in datasets.DATA_SETS.items() if kind in data.kinds)
+        return
+    present = line.outline.at(key)
+    match present:
+        case bool():
+            yield from (f"{earlier}{each}" for each in ("true", "false"))
+        case int() | float() | str() if present != "???" and not re.search(r"\s|\$\{", str(present)):
+            yield f"{earlier}{present}"
+
+
+def _groups(line: _Line, *, adding: bool) -> Iterator[str]:
+    """What a choice can be made for: the groups of the config, or with + those that it does not have."""
+    made = line.outline.choices
+    if adding:
+        yield from (group for group in line.folders.choices if group not in made)
+        return
+    yield from (each.removeprefix("override ") for each in made)
+    yield from ("hydra/launcher", "hydra/sweeper", "hydra/job_logging", "hydra/hydra_logging")
+
+
+def _choices(folders: Folders, group: str) -> list[str]:
+    found = {path.stem for folder in folders.in_order for path in (folder / group).glob("*.yaml")} if group else set()
+    if group in ("hydra/job_logging", "hydra/hydra_logging"):
+        found |= {"none", "default", "disabled"}
+    if group == "hydra/sweeper":
+        found.add("basic")
+    return sorted(found)
+
+
+def _hydra(values: Any) -> dict[str, Any]:
+    """The settings of Hydra that have an effect, as nested mappings, over those of the files."""
+    node: dict[str, Any] = copy.deepcopy(values) if isinstance(values, dict) else {}
+    for setting in hydra_settings.SETTINGS:
+        if setting.use is not hydra_settings.Use.NEVER:
+            inner = node
+            *parents, last = setting.path.split(".")[1:]
+            for key in parents:
+                inner = inner.setdefault(key, {})
+            inner.setdefault(last, {} if setting.is_node else None)
+    return node
+
+
+def _keys(values: dict[str, Any], word: str) -> Iterator[str]:
+    """The keys at the level of the word's last dot; those of nodes end with a dot."""
+    path, dot, _ = word.rpartition(".")
+    node = Outline(values).at(path)
+    for key, value in node.items() if isinstance(node, Mapping) else ():
+        if key not in ("kind", "_target_"):  # a choice of the group sets it
+            yield f"{path}{dot}{key}{'.' if isinstance(value, Mapping) else ''}"
+
+
+def files(word: str) -> Iterator[str]:
+    """The paths that a path may become; folders end with a slash."""
+    folder, name = os.path.split(word)
+    shown = f"{folder.rstrip('/')}/" if folder else ""
+    try:
+        entries = list(os.scandir(os.path.expanduser(folder) or "."))
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.startswith(name) and (name.startswith(".") or not entry.name.startswith(".")):
+            yield f"{shown}{entry.name}{'/' if entry.is_dir() else ''}"

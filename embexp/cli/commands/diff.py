@@ -1,0 +1,107 @@
+"""`embexp diff`: what differs between two runs. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE, FAILED, print
+from embexp.errors import CommandLineError
+from embexp.system import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from embexp.records.differences import Difference
+    from embexp.studies.runs_compared import RunsCompared
+
+USAGE = "embexp diff A B [--rows N] [--json]"
+
+HELP = f"""\
+usage: {USAGE}
+
+Compares two runs, or two studies: specs, circumstances (package versions, threads, code, data, machine, environment
+variables), metrics with the first step that differs, and results. Also compares the tensors of the final checkpoints
+byte for byte, with the first rows of each table that differ. Times, commands and directories do not count.
+
+    --rows N    first rows named for each table (default: 3)
+    --json      one JSON object instead of text
+
+`embexp checkpoint diff` compares two checkpoints, with the rows that moved farthest.
+
+exit status: 0 the same, 1 they differ or can't be compared, 2 the command line is invalid
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command.
+
+    Raises:
+        NotARunError: one of them is not the directory of a run.
+    """
+    parser = Parser("diff", USAGE, HELP)
+    parser.add_argument("directories", nargs="*")
+    parser.add_argument("--rows", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    if len(options.directories) != 2:
+        raise parser.incomplete("give the directories of two runs, A and B")
+    if options.rows < 1:
+        raise CommandLineError(f"--rows {options.rows}: it must be at least 1")
+    from embexp.studies import runs_compared
+
+    a, b = map(Path, options.directories)
+    parts = runs_compared.compare(a, b, rows=options.rows)
+    same = all(part.same for part in parts.values())
+    if options.json:
+        content = {"a": str(a), "b": str(b), "differ": not same}
+        content |= {"parts": {name: part.as_json() for name, part in parts.items()}} if "" not in parts else {}
+        content |= parts[""].as_json() if "" in parts else {}
+        printable.write_data(json.dumps(content, ensure_ascii=False) + "\n")
+    else:
+        _show(a, b, parts, same)
+    return DONE if same else FAILED
+
+
+def _show(a: Path, b: Path, parts: dict[str, RunsCompared], same: bool) -> None:
+    from embexp.system import terminal
+
+    console = terminal.console()
+    print(f"A  {a}\nB  {b}")
+    for name, part in parts.items():
+        if name:
+            print(f"\n{name}")
+        for title, differences in part.sections().items():
+            if differences:
+                _table(console, title, differences)
+        print()
+        for sentence in part.sentences():
+            print(sentence)
+    if same:
+        print("the same")
+
+
+def _table(console: Console, title: str, differences: Sequence[Difference]) -> None:
+    from rich.text import Text
+
+    from embexp.records.differences import shown
+    from embexp.system import terminal
+
+    steps = any(each.step is not None for each in differences)
+    notes = any(each.note for each in differences)
+    values = any(each.a is not None or each.b is not None for each in differences)
+    columns = [title, *(["step"] if steps else []), *(["A", "B"] if values else []), *(["difference"] if notes else [])]
+    table = terminal.table(console, columns)
+    for each in differences:
+        cells = [each.label]
+        cells += ["" if each.step is None else f"{each.step:,}"] if steps else []
+        cells += ["" if value is None else shown(value) for value in (each.a, each.b)] if values else []
+        cells += [each.note] if notes else []
+        table.add_row(*map(Text, cells))
+    print()
+    console.print(table)

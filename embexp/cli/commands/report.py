@@ -1,0 +1,103 @@
+"""`embexp report`: the table and the page of runs and sweeps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE, print
+from embexp.errors import CommandLineError, RunError
+from embexp.system import printable
+
+USAGE = "embexp report DIR… [--sort KEY[:desc]] [--filter CONDITION]… [--baseline CONDITION] [--csv FILE] …"
+
+HELP = f"""\
+usage: {USAGE}
+
+Compares the runs in directories at any depth: those of a sweep, of several sweeps, or of any folder with runs.
+Prints a table, best run first, with the settings that vary and the validation and test metrics. The best run is chosen
+by validation. Settings with several seeds get means, standard deviations, confidence intervals and a paired test.
+Runs whose files were changed after they had ended are marked; `embexp verify` lists what was changed.
+Below the table are the jobs that are queued, running, interrupted or cancelled at the moment, and those that failed.
+
+    --sort KEY[:desc]     sort by a setting, a metric, seconds, job, or a key of summary.json
+    --filter CONDITION    only runs that meet it; with several, all must be met
+    --baseline CONDITION  compare settings over seeds with the one that meets it, not with the best
+    --csv FILE            write all runs, with all columns
+    --json FILE           write runs and figures over seeds
+    --latex FILE          write a table for the LaTeX package booktabs
+    --format FORMAT       print csv, json or latex instead of the table
+    --html FILE           write the page to FILE (default: DIR/report.html, if one folder of runs is given)
+    --no-html             write no page
+
+A CONDITION is a key, one of = != < <= > >=, and a value, or several with commas after = and !=:
+
+    embexp report outputs/sweep --filter optimizer=adam,adagrad --filter 'test rmse<0.95' --sort 'test rmse'
+    embexp report outputs/sweep --baseline optimizer=sgd --latex table.tex
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser("report", USAGE, HELP)
+    parser.add_argument("directories", nargs="*")
+    parser.add_argument("--sort")
+    parser.add_argument("--filter", action="append", default=[])
+    parser.add_argument("--baseline")
+    for name in ("csv", "json", "latex", "html"):
+        parser.add_argument(f"--{name}", type=Path, metavar="FILE")
+    parser.add_argument("--format", choices=("table", "csv", "json", "latex"), default="table")
+    parser.add_argument("--no-html", action="store_true")
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    if not options.directories:
+        raise parser.incomplete("of which runs? Give a directory, such as outputs")
+    if options.html and options.no_html:
+        raise CommandLineError("--html names a file for the page and --no-html writes none: give one of them")
+    from embexp.reports import formats, rendering
+    from embexp.reports.report import report
+    from embexp.runs import table_maps
+    from embexp.system import files, terminal
+
+    found = report(options.directories, sort=options.sort, filters=options.filter, baseline=options.baseline)
+    writers = {"csv": formats.as_csv, "json": formats.as_json, "latex": formats.as_latex}
+    if options.format == "table":
+        rendering.show(found, terminal.console())
+    else:
+        printable.write_data(writers[options.format](found))
+    messages = sys.stdout if options.format == "table" else sys.stderr
+    for name, write in writers.items():
+        if (path := getattr(options, name)) is not None:
+            _write(path, partial(files.write_text, text=write(found)))
+            print(f"written: {path}", file=messages)
+    page = None if options.no_html else options.html or _default_page(options.directories, options.format)
+    if page is not None:
+        _write(page, lambda path: formats.write_page(found, path, table_maps.of_best))
+        print(f"written: {page}", file=messages)
+    return DONE
+
+
+def _default_page(directories: Sequence[str], output: str) -> Path | None:
+    """Where the page goes if no place is named: into the one folder of runs that is given, but never into a run."""
+    from embexp.reports.collected import is_run
+    from embexp.reports.formats import PAGE
+
+    if output != "table" or len(directories) != 1 or is_run(Path(directories[0])):
+        return None
+    return Path(directories[0]) / PAGE
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes a file.
+
+    Raises:
+        RunError: it can't be written.
+    """
+    try:
+        write(path)
+    except OSError as error:
+        raise RunError(f"{path} can't be written: {error.strerror}") from None

@@ -1,0 +1,109 @@
+"""`embexp resume`: completes a run, or a sweep, that was interrupted or killed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embexp.cli import commands
+from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code, run_directory
+from embexp.cli.commands import DONE, FAILED
+from embexp.sweeps import ledger
+
+if TYPE_CHECKING:
+    from embexp.runs.run import RunResult
+
+USAGE = "embexp resume DIR [OVERRIDES] [--allow-code MODULE:FUNCTION]"
+
+HELP = f"""\
+usage: {USAGE}
+
+Completes a run from its newest complete checkpoint, in its own directory. Tables, slots, model and metrics end as if it
+had never been interrupted. Without a checkpoint, it starts again. A run that was killed after its training gets its
+last files. A finished run does not change, unless an override makes it longer.
+
+In the directory of a sweep, completes its jobs as they were planned, even if YAML files have changed. Finished jobs
+are kept, interrupted and cancelled ones continue from their newest checkpoints, and failed ones are tried again. Jobs
+that a cluster has queued, or that run in another process, are waited for.
+
+    --allow-code MODULE:FUNCTION             Allows code that the folder names, such as your own model; may be repeated.
+
+Other machines that the folder names are used only if the environment names them, too: a tracker's server by
+MLFLOW_TRACKING_URI or WANDB_MODE=online, a TPU by TPU_NAME, the database of a search by OPTUNA_STORAGE.
+
+overrides of a run
+    train.epochs=40, train.steps=100000      Trains longer.
+    output.KEY=VALUE, checkpoint.KEY=VALUE   Changes the output, but no result.
+
+overrides of a sweep
+    hydra.launcher.KEY=VALUE                 Changes the number of jobs at once, the time limit, the retries.
+
+    embexp resume outputs/2026-01-31/12-00-00
+    embexp resume outputs/2026-01-31/12-00-00_sweep hydra.launcher.jobs=2
+    embexp resume outputs/2026-01-31/12-00-00 train.epochs=40
+
+The exit status is 0 on success, 1 if the run or a job failed, 2 if the command line is invalid, and 130, 143 or 129 if
+it was interrupted again, by Ctrl-C, SIGTERM or SIGHUP.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser("resume", USAGE, HELP)
+    parser.add_argument("directory", nargs="?")
+    parser.add_argument("overrides", nargs="*")
+    add_allow_code(parser)
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    directory = Path(run_directory(parser, options.directory))
+    if "=" in options.directory and not directory.exists():
+        raise parser.incomplete(WHICH_RUN)
+    if ledger.exists(directory):
+        from embexp.sweeps.resuming import resume
+
+        return DONE if resume(directory, options.overrides, allow_code=options.allow_code) else FAILED
+    result = resume_run(directory, options.overrides, options.allow_code)
+    return FAILED if result.status in ("interrupted", "failed") else DONE
+
+
+def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]) -> RunResult:
+    """Completes a run, or a study, with progress and results on the terminal and in run.log.
+
+    Args:
+        directory: of the run.
+        overrides: of its spec.
+        allow_code: functions that the recorded spec may run.
+    """
+    from embexp.cli.stages import Shown, logged
+    from embexp.records import allowed_code
+    from embexp.records.folder import RunFolder
+    from embexp.specs import tracking
+
+    folder = RunFolder(directory)
+    recorded = folder.recorded_spec()
+    allowed_code.check(recorded, allow_code, record=folder.spec)  # before TensorFlow is loaded
+    tracking.check_addresses([recorded], folder.spec)
+    changed = None
+    if overrides:
+        from embexp.config import composition
+        from embexp.config.composition import changed_spec
+
+        changed = changed_spec(recorded, overrides, composition.loader())
+
+    def execute(shown: Shown) -> RunResult:
+        from embexp.studies import run as studies
+
+        return studies.resume(
+            directory,
+            changed,
+            allow_code=allow_code,
+            listeners=shown.listeners,
+            progress=shown.stages,
+            announce=shown.announce,
+            say=shown.say,
+        )
+
+    with folder.writing(warn=commands.warn):
+        return logged(recorded, directory, execute)

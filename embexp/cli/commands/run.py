@@ -1,0 +1,379 @@
+"""`embexp run`: a single experiment, or a sweep over several."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from embexp.cli import commands
+from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
+from embexp.cli.commands import DONE, FAILED, print
+from embexp.errors import CommandLineError, ConfigError
+from embexp.system import environment, interruption, printable
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from embexp.config.folders import Folders
+    from embexp.records.folder import RunFolder
+    from embexp.records.output_directory import OutputDirectory
+    from embexp.runs.run import RunResult
+    from embexp.specs.run import RunSpec
+
+USAGE = (
+    "embexp run [OVERRIDES] [-m [--fresh]] [--config-dir DIR] [--cfg job|hydra|all] [--spec FILE] [--allow-code M:F]"
+)
+
+HELP = f"""\
+usage: {USAGE}
+
+Composes a config, checks it and runs the experiment. Nothing is written unless the config is valid.
+
+overrides
+    model=mlp                                Chooses another file of a group.
+    optimizer.learning_rate=0.01             Sets a value.
+    optimizer@tables.item.optimizer=adam     Chooses for one table; also for init, freeze, pretrained.
+    +model.args.width=64                     Adds a key that the config allows.
+    ~features.history                        Removes a key.
+    hydra.run.dir=DIR                        Names the directory of the run; hydra.sweep.dir=DIR of a sweep.
+    output.existing=continue                 If DIR has a run already: refuse, number (DIR_2), replace or continue.
+
+options
+    -m, --multirun         Runs all combinations of the values: optimizer=sgd,adam 'data.fold=range(0,5)'.
+    --fresh                With -m, starts in a new directory, even if hydra.sweep.dir has this sweep already.
+    -cd, --config-dir DIR  Adds a folder of your own configs, which take precedence over shipped ones.
+    -cp, --config-path DIR Replaces the shipped configs with those of a folder or a package (pkg://NAME).
+    -cn, --config-name N   Starts from N.yaml instead of config.yaml.
+    -c, --cfg WHAT         Only shows the config: job (the experiment's), hydra or all.
+    -p, --package NODE     With --cfg, shows only this node, such as tables.item.
+    --resolve              With --cfg, resolves interpolations.
+    -sc                    Installs completion in a shell: see `embexp completion --help`.
+    --spec FILE            Runs a recorded spec: the spec.json of a run, or its directory. Only train.steps,
+                           train.epochs, output, checkpoint and hydra.run.dir can be overridden.
+    --allow-code M:F       Allows the function F of the module M to be run; can be repeated. A config of your own needs
+                           it for functions outside of your own modules, a recorded spec (--spec) for all.
+
+sweeps
+    hydra.launcher.jobs=4                    Runs four jobs at once; also timeout_minutes, retries, stop_after.
+    seeds=5                                  Runs each setting with five seeds.
+    sweep.exclude='[{{init: constant, freeze: table}}]'    Excludes combinations.
+    The same sweep in the same directory runs only missing jobs; `embexp resume DIR` finishes it, too.
+    `embexp report DIR` shows what its jobs do, `embexp sweep cancel DIR` cancels those that are queued or running.
+
+The exit status is 0 on success, 1 if the run failed, 2 if the config or the command line is invalid, and 130, 143 or
+129 if it was interrupted by Ctrl-C, SIGTERM or SIGHUP.
+
+groups and their choices
+"""
+
+
+_NESTED_GROUPS = {
+    "table": "table@tables.NAME",
+    "feature": "feature@features.NAME",
+    "initializer": "initializer@tables.NAME.initializer",
+    "schedule": "schedule@optimizer.schedule",
+}
+"""Groups whose choices are nested inside the config."""
+SPEC_FILE = "spec.json"
+
+
+class Result(Protocol):
+    """The result of a run."""
+
+    @property
+    def status(self) -> str:
+        """completed, stopped_early, interrupted or failed."""
+        ...
+
+
+Runner = Callable[["RunSpec", Path], Result]
+"""Runs a spec in an existing directory."""
+
+
+def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
+    """Runs the command; `runner` runs a single experiment; None: with progress on the terminal and in run.log."""
+    options = _parse(arguments)
+    if options.shell_completion:
+        from embexp.cli.commands.completion import shell_completion
+
+        return shell_completion(options.overrides)
+    if options.help:
+        print(HELP + _group_choices(config_folders(options)))
+        return DONE
+    if options.spec is not None:
+        environment.begin_collecting()
+        runs = runner or _run_with_log
+        return _run_recorded(
+            options, lambda spec, found: _status((resumed if found.continues else runs)(spec, found.path))
+        )
+    if options.cfg is not None:
+        return _show_config(options)
+    if options.package is not None or options.resolve:
+        raise CommandLineError("--package and --resolve are options of --cfg: add --cfg job")
+    if is_multirun(options):
+        from embexp.sweeps.sweep import sweep
+
+        environment.begin_collecting()
+        succeeded = sweep(
+            options.overrides,
+            config_dir=options.config_dir,
+            config_name=options.config_name,
+            config_path=options.config_path,
+            fresh=options.fresh,
+            permission=permission(options),
+        )
+        return DONE if succeeded else FAILED
+    return _run_one(options, runner or _run_with_log)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = Parser("run", USAGE, HELP)
+    add_config_arguments(parser)
+    parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
+    parser.add_argument("-p", "--package")
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("-sc", "--shell-completion", action="store_true")
+    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--spec")
+    options = parser.parse_intermixed_args(list(arguments))
+    if options.multirun and options.cfg:
+        raise CommandLineError("-m runs several experiments, --cfg is for one")
+    if options.fresh and not is_multirun(options):
+        raise CommandLineError("--fresh is for sweeps; output.existing=number gives a single run a new directory")
+    return options
+
+
+def _group_choices(found: Folders) -> str:
+    """Lists every group with its choices, each with the first comment of its file."""
+    from embexp.config import folders
+
+    lines = []
+    for group, choices in found.choices.items():
+        lines.append(f"  {_NESTED_GROUPS.get(group, group)}=")
+        width = max(map(len, choices))
+        lines += [f"      {choice:{width}}  {folders.about(path)}" for choice, path in choices.items()]
+    return "\n".join(lines)
+
+
+def _run_one(options: argparse.Namespace, runner: Runner) -> int:
+    from embexp.config import composition
+    from embexp.config.composing import hydra_job, record
+    from embexp.config.composing.hydra_job import Callbacks
+    from embexp.records import output_directory
+    from embexp.specs import run
+    from embexp.specs.running import Existing
+
+    allowed = permission(options)
+    with interruption.nothing_begun():
+        job = composition.job(config_loader(options), options.overrides)
+    environment.begin_collecting()
+    config = job.composition.config
+    callbacks = Callbacks(config, allowed)
+    existing = Existing.NUMBER if record.is_dated(config) else job.spec.output.existing
+    with output_directory.opened(
+        record.run_directory(config),
+        job.spec,
+        existing,
+        before=lambda directory: record.write(config, directory),
+        warn=commands.warn,
+    ) as found:
+        folder = found.path.absolute() if config.hydra.job.chdir else found.path
+        print(f"{job.spec.name} in {found.path}", flush=True)
+        for warning in run.doubtful_settings(job.spec):
+            print(f"warning: {warning}", flush=True)
+        runs = resumed if found.continues else runner
+        return _status(hydra_job.call(config, callbacks, allowed, folder, lambda: runs(job.spec, folder)))
+
+
+def resumed(spec: RunSpec, directory: Path) -> Result:
+    """Completes the run of the same spec in a directory."""
+    from embexp.cli.commands import resume
+    from embexp.records import allowed_code
+
+    return resume.resume_run(directory, (), allowed_code.named(spec))  # the config that names the code was checked
+
+
+def _status(result: Result) -> int:
+    return FAILED if result.status in ("interrupted", "failed") else DONE
+
+
+def _run_with_log(spec: RunSpec, directory: Path) -> Result:
+    """Runs an experiment with progress and results on the terminal and in run.log."""
+    from embexp.cli.stages import Shown, logged
+
+    def execute(shown: Shown) -> RunResult:
+        from embexp.studies import run as studies
+
+        return studies.run(spec, directory, listeners=shown.listeners, progress=shown.stages, announce=shown.announce)
+
+    return logged(spec, directory, execute)
+
+
+def _show_config(options: argparse.Namespace) -> int:
+    """Prints the config as YAML.
+
+    A config with faults is printed, too, and then raised as the error. Data files are not read.
+
+    Raises:
+        ConfigError: the config has faults.
+        CommandLineError: the config has no such node, or it can't be resolved.
+    """
+    from embexp.config import composition, hydra_globals
+    from embexp.config.composing.compose import compose
+
+    composed = compose(config_loader(options), options.overrides)
+    _, faults = composition.check(composed, look_at_data=False)
+    with hydra_globals.borrowed(composed.config):
+        _print(_selected(composed.config, options.cfg), options.package, resolve=options.resolve and not faults)
+    if faults:
+        raise ConfigError(faults)
+    return 0
+
+
+def _print(config: DictConfig, package: str | None, *, resolve: bool) -> None:
+    from omegaconf import Container, OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    if resolve:
+        try:
+            OmegaConf.resolve(config)
+        except OmegaConfBaseException as error:
+            raise CommandLineError(f"--resolve: {str(error).splitlines()[0]}") from error
+    node = config
+    if package is not None and package != "_global_":
+        node = OmegaConf.select(config, package)
+        if node is None:
+            raise CommandLineError(f"--package {package}: the config has no such node")
+        print(f"# @package {package}")
+    printable.write_data(OmegaConf.to_yaml(node) if isinstance(node, Container) else f"{node}\n")
+
+
+def _selected(config: DictConfig, what: str) -> DictConfig:
+    """A copy of the experiment's config (job), of Hydra's (hydra), or of both (all)."""
+    from omegaconf import OmegaConf, flag_override, open_dict
+
+    config = config.copy()
+    OmegaConf.set_readonly(config, None)
+    OmegaConf.set_readonly(config.hydra, None)
+    with open_dict(config), flag_override(config, "struct", False):
+        if what == "job":
+            del config["hydra"]
+        elif what == "hydra":
+            for key in [key for key in config if key != "hydra"]:
+                del config[key]
+    return config
+
+
+def folder_of(path: str) -> RunFolder:
+    """The folder that a recorded spec lies in.
+
+    Args:
+        path: of the spec, or of the run's directory.
+
+    Raises:
+        CommandLineError: there is no such file.
+    """
+    from embexp.records.folder import RESULTS, RunFolder
+
+    found = Path(path)
+    if found.is_file():
+        if found.name != SPEC_FILE:
+            raise CommandLineError(f"--spec {path}: give the {SPEC_FILE} of a run, or the directory of a run")
+        found = found.parent
+    if not (found / SPEC_FILE).is_file() and not (found / RESULTS).exists():
+        raise CommandLineError(f"--spec {path}: there is no such file, nor a directory with a {SPEC_FILE} in it")
+    return RunFolder(found)
+
+
+def check_recorded(spec: RunSpec, allow_code: Sequence[str]) -> None:
+    """Checks a recorded spec against every rule and against the files that it names, without TensorFlow.
+
+    Args:
+        spec: recorded.
+        allow_code: functions that it may run.
+
+    Raises:
+        ConfigError: with all faults.
+    """
+    from embexp.config.checking import resources
+    from embexp.config.permission import Permission
+    from embexp.specs import run
+
+    if faults := [
+        *run.rule_faults(spec),
+        *resources.faults(spec, Permission(frozenset(allow_code)), look_at_data=True),
+    ]:
+        raise ConfigError(faults)
+
+
+def _run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, OutputDirectory], int]) -> int:
+    """Runs a recorded spec in a new directory.
+
+    Args:
+        options: of `embexp run`.
+        execute: runs a spec in its directory, and returns the exit status.
+
+    Raises:
+        UsageError: the spec names code that isn't allowed, or options and overrides don't fit a recorded spec.
+        DataError: the spec, or the copy of its code, is not what the run wrote.
+    """
+    from embexp.records import allowed_code, output_directory
+    from embexp.specs import tracking
+    from embexp.specs.running import Existing
+
+    composing = {
+        "-m": options.multirun,
+        "--cfg": options.cfg,
+        "--package": options.package,
+        "--resolve": options.resolve,
+        "--config-dir": options.config_dir,
+        "--config-name": options.config_name != "config",
+    }
+    for option, given in composing.items():
+        if given:
+            raise CommandLineError(
+                f"{option} composes a config, and --spec runs one that was recorded; give one of them"
+            )
+    folder = folder_of(options.spec)
+    folder.check(folder.spec, folder.code)
+    spec = folder.recorded_spec()
+    allowed_code.check(spec, options.allow_code, record=folder.spec)
+    tracking.check_addresses([spec], folder.spec)
+    own = [each for each in options.overrides if not each.lstrip("+~").startswith("hydra.")]
+    changed = _changed(spec, own)
+    check_recorded(changed, options.allow_code)
+    directory, is_dated = _directory([each for each in options.overrides if each not in own])
+    existing = Existing.NUMBER if is_dated else changed.output.existing
+    with output_directory.opened(directory, changed, existing, warn=commands.warn) as found:
+        print(f"{changed.name} in {found.path}", flush=True)
+        from embexp.runs.recorded import import_sentences
+
+        for sentence in import_sentences(folder, changed):
+            print(sentence, flush=True)
+        return execute(changed, found)
+
+
+def _changed(spec: RunSpec, overrides: Sequence[str]) -> RunSpec:
+    # Only who runs it now may have a directory replaced.
+    output = spec.output.model_copy(update={"existing": type(spec.output).model_fields["existing"].default})
+    spec = spec.model_copy(update={"output": output})
+    if not overrides:
+        return spec
+    from embexp.config import composition
+    from embexp.config.composition import changed_spec
+
+    return changed_spec(spec, overrides, composition.loader(), rule="a recorded spec is run as it was recorded")
+
+
+def _directory(overrides: Sequence[str]) -> tuple[Path, bool]:
+    """The directory of a new run, from Hydra's settings, and whether it is named by the time."""
+    from embexp.config import composition
+    from embexp.config.composing import record
+    from embexp.config.composing.compose import compose
+
+    composed = compose(composition.loader(), overrides)
+    if composed.faults:
+        raise ConfigError(composed.faults)
+    return record.run_directory(composed.config), record.is_dated(composed.config)

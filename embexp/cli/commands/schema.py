@@ -1,0 +1,71 @@
+"""`embexp schema`: a JSON schema of the YAML files, for editors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE, print
+from embexp.errors import CommandLineError
+
+USAGE = "embexp schema [GROUP] [--out FILE_OR_FOLDER]"
+
+HELP = f"""\
+usage: {USAGE}
+
+Prints the JSON schema of the YAML files. With it, an editor completes keys, shows what they mean, and marks unknown
+keys and values of a wrong type while you type. Rules between settings are checked by `embexp plan`.
+
+GROUP is the group of the files, such as optimizer. Without it, the schema is that of whole configs: the root config,
+experiments and graphs.
+
+    --out FILE     Writes the schema to FILE.
+    --out FOLDER   Writes the schemas of all groups into an existing folder: config.json, optimizer.json, and so on.
+
+An editor with the YAML language server takes the schema from the first line of a file:
+
+    # yaml-language-server: $schema=schemas/optimizer.json
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser("schema", USAGE, HELP)
+    parser.add_argument("group", nargs="?")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    _write(options.group, options.out)
+    return DONE
+
+
+def _write(group: str | None, out: Path | None) -> None:
+    from embexp.config import folders, yaml_schema
+    from embexp.config.messages import did_you_mean
+    from embexp.system import files
+
+    found = folders.find()
+    known = yaml_schema.groups(found)
+    if group is not None and group not in known:
+        near = did_you_mean(group, known) or f"the groups are {', '.join(known)}"
+        raise CommandLineError(f"embexp schema: there is no group {group!r}\n    {near}")
+    if out is not None and out.is_dir():
+        if group is not None:
+            raise CommandLineError(f"embexp schema: --out {out} is a folder, and takes all groups: leave {group} out")
+        for each in known:
+            files.write_text(out / f"{each.replace('/', '_')}.json", _text(yaml_schema.schema(found, each)))
+        print(f"wrote {len(known)} schemas to {out}: {', '.join(known)}")
+        return
+    text = _text(yaml_schema.schema(found, group or yaml_schema.CONFIG))
+    if out is None:
+        print(text, end="")
+    else:
+        files.write_text(out, text)
+        print(f"wrote {out}")
+
+
+def _text(schema: object) -> str:
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

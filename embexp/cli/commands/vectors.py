@@ -1,0 +1,324 @@
+"""`embexp vectors`: inspect and convert files of vectors, and find the nearest rows of a token."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embexp.cli.arguments import Parser, add_allow_code
+from embexp.cli.commands import DONE, print
+from embexp.errors import CommandLineError, UsageError, VocabularyError
+from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from embexp.cli.stages import Stages
+    from embexp.vectors.file_source import FileSource
+
+USAGE = "embexp vectors info FILE | convert FILE_OR_RUN OUT | neighbors FILE_OR_RUN TOKEN… [OPTIONS]"
+
+HELP = f"""\
+usage: {USAGE}
+
+    info FILE                     Shows rows, dimension, dtype, tokens, irregularities, and if the file can be mapped.
+    convert FILE_OR_RUN OUT       Writes .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt, .bin or .parquet.
+    neighbors FILE_OR_RUN TOKEN…  Finds the rows with the largest cosine similarity to the row of each token.
+
+FILE is .npy, .npz, GloVe or word2vec text, word2vec binary, fastText .vec, .safetensors, .h5, .parquet, .arrow, or a
+TensorFlow checkpoint (its prefix, .index or folder). Text and word2vec binary may be .gz or .zip, and are parsed once.
+RUN is the folder of a finished run: convert writes those rows of its table that have a token, and the tokens.
+
+    --format FORMAT       Reads one of these formats (default: by suffix):
+                          {", ".join(list(Format)[:8])},
+                          {", ".join(list(Format)[8:])}.
+    --key NAME            Names the array, tensor, dataset, column, or file of a zip, where there are several.
+    --token-column NAME   Names the column or dataset of the tokens.
+    --tokens FILE         Names a file with a token per line, for files without tokens (default: NAME.tokens.txt).
+    --invalid-text HOW    Treats tokens that are not UTF-8: error, replace, skip (default: error).
+    --non-finite HOW      Treats NaN and infinities: error, zero, skip, keep (default: error).
+    --header-count HOW    Treats a header with a wrong number of rows: error, ignore (default: error).
+    --cache DIR           Names the cache of parsed text (default: embexp's cache).
+    --json                With info and neighbors, prints one JSON object instead of text, with all tokens as they are;
+                          in text, a control character in a token is replaced by a picture of it.
+    --overwrite           With convert, replaces OUT if it exists.
+    --count N             With neighbors, finds N rows for each token (default: 10).
+    --table NAME          With convert and neighbors, names the table of a run, if it has several.
+    --allow-code M:F      For an unfinished run, allows the function F of module M, which makes its model.
+"""
+
+_SHOWN_TOKENS = 5
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    options = _parse(arguments)
+    if options is None:
+        return DONE
+    usage = f"\n    usage: {USAGE}"
+    operands = options.operands
+    match options.action:
+        case None:
+            raise CommandLineError(f"embexp vectors: which action?{usage}")
+        case "info":
+            if len(operands) != 1:
+                raise CommandLineError(f"embexp vectors info: give one FILE{usage}")
+            _info(Path(operands[0]), options)
+        case "convert":
+            if len(operands) != 2:
+                raise CommandLineError(f"embexp vectors convert: give FILE_OR_RUN and OUT{usage}")
+            _convert(Path(operands[0]), Path(operands[1]), options)
+        case "neighbors":
+            if len(operands) < 2:
+                raise CommandLineError(f"embexp vectors neighbors: give FILE_OR_RUN and at least one TOKEN{usage}")
+            _neighbors(Path(operands[0]), operands[1:], options)
+    return DONE
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace | None:
+    parser = Parser("vectors", USAGE, HELP)
+    parser.add_argument("action", nargs="?", choices=("info", "convert", "neighbors"))
+    parser.add_argument("operands", nargs="*")
+    parser.add_argument("--format", type=Format, choices=list(Format), metavar="FORMAT")
+    parser.add_argument("--key")
+    parser.add_argument("--token-column")
+    parser.add_argument("--tokens", type=Path)
+    parser.add_argument("--invalid-text", choices=list(InvalidText), type=InvalidText)
+    parser.add_argument("--non-finite", choices=list(NonFinite), type=NonFinite)
+    parser.add_argument("--header-count", choices=list(HeaderCount), type=HeaderCount)
+    parser.add_argument("--cache")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--overwrite", action="store_true")
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--table")
+    add_allow_code(parser)
+    options = parser.parse(arguments)
+    if options is None:
+        return None
+    for option, is_set, actions in (
+        ("--json", options.json, ("info", "neighbors")),
+        ("--overwrite", options.overwrite, ("convert",)),
+        ("--count", options.count is not None, ("neighbors",)),
+        ("--table", options.table is not None, ("convert", "neighbors")),
+        ("--allow-code", bool(options.allow_code), ("convert", "neighbors")),
+    ):
+        if is_set and options.action not in (None, *actions):
+            raise CommandLineError(
+                f"embexp vectors {options.action} has no option {option}: it belongs to {', '.join(actions)}"
+            )
+    if options.count is not None and options.count < 1:
+        raise CommandLineError(f"--count {options.count}: it must be at least 1")
+    return options
+
+
+def _open(path: Path, options: argparse.Namespace, stages: Stages) -> FileSource:
+    from embexp.system import caching
+    from embexp.vectors.open import open_vectors
+
+    return open_vectors(
+        path,
+        cache=caching.cache_folder(options.cache),
+        format=options.format,
+        key=options.key,
+        token_column=options.token_column,
+        tokens_file=options.tokens,
+        invalid_text=options.invalid_text or InvalidText.ERROR,
+        non_finite=options.non_finite or NonFinite.ERROR,
+        header_count=options.header_count or HeaderCount.ERROR,
+        progress=stages,
+    )
+
+
+def _info(path: Path, options: argparse.Namespace) -> None:
+    from embexp.cli.stages import shown
+    from embexp.vectors.open import format_of
+
+    with shown() as stages:
+        format = options.format or format_of(path)
+        source = _open(path, options, stages)
+        tokens = source.tokens
+    facts: dict[str, Any] = {
+        "format": str(format),
+        "rows": source.rows,
+        "dim": source.dim,
+        "dtype": source.dtype.name,
+        "bytes": 4 * source.rows * source.dim,
+        "mapped": source.in_place,
+        "tokens": None if tokens is None else tokens.slice(0, _SHOWN_TOKENS).to_pylist(),
+        "notes": dict(source.notes),
+        "digest": source.digest,
+    }
+    if options.json:
+        print(json.dumps(facts))
+        return
+    from embexp.vectors.stored import counted
+
+    facts["bytes"] = f"{facts['bytes']:,} as float32"
+    facts["mapped"] = (
+        "yes, nothing is copied" if source.in_place else "no, mapping it needs a converted copy in the cache"
+    )
+    if tokens is None:
+        facts["tokens"] = "none: rows are identified by number"
+    else:
+        more = ", …" if len(tokens) > _SHOWN_TOKENS else ""
+        facts["tokens"] = ", ".join(map(repr, facts["tokens"])) + more
+    facts["rows"] = f"{source.rows:,}"
+    notes = facts.pop("notes")
+    for name, value in facts.items():
+        print(f"{name:8}{value}")
+    for note, count in notes.items():
+        print(f"note    {counted(count, 'time')}: {note}")
+
+
+def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
+    from embexp.cli.stages import shown
+    from embexp.vectors import write
+
+    write.form_of(out)
+    with shown() as stages:
+        source = _source(path, options, stages, whole=False)
+        for each in write.outputs(out):
+            if each.exists() and any(each.samefile(read) for read in source.files):
+                raise CommandLineError(f"embexp vectors convert: {each} is the input: give OUT another name")
+            if each.exists() and not options.overwrite:
+                raise CommandLineError(
+                    f"embexp vectors convert: {each} already exists: give OUT another name, or add --overwrite"
+                )
+        write.write_vectors(source, source.tokens, out, progress=stages)
+    print(f"{source.rows:,} rows of dimension {source.dim} in {out}")
+
+
+def _neighbors(path: Path, queries: Sequence[str], options: argparse.Namespace) -> None:
+    from embexp.cli.stages import shown
+    from embexp.vectors import neighbors
+
+    with shown() as stages:
+        matrix = _source(path, options, stages, whole=True)
+        tokens = matrix.tokens
+        rows = [_row_of(path, query, tokens, matrix.rows) for query in queries]
+        found = neighbors.nearest(matrix, rows, options.count or 10)
+    named = {
+        query: [(str(each.row) if tokens is None else tokens[each.row].as_py(), each.cosine) for each in near]
+        for query, near in zip(queries, found, strict=True)
+    }
+    if options.json:
+        listed = {query: [{"token": name, "cosine": cosine} for name, cosine in near] for query, near in named.items()}
+        print(json.dumps(listed))
+        return
+    for number, (query, near) in enumerate(named.items()):
+        print(f"{'' if number == 0 else chr(10)}{query}")
+        for name, cosine in near:
+            print(f"  {cosine:7.4f}  {name}")
+
+
+def _source(path: Path, options: argparse.Namespace, stages: Stages, *, whole: bool) -> FileSource | RunTable:
+    """A file of vectors, or the table of a run: all its rows (`whole`), or those with a token."""
+    if not _is_run(path):
+        if options.table is not None:
+            raise CommandLineError(f"--table {options.table}: {path} is not a run, and a file has no tables; use --key")
+        return _open(path, options, stages)
+    file_only = ("format", "key", "token_column", "tokens", "invalid_text", "non_finite", "header_count")
+    given = [name for name in file_only if getattr(options, name)]
+    if given:
+        option = given[0].replace("_", "-")
+        raise CommandLineError(f"--{option} applies to a file, and {path} is a run: choose its table with --table")
+    return _read_table(path, options.table, whole=whole, allow_code=options.allow_code)
+
+
+def _row_of(path: Path, query: str, tokens: Any, rows: int) -> int:
+    if tokens is None:
+        if query.isdigit() and int(query) < rows:
+            return int(query)
+        raise VocabularyError(
+            f"{path}: found no row {query!r}; it has no tokens, so rows are identified by number, 0 to {rows - 1}"
+        )
+    from embexp.vectors import neighbors
+
+    return neighbors.row_of_token(tokens, query, str(path))
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """A table in memory.
+
+    Attributes:
+        values: float32 [rows, dim].
+        tokens: of each row; None where rows are identified by number.
+        files: empty; a `FileSource` lists the files that it reads.
+    """
+
+    values: np.ndarray
+    tokens: pa.LargeStringArray | None
+    files: tuple[Path, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.values)
+
+    @property
+    def dim(self) -> int:
+        """Numbers per row."""
+        return int(self.values.shape[1])
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop, float32 [stop - start, dim]."""
+        return self.values[start:stop]
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a path is the directory of a run."""
+    return path.is_dir() and (path / "spec.json").exists()
+
+
+def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str] = ()) -> RunTable:
+    """Reads a table of a run: of a finished one from its checkpoint, without its model and TensorFlow.
+
+    Args:
+        path: directory of the run.
+        table: name; None: the only one.
+        whole: all rows, the OOV row included, with row numbers as tokens where ids are row numbers; False: only rows
+            that have a token, and no tokens where ids are row numbers.
+        allow_code: functions that the spec of a run that has not ended may run.
+
+    Raises:
+        CommandLineError: the run has several tables, and `table` is None.
+        UsageError: the run has no such table; or it has not ended, and its model is code that isn't allowed.
+        RunError: the run has no checkpoint.
+    """
+    import pyarrow as pa
+
+    from embexp.data.vocabularies.buckets import stands_for_tokens
+    from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
+    from embexp.records.folder import RunFolder
+    from embexp.runs import recorded
+
+    folder = RunFolder(path)
+    folder.check(folder.spec)
+    spec = folder.read_spec()
+    tables = list(spec.tables)
+    if table is None and len(tables) > 1:
+        raise CommandLineError(f"{path} has several tables, choose one with --table: {', '.join(tables)}")
+    name = table or tables[0]
+    if name not in tables:
+        raise UsageError(f"{path} has no table {name!r}; its tables are {', '.join(tables)}")
+    if folder.summary.exists():
+        values = recorded.read_table(folder, spec, name)
+    else:
+        from embexp.cli.finished import load_finished
+
+        values = load_finished(str(path), "vectors", allow_code=allow_code).table(name)
+    vocabulary = Vocabulary.read(folder.checked_vocabulary(name))
+    if whole:
+        return RunTable(values, pa.array(vocabulary.tokens(), pa.large_string()))
+    if isinstance(vocabulary, IdentityVocabulary):
+        return RunTable(values, None)
+    # A table may have more rows than its vocabulary: the rest have no token.
+    first = vocabulary.first if stands_for_tokens(vocabulary) else 0
+    tokens = pa.array(vocabulary.tokens(first), pa.large_string())
+    return RunTable(values[first : vocabulary.size], tokens)

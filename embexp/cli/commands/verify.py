@@ -1,0 +1,142 @@
+"""`embexp verify`: whether the record of a run is intact, and whether the run gives the same bits again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embexp.cli.arguments import Parser, add_allow_code, run_directory
+from embexp.cli.commands import DONE, FAILED, print
+
+if TYPE_CHECKING:
+    from embexp.records.differences import Difference
+    from embexp.records.folder import RunFolder
+    from embexp.studies.rerun import Rerun
+    from embexp.studies.verification import Record, Verification
+
+USAGE = "embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]"
+
+HELP = f"""\
+usage: {USAGE}
+
+Checks the record of a finished run, or of a study, and repeats the run. Prints two results:
+
+    record      whether the files are those that the run wrote, by the digests in inventory.json: "intact", or the names
+                of files that were changed, removed or added. Added files are no failure.
+    repeated    whether the run gives the same again from its spec.json, in a temporary directory: "identical", or the
+                first step and quantity that differ. Compares all lines of metrics.jsonl, all numbers of summary.json
+                but times, and all checkpoints, byte for byte.
+
+Checkpoints that the run has kept (checkpoint.keep=null) narrow down where a difference begins. Also lists differences
+in the circumstances: package versions, numbers of threads, seed, the code of the model, data, processor, environment
+variables. An interrupted run is repeated up to the step at which it was interrupted.
+
+    --allow-code MODULE:FUNCTION   allows code that the recorded spec names; may be repeated
+    --keep DIR                     keep the new run in DIR, such as for `embexp diff`; DIR must not exist
+
+    embexp verify outputs/2026-01-31/12-00-00
+
+exit status: 0 intact and identical, 1 the record was changed, or the results differ, 2 the command line is invalid
+"""
+
+_MOST = 20
+"""Differences that are printed of each kind."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser("verify", USAGE, HELP)
+    parser.add_argument("directory", nargs="?")
+    add_allow_code(parser)
+    parser.add_argument("--keep")
+    options = parser.parse(arguments)
+    if options is None:
+        return DONE
+    directory = Path(run_directory(parser, options.directory))
+    return _verify(directory, options.allow_code, None if options.keep is None else Path(options.keep))
+
+
+def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> int:
+    from embexp.cli.commands.run import check_recorded
+    from embexp.records.folder import RunFolder
+    from embexp.studies import verification
+
+    reported: list[Difference] = []
+    began = time.monotonic()
+
+    def again(rerun: Rerun, place: Path) -> None:
+        check_recorded(rerun.spec, allow_code)
+        _run(rerun, RunFolder(directory), RunFolder(place), reported)
+
+    def say(record: Record) -> None:
+        print(record, flush=True)
+
+    found = verification.verify(directory, allow_code=allow_code, keep=keep, again=again, say=say)
+    _report_circumstances([each for each in found.circumstances if each not in reported])
+    _show(found, time.monotonic() - began)
+    return DONE if found.intact and found.identical else FAILED
+
+
+def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, reported: list[Difference]) -> None:
+    """Runs a recorded spec in this process, with progress on the terminal."""
+    from embexp.strategies import tpu_address
+    from embexp.system import environment
+
+    tpu_address.check_strategy(rerun.spec.strategy)
+    environment.load_tensorflow()
+    from embexp.cli.stages import Stages
+    from embexp.studies import run as studies
+    from embexp.system.terminal import SafeConsole
+    from embexp.training.listeners import Listener
+    from embexp.training.progress import progress
+
+    class Notices(Listener):
+        """Reports what differs in the circumstances as soon as they are recorded, which is before the first step."""
+
+        def started(self, total_steps: int, examples_per_epoch: int) -> None:
+            from embexp.studies import verification
+
+            if folder.manifest.exists() and place.manifest.exists():  # a study has none
+                reported.extend(verification.circumstances(folder, place))
+                stages.close()
+                _report_circumstances(reported)
+
+    terminal = SafeConsole()
+    stages = Stages(terminal)
+
+    def listeners() -> list[Listener]:
+        return [stages, Notices(), progress(terminal)]
+
+    try:
+        studies.run(rerun.spec, place.path, listeners=listeners, progress=stages, replay=rerun.replay)
+    finally:
+        stages.close()
+
+
+def _report_circumstances(found: Sequence[Difference]) -> None:
+    """Prints what differs in the circumstances."""
+    from embexp.studies.verification import line
+
+    for each in found[:_MOST]:
+        print(f"note: {line(each)}", flush=True)
+    if len(found) > _MOST:
+        print(f"note: {len(found) - _MOST} more circumstances differ", flush=True)
+
+
+def _show(found: Verification, seconds: float) -> None:
+    from embexp.studies.verification import line
+    from embexp.system import terminal
+
+    where = "" if found.kept is None else f"; the new run is {found.kept}"
+    print(f"{found.directory}: run again from its record in {terminal.duration(seconds)}{where}")
+    print(f"repeated: {found.repeated}")
+    if found.identical:
+        return
+    for each in found.results[1:_MOST]:
+        print(f"  {line(each)}")
+    if len(found.results) > _MOST:
+        print(f"  {len(found.results) - _MOST} more differences")
+    if not found.circumstances:
+        print("  no difference in the circumstances is known")

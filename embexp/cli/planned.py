@@ -1,0 +1,379 @@
+"""Plans for the terminal: of a run, of each run of a study, and the time that a run would take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+from rich.console import Console
+from rich.table import Table as Rich
+
+from embexp.data.sources.factory import source_of
+from embexp.pretrained import heads
+from embexp.specs import footprint, studies
+from embexp.specs.base import few, merged
+from embexp.specs.freezing import FreezeTable, NoFreeze
+from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
+from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
+from embexp.specs.run import RunSpec, doubtful_settings, inert_settings
+from embexp.specs.running import RuntimeKind
+from embexp.specs.studies import BASE, DESCRIPTIONS, GROWN
+from embexp.specs.tables import Storage, Table
+from embexp.system import terminal
+from embexp.system.terminal import byte_size, say
+from embexp.training.progress import duration
+
+if TYPE_CHECKING:
+    from embexp.data.scan import Scan
+    from embexp.data.vocabularies.token_rows import Share, Shares
+    from embexp.freezing.policies import TablePolicy
+    from embexp.runs.dry_run import Timed
+    from embexp.runs.prepare import Prepared
+
+FLOAT_BYTES = 4
+FROM_DATA = "from the data"
+FROM_FILE = "from the file"
+_DIRECTORY = Path("…")
+"""Placeholder of the study's directory, which gets its name when the study starts."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A planned run, with or without its data.
+
+    Attributes:
+        requested: what the user asked for.
+        spec: the same, settled by the data and the pretrained files if they were read.
+        rows: by table; None until the data is read.
+        dims: by table, without those that depend on a pretrained file that was not read.
+        policies: the frozen rows and the storage of each table; None until the data is read.
+        warnings: of the run.
+        run_id: digest of what decides its bits; None until the data is read.
+        sizes: what steps and evaluations take, where the graph decides it; empty until the data is read.
+        shares: by table and split, how many values have a row of their own; none until the data is read.
+    """
+
+    requested: RunSpec
+    spec: RunSpec
+    rows: Mapping[str, int | None]
+    dims: Mapping[str, int]
+    policies: Mapping[str, TablePolicy] | None = None
+    warnings: Sequence[str] = ()
+    run_id: str | None = None
+    sizes: Sequence[str] = ()
+    shares: Shares = field(default_factory=dict)
+
+
+def from_spec(spec: RunSpec) -> Plan:
+    """The plan without the data; reads only the headers of pretrained files."""
+    return Plan(
+        spec, spec, heads.rows(spec), heads.dims(spec.pretrained, spec.tables), warnings=doubtful_settings(spec)
+    )
+
+
+def from_prepared(prepared: Prepared) -> Plan:
+    """The plan of a prepared run."""
+    tables = prepared.tables
+    dims = {name: table.width for name, table in tables.spec.tables.items()}
+    sizes = [] if prepared.data.candidates is None else _sizes(prepared.spec, prepared.data.candidates.entities)
+    return Plan(
+        prepared.requested,
+        tables.spec,
+        tables.rows,
+        dims,
+        tables.policies,
+        prepared.warnings,
+        prepared.run_id,
+        sizes,
+        prepared.data.shares,
+    )
+
+
+def show(plan: Plan, console: Console) -> None:
+    """Prints the plan."""
+    for key, text in _headlines(plan.requested):
+        say(console, f"{key:10}{text}")
+    if plan.run_id is not None:
+        say(console, f"{'run_id':10}{plan.run_id}")
+    say(console)
+    console.print(_tables(plan, console))
+    say(console)
+    console.print(_features(plan, console))
+    if any(share.count for of in plan.shares.values() for share in of.values()):
+        say(console)
+        console.print(shares_table(plan.shares, console))
+    warnings = [f"warning: {each}" for each in plan.warnings]
+    notes = merged([*warnings, *_frozen(plan.policies or {}), *plan.sizes, *_notes(plan)])
+    if notes:
+        say(console)
+    for note in notes:
+        say(console, note)
+
+
+def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
+    train = spec.train
+    length = [f"{train.epochs:g} epochs" if train.epochs is not None else ""]
+    length.append(f"{train.steps:,} steps" if train.steps is not None else "")
+    dense = spec.dense_optimizer
+    yield "run", f"{spec.name}: task {spec.task}, seed {spec.seed}"
+    yield "data", source_of(spec.data).description().headline
+    if shown := spec.data.described_numbers():
+        yield "numbers", shown
+    yield "model", f"{spec.model.kind}, dense optimizer {dense.kind} (learning rate {dense.learning_rate:g})"
+    yield "training", f"{' or '.join(filter(None, length))} of {train.batch_size:,} examples a step"
+    yield "tables", f"pretrained {_pretrained(spec.pretrained)}, init {spec.init.kind}, freeze {spec.freeze.kind}"
+    runtime = spec.executing_runtime
+    chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
+    yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}"
+    yield "saving", spec.checkpoint.described
+    if spec.restore.path is not None:
+        what = "everything" if spec.restore.only is None else ", ".join(spec.restore.only)
+        yield "restore", f"{what} from {spec.restore.path}"
+
+
+def _tables(plan: Plan, console: Console) -> Rich:
+    spec, policies = plan.spec, plan.policies or {}
+    table = terminal.table(
+        console,
+        ["table"],
+        right=["rows", "dim", "parameters", "slots", "frozen"],
+        after=["init", "freeze", "combiner", "optimizer", "own settings"],
+    )
+    sums = {"parameters": 0, "slots": 0, "frozen": 0}
+    for name, each in spec.tables.items():
+        optimizer, frozen = spec.optimizer_of(name), spec.frozen(name)
+        rows, dim = plan.rows[name], plan.dims.get(name)
+        numbers = {
+            "parameters": 1,
+            "slots": 0 if frozen else slot_count(optimizer),
+            "frozen": int(frozen or name in policies),
+        }
+        if rows is not None and dim is not None:
+            counts = dict.fromkeys(numbers, rows) | _counts(policies.get(name))
+            amounts = {what: FLOAT_BYTES * counts[what] * dim * number for what, number in numbers.items()}
+            sums = {what: sums[what] + amount for what, amount in amounts.items()}
+            shown = [byte_size(amount) for amount in amounts.values()]
+        elif dim is not None:
+            shown = [f"{byte_size(FLOAT_BYTES * dim * number)}/row" for number in numbers.values()]
+        else:
+            shown = [FROM_FILE, "", ""]
+        table.add_row(
+            name,
+            FROM_DATA if rows is None else f"{rows:,}",
+            FROM_FILE if dim is None else str(dim),
+            *shown,
+            spec.init_of(name).kind,
+            spec.freeze_of(name).kind,
+            each.combiner.value,
+            "" if frozen else _rate(optimizer),
+            _own(plan.requested.tables[name]),
+        )
+    plus = " + …" if any(plan.rows[name] is None or name not in plan.dims for name in spec.tables) else ""
+    table.add_row("all", "", "", *(f"{byte_size(amount)}{plus}" for amount in sums.values()), *[""] * 5, style="bold")
+    return table
+
+
+def _counts(policy: TablePolicy | None) -> dict[str, int]:
+    """Numbers of rows with slots and of frozen rows, where they differ from the number of all rows."""
+    if policy is None:
+        return {}
+    if policy.grouping is None:
+        return {"slots": 0 if policy.fully_frozen else policy.rows, "frozen": policy.frozen_rows}
+    split = policy.storage is not Storage.VARIABLE
+    return {"slots": policy.rows - (policy.frozen_rows if split else 0), "frozen": policy.frozen_rows}
+
+
+def _frozen(policies: Mapping[str, TablePolicy]) -> Iterator[str]:
+    """How many rows each rule of a policy covers, and the storage of the table."""
+    for name, policy in policies.items():
+        starts = (0,) if policy.grouping is None else policy.grouping.starts
+        for each in policy.taken:
+            start = starts[each.phase] if each.phase < len(starts) else 0
+            since = f" from step {start:,}" if start else ""
+            rate = f" (learning rate × {each.multiplier:g})" if each.multiplier else ""
+            shortfall = f"; {each.shortfall}" if each.shortfall else ""
+            covered = f"{each.kind} covers {each.rows:,} of {policy.rows:,} rows"
+            yield f"freeze: tables.{name}: {covered}{since}{rate}{shortfall}"
+        if policy.grouping is not None:
+            trainable = policy.rows - policy.frozen_rows
+            yield f"layout: tables.{name}: {policy.storage.value}, {trainable:,} of {policy.rows:,} rows are trainable"
+
+
+def _rate(optimizer: TableOptimizer) -> str:
+    rate = f"{optimizer.kind} {optimizer.learning_rate:g}"
+    if optimizer.schedule.kind != "constant" or optimizer.schedule.warmup_steps:
+        rate += f" {optimizer.schedule.kind}" + (" after warm-up" if optimizer.schedule.warmup_steps else "")
+    return rate
+
+
+def _features(plan: Plan, console: Console) -> Rich:
+    spec = plan.requested
+    table = terminal.table(console, ["feature", "table", "column", "weights", "output"])
+    ids = source_of(spec.data).description().ids_per_example
+    for name, feature in spec.features.items():
+        inner = [str(each) for each in (feature.output_shape or ())[1:]]
+        if feature.max_sequence_length:
+            inner = [str(feature.max_sequence_length)]
+        if spec.column_of(name) in ids:
+            inner = [ids[spec.column_of(name)]]
+        shape = ", ".join(["B", *inner, str(plan.dims.get(feature.table, "dim"))])
+        column = spec.column_of(name) + (" in buckets" if feature.buckets.given else "")
+        table.add_row(name, feature.table, column, feature.weights or "", f"[{shape}]")
+    return table
+
+
+def _sizes(spec: RunSpec, entities: int) -> list[str]:
+    """What steps and evaluations of a knowledge graph take, beyond tables and slots."""
+    queries = footprint.evaluation_batch(entities, spec.evaluation_batch_size)
+    return [
+        f"memory: a step takes about {byte_size(footprint.step_bytes(spec, entities))} beyond tables and slots",
+        f"memory: an evaluation takes about {byte_size(footprint.evaluation_bytes(spec, entities))} beyond tables,"
+        f" ranking {queries:,} queries at a time among {entities:,} entities",
+    ]
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    spec = plan.requested
+    unknown = [name for name in spec.tables if not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)]
+    if unknown and plan.policies is None:
+        yield f"`embexp plan --scan` shows which rows of {few(unknown)} are frozen"
+    for name in spec.tables:
+        optimizer = spec.optimizer_of(name)
+        if isinstance(optimizer, Adam) and not optimizer.lazy_adam and not spec.frozen(name):
+            yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false updates every row at every step"
+    for column, setting in source_of(spec.data).description().whole_tables.items():
+        for table in {each.table for name, each in spec.features.items() if spec.column_of(name) == column}:
+            if not spec.frozen(table):
+                yield f"O(vocabulary): tables.{table}: {setting} updates every row at every step"
+    if isinstance(spec.pretrained, File | Sample) and any(table.pretrained is None for table in spec.tables.values()):
+        yield "pretrained.path fills every table without its own pretrained setting, where it fits"
+    for place in list(spec.dense_from())[:1]:
+        yield f"{place}.path also restores the dense part, unless {place}.dense=false"
+    if any(plan.rows[name] is None for name in spec.tables):
+        yield "`embexp plan --scan` counts the rows from the data"
+    if any(name not in plan.dims for name in spec.tables):
+        yield "`embexp plan --scan` reads the dims from the file"
+    for note in inert_settings(spec):
+        yield f"no effect: {note}"
+
+
+def _pretrained(setting: Pretrained) -> str:
+    match setting:
+        case NoPretrained():
+            return setting.kind
+        case Checkpoint():
+            return f"{setting.path} (match {setting.match}, missing {setting.missing}, slots {setting.slots})"
+        case File() | Sample():
+            path = setting.path
+            if isinstance(setting, Sample) and path is None:
+                path = f"sample of {setting.rows:,} × {setting.dim:,}"
+            return f"{path} (match {setting.match}, missing {setting.missing}, project {setting.project})"
+        case _:
+            assert_never(setting)
+
+
+def _own(table: Table) -> str:
+    """The table's own settings; it inherits the others from the top level."""
+    settings = {
+        "optimizer": table.optimizer,
+        "pretrained": table.pretrained,
+        "init": table.init,
+        "freeze": table.freeze,
+    }
+    chosen = [f"{name} {setting.kind}" for name, setting in settings.items() if setting is not None]
+    return ", ".join([*chosen, *(f"{name} {value}" for name, value in table.vocabulary.own.items())])
+
+
+def shares_table(shares: Shares, console: Console) -> Rich:
+    """Per table, the values of each split without a row of their own."""
+    splits = list(next(iter(shares.values())))
+    found = terminal.table(console, ["values", *splits])
+    for name, of in shares.items():
+        found.add_row(name, *(_share(of[split]) for split in splits))
+    return found
+
+
+def _share(share: Share) -> str:
+    """`1.2% missing, 0.4% unknown` of the values; `all known` where each has a row of its own."""
+    if not share.count:
+        return "none"
+    parts = {"missing": share.missing, "rare": share.rare, "unknown": share.unknown}
+    shown = [f"{_percent(count / share.count)} {kind}" for kind, count in parts.items() if count]
+    return ", ".join(shown) or "all known"
+
+
+def _percent(fraction: float) -> str:
+    return f"{fraction:.2%}" if fraction >= 0.0001 else "< 0.01%"
+
+
+def show_study(spec: RunSpec, console: Console, *, scan: bool) -> None:
+    """Prints the plan of each run of a study.
+
+    Args:
+        spec: of the study.
+        console: where to print.
+        scan: whether to read the data.
+    """
+    runs = studies.study_runs(spec, _DIRECTORY)
+    prepared = _prepared_runs(runs) if scan else {}
+    for number, (name, run) in enumerate(runs.items(), 1):
+        say(console, f"{number} of {len(runs)}, {name}: {DESCRIPTIONS[name]}")
+        if name in prepared:
+            show(from_prepared(prepared[name]), console)
+            say(console, f"triples: {_triple_counts(prepared[name].data.scan)}")
+        else:
+            show(from_spec(run), console)
+        say(console)
+    say(console, f"{len(runs)} runs, in the folders {', '.join(runs)}; then their comparison")
+
+
+def _prepared_runs(runs: Mapping[str, RunSpec]) -> dict[str, Prepared]:
+    """Prepares the runs as `embexp run` does; the grown run with the rows that its base run will have."""
+    from embexp.cli.stages import shown
+    from embexp.runs.prepare import prepare, prepare_successor
+
+    found: dict[str, Prepared] = {}
+    with shown() as stages:
+        for name, run in runs.items():
+            found[name] = prepare_successor(run, found[BASE], stages) if name == GROWN else prepare(run, stages)
+    return found
+
+
+def _triple_counts(found: Scan) -> str:
+    names = {"train": "train", "validation": "validate", "test": "test", "test_new": "of them new", "test_known": ""}
+    counts = {names[split]: len(rows) // 2 for split, rows in found.splits.items() if names.get(split)}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def length_line(prepared: Prepared) -> str:
+    """Examples, steps and steps per epoch."""
+    examples, batch, steps = prepared.data.training_examples, prepared.spec.train.batch_size, prepared.schedule.steps
+    splits = prepared.data.scan.splits.items()
+    others = [f"{len(rows):,} for {split}" for split, rows in splits if split != "train" and len(rows)]
+    found = ", ".join([f"{examples:,} examples for training", *others])
+    return f"length    {found}; {steps:,} steps, {examples / batch:,.4g} in an epoch"
+
+
+def time_lines(timed: Timed, *, may_stop_early: bool) -> Iterator[str]:
+    """The estimate, with what it is made of and how sure it is.
+
+    Args:
+        timed: the measurements.
+        may_stop_early: whether the run may end before its last step.
+    """
+    low, high = (1000 * quartile for quartile in timed.quartiles)
+    yield (
+        f"step      {1000 * timed.step:.3g} ms (the middle half of the timed calls: {low:.3g} to {high:.3g} ms;"
+        f" {timed.steps:,} steps were timed)"
+    )
+    for split, seconds in timed.evaluations.items():
+        times = f", {timed.validations:,} times" if split == "validation" else ", at the end"
+        yield f"evaluate  {split}: {seconds:.2g} s{times}"
+    most = "at most " if may_stop_early else ""
+    yield (
+        f"time      {most}about {duration(timed.total)} (± {timed.spread:.0%} for the steps): {duration(timed.start)}"
+        f" to start, {duration(timed.training)} for {timed.training_steps:,} steps, {duration(timed.evaluating)} for"
+        " evaluations; without checkpoints, digests and plots"
+    )
