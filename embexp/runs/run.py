@@ -117,6 +117,7 @@ def complete(
     spec = prepared.requested
     check_memory(prepared)
     check_room(prepared, folder)
+    progress("making the tables", None)
     first_step = 0 if saved is None else saved.step
     with track(spec, folder, str(prepared.run_id), first_step=first_step, listeners=listeners) as tracking:
         with execute(prepared, strategy, folder.estimator, first_step=first_step) as started:
@@ -126,6 +127,7 @@ def complete(
                 progress("writing the checkpoint", None)
                 with interruption.finished_first():
                     trained.saver.keep_final(trained.outcome, trained.final_step)
+            progress("evaluating", None)
             started.watch.kept(trained.outcome.steps, trained.final_step)
             final = evaluations.final_metrics(prepared, started.execution.runtime, trained.outcome)
             summary = summarise(prepared, started, trained.outcome, final, evaluations.baselines(prepared))

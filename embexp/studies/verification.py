@@ -47,7 +47,7 @@ class Record:
 
     def __str__(self) -> str:
         if not self.inventory and not self.changes:
-            return f"record: there is no {inventory.NAME}, so changes of its files are not known"
+            return f"record: no {inventory.NAME}, so changes of its files are not known"
         words = [f"intact, {self.files:,} files"] if self.intact else []
         return f"record: {'; '.join([*words, *filter(None, [inventory.sentence(self.changes, most=20)])])}"
 

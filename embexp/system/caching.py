@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from embexp.system import digests, files, locks
-from embexp.system.parallel import at_once
+from embexp.system.parallel import Progress, at_once, quiet
 
 _SETTLED_SECONDS = 2.0
 _MAKING = ".making-"
@@ -40,7 +40,7 @@ def cache_folder(named: str | None) -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "embexp"
 
 
-def file_digest(path: Path, *, cache: Path) -> str:
+def file_digest(path: Path, *, cache: Path, progress: Progress = quiet) -> str:
     """SHA-256 of a file's bytes, remembered in the cache by path and stamp (see `_stamp`).
 
     A file that was modified within the last two seconds is not remembered: it could change again
@@ -55,7 +55,7 @@ def file_digest(path: Path, *, cache: Path) -> str:
         if known["stamp"] == stamp:
             return str(known["digest"])
     now = time.time()
-    digest = digests.of_file(path)
+    digest = digests.of_file(path, progress)
     if now - status.st_mtime > _SETTLED_SECONDS and _stamp(path.stat()) == stamp[1:]:
         with contextlib.suppress(OSError):  # a cache that is only to be read
             files.write_text(record, json.dumps({"stamp": stamp, "digest": digest}))

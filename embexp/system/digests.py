@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.system import files
+from embexp.system.parallel import Progress, quiet
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 ROWS_PER_BLOCK = 65_536
 _BYTES_AT_ONCE = 1 << 22
 """Read at once: a table whose rows are gathered from a file needs no more memory than that."""
+_LARGE = 1 << 28
+"""Bytes of a file that nobody waits for."""
 
 
 def of_json(value: Any) -> str:
@@ -24,10 +28,22 @@ def of_json(value: Any) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()  # names of files need not be UTF-8
 
 
-def of_file(path: Path) -> str:
-    """Digest of a file's bytes."""
+def of_file(path: Path, progress: Progress = quiet) -> str:
+    """Digest of a file's bytes.
+
+    Args:
+        path: of the file.
+        progress: called as reading of a large one goes on, which takes seconds per gigabyte.
+    """
+    digest, block, done = hashlib.sha256(), memoryview(bytearray(_BYTES_AT_ONCE)), 0
     with files.opened(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        size = os.fstat(file.fileno()).st_size
+        while count := file.readinto(block):
+            digest.update(block[:count])
+            done += count
+            if size > _LARGE:
+                progress(f"reading {path.name}", min(1.0, done / size))
+    return digest.hexdigest()
 
 
 def of_float_rows(read: Callable[[int, int], np.ndarray], rows: int, dim: int) -> str:

@@ -102,7 +102,7 @@ class FileSource:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the file; of several files, of their digests. Remembered by path, size and time."""
-        each = [caching.file_digest(path, cache=self._cache) for path in self._stored.files]
+        each = [caching.file_digest(path, cache=self._cache, progress=self._progress) for path in self._stored.files]
         return each[0] if len(each) == 1 else digests.of_json(each)
 
     @property

@@ -141,7 +141,7 @@ def _from_stream(
 
     if key is not None and path.suffix.lower() != ".zip":
         raise DataError(f"{path}: found a key, {key!r}, but a file of format {form} holds one matrix only")
-    digest = caching.file_digest(path, cache=cache)
+    digest = caching.file_digest(path, cache=cache, progress=progress)
     packed = path.suffix.lower() if path.suffix.lower() in COMPRESSED else ""
     how = [converted.VERSION, digest, packed, form, key, invalid_text, non_finite, header_count]
     folder = caching.folder(cache, "vectors", digests.of_json(how), convert)
@@ -167,8 +167,8 @@ def _stored(
             def unpack(made: Path) -> None:
                 array_files.extract(path, name, made, progress)
 
-            content = digests.of_json([converted.VERSION, caching.file_digest(path, cache=cache), "npz", name])
-            folder = caching.folder(cache, "vectors", content, unpack)
+            digest = caching.file_digest(path, cache=cache, progress=progress)
+            folder = caching.folder(cache, "vectors", digests.of_json([converted.VERSION, digest, "npz", name]), unpack)
             return array_files.read_extracted(path, name, folder)
         case Format.SAFETENSORS:
             from embexp.vectors import array_files

@@ -101,7 +101,7 @@ def test_the_digest_of_a_settled_file_is_remembered(
 ) -> None:
     asked: list[Path] = []
     real = digests.of_file
-    monkeypatch.setattr(digests, "of_file", lambda path: asked.append(path) or real(path))
+    monkeypatch.setattr(digests, "of_file", lambda path, *rest: asked.append(path) or real(path))
     for _ in range(2):  # written a moment ago: it could change again without its time showing it
         assert caching.file_digest(file, cache=tmp_path / "cache") == real(file)
     assert len(asked) == 2

@@ -109,6 +109,12 @@ def test_a_run_leaves_everything_that_is_promised(clicks_run: single.RunResult) 
     assert folder.read_spec() == embexp.RunSpec.model_validate_json(folder.spec.read_text())
 
 
+def test_what_takes_long_after_the_data_is_a_stage_of_its_own(cache: Path, tmp_path: Path) -> None:
+    stages: list[str] = []
+    single.run(spec_of(cache, "train.steps=2"), tmp_path, progress=lambda stage, done: stages.append(stage))
+    assert list(dict.fromkeys(stages))[-3:] == ["making the tables", "writing the checkpoint", "evaluating"]
+
+
 def test_same_spec_same_seed_same_bits(clicks_run: single.RunResult, tmp_path: Path) -> None:
     again = run(RunFolder(clicks_run.directory).read_spec(), tmp_path / "again")
     assert again.summary["tables"] == clicks_run.summary["tables"]

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 import embexp
+from embexp.cli import commands
+from embexp.cli import verify as command
 from embexp.errors import CommandLineError, RunError, UsageError
-from embexp.records import manifest
+from embexp.records import inventory, manifest
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import resume as resuming
@@ -143,6 +145,25 @@ def test_a_run_is_identical(recorded: Path, again: Reruns, tmp_path: Path) -> No
     parts = runs_compared.compare(recorded, kept)
     assert [each.name for each in parts[""].spec] == ["checkpoint.every_steps", "checkpoint.on_error"]
     assert not parts[""].results.differences
+
+
+def test_without_an_inventory_only_the_repetition_decides(
+    copy: Path, again: Reruns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_run", lambda rerun, folder, place, told: again(rerun, place.path))
+    inventory.unseal(copy)
+    words = ["verify", str(copy), "--allow-code", FUNCTION]
+    assert commands.main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "record: no inventory.json, so changes of its files are not known"
+    assert any(line.startswith("repeated: identical: ") for line in lines)
+    summary = json.loads((copy / "summary.json").read_text())
+    summary["metrics"]["test"]["auc"] += 1e-3
+    (copy / "summary.json").write_text(json.dumps(summary))
+    assert commands.main(words) == 1
+    found = capsys.readouterr().out
+    assert found.startswith(lines[0])
+    assert "repeated: different: " in found
 
 
 def test_a_package_version_is_named(copy: Path, again: Reruns) -> None:

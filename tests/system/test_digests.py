@@ -20,6 +20,18 @@ def test_file_digest_is_sha256(tmp_path: Path) -> None:
     assert digests.of_file(tmp_path / "f") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
+def test_the_digest_of_a_large_file_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "_BYTES_AT_ONCE", 4)
+    (tmp_path / "f").write_bytes(b"0123456789")
+    shown: list[object] = []
+    digests.of_file(tmp_path / "f", lambda *state: shown.append(state))
+    assert shown == []
+    monkeypatch.setattr(digests, "_LARGE", 9)
+    found = digests.of_file(tmp_path / "f", lambda *state: shown.append(state))
+    assert found == hashlib.sha256(b"0123456789").hexdigest()
+    assert shown == [("reading f", 0.4), ("reading f", 0.8), ("reading f", 1.0)]
+
+
 @pytest.mark.parametrize("change", ["value", "dtype", "negative zero"])
 def test_row_digest_sees_every_bit(change: str) -> None:
     rows = np.zeros((digests.ROWS_PER_BLOCK + 3, 2), np.float32)

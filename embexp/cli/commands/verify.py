@@ -24,7 +24,8 @@ usage: {USAGE}
 Checks the record of a finished run, or of a study, and repeats the run. Prints two results:
 
     record      whether the files are those that the run wrote, by the digests in inventory.json: "intact", or the names
-                of files that were changed, removed or added. Added files are no failure.
+                of files that were changed, removed or added. Added files are no failure, nor is a run without
+                inventory.json ("no inventory.json").
     repeated    whether the run gives the same again from its spec.json, in a temporary directory: "identical", or the
                 first step and quantity that differ. Compares all lines of metrics.jsonl, all numbers of summary.json
                 but times, and all checkpoints, byte for byte.
