@@ -12,17 +12,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import COMMANDS, DONE, module_of, print
-from embexp.config.checking import hydra_settings
-from embexp.config.composing import patterns
-from embexp.config.folders import Folders, find
-from embexp.config.outline import Outline, outline
-from embexp.data import datasets
 from embexp.errors import CommandLineError
 from embexp.system import printable
+
+if TYPE_CHECKING:
+    from embexp.config.folders import Folders
+    from embexp.config.outline import Outline
 
 USAGE = "embexp completion bash|zsh|fish"
 
@@ -205,6 +204,10 @@ class _Line:
 
     @classmethod
     def read(cls, words: Sequence[str]) -> _Line:
+        from embexp.config.composing import patterns
+        from embexp.config.folders import find
+        from embexp.config.outline import outline
+
         options: dict[str, str] = {}
         for option, value in itertools.pairwise([*words, ""]):
             name, equals, given = option.partition("=")
@@ -256,6 +259,8 @@ def _values(line: _Line, key: str, value: str) -> Iterator[str]:
         yield from files(value)
         return
     if key == "data.fetch":
+        from embexp.data import datasets
+
         kind = line.outline.at("data.kind")
         yield from (f"{earlier}{name}" for name, data in datasets.DATA_SETS.items() if kind in data.kinds)
         return
@@ -288,6 +293,8 @@ def _choices(folders: Folders, group: str) -> list[str]:
 
 def _hydra(values: Any) -> dict[str, Any]:
     """The settings of Hydra that have an effect, as nested mappings, over those of the files."""
+    from embexp.config.checking import hydra_settings
+
     node: dict[str, Any] = copy.deepcopy(values) if isinstance(values, dict) else {}
     for setting in hydra_settings.SETTINGS:
         if setting.use is not hydra_settings.Use.NEVER:
@@ -301,6 +308,8 @@ def _hydra(values: Any) -> dict[str, Any]:
 
 def _keys(values: dict[str, Any], word: str) -> Iterator[str]:
     """The keys at the level of the word's last dot; those of nodes end with a dot."""
+    from embexp.config.outline import Outline
+
     path, dot, _ = word.rpartition(".")
     node = Outline(values).at(path)
     for key, value in node.items() if isinstance(node, Mapping) else ():
