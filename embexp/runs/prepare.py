@@ -15,8 +15,8 @@ from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import VocabularyError
 from embexp.freezing import policies
 from embexp.freezing.policies import TablePolicy
-from embexp.freezing.row_facts import RowFacts
-from embexp.freezing.row_facts import row_facts as table_facts
+from embexp.freezing.row_policies import RowFacts
+from embexp.freezing.row_policies import row_facts as table_facts
 from embexp.initialization import graph_limit
 from embexp.models import shapes, user_code
 from embexp.models.user_code import UserCode

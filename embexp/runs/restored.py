@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from embexp.freezing.row_facts import row_facts
+from embexp.freezing.row_policies import row_facts
 from embexp.pretrained.aligned import pretrained_before
 from embexp.pretrained.tables import Pretrained
 from embexp.records.folder import RunFolder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from embexp.freezing.row_facts import RowFacts
+from embexp.freezing.row_policies import RowFacts
 from embexp.pretrained import succession
 from embexp.pretrained.tables import Pretrained
 from embexp.runs.data import Data, read_data
