@@ -72,8 +72,6 @@ TENSORFLOW_FREE = {
     "runs/prepare.py",
     "runs/stored_tables.py",
     "runs/successor.py",
-    "studies/checkpoint_tokens.py",
-    "studies/results_compared.py",
     "studies/runs_compared.py",
 }
 """Rooms, and modules, that are imported before it is known whether anything is trained."""
