@@ -84,7 +84,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 def _grow(options: argparse.Namespace) -> None:
     from embexp.cli.stages import Stages
-    from embexp.growth import vocabularies, write
+    from embexp.growth import plan, write
     from embexp.growth.plan import Gone, growths
     from embexp.pretrained import earlier
     from embexp.system import caching
@@ -92,7 +92,7 @@ def _grow(options: argparse.Namespace) -> None:
 
     gone, match = Gone(options.gone), Match(options.match)
     source = earlier.open_run(Path(options.directory), cache=caching.cache_folder(None))
-    tables = growths(source, vocabularies.files(options.vocabulary, source), match=match, gone=gone)
+    tables = growths(source, plan.vocabulary_files(options.vocabulary, source), match=match, gone=gone)
     if not options.dry_run:
         stages = Stages(SafeConsole(stderr=True))
         try:

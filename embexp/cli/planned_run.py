@@ -11,7 +11,7 @@ from rich.table import Table as Rich
 
 from embexp.cli import planned_values
 from embexp.data.sources.factory import source_of
-from embexp.pretrained import heads
+from embexp.pretrained import checks
 from embexp.specs import graph_sizes
 from embexp.specs.alike import few, merged
 from embexp.specs.freezing import FreezeTable, NoFreeze
@@ -63,7 +63,7 @@ class Plan:
 
 def from_spec(spec: RunSpec) -> Plan:
     """The plan without the data; reads only the headers of pretrained files."""
-    return Plan(spec, spec, heads.rows(spec), heads.dims(spec.pretrained, spec.tables), warnings=doubtful(spec))
+    return Plan(spec, spec, checks.rows(spec), checks.dims(spec.pretrained, spec.tables), warnings=doubtful(spec))
 
 
 def from_prepared(prepared: Prepared) -> Plan:

@@ -40,9 +40,9 @@ def memory_faults(spec: RunSpec) -> Iterator[Fault]:
 def _shapes(spec: RunSpec) -> tuple[Mapping[str, int | None], Mapping[str, int]]:
     """Rows and dims of the tables that are known without the data."""
     if any(not isinstance(setting, NoPretrained) for _, setting in spec.settings_of("pretrained")):
-        from embexp.pretrained import heads  # NumPy and Arrow, which take longer than all of this check
+        from embexp.pretrained import checks  # NumPy and Arrow, which take longer than all of this check
 
-        return heads.rows(spec), heads.dims(spec.pretrained, spec.tables)
+        return checks.rows(spec), checks.dims(spec.pretrained, spec.tables)
     from embexp.data.sources.factory import source_of
 
     source, rows = source_of(spec.data), {}

@@ -67,9 +67,9 @@ def _model_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
         return
     dims = {name: table.dim for name, table in tables.items() if table.dim is not None}
     if len(dims) < len(tables):
-        from embexp.pretrained import heads
+        from embexp.pretrained import checks
 
-        dims = heads.dims(_if_complete(lambda: spec.pretrained), tables)
+        dims = checks.dims(_if_complete(lambda: spec.pretrained), tables)
     if len(dims) < len(tables):  # the run checks it, once the files are open
         return
     yield from shapes.faults(
@@ -145,9 +145,9 @@ def _pretrained_faults(spec: RunSpec) -> Iterator[Fault]:
     """Missing or invalid pretrained files and checkpoints."""
     if all(isinstance(setting, NoPretrained) for _, setting in spec.settings_of("pretrained")):
         return
-    from embexp.pretrained import heads
+    from embexp.pretrained import checks
 
-    yield from heads.faults(_if_complete(lambda: spec.pretrained), _complete_entries(lambda: spec.tables))
+    yield from checks.faults(_if_complete(lambda: spec.pretrained), _complete_entries(lambda: spec.tables))
 
 
 def _restored_faults(spec: RunSpec) -> Iterator[Fault]:

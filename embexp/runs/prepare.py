@@ -24,8 +24,7 @@ from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.fit import with_dims
-from embexp.pretrained.rows import mapping_of
-from embexp.pretrained.tables import Pretrained
+from embexp.pretrained.tables import Pretrained, mapping_of
 from embexp.records.identity import Identity
 from embexp.runs.data import Data, read_data
 from embexp.runs.identify import digest_of_checkpoint, identify

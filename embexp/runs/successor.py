@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from embexp.freezing.row_policies import RowFacts
-from embexp.pretrained import succession
+from embexp.pretrained import earlier
 from embexp.pretrained.tables import Pretrained
 from embexp.runs.data import Data, read_data
 from embexp.runs.prepare import Prepared, row_facts, settle, table_rows
@@ -33,6 +33,6 @@ def prepare_successor(spec: RunSpec, base: Prepared, progress: Progress) -> Prep
 def _with_old_rows(facts: RowFacts, name: str, data: Data, base: Prepared) -> RowFacts:
     """The facts about a table's rows, those that `base` will have trained marked as old."""
     known, rows = base.data.vocabularies[name], base.tables.rows[name]
-    aligned = succession.aligned(data.vocabularies[name], facts.rows, known, rows, Match.EXACT)
+    aligned = earlier.aligned_with(data.vocabularies[name], facts.rows, known, rows, Match.EXACT)
     old = aligned.file_rows >= 0
     return replace(facts, pretrained=old, old=old)

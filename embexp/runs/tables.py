@@ -7,8 +7,7 @@ from functools import partial
 
 from embexp.freezing.policies import TablePolicy
 from embexp.initialization.plan import FileRows, TablePlan
-from embexp.pretrained.rows import beside_file, mapping_of, row_source, slot_sources
-from embexp.pretrained.tables import PretrainedTable
+from embexp.pretrained.tables import PretrainedTable, beside_file, mapping_of, row_source, slot_sources
 from embexp.runs.prepare import PreparedTables
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage

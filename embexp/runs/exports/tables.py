@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from embexp.data.vocabularies.buckets import described, stands_for_tokens
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.errors import DataError
-from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.succession import row_tokens
+from embexp.pretrained.earlier import EarlierCheckpoint, row_tokens
 from embexp.system.arrays import Rows, SomeRows
 from embexp.system.parallel import Progress
 from embexp.vectors import write
