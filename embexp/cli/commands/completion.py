@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import COMMANDS, DONE, module_of, print
+from embexp.cli.commands import COMMANDS, DONE, module_of
 from embexp.config.checking import hydra_settings
 from embexp.config.composing import patterns
 from embexp.config.folders import Folders, find
@@ -23,6 +23,7 @@ from embexp.config.outline import Outline, outline
 from embexp.data import datasets
 from embexp.errors import CommandLineError
 from embexp.system import printable
+from embexp.system.printable import print
 
 USAGE = "embexp completion bash|zsh|fish"
 
