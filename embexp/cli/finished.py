@@ -99,10 +99,6 @@ def _warn_of_changes(directory: Path) -> None:
 def check_out(out: str | None, example: str) -> None:
     """Checks the value of --out.
 
-    Args:
-        out: the file to write; None: standard output.
-        example: name of a file in a folder.
-
     Raises:
         CommandLineError: it is a folder.
     """
@@ -111,13 +107,7 @@ def check_out(out: str | None, example: str) -> None:
 
 
 def write_csv(out: str | None, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Writes a header and rows, once all rows are known.
-
-    Args:
-        out: the file to write; None: standard output.
-        header: names of the columns.
-        rows: their values.
-    """
+    """Writes a header and rows, once all rows are known; without a file to the standard output."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(header)

@@ -135,15 +135,7 @@ def dim_of(values: int) -> int:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What an experiment is written from.
-
-    Attributes:
-        name: of the experiment.
-        task: click, rating or classification.
-        sample: of the data.
-        uses: what becomes of its columns.
-        command: that runs it.
-    """
+    """What an experiment is written from."""
 
     name: str
     task: str

@@ -309,13 +309,7 @@ def _percent(fraction: float) -> str:
 
 
 def show_study(spec: RunSpec, console: Console, *, scan: bool) -> None:
-    """Prints the plan of each run of a study.
-
-    Args:
-        spec: of the study.
-        console: where to print.
-        scan: whether to read the data.
-    """
+    """Prints the plan of each run of a study."""
     runs = studies.study_runs(spec, _DIRECTORY)
     prepared = _prepared_runs(runs) if scan else {}
     for number, (name, run) in enumerate(runs.items(), 1):
@@ -357,12 +351,7 @@ def length_line(prepared: Prepared) -> str:
 
 
 def time_lines(timed: Timed, *, may_stop_early: bool) -> Iterator[str]:
-    """The estimate, with what it is made of and how sure it is.
-
-    Args:
-        timed: the measurements.
-        may_stop_early: whether the run may end before its last step.
-    """
+    """The estimate, with what it is made of and how sure it is; at most that if the run may stop early."""
     low, high = (1000 * quartile for quartile in timed.quartiles)
     yield (
         f"step      {1000 * timed.step:.3g} ms (the middle half of the timed calls: {low:.3g} to {high:.3g} ms;"

@@ -91,13 +91,7 @@ class Stages(Listener):
 
 @dataclass(frozen=True)
 class Shown:
-    """Where a training shows what it does.
-
-    Attributes:
-        stages: shows the stages before and after training.
-        terminal: the console of the terminal.
-        log: the console of run.log.
-    """
+    """Where a training shows what it does."""
 
     stages: Stages
     terminal: Console

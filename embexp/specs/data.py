@@ -422,12 +422,7 @@ def _text_faults(spec: RunSpec) -> Iterator[Fault]:
 
 
 def _triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
-    """A task other than ranking, and entities and relations in the same table.
-
-    Args:
-        spec: the run.
-        what: what the ids of each column identify.
-    """
+    """A task other than ranking, and entities and relations, by what each column holds, in the same table."""
 
     def renamed(name: str) -> Iterator[Fault]:
         column = spec.features[name].column

@@ -103,14 +103,7 @@ def rows_known(spec: RunSpec, rows: Mapping[str, int | None]) -> dict[str, Rows]
 
 
 def needs(spec: RunSpec, rows: Mapping[str, Rows], dims: Mapping[str, int], examples: int | None = None) -> list[Need]:
-    """What a run needs, as far as it is known.
-
-    Args:
-        spec: of the run.
-        rows: of each table that is known.
-        dims: of each table that is known.
-        examples: of the training split; None: unknown.
-    """
+    """What a run needs, as far as it is known."""
     found: list[Need] = []
     if not spec.strategy.own_memory or spec.strategy.simulated:
         found += _tables(spec, rows, dims)

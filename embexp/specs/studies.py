@@ -111,10 +111,6 @@ def _no_checkpoint(spec: RunSpec) -> Iterator[Fault]:
 def study_runs(spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
     """The specs of the runs of a study of new entities, by name, in order.
 
-    Args:
-        spec: without `faults`.
-        directory: of the study.
-
     Raises:
         TypeError: the spec is not a study of new entities.
     """

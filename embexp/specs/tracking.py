@@ -126,12 +126,7 @@ def missing_packages(settings: Tracking) -> tuple[str, str] | None:
 
 
 def address_faults(spec: RunSpec, source: str = "") -> Iterator[Fault]:
-    """The addresses of a recorded spec that the user has not named.
-
-    Args:
-        spec: recorded.
-        source: the file that it is from.
-    """
+    """The addresses of a recorded spec that the user has not named."""
     tracking, strategy = spec.tracking, spec.strategy
     if isinstance(tracking, MLflow) and tracking.uri is not None and is_elsewhere(tracking.uri):
         yield Fault("tracking.uri", repr(tracking.uri), _RULE, address_remedy(MLFLOW), source)
@@ -146,10 +141,6 @@ def address_faults(spec: RunSpec, source: str = "") -> Iterator[Fault]:
 
 def check_addresses(specs: Iterable[RunSpec], source: Path) -> None:
     """Checks that the user has named the addresses of recorded specs.
-
-    Args:
-        specs: recorded.
-        source: the file that they are from.
 
     Raises:
         ConfigError: one is not named.

@@ -59,7 +59,7 @@ def test_jobs_run_at_once(command: Command) -> None:
 
 
 def test_threads_are_shared_recorded_and_kept(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "cores", lambda: 6)
+    monkeypatch.setattr(processes.machine, "cores", lambda: 6)
     assert run(command, "seed=1,2", "hydra.launcher.jobs=2")
     assert not sweep(["seed=1,100", "hydra.sweep.dir=one"], command=command)
     assert run(command, "seed=1,2,3", "hydra.launcher.jobs=3", "strategy.inter_op_threads=5", fresh=True)
@@ -74,7 +74,7 @@ def test_threads_are_shared_recorded_and_kept(command: Command, monkeypatch: pyt
 
 
 def test_jobs_auto_is_one_for_each_core_or_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "cores", lambda: 6)
+    monkeypatch.setattr(processes.machine, "cores", lambda: 6)
     cpu, gpus = compose(), compose(["strategy=gpu", "strategy.devices=2"])
     auto = Launching(jobs="auto")
     assert processes.jobs_at_once(auto, [cpu], ["0", "1"]) == 6

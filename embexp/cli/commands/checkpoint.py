@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -343,74 +343,48 @@ def _show_difference(
         print("keys are matched by the names of variables")
     for letter, keys in (("A", found.only_a), ("B", found.only_b)):
         if keys:
-            _show_keys(console, f"only in {letter}", keys)
+            rows = ([each.short, str(list(each.shape)), each.dtype, terminal.byte_size(each.bytes)] for each in keys)
+            _print_table(console, [f"only in {letter}", "shape", "dtype"], ["bytes"], rows)
     if found.unlike:
-        _show_unlike(console, found.unlike)
+        rows = ([pair[0].short, *(f"{list(each.shape)} {each.dtype}" for each in pair)] for pair in found.unlike)
+        _print_table(console, ["other shape or type", "in A", "in B"], [], rows)
     changed = [each for each in found.changes if each.changed]
     if changed:
-        _show_changes(console, changed)
+        figures = ["rows changed", "of", "max |Δ|", "|Δ| / |A|"]
+        _print_table(console, ["changed", "variable"], figures, map(_changed, changed))
     for each in found.changes:
         if each.unmatched is not None and any(each.unmatched) and each.info.slot is None:
             only_a, only_b = each.unmatched
             print(f"{each.info.short}: matched by token; {only_a:,} rows only in A, {only_b:,} only in B")
     for each in changed:
         if each.moved:
-            _show_moved(console, each, vocabulary)
+            rows = (
+                [_token(each, row.row, vocabulary) or "", f"{row.row:,}", f"{row.distance:.4g}", f"{row.norm:.4g}"]
+                for row in each.moved
+            )
+            _print_table(console, [f"moved most: {each.info.short}"], ["row", "|Δ|", "|row of A|"], rows)
     if found.unread:
         print(f"\nnot compared, as NumPy can't read them: {', '.join(each.short for each in found.unread)}")
     same = len(found.changes) - len(changed)
     print(f"\n{same} of {len(found.changes)} common keys are equal to the bit")
 
 
-def _show_keys(console: Console, title: str, keys: Sequence[KeyInfo]) -> None:
+def _print_table(console: Console, left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.text import Text
 
     from embexp.system import terminal
 
-    shown = terminal.table(console, [title, "shape", "dtype"], right=["bytes"])
-    for each in keys:
-        shown.add_row(Text(each.short), Text(str(list(each.shape))), each.dtype, terminal.byte_size(each.bytes))
+    shown = terminal.table(console, left, right=right)
+    for row in rows:
+        shown.add_row(*map(Text, row))
     print()
     console.print(shown)
 
 
-def _show_unlike(console: Console, keys: Sequence[tuple[KeyInfo, KeyInfo]]) -> None:
-    from rich.text import Text
-
-    from embexp.system import terminal
-
-    shown = terminal.table(console, ["other shape or type", "in A", "in B"])
-    for pair in keys:
-        shown.add_row(Text(pair[0].short), *(Text(f"{list(each.shape)} {each.dtype}") for each in pair))
-    print()
-    console.print(shown)
-
-
-def _show_changes(console: Console, changes: Sequence[Change]) -> None:
-    from rich.text import Text
-
-    from embexp.system import terminal
-
-    shown = terminal.table(console, ["changed", "variable"], right=["rows changed", "of", "max |Δ|", "|Δ| / |A|"])
-    for each in changes:
-        figures = ("" if value is None else f"{value:.3g}" for value in (each.largest, each.relative))
-        names = Text(each.info.short), Text(_variable_of(each.info))
-        shown.add_row(*names, f"{each.changed:,}", f"{each.compared:,}", *figures)
-    print()
-    console.print(shown)
-
-
-def _show_moved(console: Console, change: Change, vocabulary: Callable[[str], Vocabulary | None]) -> None:
-    from rich.text import Text
-
-    from embexp.system import terminal
-
-    shown = terminal.table(console, [f"moved most: {change.info.short}"], right=["row", "|Δ|", "|row of A|"])
-    for each in change.moved:
-        name = _token(change, each.row, vocabulary)
-        shown.add_row(Text(name or ""), f"{each.row:,}", f"{each.distance:.4g}", f"{each.norm:.4g}")
-    print()
-    console.print(shown)
+def _changed(change: Change) -> list[str]:
+    figures = ("" if value is None else f"{value:.3g}" for value in (change.largest, change.relative))
+    counts = f"{change.changed:,}", f"{change.compared:,}"
+    return [change.info.short, _variable_of(change.info), *counts, *figures]
 
 
 def _token(change: Change, row: int, vocabulary: Callable[[str], Vocabulary | None]) -> str | None:

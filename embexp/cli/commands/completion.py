@@ -122,12 +122,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def shell_completion(arguments: Sequence[str]) -> int:
-    """Answers `-sc`, as Hydra does: `install=SHELL`, `uninstall=SHELL`, `query=SHELL`.
+    """Answers `-sc` with the other arguments, as Hydra does: `install=SHELL`, `uninstall=SHELL`, `query=SHELL`.
 
     A query reads the command line from the variables COMP_LINE and COMP_POINT, and prints a candidate per line.
-
-    Args:
-        arguments: the others than `-sc`.
 
     Raises:
         CommandLineError: it is none of these three.

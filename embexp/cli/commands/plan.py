@@ -106,13 +106,6 @@ def _extent(options: argparse.Namespace) -> dict[str, bool]:
 def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: bool = False) -> None:
     """Prints what a run, or a study, would do.
 
-    Args:
-        spec: what the user asked for.
-        console: where to print.
-        scan: whether to read the data and the pretrained files.
-        trace: whether to trace the training step too.
-        timed: whether to estimate the time of the run by timing some of its steps.
-
     Raises:
         EmbexpError: `embexp run` would refuse the run, too.
     """

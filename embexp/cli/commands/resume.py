@@ -69,13 +69,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]) -> RunResult:
-    """Completes a run, or a study, with progress and results on the terminal and in run.log.
-
-    Args:
-        directory: of the run.
-        overrides: of its spec.
-        allow_code: functions that the recorded spec may run.
-    """
+    """Completes a run, or a study, with progress and results on the terminal and in run.log."""
     from embexp.cli.stages import Shown, logged
     from embexp.records import allowed_code
     from embexp.records.folder import RunFolder

@@ -267,11 +267,8 @@ def _selected(config: DictConfig, what: str) -> DictConfig:
     return config
 
 
-def folder_of(path: str) -> RunFolder:
+def _folder_of(path: str) -> RunFolder:
     """The folder that a recorded spec lies in.
-
-    Args:
-        path: of the spec, or of the run's directory.
 
     Raises:
         CommandLineError: there is no such file.
@@ -291,10 +288,6 @@ def folder_of(path: str) -> RunFolder:
 def check_recorded(spec: RunSpec, allow_code: Sequence[str]) -> None:
     """Checks a recorded spec against every rule and against the files that it names, without TensorFlow.
 
-    Args:
-        spec: recorded.
-        allow_code: functions that it may run.
-
     Raises:
         ConfigError: with all faults.
     """
@@ -311,10 +304,6 @@ def check_recorded(spec: RunSpec, allow_code: Sequence[str]) -> None:
 
 def _run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, OutputDirectory], int]) -> int:
     """Runs a recorded spec in a new directory.
-
-    Args:
-        options: of `embexp run`.
-        execute: runs a spec in its directory, and returns the exit status.
 
     Raises:
         UsageError: the spec names code that isn't allowed, or options and overrides don't fit a recorded spec.
@@ -337,7 +326,7 @@ def _run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Outpu
             raise CommandLineError(
                 f"{option} composes a config, and --spec runs one that was recorded; give one of them"
             )
-    folder = folder_of(options.spec)
+    folder = _folder_of(options.spec)
     folder.check(folder.spec, folder.code)
     spec = folder.recorded_spec()
     allowed_code.check(spec, options.allow_code, record=folder.spec)
