@@ -69,8 +69,6 @@ TENSORFLOW_FREE = {
     "runs/data.py",
     "runs/prepare.py",
     "runs/recorded.py",
-    "studies/checkpoint_tokens.py",
-    "studies/results_compared.py",
     "studies/runs_compared.py",
 }
 """Rooms, and modules, that are imported before it is known whether anything is trained."""

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from embexp import estimator
 from embexp.errors import RunError
-from embexp.initialization import scaffold
+from embexp.initialization.scaffolding import scaffold
 
 v1 = tf.compat.v1
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE, print
+from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError
 from embexp.specs.pretrained import Match, MissingRows
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from embexp.checkpoints.saving import Conversion
@@ -189,14 +190,14 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 def _grow(options: argparse.Namespace) -> None:
     from embexp.cli.stages import shown
-    from embexp.growth import vocabularies, write
+    from embexp.growth import plan, write
     from embexp.growth.plan import Gone, growths
     from embexp.pretrained import earlier
     from embexp.system import caching
 
     gone, match = Gone(options.gone), Match(options.match)
     source = earlier.open_run(Path(options.directory), cache=caching.cache_folder(None))
-    tables = growths(source, vocabularies.files(options.vocabulary, source), match=match, gone=gone)
+    tables = growths(source, plan.vocabulary_files(options.vocabulary, source), match=match, gone=gone)
     if not options.dry_run:
         try:
             with shown() as stages:

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.cli.commands import print, warn
+from embexp.cli.commands import warn
 from embexp.errors import CommandLineError, DataError
 from embexp.system import files, printable
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from embexp.runs.finished import Run

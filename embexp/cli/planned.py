@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as Rich
 
 from embexp.data.sources.factory import source_of
-from embexp.pretrained import heads
+from embexp.pretrained import checks
 from embexp.specs import footprint, studies
 from embexp.specs.base import few, merged
 from embexp.specs.freezing import FreezeTable, NoFreeze
@@ -69,7 +69,7 @@ class Plan:
 def from_spec(spec: RunSpec) -> Plan:
     """The plan without the data; reads only the headers of pretrained files."""
     return Plan(
-        spec, spec, heads.rows(spec), heads.dims(spec.pretrained, spec.tables), warnings=doubtful_settings(spec)
+        spec, spec, checks.rows(spec), checks.dims(spec.pretrained, spec.tables), warnings=doubtful_settings(spec)
     )
 
 

@@ -11,9 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
-from embexp.freezing.grouping import Grouping
 from embexp.freezing.never_moved import Cause, NeverMoved, by_cause, most_frequent
-from embexp.freezing.policies import TablePolicy
+from embexp.freezing.policies import Grouping, TablePolicy
 from embexp.specs.base import few
 from embexp.specs.optimizers import TableOptimizer
 from embexp.tables import learning_rates

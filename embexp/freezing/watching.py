@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from embexp.data.vocabularies.vocabulary import Vocabulary
-from embexp.freezing import diagnosis, drift, movement
+from embexp.freezing import diagnosis, drift
 from embexp.freezing.diagnosis import NOTHING, UNKNOWN, Diagnosis, Training, diagnose
-from embexp.freezing.drift import Drift, Origin
-from embexp.freezing.hashes import RowHashes
-from embexp.freezing.movement import Movement
-from embexp.freezing.never_moved import Cause
+from embexp.freezing.drift import Drift, Movement, Origin
+from embexp.freezing.never_moved import Cause, RowHashes
 from embexp.freezing.policies import TablePolicy
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
@@ -174,7 +172,7 @@ class Watch(Listener):
 
     def hardly_moved(self, *, learned: bool) -> list[str]:
         """Warnings about trained rows that hardly moved; `learned`: whether the run is better than a constant."""
-        return movement.warnings(
+        return drift.movement_warnings(
             # Rows that no step moved at all have a warning with their own cause.
             {name: each for name, each in self.movements.items() if not self._stood_still(name)},
             lambda name: (
@@ -213,7 +211,7 @@ class Watch(Listener):
             return None
         if each.policy.frozen is not None:
             trained = trained & ~each.policy.frozen
-        return movement.measure(each.table, each.source, trained, self.spec.optimizer_of(name))
+        return drift.measure_movement(each.table, each.source, trained, self.spec.optimizer_of(name))
 
     def _stood_still(self, name: str) -> bool:
         """Whether steps looked up rows of a table and left them as they were."""

@@ -11,10 +11,8 @@ import numpy as np
 from embexp.errors import RunError
 from embexp.growth.plan import Gone, TableGrowth
 from embexp.pretrained.aligned import earlier_rows
-from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.rows import row_source, slot_sources
-from embexp.pretrained.succession import row_tokens
-from embexp.pretrained.tables import PretrainedTable
+from embexp.pretrained.earlier import EarlierCheckpoint, row_tokens
+from embexp.pretrained.tables import PretrainedTable, row_source, slot_sources
 from embexp.records.folder import RunFolder
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, MissingRows

@@ -1,4 +1,4 @@
-"""Opens the pretrained files of a run, checks them against its tables and aligns them with their vocabularies."""
+"""Opens the pretrained files of a run, checks them against its tables and aligns them; or makes a random one."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ import pyarrow as pa
 from embexp.data.vocabularies.buckets import described, stands_for_tokens
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
 from embexp.errors import ConfigError, DataError, RunError
-from embexp.pretrained import earlier, fit, sample, succession
-from embexp.pretrained.earlier import EarlierCheckpoint, TrainedRows
+from embexp.pretrained import earlier, fit
+from embexp.pretrained.earlier import EarlierCheckpoint, TrainedRows, row_tokens
 from embexp.pretrained.fit import Mismatch
-from embexp.pretrained.rows import row_source
-from embexp.pretrained.succession import row_tokens
-from embexp.pretrained.tables import Pretrained, PretrainedTable
+from embexp.pretrained.tables import Pretrained, PretrainedTable, row_source
 from embexp.records.folder import RunFolder
 from embexp.specs.inits import MemoryMap
-from embexp.specs.pretrained import Checkpoint, File, Match, NoPretrained
+from embexp.specs.pretrained import Checkpoint, File, Match, NoPretrained, Sample
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
+from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors.alignment import RowKind, by_position, by_token, coverage
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.open import open_vectors
+
+SAMPLE_VERSION = 1
+"""Of the numbers: another one makes other files."""
+_ROWS_AT_ONCE = 8_192
 
 
 def align(
@@ -74,7 +77,7 @@ def align(
             used[config_path] = run
             aligned = _with_trained_rows(spec, chosen, run, name, vocabularies[name], sizes[name])
         else:
-            setting = sample.with_path(chosen, cache=cache)
+            setting = with_sample(chosen, cache=cache)
             reading = _reading(setting)
             if reading not in sources:
                 sources[reading] = _open(config_path, setting, cache, progress)
@@ -173,10 +176,10 @@ def _with_trained_rows(
 ) -> PretrainedTable | Mismatch:
     """A table with the trained rows of an earlier run."""
     theirs = setting.table or name
-    if mismatch := succession.mismatch(source, theirs, name, spec.tables[name]):
+    if mismatch := earlier.mismatch_with(source, theirs, name, spec.tables[name]):
         return mismatch
     old_vocabulary = source.vocabulary(theirs)
-    aligned = succession.aligned(vocabulary, rows, old_vocabulary, source.shape(theirs)[0], setting.match)
+    aligned = earlier.aligned_with(vocabulary, rows, old_vocabulary, source.shape(theirs)[0], setting.match)
     words = row_tokens(vocabulary)
     if not aligned.count(RowKind.PRETRAINED) and not (
         stands_for_tokens(vocabulary) and stands_for_tokens(old_vocabulary)
@@ -193,13 +196,13 @@ def _with_trained_rows(
             "compare their spelling, and the two columns of the data",
         )
     matrix = earlier_rows(source, theirs, converts=isinstance(spec.init_of(name), MemoryMap))
-    slots, notes = succession.slots(spec, setting, source, theirs, name)
+    slots, notes = earlier.slots_of_earlier(spec, setting, source, theirs, name)
     return PretrainedTable(
         setting,
         matrix,
         aligned,
         coverage(aligned, words),
-        old=succession.old(source, theirs, aligned),
+        old=earlier.old_rows(source, theirs, aligned),
         slots=slots,
         notes=notes,
     )
@@ -260,3 +263,32 @@ def pretrained_before(
 def _some(tokens: pa.LargeStringArray) -> str:
     shown = ", ".join(repr(token) for token in tokens.slice(0, 3).to_pylist())
     return f"{shown}, …" if len(tokens) > 3 else shown
+
+
+def with_sample(setting: File | Sample, *, cache: Path) -> File:
+    """The setting as one of a file; where it names none, a file of random numbers is made.
+
+    Args:
+        setting: one of a table.
+        cache: folder for files that are made.
+    """
+    if isinstance(setting, File):
+        return setting
+    path = setting.path or str(make_sample(setting.rows, setting.dim, setting.seed, cache=cache))
+    return File(path=path, **setting.model_dump(exclude={"kind", "path", "rows", "dim", "seed"}))
+
+
+def make_sample(rows: int, dim: int, seed: int, *, cache: Path) -> Path:
+    """A `.npy` file of standard normal float32 [rows, dim]; written in pieces, found again the next time."""
+
+    def fill(folder: Path) -> None:
+        path = folder / "sample.npy"
+        matrix = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, dim))
+        files.allocate(path)
+        random = np.random.Generator(np.random.Philox(key=digests.seed_of(seed, "sample")[0]))
+        for start in range(0, rows, _ROWS_AT_ONCE):
+            part = matrix[start : start + _ROWS_AT_ONCE]
+            part[:] = random.standard_normal(part.shape, np.float32)
+        matrix.flush()
+
+    return caching.folder(cache, "sample", digests.of_json([SAMPLE_VERSION, rows, dim, seed]), fill) / "sample.npy"

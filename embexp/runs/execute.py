@@ -29,8 +29,7 @@ from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
 from embexp.models.losses import PairLoss, recommendation_loss
 from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.rows import beside_file, mapping_of, row_source, slot_sources
-from embexp.pretrained.tables import PretrainedTable
+from embexp.pretrained.tables import PretrainedTable, beside_file, mapping_of, row_source, slot_sources
 from embexp.runs import evaluations
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runtimes.execution import Blueprint, Execution, start

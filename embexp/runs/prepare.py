@@ -15,17 +15,16 @@ from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import CheckpointError, ConfigError, DataError, VocabularyError
 from embexp.freezing import policies
 from embexp.freezing.policies import TablePolicy
-from embexp.freezing.row_facts import RowFacts
-from embexp.freezing.row_facts import row_facts as table_facts
+from embexp.freezing.row_policies import RowFacts
+from embexp.freezing.row_policies import row_facts as table_facts
 from embexp.initialization import graph_limit
 from embexp.models import shapes, user_code
 from embexp.models.user_code import UserCode
-from embexp.pretrained import earlier, succession
+from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.fit import with_dims
-from embexp.pretrained.rows import mapping_of
-from embexp.pretrained.tables import Pretrained
+from embexp.pretrained.tables import Pretrained, mapping_of
 from embexp.records import identity
 from embexp.records.folder import RunFolder, check_checkpoint
 from embexp.records.identity import Identity
@@ -364,7 +363,7 @@ def prepare_successor(spec: RunSpec, base: Prepared, progress: Progress) -> Prep
 def _with_old_rows(facts: RowFacts, name: str, data: Data, base: Prepared) -> RowFacts:
     """The facts about a table's rows, those that `base` will have trained marked as old."""
     known, rows = base.data.vocabularies[name], base.tables.rows[name]
-    aligned = succession.aligned(data.vocabularies[name], facts.rows, known, rows, Match.EXACT)
+    aligned = earlier.aligned_with(data.vocabularies[name], facts.rows, known, rows, Match.EXACT)
     old = aligned.file_rows >= 0
     return replace(facts, pretrained=old, old=old)
 

@@ -11,7 +11,7 @@ from embexp.data import numbers
 from embexp.data.columns import Columns
 from embexp.data.numbers import FittedColumn
 from embexp.errors import DataError
-from embexp.freezing.row_facts import row_facts
+from embexp.freezing.row_policies import row_facts
 from embexp.models import user_code
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before

@@ -26,7 +26,7 @@ from embexp.specs import strategies as specs
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Save
 from embexp.strategies import build as strategies
-from embexp.strategies import threads as thread_counts
+from embexp.strategies import strategy as thread_counts
 from embexp.strategies.strategy import Strategy
 from embexp.system import files, interruption, native
 from embexp.system.parallel import Progress, quiet
@@ -186,7 +186,7 @@ def prepare_machine(strategy: specs.Strategy) -> Strategy:
     Raises:
         RunError: the strategy needs devices that are missing.
     """
-    thread_counts.prepare(strategy.intra_op_threads, strategy.inter_op_threads)
+    thread_counts.set_threads(strategy.intra_op_threads, strategy.inter_op_threads)
     return strategies.build(strategy)
 
 

@@ -17,9 +17,8 @@ import numpy as np
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import EmbexpError
-from embexp.freezing.grouping import group
-from embexp.freezing.row_facts import row_facts
-from embexp.freezing.schedule import first_steps
+from embexp.freezing.policies import first_steps, group
+from embexp.freezing.row_policies import row_facts
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
 from embexp.pretrained.earlier import EarlierCheckpoint

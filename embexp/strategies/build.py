@@ -1,11 +1,14 @@
-"""The factory of strategies."""
+"""The factory of strategies, with GPUs, or the error that says why TensorFlow finds none."""
 
 from __future__ import annotations
 
 from typing import assert_never
 
+import tensorflow as tf
+
+from embexp.errors import RunError
 from embexp.specs import strategies as specs
-from embexp.strategies import gpu, mirrored, tpu, tpu_simulator
+from embexp.strategies import mirrored, tpu
 from embexp.strategies.one_device import OneDevice, Serving
 from embexp.strategies.strategy import Strategy
 
@@ -24,13 +27,13 @@ def build(spec: specs.Strategy, *, traced: bool = False) -> Strategy:
         case specs.CPU():
             return OneDevice()
         case specs.GPU():
-            return gpu.build(spec.devices)
+            return build_gpu(spec.devices)
         case specs.Mirrored():
-            return mirrored.build(spec.replicas)
+            return mirrored.build_mirrored(spec.replicas)
         case specs.TPU():
-            return tpu.build(spec)
+            return tpu.build_tpu(spec)
         case specs.TPUSimulator():
-            return tpu_simulator.build(spec, serve=not traced)
+            return tpu.build_simulator(spec, serve=not traced)
         case _:
             assert_never(spec)
 
@@ -38,3 +41,36 @@ def build(spec: specs.Strategy, *, traced: bool = False) -> Strategy:
 def build_for_finished(spec: specs.Strategy) -> Strategy:
     """The strategy for a finished run, on this machine's processor: it looks up and predicts, and does not train."""
     return Serving() if spec.own_memory else OneDevice()
+
+
+def build_gpu(count: int) -> Strategy:
+    """A strategy for one GPU, or for several that mirror the dense part; rows stay in the machine's memory.
+
+    Raises:
+        RunError: there are fewer GPUs; the message says what is missing.
+    """
+    found = len(tf.config.list_physical_devices("GPU"))
+    if found < count:
+        raise RunError(_missing(count, found, cuda=bool(tf.test.is_built_with_gpu_support())))
+    # Operations without a GPU kernel, such as counters of some types, go to the processor; sessions need this setting.
+    tf.config.set_soft_device_placement(True)
+    if count == 1:
+        return OneDevice("/GPU:0")
+    return mirrored.MirroredStrategy([f"GPU:{number}" for number in range(count)])
+
+
+def _missing(count: int, found: int, *, cuda: bool) -> str:
+    if found:
+        return (
+            f"strategy=gpu with strategy.devices={count}: TensorFlow sees {found} GPU{'s' if found > 1 else ''};"
+            f" set strategy.devices={found}, or see what CUDA_VISIBLE_DEVICES leaves visible"
+        )
+    if not cuda:
+        return (
+            "strategy=gpu: this TensorFlow was built without support for GPUs; install one that has it"
+            " (pip install 'embexp[gpu]'), or set strategy=cpu"
+        )
+    return (
+        "strategy=gpu: TensorFlow sees no GPU. It needs a GPU that CUDA supports, its driver (nvidia-smi lists it), the"
+        " CUDA libraries (pip install 'embexp[gpu]') and no CUDA_VISIBLE_DEVICES that hides it; or set strategy=cpu"
+    )

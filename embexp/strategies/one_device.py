@@ -14,8 +14,7 @@ from embexp.initialization import filling
 from embexp.initialization.plan import TablePlan
 from embexp.specs.data import KNOWN
 from embexp.specs.tables import Feature
-from embexp.strategies.host_rows import HostRows
-from embexp.strategies.strategy import Embeddings
+from embexp.strategies.strategy import Embeddings, HostRows
 from embexp.tables.serving import ServingBackend
 from embexp.training.replication import ReplicaBatch
 

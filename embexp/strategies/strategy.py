@@ -1,15 +1,20 @@
-"""The protocol of strategies: where variables live, how rows are looked up, how replicas share a batch."""
+"""Strategies, and what they share: where variables live, how rows are looked up, how replicas share batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import tensorflow as tf
+
+from embexp.initialization import filling
 from embexp.initialization.plan import TablePlan
 from embexp.specs.tables import Feature
-from embexp.tables.row_engine import AnyTable, EmbeddingBackend
+from embexp.tables.row_engine import AnyTable, EmbeddingBackend, RowEngine
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.replication import Replication
 
@@ -92,3 +97,113 @@ class Strategy(Replication, Protocol):
     def labels(self, batch: Any) -> Any:
         """All labels of a batch, float32 [B]."""
         ...
+
+
+class HostRows(ABC):
+    """A `Strategy` with one copy of the rows in this machine's memory, which the row engine looks up.
+
+    It lacks the methods that depend on the devices of the dense part.
+    """
+
+    @abstractmethod
+    def host(self) -> AbstractContextManager[Any]:
+        """The processor, which holds the rows."""
+
+    @abstractmethod
+    def backend(self, rows: Any) -> EmbeddingBackend:
+        """The backend of a step, around the row engine."""
+
+    def active(self) -> AbstractContextManager[Any]:
+        """A context without effect: the devices are always there."""
+        return contextlib.nullcontext()
+
+    def counter_scope(self) -> AbstractContextManager[Any]:
+        """The processor, as for the rows."""
+        return self.host()
+
+    def embeddings(
+        self,
+        plans: Mapping[str, TablePlan],
+        features: Mapping[str, Feature],
+        inputs: Mapping[str, Any],
+        counter: Any,
+        total_steps: int,
+    ) -> Embeddings:
+        """The tables in this machine's memory, in the current graph."""
+        tables = filling.make(plans)
+        optimizers = {name: plan.optimizer for name, plan in plans.items() if plan.optimizer is not None}
+        engine = RowEngine(tables, features, optimizers, step=counter, total_steps=total_steps)
+        return Embeddings(tables, self.backend(engine))
+
+    def dataset(self, batches: Any) -> Any:
+        """The same batches: each is whole."""
+        return batches
+
+    def labels(self, batch: Any) -> Any:
+        """All labels of a batch, float32 [B]."""
+        return batch.labels
+
+
+class Replicated(ABC):
+    """A `Strategy` around a `tf.distribute.Strategy`, without the methods that depend on its devices."""
+
+    @property
+    @abstractmethod
+    def strategy(self) -> Any:
+        """The `tf.distribute.Strategy`."""
+
+    def host(self) -> AbstractContextManager[Any]:
+        """The processor."""
+        context: AbstractContextManager[Any] = tf.device("/CPU:0")
+        return context
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """The scope of the `tf.distribute.Strategy`, which mirrors variables."""
+        context: AbstractContextManager[Any] = self.strategy.scope()
+        return context
+
+    def joined(self, results: Any) -> Any:
+        """The replicas' results as one tensor, in the batch's order."""
+        return tf.concat(self.strategy.experimental_local_results(results), 0)
+
+    def summed(self, gradients: Sequence[Any]) -> list[Any]:
+        """In a replica: the sums of tensors over all replicas."""
+        return _reduced(tf.distribute.ReduceOp.SUM, gradients)
+
+    def averaged(self, variables: Sequence[Any]) -> None:
+        """In a replica: sets each variable to its mean over all replicas."""
+        if variables:
+            means = _reduced(tf.distribute.ReduceOp.MEAN, [tf.convert_to_tensor(each) for each in variables])
+            for variable, mean in zip(variables, means, strict=True):
+                variable.assign(mean)
+
+
+def _reduced(operation: Any, values: Sequence[Any]) -> list[Any]:
+    present = [value for value in values if value is not None]
+    results = iter(tf.distribute.get_replica_context().all_reduce(operation, present) if present else ())
+    return [None if value is None else next(results) for value in values]
+
+
+def set_threads(intra_op_threads: int, inter_op_threads: int) -> None:
+    """Sets the numbers of threads; 0: TensorFlow decides. `embexp.system.machine.kernel_threads` tells how it does.
+
+    They can't change once TensorFlow has run its first operation.
+
+    Raises:
+        RuntimeError: TensorFlow is already running with other numbers.
+    """
+    threading = tf.config.threading
+    for wanted, current, set_threads in (
+        (
+            intra_op_threads,
+            threading.get_intra_op_parallelism_threads(),
+            threading.set_intra_op_parallelism_threads,
+        ),
+        (
+            inter_op_threads,
+            threading.get_inter_op_parallelism_threads(),
+            threading.set_inter_op_parallelism_threads,
+        ),
+    ):
+        if wanted != current:
+            set_threads(wanted)

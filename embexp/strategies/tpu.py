@@ -1,10 +1,16 @@
-"""Replicas on the cores of a TPU, by `tf.distribute.TPUStrategy`."""
+"""Replicas on the cores of a TPU, by `tf.distribute.TPUStrategy`: a real one, connected in time, or a simulated one.
+
+The connection to a real TPU, or an error that says why there is none, within the time that the settings allow.
+
+TensorFlow's own resolver retries for minutes before it gives up.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -12,17 +18,21 @@ import tensorflow as tf
 from embexp.errors import RunError
 from embexp.initialization import filling
 from embexp.initialization.plan import TablePlan
-from embexp.specs.strategies import TPU
+from embexp.specs.strategies import TPU, TPUSimulator
 from embexp.specs.tables import Feature
-from embexp.strategies import tpu_address, tpu_system
-from embexp.strategies.replicated import Replicated
-from embexp.strategies.strategy import Embeddings
+from embexp.strategies import tpu_address
+from embexp.strategies.strategy import Embeddings, Replicated
+from embexp.strategies.tpu_address import LOCAL, REMEDY, within
 from embexp.tables.bounds import without_autograph
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.training.replication import ReplicaBatch
 
 Connection = AbstractContextManager[Any]
 """A context that gives a `tf.distribute.TPUStrategy`."""
+_NOTE = (
+    "strategy tpu_simulator is a simulation: this is what a TPU learns, computed by this machine's processor;"
+    " throughput and step time are not those of a TPU"
+)
 
 
 class TPUStrategy(Replicated):
@@ -177,7 +187,7 @@ class TPUStrategy(Replicated):
             )
 
 
-def build(spec: TPU) -> TPUStrategy:
+def build_tpu(spec: TPU) -> TPUStrategy:
     """Connects to a TPU.
 
     Raises:
@@ -185,7 +195,7 @@ def build(spec: TPU) -> TPUStrategy:
     """
     settings = spec.zone, spec.project, spec.timeout_seconds
     address = tpu_address.check(spec.address, *settings)
-    strategy = tpu_system.connect(address, *settings, spec.initialization_seconds)
+    strategy = connect(address, *settings, spec.initialization_seconds)
     return TPUStrategy(
         "strategy=tpu",
         lambda: contextlib.nullcontext(strategy),
@@ -209,3 +219,68 @@ def _parts(batch: Any, replicas: int) -> Any:
         return tf.reshape(whole, [replicas, count // replicas, *whole.shape[1:]])
 
     return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(part, batch))
+
+
+def connect(
+    address: str, zone: str | None, project: str | None, timeout_seconds: float, initialization_seconds: float
+) -> Any:
+    """Connects to the TPU and initialises it.
+
+    Args:
+        address: the address that `tpu_address.check` returns.
+        zone: zone of a TPU that has a name.
+        project: project of a TPU that has a name.
+        timeout_seconds: time limit for an answer.
+        initialization_seconds: time limit for the initialisation after that.
+
+    Returns:
+        A `tf.distribute.TPUStrategy`.
+
+    Raises:
+        RunError: nothing answers in time, or what answers is no TPU.
+    """
+
+    def resolve() -> Any:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address, zone=zone, project=project)
+        if address != LOCAL:
+            tf.config.experimental_connect_to_cluster(resolver)
+        return resolver
+
+    waited, setting = timeout_seconds, "timeout_seconds"
+    try:
+        resolver = within(timeout_seconds, resolve)
+        waited, setting = initialization_seconds, "initialization_seconds"
+        within(initialization_seconds, lambda: tf.tpu.experimental.initialize_tpu_system(resolver))
+        return tf.distribute.TPUStrategy(resolver)
+    except TimeoutError:
+        raise RunError(
+            f"strategy=tpu: {address} was found, but did not become a TPU within {waited:g} s (strategy.{setting});"
+            f" see that it is up and free, {REMEDY}"
+        ) from None
+    except (ValueError, RuntimeError, ImportError, tf.errors.OpError) as error:
+        reason = str(error).strip().splitlines()
+        raise RunError(
+            f"strategy=tpu: {address} can't be used as a TPU ({type(error).__name__}: {reason[0] if reason else ''});"
+            f" see that it is up and free, {REMEDY}"
+        ) from error
+
+
+def build_simulator(spec: TPUSimulator, *, serve: bool) -> TPUStrategy:
+    """Makes the strategy.
+
+    Args:
+        spec: the size of the TPU.
+        serve: False: steps can only be traced; their graphs contain the TPU's operations.
+    """
+    from embexp import tpu_simulator  # the public one, which users' scripts run on
+
+    cores = spec.cores // spec.hosts
+    devices = [f"simulated core {core} of host {host}" for host in range(spec.hosts) for core in range(cores)]
+    simulated = partial(tpu_simulator, cores, hosts=spec.hosts, serve=serve)
+    return TPUStrategy(
+        "strategy=tpu_simulator",
+        simulated,
+        devices,
+        pipelined=spec.pipeline_execution_with_tensor_core,
+        notes=(_NOTE,),
+    )

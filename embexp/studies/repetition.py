@@ -16,7 +16,7 @@ from embexp.checkpoints import series
 from embexp.errors import DataError
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder
-from embexp.studies import results_compared
+from embexp.studies import runs_compared
 from embexp.system import digests
 
 _NO_RESULT = ("run_id", "throughput", "resumed_at")
@@ -55,7 +55,7 @@ def compare(folder: RunFolder, again: RunFolder, *, beside: Collection[str] = ()
     Raises:
         DataError: a file of the record is damaged.
     """
-    results = results_compared.compare(folder, again)
+    results = runs_compared.compare_results(folder, again)
     weights = () if results.weights is None else results.weights.differences
     of_steps, compared = _steps(folder, again)
     by_step = sorted(
@@ -130,7 +130,7 @@ def _checkpoints(a: Path, b: Path) -> list[Difference]:
     """What differs between two checkpoints: tensors, and the state of the training."""
     if not b.is_dir():
         return [Difference(Kind.CHECKPOINT, a.name, "a checkpoint")]
-    return [*results_compared.compare_weights(a, b).differences, *_states(a, b)]
+    return [*runs_compared.compare_weights(a, b).differences, *_states(a, b)]
 
 
 def _states(a: Path, b: Path) -> Iterator[Difference]:

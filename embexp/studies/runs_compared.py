@@ -1,18 +1,33 @@
-"""What differs between two runs, or two studies: specs, circumstances and results. No TensorFlow."""
+"""What differs between two runs, or two studies: specs, circumstances, results to the bit. No TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from embexp.errors import NotARunError
+import numpy as np
+
+from embexp.checkpoints import difference
+from embexp.checkpoints.contents import GRAPH, Contents, KeyInfo
+from embexp.checkpoints.difference import Change
+from embexp.checkpoints.opening import open_checkpoint
+from embexp.data.vocabularies.buckets import same_rows, stands_for_tokens
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.errors import DataError, NotARunError
 from embexp.records import differences
-from embexp.records.differences import Difference, Kind, between
-from embexp.records.folder import RunFolder
-from embexp.studies import results_compared
-from embexp.studies.results_compared import ResultsCompared
+from embexp.records.differences import Difference, Kind, MetricsCompared, between
+from embexp.records.folder import RunFolder, around
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embexp.checkpoints.difference import RowMatch
+
+_RESULTS = ("status", "steps", "best_step", "metrics", "tables", "freeze", "drift", "examples", "truth")
+"""Keys of summary.json that are the same whenever the run is repeated."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +127,229 @@ def _one(a: RunFolder, b: RunFolder, rows: int) -> RunsCompared:
     if a.manifest.exists() and b.manifest.exists():
         found = differences.manifest_differences(a.read_manifest(), b.read_manifest())
         circumstances = [each for each in found if each.kind is not Kind.SPEC]
-    return RunsCompared(
-        tuple(between(Kind.SPEC, *specs)), tuple(circumstances), results_compared.compare(a, b, rows=rows)
-    )
+    return RunsCompared(tuple(between(Kind.SPEC, *specs)), tuple(circumstances), compare_results(a, b, rows=rows))
+
+
+@dataclass(frozen=True)
+class WeightsCompared:
+    """Two checkpoints, compared.
+
+    Attributes:
+        tensors: how many both have.
+        equal: how many of them are equal.
+        differences: one for each tensor that differs, or that only one of the two has; tables first.
+    """
+
+    tensors: int
+    equal: int
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True)
+class ResultsCompared:
+    """The results of two runs, compared.
+
+    Attributes:
+        metrics: the lines of metrics.jsonl.
+        digests: how many tables have a digest in both summaries.
+        summary: what differs between the summaries, digests of tables included.
+        weights: the final checkpoints; None: not both runs have one.
+        not_compared: why something is not compared, a sentence each.
+    """
+
+    metrics: MetricsCompared
+    digests: int
+    summary: tuple[Difference, ...]
+    weights: WeightsCompared | None
+    not_compared: tuple[str, ...]
+
+    @property
+    def differences(self) -> list[Difference]:
+        """All that differs: metrics, then summaries, then weights."""
+        weights = () if self.weights is None else self.weights.differences
+        return [*self.metrics.differences(), *self.summary, *weights]
+
+
+def compare_results(a: RunFolder, b: RunFolder, *, rows: int = 1) -> ResultsCompared:
+    """Compares the results of two runs.
+
+    Args:
+        a: a run.
+        b: another one.
+        rows: how many of the first rows that differ are named for each table.
+
+    Raises:
+        DataError: a checkpoint is damaged.
+    """
+    metrics = differences.compare_metrics(*(each.read_metrics() if each.metrics.exists() else () for each in (a, b)))
+    notes = []
+    summary: list[Difference] = []
+    digests = 0
+    if a.summary.exists() and b.summary.exists():
+        of_a, of_b = a.read_summary(), b.read_summary()
+        summary = _summaries(of_a, of_b)
+        digests = sum(_has_digest(of_a, name) and _has_digest(of_b, name) for name in of_a.get("tables", {}))
+    else:
+        notes.append("summaries are not compared, as not both runs have ended")
+    weights = None
+    if a.final_checkpoint.is_dir() and b.final_checkpoint.is_dir():
+        weights = compare_weights(a.final_checkpoint, b.final_checkpoint, rows=rows)
+    else:
+        notes.append("final weights are not compared, as not both runs have saved them")
+    return ResultsCompared(metrics, digests, tuple(summary), weights, tuple(notes))
+
+
+def compare_weights(a: Path, b: Path, *, rows: int = 1) -> WeightsCompared:
+    """Compares every tensor of two checkpoints, byte for byte; rows of tables by token where vocabularies differ.
+
+    Args:
+        a: the directory of a checkpoint.
+        b: that of another one.
+        rows: how many of the first rows that differ are named for each table.
+
+    Raises:
+        DataError: a checkpoint is damaged.
+    """
+    contents = _values(a), _values(b)
+    of_a, of_b = (vocabularies_of(each) for each in contents)
+    matches = row_matches(contents[0], of_a, of_b)
+    found = difference.difference(*contents, rows=rows, matches=matches)
+    differences = [_change(each, _tokens_of(each.info.table, of_a)) for each in found.changes]
+    only_a = [_named(info, a="a tensor") for info in found.only_a]
+    only_b = [_named(info, b="a tensor") for info in found.only_b]
+    unlike = [_named(one, a=_form(one), b=_form(other)) for one, other in found.unlike]
+    changed = [each for each in differences if each is not None]
+    equal = len(found.changes) - len(changed)
+    return WeightsCompared(len(found.changes), equal, (*changed, *only_a, *only_b, *unlike))
+
+
+def _values(path: Path) -> Contents:
+    """A checkpoint without its object graph, in which names of layers depend on what else the process has done.
+
+    Raises:
+        DataError: it is damaged; of the object graph, the checksum is wrong.
+    """
+    contents = open_checkpoint(path, as_objects=True, named=False)
+    if contents.faults:
+        raise DataError("\n    ".join(contents.faults))
+    for entry in contents.entries.values():
+        if entry.info.group == GRAPH:
+            entry.values.verify()
+    entries = {key: entry for key, entry in contents.entries.items() if entry.info.group != GRAPH}
+    return replace(contents, entries=entries)
+
+
+def _change(change: Change, tokens: Any) -> Difference | None:
+    """A tensor whose values differ; None: they are equal."""
+    unmatched = change.unmatched is not None and any(change.unmatched)
+    if not (change.changed or unmatched):
+        return None
+    words = []
+    if change.changed and not change.info.shape:
+        words.append("another value")
+    elif change.changed:
+        words.append(f"{change.changed:,} of {change.compared:,} rows differ, the first {_rows(change.first, tokens)}")
+    if change.largest is not None and change.changed:
+        words.append(f"by at most {change.largest:.3g}")
+    if unmatched and change.unmatched is not None:
+        words.append(f"{change.unmatched[0]:,} tokens only in A, {change.unmatched[1]:,} only in B")
+    return replace(_named(change.info), note=", ".join(words))
+
+
+def _rows(numbers: tuple[int, ...], tokens: Any) -> str:
+    named = (f"{row:,}{'' if (token := tokens(row)) is None else f' ({token!r})'}" for row in numbers)
+    return ", ".join(named)
+
+
+def _named(info: KeyInfo, a: str | None = None, b: str | None = None) -> Difference:
+    if info.table is not None:
+        return Difference(Kind.TABLE, f"{info.table}, slot {info.slot}" if info.slot else info.table, a, b)
+    return Difference(Kind.WEIGHTS, info.short, a, b)
+
+
+def _form(info: KeyInfo) -> str:
+    return f"{info.dtype} {list(info.shape)}"
+
+
+def _summaries(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+    found: list[Difference] = []
+    for key in _RESULTS:
+        found += between(Kind.TABLE if key == "tables" else Kind.SUMMARY, a.get(key), b.get(key), prefix=key)
+    return [replace(each, name=each.name.removeprefix("tables.")) for each in found]
+
+
+def _has_digest(summary: Mapping[str, Any], table: str) -> bool:
+    return summary["tables"].get(table, {}).get("digest") is not None
+
+
+def vocabularies_of(contents: Contents) -> Callable[[str], Vocabulary | None]:
+    """Reads vocabularies of tables by name; None for a table that has none, as the checkpoint is in no run.
+
+    Args:
+        contents: of a checkpoint, which is in `checkpoints/NAME` of its run.
+    """
+    # DIR/checkpoints/NAME/checkpoint, or one folder further down for the second index of a name-based one.
+    run = around(contents.source)
+    folder = None if run is None else run.vocabularies
+
+    @cache
+    def read(table: str) -> Vocabulary | None:
+        if folder is None or not any((folder / f"{table}{end}").is_file() for end in (".tsv", ".json")):
+            return None
+        return Vocabulary.read(folder / table)
+
+    return read
+
+
+def row_matches(
+    a: Contents, vocabulary_a: Callable[[str], Vocabulary | None], vocabulary_b: Callable[[str], Vocabulary | None]
+) -> dict[str, RowMatch]:
+    """Which rows of B have the tokens of rows of A, by key in A: for tables and slots whose vocabularies differ."""
+    matches: dict[str, RowMatch] = {}
+    partners: dict[str, RowMatch | None] = {}
+    for key, entry in a.entries.items():
+        table = entry.info.table
+        if table is None:
+            continue
+        if table not in partners:
+            first, second = vocabulary_a(table), vocabulary_b(table)
+            same = first is None or second is None or _equal(first, second)
+            partners[table] = None if same else _match(first, second)  # type: ignore[arg-type]
+        if (match := partners[table]) is not None:
+            matches[key] = match
+    return matches
+
+
+def token(vocabulary: Vocabulary | None, row: int) -> str | None:
+    """The token of a row; None where it has none."""
+    if vocabulary is None or row >= vocabulary.size:
+        return None
+    return vocabulary.tokens(row, row + 1)[0]
+
+
+def _tokens_of(table: str | None, vocabulary: Callable[[str], Vocabulary | None]) -> Callable[[int], str | None]:
+    """The tokens of a table's rows, by row; of what is no table, none."""
+    return lambda row: None if table is None else token(vocabulary(table), row)
+
+
+def _equal(a: Vocabulary, b: Vocabulary) -> bool:
+    return type(a) is type(b) and a.digest == b.digest
+
+
+def _match(a: Vocabulary, b: Vocabulary) -> RowMatch:
+    @cache
+    def rows() -> np.ndarray:
+        found = np.full(a.size, -1, np.int64)
+        if stands_for_tokens(a) and stands_for_tokens(b):
+            partners = b.rows(a.known if isinstance(a, TokenVocabulary) else a.tokens(a.first))
+            found[a.first :] = np.where(partners < b.first, -1, partners)  # rows that unknown tokens have there
+        mine, theirs = same_rows(a, b)
+        found[mine] = theirs
+        return found
+
+    def match(start: int, stop: int) -> np.ndarray:
+        found = rows()[start:stop]
+        # A table may have more rows than its vocabulary.
+        return np.concatenate([found, np.full(stop - start - len(found), -1, np.int64)])
+
+    return match

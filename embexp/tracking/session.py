@@ -1,4 +1,4 @@
-"""A run's reports to its trackers: begins before the first step and ends after the last file, the inventory."""
+"""A run's reports to its trackers: its settings, from before the first step to after the inventory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, assert_never
 
+import yaml
+
 from embexp.errors import RunError
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
 from embexp.specs.run import RunSpec
 from embexp.specs.tracking import MLflow, NoTracking, WandB, missing_packages
 from embexp.specs.tracking import Tracking as Settings
-from embexp.tracking.delivery import Delivery, Direct, Queued, now, reason
-from embexp.tracking.parameters import as_yaml, parameters
-from embexp.tracking.tracker import Point, TrackedRun, Tracker
+from embexp.tracking.tracker import Delivery, Direct, Parameter, Point, Queued, TrackedRun, Tracker, now, reason
 from embexp.training.listeners import Listener
+
+_NO_RESULTS = ("output", "checkpoint", "tracking", "name", "sweep", "seeds")
+"""Parts of a spec that change no result."""
 
 
 class Tracking(Listener):
@@ -224,11 +227,11 @@ def open_store(settings: Settings) -> None:
     if not isinstance(settings, MLflow):
         return
     tracker = _tracker(settings)
-    from embexp.tracking import mlflow_store
+    from embexp.tracking import mlflow
 
-    if tracker is not None and not mlflow_store.is_served(settings.uri):
+    if tracker is not None and not mlflow.is_served(settings.uri):
         try:
-            mlflow_store.connect(settings.uri)
+            mlflow.connect(settings.uri)
         except Exception as error:
             remedy = "Correct the settings of tracking, or set tracking=none"
             raise RunError(f"{tracker.name} can't be reached: {reason(error)}\n    {remedy}") from error
@@ -266,3 +269,35 @@ def _commit(manifest: Path) -> str | None:
         return next((str(each["commit"]) for each in found if each and each.get("commit")), None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def parameters(spec: RunSpec) -> dict[str, Parameter]:
+    """The settings that decide the results, by config path such as `optimizer.learning_rate`.
+
+    Settings that are null are left out; lists are JSON.
+    """
+    content = spec.model_dump(mode="json")
+    for part in _NO_RESULTS:
+        content.pop(part, None)
+    return dict(_leaves(content, ""))
+
+
+def as_yaml(spec: RunSpec) -> str:
+    """The whole spec as YAML."""
+    return yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _leaves(content: Mapping[str, Any], path: str) -> Iterator[tuple[str, Parameter]]:
+    for key, value in content.items():
+        place = f"{path}.{key}" if path else str(key)
+        match value:
+            case None | []:
+                continue
+            case Mapping():
+                yield from _leaves(value, place)
+            case list():
+                yield place, json.dumps(value, ensure_ascii=False)
+            case bool() | int() | float() | str():
+                yield place, value
+            case _:
+                yield place, str(value)

@@ -10,7 +10,7 @@ from typing import Any
 
 from embexp.specs.tracking import WandB
 from embexp.system import files
-from embexp.tracking import parents
+from embexp.tracking import mlflow
 from embexp.tracking.tracker import Point, TrackedRun, remembered
 
 
@@ -32,7 +32,7 @@ class WandBRun:
         import wandb
 
         earlier = remembered(run.directory, "wandb")
-        group = parents.group_of(run.directory)
+        group = mlflow.group_of(run.directory)
         own = hashlib.sha256(f"{run.run_id} {run.directory.absolute()}".encode()).hexdigest()[:16]
         self._run = wandb.init(
             project=self._settings.project,

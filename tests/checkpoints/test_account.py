@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from embexp import checkpoints
-from embexp.checkpoints import Account, Mismatch, Value
+from embexp.checkpoints import Value
+from embexp.checkpoints.account import Account, Mismatch
 from embexp.errors import CheckpointError
 
 ONE = Value("model/dense/kernel", "dense/kernel", (3, 4), "float32")

@@ -18,7 +18,7 @@ from embexp.specs.models import BagOfWords
 from embexp.specs.optimizers import Adagrad
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import CPU, Mirrored, TPUSimulator
-from embexp.strategies.gathered_rows import sizes
+from embexp.strategies.mirrored import sizes
 from embexp.system import digests
 from tests import checkpoint_values
 from tests.contracts import experiments

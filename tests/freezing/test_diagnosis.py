@@ -19,9 +19,8 @@ import embexp
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary
 from embexp.freezing import diagnosis
 from embexp.freezing.diagnosis import Training, learning_steps
-from embexp.freezing.grouping import Grouping
 from embexp.freezing.never_moved import Cause, NeverMoved
-from embexp.freezing.policies import TablePolicy
+from embexp.freezing.policies import Grouping, TablePolicy
 from embexp.reports.results import Results
 from embexp.runs import run as single
 from embexp.specs.optimizers import SGD

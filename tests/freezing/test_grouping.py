@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import DataError
-from embexp.freezing.grouping import group
-from embexp.freezing.row_facts import RowFacts
-from embexp.freezing.schedule import first_steps
+from embexp.freezing.policies import first_steps, group
+from embexp.freezing.row_policies import RowFacts
 from embexp.specs.freezing import (
     FreezePretrainedRows,
     FreezeRows,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import RunError
-from embexp.freezing.hashes import RowHashes, hashes
+from embexp.freezing.never_moved import RowHashes, row_hashes
 
 
 def blocks(matrix: np.ndarray, size: int) -> list[np.ndarray]:
@@ -20,15 +20,15 @@ def blocks(matrix: np.ndarray, size: int) -> list[np.ndarray]:
 @given(row=st.integers(0, 8), column=st.integers(0, 4), bit=st.integers(0, 31), seed=st.integers(0, 100))
 def test_one_bit_changes_the_hash_of_its_row_and_no_other(row: int, column: int, bit: int, seed: int) -> None:
     matrix = np.random.default_rng(seed).standard_normal((9, 5)).astype(np.float32)
-    before = hashes(matrix)
+    before = row_hashes(matrix)
     matrix.view(np.uint32)[row, column] ^= np.uint32(1 << bit)
-    assert np.flatnonzero(hashes(matrix) != before).tolist() == [row]
+    assert np.flatnonzero(row_hashes(matrix) != before).tolist() == [row]
 
 
 def test_hashes_do_not_depend_on_how_rows_are_cut() -> None:
     matrix = np.random.default_rng(0).standard_normal((20_000, 3)).astype(np.float32)
-    np.testing.assert_array_equal(hashes(matrix)[9_000:9_100], hashes(matrix[9_000:9_100]))
-    assert len(set(hashes(matrix).tolist())) == 20_000
+    np.testing.assert_array_equal(row_hashes(matrix)[9_000:9_100], row_hashes(matrix[9_000:9_100]))
+    assert len(set(row_hashes(matrix).tolist())) == 20_000
 
 
 def test_rows_that_changed_are_told() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from embexp.freezing import movement
-from embexp.freezing.movement import Movement
+from embexp.freezing import drift
+from embexp.freezing.drift import Movement
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, TableOptimizer
 from embexp.system.arrays import ArrayRows
 
@@ -34,7 +34,7 @@ class Table:
 
 
 def measured(table: Table, first: np.ndarray, trained: np.ndarray, optimizer: TableOptimizer | None = None) -> Any:
-    return movement.measure(table, ArrayRows(first), trained, optimizer or Adagrad(initial_accumulator_value=0.1))  # type: ignore[arg-type]
+    return drift.measure_movement(table, ArrayRows(first), trained, optimizer or Adagrad(initial_accumulator_value=0.1))  # type: ignore[arg-type]
 
 
 def test_the_median_over_trained_rows() -> None:
@@ -53,8 +53,8 @@ def test_the_median_over_trained_rows() -> None:
 def test_only_a_sample_is_read() -> None:
     first = np.ones((100_000, 2), np.float32)
     table = Table(2 * first)
-    assert measured(table, first, np.ones(100_000, np.bool_)) == Movement(movement.MOST_ROWS, 1.0)
-    assert table.taken == movement.MOST_ROWS
+    assert measured(table, first, np.ones(100_000, np.bool_)) == Movement(drift.MOST_ROWS, 1.0)
+    assert table.taken == drift.MOST_ROWS
 
 
 def test_what_is_not_known() -> None:
@@ -85,7 +85,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_which_tables_are_told(name: str) -> None:
     optimizer, median, accumulated, learned, cause = CASES[name]
-    found = movement.warnings({"a": Movement(9, median, accumulated)}, of(optimizer), learned=learned)
+    found = drift.movement_warnings({"a": Movement(9, median, accumulated)}, of(optimizer), learned=learned)
     assert bool(found) == (cause is not None)
     if cause is not None:
         assert found[0].startswith(f"tables.a: trained rows hardly moved, by {median:.2g} of their initial norm")
@@ -96,7 +96,7 @@ def test_which_tables_are_told(name: str) -> None:
 def test_tables_with_the_same_cause_share_a_line_with_the_remedy() -> None:
     optimizer = Adagrad(learning_rate=0.001, initial_accumulator_value=0.1)
     movements = {name: Movement(9, 0.003, 2.5e-6) for name in ("user", "item", "own")}
-    assert movement.warnings(movements, of(optimizer), learned=True) == [
+    assert drift.movement_warnings(movements, of(optimizer), learned=True) == [
         "tables.user, tables.item: trained rows hardly moved, by 0.003, 0.003 of their initial norm in the median:"
         " optimizer.initial_accumulator_value = 0.1 is far above the squared gradients that were added to it, 2.5e-06,"
         " and makes every step short; set it to 1e-07 or less",

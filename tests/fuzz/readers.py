@@ -21,8 +21,8 @@ from embexp.data.columns import columns_of
 from embexp.data.sources.factory import source_of
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError
-from embexp.freezing import listed_rows
-from embexp.freezing.row_facts import RowFacts
+from embexp.freezing import row_policies
+from embexp.freezing.row_policies import RowFacts
 from embexp.specs.data import Data
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.specs.tables import Feature
@@ -152,7 +152,7 @@ def _numbers(path: Path, random: Random) -> int:
 
 def _mask(path: Path, random: Random) -> int:
     facts = RowFacts(8, None, None, lambda tokens: np.zeros(len(tokens), np.int64))
-    return listed_rows.named(facts, ranges=[], tokens=[], tokens_file=None, mask_file=path).mask.nbytes
+    return row_policies.listed_rows(facts, ranges=[], tokens=[], tokens_file=None, mask_file=path).mask.nbytes
 
 
 _LISTS = {"user": "users", "item": "items", "tags": "tags"}

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
-from embexp.growth import vocabularies, write
+from embexp.growth import plan, write
 from embexp.growth.plan import Gone, TableGrowth, growths
-from embexp.pretrained import earlier, succession
+from embexp.pretrained import earlier
 from embexp.specs.pretrained import Match, MissingRows
 from embexp.tensor_bundle import tensor
 from embexp.tensor_bundle import writer as bundle_writer
@@ -32,7 +32,7 @@ def grown(
     file = runs.new().with_suffix(".txt")
     file.write_text("".join(f"{token}\n" for token in wanted))
     opened = earlier.open_run(source, cache=runs.folder / "cache")
-    tables = growths(opened, vocabularies.files([f"item={file}"], opened), match=Match.EXACT, gone=gone)
+    tables = growths(opened, plan.vocabulary_files([f"item={file}"], opened), match=Match.EXACT, gone=gone)
     out = runs.new()
     write.write(opened, tables, out, missing=missing, match=Match.EXACT, gone=gone)
     return out, tables
@@ -123,7 +123,7 @@ def test_matching_by_position_would_be_seen(runs: Runs, monkeypatch: pytest.Monk
     before, after = row_names(["a", "b", "c"], oov=True, free=0), row_names(["c", "x", "a"], oov=True, free=0)
     out, _ = grown(runs, made.path, ["c", "x", "a"])
     check(made, out, before, after)
-    monkeypatch.setattr(succession, "aligned", by_position)
+    monkeypatch.setattr(earlier, "aligned_with", by_position)
     out, _ = grown(runs, made.path, ["c", "x", "a"])
     with pytest.raises(AssertionError):
         check(made, out, before, after)

@@ -15,7 +15,9 @@ SCRIPT = """
 import sys
 import numpy as np
 import tensorflow as tf
-from embexp.initialization import AssignInSession, placeholder_feed, scaffold, variable_load
+from embexp.initialization import placeholder_feed, variable_load
+from embexp.initialization.assign import AssignInSession
+from embexp.initialization.scaffolding import scaffold
 from embexp.system.machine import PeakMemory
 
 v1 = tf.compat.v1

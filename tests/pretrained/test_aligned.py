@@ -14,8 +14,7 @@ from embexp.data.scan import scan
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
 from embexp.pretrained.aligned import align
-from embexp.pretrained.rows import row_source
-from embexp.pretrained.tables import Pretrained
+from embexp.pretrained.tables import Pretrained, row_source
 from embexp.records import identity
 from embexp.specs.run import RunSpec
 from embexp.vectors.initial_rows import InitializerRows

@@ -11,7 +11,8 @@ import embexp
 from embexp.config import composition
 from embexp.errors import ConfigError
 from embexp.models import shapes
-from embexp.pretrained import heads, sample
+from embexp.pretrained import checks
+from embexp.pretrained.aligned import make_sample, with_sample
 from embexp.pretrained.fit import with_dims
 from embexp.specs.pretrained import File, Match, NoPretrained, Sample
 from embexp.specs.run import RunSpec, inert_settings
@@ -22,17 +23,17 @@ OWN = "pretrained@tables.item.pretrained=file"
 
 
 def test_a_sample_is_made_once_and_follows_from_its_seed(tmp_path: Path) -> None:
-    path = sample.make(20_000, 6, 3, cache=tmp_path)
+    path = make_sample(20_000, 6, 3, cache=tmp_path)
     made = np.load(path)
     assert (made.shape, made.dtype) == ((20_000, 6), np.float32)
     assert abs(made.mean()) < 4 / np.sqrt(made.size)
     assert abs(made.std() - 1) < 4 / np.sqrt(2 * made.size)
     assert len(np.unique(made[:, 0])) > 19_900  # pieces that are written one after the other are not the same
     before = path.stat().st_mtime_ns
-    assert sample.make(20_000, 6, 3, cache=tmp_path) == path
+    assert make_sample(20_000, 6, 3, cache=tmp_path) == path
     assert path.stat().st_mtime_ns == before
-    np.testing.assert_array_equal(np.load(sample.make(20_000, 6, 3, cache=tmp_path / "other")), made)
-    other = np.load(sample.make(20_000, 6, 4, cache=tmp_path))
+    np.testing.assert_array_equal(np.load(make_sample(20_000, 6, 3, cache=tmp_path / "other")), made)
+    other = np.load(make_sample(20_000, 6, 4, cache=tmp_path))
     assert not np.array_equal(other, made)
 
 
@@ -44,16 +45,16 @@ def test_a_sample_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monk
     with monkeypatch.context() as patched:
         patched.setattr(np.random, "Generator", lambda _: Broken())
         with pytest.raises(KeyboardInterrupt):
-            sample.make(10, 2, 0, cache=tmp_path)
+            make_sample(10, 2, 0, cache=tmp_path)
     assert list(tmp_path.iterdir()) == []
-    assert np.load(sample.make(10, 2, 0, cache=tmp_path)).shape == (10, 2)
+    assert np.load(make_sample(10, 2, 0, cache=tmp_path)).shape == (10, 2)
 
 
 def test_a_sample_with_a_path_is_that_file(tmp_path: Path) -> None:
     setting = Sample(path="mine.vec", match=Match.LOWER, seed=5)
-    assert sample.with_path(setting, cache=tmp_path) == File(path="mine.vec", match=Match.LOWER)
+    assert with_sample(setting, cache=tmp_path) == File(path="mine.vec", match=Match.LOWER)
     assert list(tmp_path.iterdir()) == []
-    located = sample.with_path(Sample(rows=3, dim=2), cache=tmp_path)
+    located = with_sample(Sample(rows=3, dim=2), cache=tmp_path)
     assert np.load(located.path).shape == (3, 2)
 
 
@@ -78,30 +79,30 @@ def test_rows_and_dim_are_those_of_the_file(tmp_path: Path) -> None:
     assert (pretrained.tables["item"].rows, settled.tables["item"].width) == (13, 5)
     assert spec.tables["item"].dim is None
     assert settled.tables["user"] == spec.tables["user"]
-    assert heads.rows(spec) == {"user": 100, "item": 13}
-    assert heads.dims(spec.pretrained, spec.tables) == {"user": 16, "item": 5}
+    assert checks.rows(spec) == {"user": 100, "item": 13}
+    assert checks.dims(spec.pretrained, spec.tables) == {"user": 16, "item": 5}
     with pytest.raises(ValueError, match="has not been read"):
         _ = spec.tables["item"].width
 
 
 def test_sizes_of_a_sample_that_is_not_made_yet(tmp_path: Path) -> None:
     spec = clicks(tmp_path / "cache", "pretrained.rows=11", "pretrained.dim=3")
-    assert heads.rows(spec) == {"user": 100, "item": 11}
-    assert heads.dims(spec.pretrained, spec.tables) == {"user": 16, "item": 3}
+    assert checks.rows(spec) == {"user": 100, "item": 11}
+    assert checks.dims(spec.pretrained, spec.tables) == {"user": 16, "item": 3}
     assert not (tmp_path / "cache").exists()
-    assert heads.rows(clicks(tmp_path / "cache", "tables.item.dim=4", "pretrained.project=truncate"))["item"] == 1000
+    assert checks.rows(clicks(tmp_path / "cache", "tables.item.dim=4", "pretrained.project=truncate"))["item"] == 1000
 
 
 def test_a_file_with_tokens_does_not_say_how_many_rows_a_table_has(tmp_path: Path) -> None:
     np.save(tmp_path / "mine.npy", np.zeros((50, 5)))
     (tmp_path / "mine.tokens.txt").write_text("".join(f"{n}\n" for n in range(50)))
     spec = clicks(tmp_path / "cache", f"pretrained.path={tmp_path / 'mine.npy'}")
-    assert heads.rows(spec)["item"] == aligned(spec).tables["item"].rows == 10
+    assert checks.rows(spec)["item"] == aligned(spec).tables["item"].rows == 10
 
 
 def test_the_dim_of_text_is_known_once_it_is_read(world: World) -> None:
     spec = world.spec("tables.item.dim=null", "model=mlp", OWN, f"tables.item.pretrained.path={world.glove}")
-    assert "item" not in heads.dims(spec.pretrained, spec.tables)
+    assert "item" not in checks.dims(spec.pretrained, spec.tables)
     assert with_dims(spec, aligned(spec), shapes.run_faults).tables["item"].dim == DIM
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
-from embexp.pretrained import succession
+from embexp.pretrained import earlier
 from embexp.specs.pretrained import Match
 from embexp.vectors.alignment import RowKind
 
@@ -37,7 +37,7 @@ def names(vocabulary: Vocabulary, rows: int) -> list[object]:
 @given(new=VOCABULARIES, old=VOCABULARIES, free=st.tuples(st.integers(0, 3), st.integers(0, 3)))
 def test_every_row_is_the_one_of_its_name(new: Vocabulary, old: Vocabulary, free: tuple[int, int]) -> None:
     rows, earlier_rows = new.size + free[0], old.size + free[1]
-    found = succession.aligned(new, rows, old, earlier_rows, Match.EXACT)
+    found = earlier.aligned_with(new, rows, old, earlier_rows, Match.EXACT)
     after, place = names(new, rows), {name: row for row, name in enumerate(names(old, earlier_rows))}
     if not any(isinstance(name, str) and name in place for name in after):
         place = {}  # nothing in common: then special rows have nothing to go with either
@@ -54,7 +54,7 @@ def test_every_row_is_the_one_of_its_name(new: Vocabulary, old: Vocabulary, free
     ("how", "expected"), [(Match.EXACT, [-1, -1, 1]), (Match.LOWER, [0, -1, 1]), (Match.NORMALISED, [0, 2, 1])]
 )
 def test_comparisons(how: Match, expected: list[int]) -> None:
-    found = succession.aligned(
+    found = earlier.aligned_with(
         of_tokens(["US", "Straße", "it"], False), 3, of_tokens(["us", "it", "STRASSE"], False), 3, how
     )
     assert found.file_rows.tolist() == expected

@@ -13,7 +13,7 @@ import embexp
 from embexp.checkpoints import store
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError
-from embexp.pretrained import succession
+from embexp.pretrained import earlier
 from embexp.runs import execute
 from embexp.runs import run as single
 from embexp.runs.prepare import prepare
@@ -248,13 +248,13 @@ def test_schedules_begin_again(world: World) -> None:
 
 
 def test_matching_by_position_would_be_seen(world: World, first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = succession.aligned
+    right = earlier.aligned_with
 
     def by_position(vocabulary: object, rows: int, earlier: object, earlier_rows: int, how: object) -> Alignment:
         found = right(vocabulary, rows, earlier, earlier_rows, how)  # type: ignore[arg-type]
         return Alignment(np.where(found.file_rows >= 0, np.arange(rows), -1), found.kinds, found.by)
 
-    monkeypatch.setattr(succession, "aligned", by_position)
+    monkeypatch.setattr(earlier, "aligned_with", by_position)
     with pytest.raises(AssertionError, match="Arrays are not equal"):
         test_old_rows_stay_and_new_rows_train(world, first, ("by", "position"), [])
 

@@ -24,7 +24,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.studies import study_runs
 from embexp.studies import run as studies
 from embexp.studies import runs_compared, verification
-from embexp.studies.comparison import OldRows, StudyRun, summarise
+from embexp.studies.new_entities import OldRows, StudyRun, summarise
 from embexp.studies.report import Comparison
 from embexp.studies.rerun import Rerun
 from embexp.training.listeners import Listener

@@ -25,8 +25,7 @@ from embexp.records.folder import RunFolder
 from embexp.runs import resume
 from embexp.runs import run as single
 from embexp.specs import tracking
-from embexp.tracking.mlflow import MLflowRun
-from embexp.tracking.mlflow_store import Store, connect
+from embexp.tracking.mlflow import MLflowRun, Store, connect
 from embexp.training.listeners import Listener
 from tests.tracking.test_tensorboard import hparams, scalars
 

@@ -14,7 +14,7 @@ import embexp
 from embexp.errors import RunError
 from embexp.runs import run as single
 from embexp.specs.strategies import GPU
-from embexp.strategies import build, gpu, mirrored
+from embexp.strategies import build, mirrored
 from embexp.strategies.one_device import OneDevice
 from tests.thoroughness import chosen
 
@@ -55,7 +55,7 @@ def test_a_run_stops_before_it_looks_at_data(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_one_gpu_has_the_dense_part(monkeypatch: pytest.MonkeyPatch) -> None:
     seen(monkeypatch, 2)
-    strategy = gpu.build(1)
+    strategy = build.build_gpu(1)
     assert strategy == OneDevice("/GPU:0")
     assert (strategy.devices, strategy.replicas) == (("/GPU:0",), 1)
 
@@ -64,8 +64,8 @@ def test_several_mirror_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda devices, **words: made.append((devices, words)))
     seen(monkeypatch, 3)
-    assert gpu.build(2).devices == ("GPU:0", "GPU:1")
-    mirroring = mirrored.build(3)
+    assert build.build_gpu(2).devices == ("GPU:0", "GPU:1")
+    mirroring = mirrored.build_mirrored(3)
     assert (mirroring.devices, mirroring.notes) == (("GPU:0", "GPU:1", "GPU:2"), ())
     # Collective operations among GPUs are TensorFlow's to choose.
     assert [words for _, words in made] == [{"cross_device_ops": None}] * 2
@@ -100,7 +100,7 @@ def test_the_dense_part_is_on_its_device_and_rows_are_not() -> None:
 @pytest.mark.parametrize("runtime", chosen(["function", "session", "estimator"], ["function", "session"]))
 def test_a_device_of_its_own_changes_no_value(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runtime: str) -> None:
     """Another logical processor in the place of the GPU."""
-    monkeypatch.setattr(gpu, "build", lambda count: OneDevice("/CPU:1"))
+    monkeypatch.setattr(build, "build_gpu", lambda count: OneDevice("/CPU:1"))
     results = []
     for strategy in ("cpu", "gpu"):
         spec = embexp.compose(

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from embexp.errors import RunError
-from embexp.strategies import tpu_system
+from embexp.strategies import tpu
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_what_is_no_tpu(error: Exception, words: str, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
     with pytest.raises(RunError, match=words):
-        tpu_system.connect("grpc://x:1", None, None, 5.0, 5.0)
+        tpu.connect("grpc://x:1", None, None, 5.0, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_a_tpu_that_does_not_come_up(resolve: Any, words: str, monkeypatch: pyte
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda _: None)
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", lambda _: threading.Event().wait())
     with pytest.raises(RunError, match=words):
-        tpu_system.connect("grpc://x:1", None, None, 0.05, 0.25)
+        tpu.connect("grpc://x:1", None, None, 0.05, 0.25)

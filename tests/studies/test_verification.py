@@ -15,7 +15,7 @@ import pytest
 
 import embexp
 from embexp.cli import commands
-from embexp.cli import verify as command
+from embexp.cli.commands import verify as command
 from embexp.errors import CommandLineError, RunError, UsageError
 from embexp.records import inventory, manifest
 from embexp.records.differences import Kind

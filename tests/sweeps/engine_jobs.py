@@ -24,9 +24,9 @@ from embexp.system import locks
 JOB = """
 import json, os, pathlib, signal, sys, time
 from embexp.records import inventory
-from embexp.sweeps import elsewhere, jobs
+from embexp.sweeps import jobs
 sweep, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-job = elsewhere.read(sweep, number)
+job = jobs.submitted_job(sweep, number)
 what, directory = job.settings["what"], sweep / job.directory
 lock = jobs.lock(sweep, job).exclusive(patience=5)
 lock.__enter__()

@@ -59,14 +59,14 @@ APPENDS = """
 import os
 from pathlib import Path
 from embexp.records.folder import RunFolder
-from embexp.runs import saved_state
+from embexp.runs import saving
 from embexp.system import files
 run = Path("run")
 (run / "events" / "train").mkdir(parents=True)
 for path in (run / "metrics.jsonl", run / "events" / "train" / "events.out.tfevents.1"):
     path.write_text("a line")
 files.to_disk(Path())
-saved_state._sizes(RunFolder(run))
+saving.sizes_on_disk(RunFolder(run))
 """
 SEALS = """
 import hashlib

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from embexp.errors import RunError
-from embexp.tracking.delivery import Direct, Queued
-from embexp.tracking.tracker import Point, TrackedRun
+from embexp.tracking.tracker import Direct, Point, Queued, TrackedRun
 
 RUN = TrackedRun(name="x", directory=Path("x"), run_id="ab", parameters={}, config="")
 

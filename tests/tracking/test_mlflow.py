@@ -18,9 +18,8 @@ pytest.importorskip("mlflow", reason="mlflow is not installed")
 from embexp.errors import RunError
 from embexp.specs.tracking import MLflow
 from embexp.sweeps.sweep import sweep
-from embexp.tracking import mlflow_store, parents
-from embexp.tracking.mlflow import MLflowRun
-from embexp.tracking.mlflow_store import Store, absolute, connect
+from embexp.tracking import mlflow
+from embexp.tracking.mlflow import MLflowRun, Store, absolute, connect
 from embexp.tracking.tracker import Point, TrackedRun
 
 pytestmark = pytest.mark.slow  # a new database takes MLflow seconds
@@ -40,7 +39,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 OPEN = """
 import os, sys, time
-from embexp.tracking import mlflow_store
+from embexp.tracking.mlflow import connect
 from mlflow import MlflowClient
 import mlflow.store.tracking.sqlalchemy_store
 begin = time.time() + 0.2
@@ -49,7 +48,7 @@ for _ in range(3):
     if not (child := os.fork()):
         while time.time() < begin:
             pass
-        store = mlflow_store.connect("sqlite:///mlflow.db")
+        store = connect("sqlite:///mlflow.db")
         store.client.create_run(store.experiment("e"))
         os._exit(0)
     children.append(child)
@@ -82,7 +81,7 @@ def test_a_sweep_opens_a_new_store_before_its_jobs(tmp_path: Path, monkeypatch: 
         script = 'import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(\'{"status": "completed"}\')'
         return [sys.executable, "-IS", "-c", script, str(sweep / str(number) / "summary.json")]
 
-    monkeypatch.setattr(mlflow_store, "connect", lambda uri: calls.append(uri))
+    monkeypatch.setattr(mlflow, "connect", lambda uri: calls.append(uri))
     words = ["seed=1,2", "tracking=mlflow", "hydra.launcher.jobs=2"]
     assert sweep([*words, "hydra.sweep.dir=s", "tracking.uri=sqlite:///a.db"], command=command)
     assert calls == ["sqlite:///a.db", "a job", "a job"]
@@ -202,7 +201,7 @@ def test_jobs_that_start_at_once_agree_on_the_run_of_their_sweep(uri: str, tmp_p
     store = connect(uri)
     experiment = store.experiment("race")
     with ThreadPoolExecutor(6) as pool:
-        found = set(pool.map(lambda number: parents.parent_of(tmp_path / str(number), store, experiment), range(6)))
+        found = set(pool.map(lambda number: mlflow.parent_of(tmp_path / str(number), store, experiment), range(6)))
     assert len(found) == 1
     visible = store.client.search_runs([experiment])
     assert [each.info.run_id for each in visible] == list(found)
@@ -227,7 +226,7 @@ def test_a_study_in_a_sweep_is_nested_twice(uri: str, tmp_path: Path) -> None:
 
 def test_a_run_of_its_own_has_no_parent(tmp_path: Path) -> None:
     (tmp_path / "spec.json").touch()  # of something else: only the runs of a study are named base, grown and full
-    assert parents.group_of(tmp_path / "run") is None
+    assert mlflow.group_of(tmp_path / "run") is None
 
 
 def test_uris_are_made_absolute(tmp_path: Path) -> None:

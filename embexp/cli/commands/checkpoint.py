@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE, FAILED, dispatch, print
+from embexp.cli.commands import DONE, FAILED, dispatch
 from embexp.cli.finished import warn_of_checkpoint
 from embexp.errors import CheckpointError, CommandLineError, DataError, RunError
 from embexp.system import printable
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -278,15 +279,15 @@ def diff(arguments: Sequence[str]) -> int:
 def _diff(path_a: str, path_b: str, *, rows: int, as_json: bool) -> Difference:
     from embexp.checkpoints.difference import difference
     from embexp.checkpoints.opening import open_checkpoint
-    from embexp.studies import checkpoint_tokens
+    from embexp.studies import runs_compared
 
     a, b = open_checkpoint(path_a, as_objects=True), open_checkpoint(path_b, as_objects=True)
     for each in (a, b):
         warn_of_checkpoint(*each.files)
     if faults := [*a.faults, *b.faults]:
         raise DataError("\n    ".join(faults))
-    of_a, of_b = checkpoint_tokens.vocabularies(a), checkpoint_tokens.vocabularies(b)
-    found = difference(a, b, rows=rows, matches=checkpoint_tokens.row_matches(a, of_a, of_b))
+    of_a, of_b = runs_compared.vocabularies_of(a), runs_compared.vocabularies_of(b)
+    found = difference(a, b, rows=rows, matches=runs_compared.row_matches(a, of_a, of_b))
 
     def vocabulary(table: str) -> Vocabulary | None:
         return of_a(table) or of_b(table)
@@ -387,10 +388,10 @@ def _changed(change: Change) -> list[str]:
 
 
 def _token(change: Change, row: int, vocabulary: Callable[[str], Vocabulary | None]) -> str | None:
-    from embexp.studies import checkpoint_tokens
+    from embexp.studies import runs_compared
 
     table = change.info.table
-    return None if table is None else checkpoint_tokens.token(vocabulary(table), row)
+    return None if table is None else runs_compared.token(vocabulary(table), row)
 
 
 def graph(arguments: Sequence[str]) -> int:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import COMMANDS, DONE, module_of, print
+from embexp.cli.commands import COMMANDS, DONE, module_of
 from embexp.errors import CommandLineError
 from embexp.system import printable
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from embexp.config.folders import Folders

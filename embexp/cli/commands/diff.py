@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE, FAILED, print
+from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError
 from embexp.system import printable
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from rich.console import Console

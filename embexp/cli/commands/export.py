@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
-from embexp.cli.commands import DONE, print
+from embexp.cli.commands import DONE
 from embexp.cli.finished import check_finished
+from embexp.system.printable import print
 
 KINDS = ("savedmodel", "npy", "word2vec", "projector")
 USAGE = f"embexp export RUN OUT --as {'|'.join(KINDS)} [--table NAME] [--binary] [--allow-code MODULE:FUNCTION]"

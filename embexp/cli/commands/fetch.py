@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE, print
+from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from rich.console import Console

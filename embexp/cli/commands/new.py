@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE, print
+from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from embexp.cli.first_experiment import Use

@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE, print
+from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError, RunError
 from embexp.system import printable
+from embexp.system.printable import print
 
 USAGE = "embexp report DIR… [--sort KEY[:desc]] [--filter CONDITION]… [--baseline CONDITION] [--csv FILE] …"
 

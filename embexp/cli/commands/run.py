@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from embexp.cli import commands
 from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
-from embexp.cli.commands import DONE, FAILED, print
+from embexp.cli.commands import DONE, FAILED
 from embexp.errors import CommandLineError, ConfigError
 from embexp.system import environment, interruption, printable
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

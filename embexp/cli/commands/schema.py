@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE, print
+from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError
+from embexp.system.printable import print
 
 USAGE = "embexp schema [GROUP] [--out FILE_OR_FOLDER]"
 

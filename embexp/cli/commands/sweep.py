@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE, FAILED, dispatch, print
+from embexp.cli.commands import DONE, FAILED, dispatch
+from embexp.system.printable import print
 
 SUBCOMMANDS = {
     "cancel": "Cancels the jobs of a sweep that are queued or running, here or on a cluster.",

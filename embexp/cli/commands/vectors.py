@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser, add_allow_code
-from embexp.cli.commands import DONE, print
+from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError, UsageError, VocabularyError
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     import numpy as np

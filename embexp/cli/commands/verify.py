@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser, add_allow_code, run_directory
-from embexp.cli.commands import DONE, FAILED, print
+from embexp.cli.commands import DONE, FAILED
+from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from embexp.records.differences import Difference

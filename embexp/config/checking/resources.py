@@ -87,9 +87,9 @@ def _model_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
         return
     dims = {name: table.dim for name, table in tables.items() if table.dim is not None}
     if len(dims) < len(tables):
-        from embexp.pretrained import heads
+        from embexp.pretrained import checks
 
-        dims = heads.dims(_if_complete(lambda: spec.pretrained), tables)
+        dims = checks.dims(_if_complete(lambda: spec.pretrained), tables)
     if len(dims) < len(tables):  # the run checks it, once the files are open
         return
     yield from shapes.faults(
@@ -166,9 +166,9 @@ def _pretrained_faults(spec: RunSpec) -> Iterator[Fault]:
     """Missing or invalid pretrained files and checkpoints."""
     if all(isinstance(setting, NoPretrained) for _, setting in spec.settings_of("pretrained")):
         return
-    from embexp.pretrained import heads
+    from embexp.pretrained import checks
 
-    yield from heads.faults(_if_complete(lambda: spec.pretrained), _complete_entries(lambda: spec.tables))
+    yield from checks.faults(_if_complete(lambda: spec.pretrained), _complete_entries(lambda: spec.tables))
 
 
 def _restored_faults(spec: RunSpec) -> Iterator[Fault]:
@@ -220,9 +220,9 @@ def _memory_faults(spec: RunSpec) -> Iterator[Fault]:
 def _shapes(spec: RunSpec) -> tuple[Mapping[str, int | None], Mapping[str, int]]:
     """Rows and dims of the tables that are known without the data."""
     if any(not isinstance(setting, NoPretrained) for _, setting in spec.settings_of("pretrained")):
-        from embexp.pretrained import heads  # NumPy and Arrow, which take longer than all of this check
+        from embexp.pretrained import checks  # NumPy and Arrow, which take longer than all of this check
 
-        return heads.rows(spec), heads.dims(spec.pretrained, spec.tables)
+        return checks.rows(spec), checks.dims(spec.pretrained, spec.tables)
     from embexp.data.sources.factory import source_of
 
     source, rows = source_of(spec.data), {}

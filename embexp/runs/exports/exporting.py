@@ -17,8 +17,7 @@ from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.errors import DataError, RunError
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
-from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.succession import row_tokens
+from embexp.pretrained.earlier import EarlierCheckpoint, row_tokens
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.system import caching, files

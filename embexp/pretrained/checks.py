@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embexp.data.sources.factory import source_of
 from embexp.errors import DataError, Fault, RunError
-from embexp.pretrained import earlier, fit, succession
+from embexp.pretrained import earlier, fit
 from embexp.pretrained.fit import Mismatch
 from embexp.specs import vocabularies
 from embexp.specs.pretrained import Checkpoint, File, Format, NonFinite, NoPretrained, Pretrained, Sample
@@ -98,7 +98,7 @@ def _checkpoint_faults(
         rule = str(error).removeprefix(f"{setting.path}: ").removeprefix(f"{setting.path} ")
         yield Fault(f"{place}.path", repr(setting.path), rule)
         return
-    found = {name: succession.mismatch(source, setting.table or name, name, table) for name, table in tables.items()}
+    found = {name: earlier.mismatch_with(source, setting.table or name, name, table) for name, table in tables.items()}
     mismatched = {name: mismatch for name, mismatch in found.items() if mismatch is not None}
     yield from fit.faults(inherited, tables, matching=tables.keys() - mismatched.keys(), mismatched=mismatched)
 
