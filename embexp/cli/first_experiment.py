@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from embexp.config.composing.patterns import is_pattern
 from embexp.data.files.samples import ColumnFacts, Kind, Sample
@@ -339,8 +338,3 @@ def _text(value: str) -> str:
 
 def _comment(value: str) -> str:
     return value if value.isprintable() else json.dumps(value)
-
-
-def file_of(folder: Path, name: str) -> Path:
-    """Where an experiment is in a folder of configs."""
-    return folder / "experiment" / f"{name}.yaml"

@@ -41,13 +41,14 @@ _PATIENCE = 15.0
 def main() -> int:
     """Runs the job as it is planned; the output goes to the job's run.log."""
     sweep, number = Path(sys.argv[1]), int(sys.argv[2])
-    if sys.argv[3:] == ["--elsewhere"]:
-        become_job(processes.parent())  # the worker of the launcher
-        return execute(sweep, jobs.submitted_job(sweep, number))
-    become_job(processes.parent())
+    become_job(processes.parent())  # elsewhere, the worker of the launcher
+    is_elsewhere = sys.argv[3:] == ["--elsewhere"]
+    return execute(sweep, jobs.submitted_job(sweep, number) if is_elsewhere else _planned(sweep, number))
+
+
+def _planned(sweep: Path, number: int) -> LedgerJob:
     with Ledger(sweep) as ledger:
-        job = ledger.job(number)
-    return execute(sweep, job)
+        return ledger.job(number)
 
 
 def execute(sweep: Path, job: LedgerJob) -> int:
@@ -233,9 +234,7 @@ def _job(request: dict[str, Any], parent: int) -> int:
     os.close(nothing)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sweep = Path(request["sweep"])
-    with Ledger(sweep) as ledger:
-        job = ledger.job(request["number"])
-    return execute(sweep, job)
+    return execute(sweep, _planned(sweep, request["number"]))
 
 
 def _leave(status: int) -> None:

@@ -81,9 +81,9 @@ def _new(options: argparse.Namespace) -> None:
         raise CommandLineError("embexp new: --out FOLDER is missing\n    embexp new --help")
     label = _label(columns, options.label)
     name = _name(options.name, Path(options.data))
-    file = first_experiment.file_of(Path(options.out), name)
+    file = Path(options.out) / "experiment" / f"{name}.yaml"
     if file.exists() and not options.force:
-        raise CommandLineError(f"embexp new: {file} exists\n    give another --name, or --force to replace it")
+        raise _exists(file)
     task, fault = first_experiment.task_or_fault(label, columns)
     if not task:
         raise CommandLineError(f"embexp new: --label {label.name}: {fault}\n    {_suggestion(columns)}")
@@ -102,9 +102,11 @@ def _write(file: Path, text: str, *, replace: bool) -> None:
     try:
         (files.write_text if replace else files.write_new_text)(file, text)
     except FileExistsError:
-        raise CommandLineError(
-            f"embexp new: {file} exists\n    give another --name, or --force to replace it"
-        ) from None
+        raise _exists(file) from None
+
+
+def _exists(file: Path) -> CommandLineError:
+    return CommandLineError(f"embexp new: {file} exists\n    give another --name, or --force to replace it")
 
 
 def _label(columns: Sequence[ColumnFacts], name: str) -> ColumnFacts:

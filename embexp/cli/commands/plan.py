@@ -52,35 +52,36 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse(arguments)
     if options is None:
         return DONE
-    if is_multirun(options):
-        _sweep(options)
-    else:
-        _single(options)
+    from embexp.system import terminal
+
+    console = terminal.console()
+    if (spec := _sweep(options, console) if is_multirun(options) else _single(options)) is not None:
+        scan = options.scan or options.trace or options.time
+        show(spec, console, scan=scan, trace=options.trace, timed=options.time)
     return DONE
 
 
-def _single(options: argparse.Namespace) -> None:
+def _single(options: argparse.Namespace) -> RunSpec:
     from embexp.config import composition
-    from embexp.system import terminal
 
     spec = composition.job(config_loader(options), options.overrides).spec
     environment.begin_collecting()
-    show(spec, terminal.console(), **_extent(options))
+    return spec
 
 
-def _sweep(options: argparse.Namespace) -> None:
+def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
+    """Prints the jobs of a sweep; returns the spec of the first one that would run, None if it is not known."""
     from embexp.sweeps import outcomes, planning
     from embexp.system import terminal
 
     environment.begin_collecting()
     with terminal.shown_if_long() as progress:
         plan = planning.plan(config_loader(options), options.overrides, progress)
-    console = terminal.console()
     if plan.jobs is None:
         lines = ["this sweeper chooses its jobs while the sweep runs"] if plan.search is None else plan.search.lines()
         for line in lines:
             terminal.say(console, line)
-        return
+        return None
     keys = outcomes.varying([job.settings for job in plan.jobs])
     table = terminal.table(console, ["job", *keys, "note"])
     for job in plan.jobs:
@@ -92,15 +93,7 @@ def _sweep(options: argparse.Namespace) -> None:
     to_run = [job for job in plan.jobs if not job.skip and job.same_as is None]
     console.print(f"{len(to_run)} of {len(plan.jobs)} jobs would run; the first:", markup=False, highlight=False)
     console.print()
-    show(to_run[0].spec, console, **_extent(options))
-
-
-def _extent(options: argparse.Namespace) -> dict[str, bool]:
-    return {
-        "scan": options.scan or options.trace or options.time,
-        "trace": options.trace,
-        "timed": options.time,
-    }
+    return to_run[0].spec
 
 
 def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: bool = False) -> None:
