@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from embexp.freezing.policies import TablePolicy
-from embexp.initialization.plan import FileRows, TablePlan
+from embexp.initialization.filling import FileRows, TablePlan
 from embexp.pretrained.tables import PretrainedTable, beside_file, mapping_of, row_source, slot_sources
 from embexp.runs.prepare import PreparedTables
 from embexp.specs.run import RunSpec
