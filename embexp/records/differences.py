@@ -1,16 +1,30 @@
-"""What differs between the records of two runs: specs, manifests, summaries."""
+"""What differs between the records of two runs: specs, manifests, summaries, and lines of metrics.jsonl."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
+
+from embexp.errors import DataError
+from embexp.records.identity import DECIDES_NOTHING
 
 _ABSENT = object()
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_EVENTS = ("log", "evaluation", "drift")
+_LONGEST = 120
+"""Characters of what a library says about a damaged line."""
+_Key = tuple[int, int, str, int]
+"""Step, place of the event, split, and how many lines before had the same."""
+_QUIET = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "TF_CPP_VMODULE", "TF_CPP_MAX_VLOG_LEVEL")
+"""Variables that change nothing that is computed."""
+_GIB = 1 << 30
 
 
 class Kind(StrEnum):
@@ -135,3 +149,259 @@ def _same(a: Any, b: Any) -> bool:
     if a is _ABSENT or b is _ABSENT:
         return (a is _ABSENT or a is None) and (b is _ABSENT or b is None)
     return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class MetricsCompared:
+    """The lines of two runs, compared.
+
+    Attributes:
+        lines: that both have.
+        different: of these, the lines with another value.
+        first: the values that differ in the first such line.
+        only_a: lines that B lacks.
+        only_b: lines that A lacks.
+        first_only: the first line that only one of the two has.
+        moved: the first line of both that does not stand where the other run has it.
+    """
+
+    lines: int
+    different: int
+    first: tuple[Difference, ...]
+    only_a: int = 0
+    only_b: int = 0
+    first_only: Difference | None = None
+    moved: Difference | None = None
+
+    @property
+    def same(self) -> bool:
+        """Whether both have the same lines, in the same order."""
+        return not (self.different or self.only_a or self.only_b or self.moved)
+
+    def differences(self) -> list[Difference]:
+        """The first line that differs, that only one of the two has, and that was moved, the earliest one first."""
+        found = [*self.first, *(each for each in (self.first_only, self.moved) if each is not None)]
+        return sorted(found, key=lambda each: each.step or 0)
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics.jsonl, each checked for what readers of its event rely on.
+
+    Raises:
+        DataError: a line is damaged; names it.
+    """
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield _parsed(line)
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+                what = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:_LONGEST]
+                raise DataError(f"{path}:{number}: this line of metrics is damaged: {what}") from None
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """A line of metrics; raises any of several errors if it is none."""
+    content = json.loads(line)
+    if not isinstance(content, dict):
+        raise ValueError(f"it is not a mapping, but a {type(content).__name__}")
+    step, event = content["step"], content["event"]
+    if type(step) is not int or step < 0:
+        raise ValueError(f"its step is {step!r:.40}, not a whole number")
+    match event:
+        case "log":
+            float(content["loss"])
+        case "evaluation":
+            if not isinstance(content["split"], str):
+                raise ValueError("its split is not a name")
+            for value in content["metrics"].values():
+                float(value)
+        case "drift":
+            for each in content["drift"].values():
+                dict(each)
+    return content
+
+
+def compare_metrics(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]]) -> MetricsCompared:
+    """Compares the lines of two runs by step, event and split, and their order.
+
+    Args:
+        a: the lines of a run, parsed.
+        b: those of another one.
+    """
+    of_a, of_b = _by_key(a), _by_key(b)
+    common = sorted(of_a.keys() & of_b.keys())
+    first: tuple[Difference, ...] = ()
+    different = 0
+    for key in common:
+        found = between(Kind.METRICS, of_a[key], of_b[key], without=("event", "step", "split"))
+        different += bool(found)
+        if found and not first:
+            first = tuple(_named(key, each) for each in found)
+    only_a, only_b = sorted(of_a.keys() - of_b.keys()), sorted(of_b.keys() - of_a.keys())
+    orders = [[key for key in keys if key in other] for keys, other in ((of_a, of_b), (of_b, of_a))]
+    moved = next((_moved(key) for key, other in zip(*orders, strict=True) if key != other), None)
+    first_only = _first_only(only_a, only_b)
+    return MetricsCompared(len(common), different, first, len(only_a), len(only_b), first_only, moved)
+
+
+def _by_key(lines: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
+    """Lines without times, by their keys, in their order."""
+    found: dict[_Key, dict[str, Any]] = {}
+    seen: Counter[tuple[int, int, str]] = Counter()
+    for line in lines:
+        event = str(line["event"])
+        place = _EVENTS.index(event) if event in _EVENTS else len(_EVENTS)
+        key = (int(line["step"]), place, str(line.get("split", "") or ("" if event in _EVENTS else event)))
+        found[*key, seen[key]] = {name: value for name, value in line.items() if name != "timing"}
+        seen[key] += 1
+    return found
+
+
+def _named(key: _Key, found: Difference) -> Difference:
+    """With the step, and a name such as `validation auc`."""
+    step, _, split, _ = key
+    name = found.name.removeprefix("metrics.")
+    return Difference(Kind.METRICS, f"{split} {name}".strip(), found.a, found.b, step)
+
+
+def _first_only(only_a: list[_Key], only_b: list[_Key]) -> Difference | None:
+    keys = sorted([*only_a[:1], *only_b[:1]])
+    if not keys:
+        return None
+    *_, earlier = keys[0]
+    line = f"a line {earlier + 1} times" if earlier else "a line"
+    in_a, in_b = (line, None) if keys[0] in only_a else (None, line)
+    if earlier:
+        in_a, in_b = in_a or "fewer", in_b or "fewer"
+    return Difference(Kind.METRICS, _line(keys[0]), in_a, in_b, keys[0][0])
+
+
+def _moved(key: _Key) -> Difference:
+    return Difference(Kind.METRICS, _line(key), step=key[0], note="its line stands in another place")
+
+
+def _line(key: _Key) -> str:
+    """A line for people, such as `evaluation validation`."""
+    _, place, split, _ = key
+    return f"{_EVENTS[place] if place < len(_EVENTS) else 'line'} {split}".strip()
+
+
+def manifest_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+    """The circumstances that differ; what only one of the two manifests records is left out.
+
+    Args:
+        a: a manifest.
+        b: another one.
+    """
+    found = between(Kind.SPEC, a.get("spec"), b.get("spec"), without=DECIDES_NOTHING) if _both(a, b, "spec") else []
+    if _both(a, b, "seed") and a["seed"] != b["seed"] and not any(each.name == "seed" for each in found):
+        found.append(Difference(Kind.SPEC, "seed", a["seed"], b["seed"]))
+    found += _code(a, b)
+    found += _section(Kind.DATA, a, b, "data")
+    found += _section(Kind.DATA, a, b, "files")
+    found += _section(Kind.PACKAGE, a, b, "python", "packages")
+    found += _section(Kind.TENSORFLOW, a, b, "tensorflow")
+    found += _section(Kind.THREADS, a, b, "threads")
+    found += _section(Kind.KERNELS, a, b, "kernels")
+    found += _machines(a, b)
+    found += _repositories(a, b)
+    found += _section(Kind.VARIABLE, _without_quiet(a), _without_quiet(b), "environment")
+    return found
+
+
+def _both(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> bool:
+    return key in a and key in b
+
+
+def _section(kind: Kind, a: Mapping[str, Any], b: Mapping[str, Any], *keys: str) -> list[Difference]:
+    found = []
+    for key in keys:
+        if not _both(a, b, key):
+            continue
+        if isinstance(a[key], Mapping) and isinstance(b[key], Mapping):
+            # Names such as those of packages have dots of their own.
+            for name in dict.fromkeys([*a[key], *b[key]]):
+                found += between(kind, a[key].get(name), b[key].get(name), prefix=name)
+        else:
+            found += between(kind, a[key], b[key], prefix=key)
+    return found
+
+
+def _code(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+    """The files of the user's own code that differ, by their digests."""
+    if not _both(a, b, "user_code"):
+        return []
+    first, second = (_files(each["user_code"]) for each in (a, b))
+    names = dict.fromkeys([*first, *second])
+    return [
+        Difference(Kind.CODE, name, first.get(name), second.get(name))
+        for name in names
+        if first.get(name) != second.get(name)
+    ]
+
+
+def _files(code: Mapping[str, Any] | None) -> dict[str, str]:
+    return {} if code is None else {name: str(file["digest"]) for name, file in code["files"].items()}
+
+
+def _machines(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+    """Differences of machine and devices; of the processor's features, those that only one of them has."""
+    if not _both(a, b, "machine"):
+        return []
+    first, second = dict(a["machine"]), dict(b["machine"])
+    for each in (first, second):
+        if "memory_bytes" in each:  # a kernel keeps some for itself, which changes with its version
+            each["memory"] = f"{round(each.pop('memory_bytes') / _GIB)} GiB"
+    found = []
+    of_a, of_b = (set(each.pop("cpu_features", ())) for each in (first, second))
+    if of_a and of_b and of_a != of_b:
+        only_a, only_b = (" ".join(sorted(some)) or None for some in (of_a - of_b, of_b - of_a))
+        found.append(Difference(Kind.MACHINE, "cpu_features", only_a, only_b))
+    return [*between(Kind.MACHINE, first, second), *found, *_section(Kind.MACHINE, a, b, "devices")]
+
+
+def _repositories(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+    """Commits and uncommitted changes of embexp, and of the repositories of the user that both runs used."""
+    if not _both(a, b, "code"):
+        return []
+    found = []
+    for name in ("embexp", "working_folder", "model"):
+        first, second = (_repository(each["code"], name) for each in (a, b))
+        if first is None or second is None or (name != "embexp" and first.get("root") != second.get("root")):
+            continue
+        if any(each.get("same_as") for each in (a["code"].get(name) or {}, b["code"].get(name) or {})):
+            continue  # told under that name
+        label = name.replace("_", " ")
+        found += between(Kind.REPOSITORY, first.get("commit"), second.get("commit"), prefix=f"{label}, commit")
+        if first.get("diff") != second.get("diff"):
+            found.append(Difference(Kind.REPOSITORY, label, note="its uncommitted changes differ"))
+    return found
+
+
+def _repository(code: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    found = code.get(name)
+    if isinstance(found, Mapping) and "same_as" in found:  # an earlier one, which has the state
+        found = code.get(str(found["same_as"]))
+    return found if isinstance(found, Mapping) and "same_as" not in found else None
+
+
+def _without_quiet(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    if "environment" not in manifest:
+        return {}
+    return {"environment": {name: text for name, text in manifest["environment"].items() if name not in _QUIET}}
+
+
+def changed_lines(recorded: Path, current: Path, *, most: int = 12) -> list[str]:
+    """The lines of a source file that differ, as a unified diff without its head; empty if one can't be read.
+
+    Args:
+        recorded: the file in the folder `code` of a run.
+        current: the file that is imported now.
+        most: how many lines are returned at most.
+    """
+    try:
+        before, after = (path.read_text(encoding="utf-8").splitlines() for path in (recorded, current))
+    except (OSError, UnicodeDecodeError):
+        return []
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=0))[2:]
+    return lines if len(lines) <= most else [*lines[:most], f"… {len(lines) - most} more lines …"]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from embexp.errors import NotARunError
-from embexp.records import inventory, metric_lines, summaries
+from embexp.records import differences, inventory
 from embexp.specs import study_runs
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import NoStudy
@@ -28,6 +28,8 @@ OF_SWEEPS = (LEDGER, RESULTS, "multirun.yaml")
 """Files that tell the directory of a sweep from that of a run."""
 PATIENCE = 2.0
 """Seconds that a command waits for an earlier process in its directory, which was killed, to be gone."""
+OF_A_RUN = ("status", "steps", "metrics", "initialization", "freeze", "tables")
+"""Keys without which a run can't be loaded."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ class RunFolder:
         except (ValueError, RecursionError):
             damage = "it is not JSON"
         else:
-            damage = summaries.damage(content, required=summaries.OF_A_RUN)
+            damage = damage_of_summary(content, required=OF_A_RUN)
         if damage:
             command = shlex.join(["embexp", "resume", str(self.path)])
             remedy = f"Remove it and have it written again, from the last checkpoint: {command}"
@@ -250,7 +252,7 @@ class RunFolder:
         Raises:
             DataError: a line is damaged.
         """
-        return metric_lines.read(self.metrics)
+        return differences.read_metrics(self.metrics)
 
     def write_spec(self, spec: RunSpec) -> None:
         """Writes spec.json."""
@@ -292,3 +294,95 @@ def _finite(content: Any) -> Any:
     if isinstance(content, list | tuple):
         return [_finite(value) for value in content]
     return content
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class _Table(_Part):
+    vocabulary_size: int | None = None
+    dim: int | None = None
+
+
+class _Frozen(_Part):
+    frozen_rows: int | None = None
+    trainable_rows: int | None = None
+    trainable_rows_touched: int | None = None
+    trainable_rows_never_moved: int | None = None
+
+
+class _Pretrained(_Part):
+    path: str | None = None
+    digest: str | None = None
+
+
+class _Initialized(_Part):
+    bytes: int | None = None
+    pretrained: _Pretrained | None = None
+
+
+class _Initialization(_Part):
+    tables: dict[str, _Initialized] | None = None
+
+
+class _Restored(_Part):
+    checkpoint: str
+    restored: list[str]
+    left_out: list[str]
+
+
+class _Summary(_Part):
+    status: str | None = None
+    name: str | None = None
+    task: str | None = None
+    run_id: str | None = None
+    classes: list[str] | None = None
+    columns: dict[str, str] | None = None
+    steps: int | None = None
+    best_step: int | None = None
+    resumed_at: list[int] | None = None
+    metrics: dict[str, dict[str, float | None]] | None = None
+    truth: dict[str, float | None] | None = None
+    examples: dict[str, int] | None = None
+    throughput: dict[str, float | None] | None = None
+    initialization: _Initialization | None = None
+    freeze: dict[str, _Frozen] | None = None
+    tables: dict[str, _Table] | None = None
+    drift: dict[str, dict[str, Any]] | None = None
+    restored: _Restored | None = None
+    warnings: list[str] | None = None
+
+
+def damage_of_summary(content: Any, *, required: tuple[str, ...] = ()) -> str:
+    """What is wrong with the content of summary.json, in a few words; "" if nothing is.
+
+    Args:
+        content: as it was read; that of a study has other keys, of which nothing is known here.
+        required: keys that must be there.
+    """
+    if not isinstance(content, dict):
+        return "it is not a JSON object"
+    if "study" in content:
+        return ""
+    try:
+        _Summary.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+    lacking = [key for key in required if content.get(key) is None]
+    if lacking:
+        return f"it has no {', '.join(lacking)}"
+    return _unknown_tables(content) if required else ""
+
+
+def _unknown_tables(content: dict[str, Any]) -> str:
+    """Tables that one part of a summary has and another lacks."""
+    parts = {"freeze": content["freeze"], "initialization.tables": content["initialization"].get("tables") or {}}
+    for name, known in content["tables"].items():
+        for part, tables in parts.items():
+            if name not in tables:
+                return f"{part} has no table {name}"
+        if known.get("vocabulary_size") is None or known.get("dim") is None:
+            return f"tables.{name} has no vocabulary_size or no dim"
+    return ""

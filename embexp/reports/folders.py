@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from embexp.errors import ConfigError
-from embexp.records import inventory, summaries
-from embexp.records.folder import RunFolder
+from embexp.records import inventory
+from embexp.records.folder import RunFolder, damage_of_summary
 from embexp.reports.jobs import record_changes
 from embexp.reports.record import Record, Status
 from embexp.specs import study_runs
@@ -51,7 +51,7 @@ def read(directory: Path, *, spec: Mapping[str, Any] | None = None, noted: str |
     folder = RunFolder(directory)
     recorded, damaged = _content(folder.spec)
     summary, unread = _content(folder.summary)
-    if words := summaries.damage(summary):
+    if words := damage_of_summary(summary):
         summary, unread = {}, f"{folder.summary.name} is damaged: {words}"
     settings = _flat(recorded or spec or {})
     status, reason = _state(folder, summary, unread)

@@ -9,7 +9,7 @@ from typing import Any
 from embexp.checkpoints import series
 from embexp.checkpoints.series import SavedStep
 from embexp.errors import RunError
-from embexp.records import allowed_code, inventory, manifest_differences
+from embexp.records import allowed_code, differences, inventory
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import saved_state
@@ -130,7 +130,7 @@ def _continued(prepared: Prepared) -> str:
 
 def _elsewhere(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Why the last bits may be others than those of a run that goes on where it began."""
-    for each in manifest_differences.differences(before, now):
+    for each in differences.manifest_differences(before, now):
         if each.kind in (Kind.THREADS, Kind.KERNELS) or (each.kind, each.name) == (Kind.PACKAGE, "tensorflow"):
             yield f"the last bits may change: {each.text('the beginning', 'this resumption')}"
 

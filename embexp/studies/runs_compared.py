@@ -17,10 +17,9 @@ from embexp.checkpoints.opening import open_checkpoint
 from embexp.data.vocabularies.buckets import same_rows, stands_for_tokens
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, NotARunError
-from embexp.records import manifest_differences, metric_lines
-from embexp.records.differences import Difference, Kind, between
+from embexp.records import differences
+from embexp.records.differences import Difference, Kind, MetricsCompared, between
 from embexp.records.folder import RunFolder
-from embexp.records.metric_lines import MetricsCompared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +125,7 @@ def _one(a: RunFolder, b: RunFolder, rows: int) -> RunsCompared:
     specs = [each.read_spec().model_dump(mode="json") for each in (a, b)]
     circumstances: list[Difference] = []
     if a.manifest.exists() and b.manifest.exists():
-        found = manifest_differences.differences(a.read_manifest(), b.read_manifest())
+        found = differences.manifest_differences(a.read_manifest(), b.read_manifest())
         circumstances = [each for each in found if each.kind is not Kind.SPEC]
     return RunsCompared(tuple(between(Kind.SPEC, *specs)), tuple(circumstances), compare_results(a, b, rows=rows))
 
@@ -182,7 +181,7 @@ def compare_results(a: RunFolder, b: RunFolder, *, rows: int = 1) -> ResultsComp
     Raises:
         DataError: a checkpoint is damaged.
     """
-    metrics = metric_lines.compare(*(each.read_metrics() if each.metrics.exists() else () for each in (a, b)))
+    metrics = differences.compare_metrics(*(each.read_metrics() if each.metrics.exists() else () for each in (a, b)))
     notes = []
     summary: list[Difference] = []
     digests = 0

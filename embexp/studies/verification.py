@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.errors import CommandLineError, DataError, NotARunError, RunError
-from embexp.records import allowed_code, inventory, manifest_differences
+from embexp.records import allowed_code, differences, inventory
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder
 from embexp.records.identity import DECIDES_NOTHING
@@ -162,7 +162,7 @@ def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
         again: of the new one, whose training has begun.
     """
     recorded, now = _as_it_ended(folder.read_manifest()), again.read_manifest()
-    found = manifest_differences.differences(recorded, now)
+    found = differences.manifest_differences(recorded, now)
     files = (now.get("user_code") or {}).get("files", {})
     found = [_with_lines(each, folder, files) if each.kind is Kind.CODE else each for each in found]
     for name, file in ((recorded.get("user_code") or {}).get("files", {})).items():
@@ -211,7 +211,7 @@ def _with_lines(found: Difference, folder: RunFolder, files: Mapping[str, Any]) 
     """A difference of a source file, with the lines that differ."""
     if found.name not in files:
         return found
-    lines = manifest_differences.changed_lines(folder.code / found.name, Path(files[found.name]["path"]))
+    lines = differences.changed_lines(folder.code / found.name, Path(files[found.name]["path"]))
     return replace(found, note="\n      ".join(["its lines:", *lines]) if lines else found.note)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embexp.records import manifest_differences
+from embexp.records import differences
 
 MANIFEST: dict[str, Any] = {
     "created": "yesterday",
@@ -44,7 +44,7 @@ def changed(*keys: str, value: Any) -> dict[str, Any]:
 
 
 def told(other: dict[str, Any]) -> list[str]:
-    return [each.text("A", "B") for each in manifest_differences.differences(MANIFEST, other)]
+    return [each.text("A", "B") for each in differences.manifest_differences(MANIFEST, other)]
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_lines_that_changed(tmp_path: Path) -> None:
     before, after = tmp_path / "before.py", tmp_path / "after.py"
     before.write_text("a = 1\nb = 2\nc = 3\n")
     after.write_text("a = 1\nb = 3\nc = 3\n")
-    assert manifest_differences.changed_lines(before, after) == ["@@ -2 +2 @@", "-b = 2", "+b = 3"]
-    assert manifest_differences.changed_lines(before, tmp_path / "gone.py") == []
+    assert differences.changed_lines(before, after) == ["@@ -2 +2 @@", "-b = 2", "+b = 3"]
+    assert differences.changed_lines(before, tmp_path / "gone.py") == []
     after.write_text("x\n" * 50)
-    lines = manifest_differences.changed_lines(before, after)
+    lines = differences.changed_lines(before, after)
     assert len(lines) == 13
     assert lines[-1].endswith("more lines …")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import DataError
-from embexp.records import metric_lines
+from embexp.records import differences
 from embexp.reports.page import curves
 
 
@@ -28,7 +28,7 @@ LINES = [log(10, 0.5), log(20, 0.4), evaluation(20, auc=0.7, loss=0.5), log(30, 
 
 def test_times_do_not_count() -> None:
     later = [{**line, "timing": {"seconds": 99.0}} for line in LINES]
-    found = metric_lines.compare(LINES, later)
+    found = differences.compare_metrics(LINES, later)
     assert found.same
     assert found.lines == 5
     assert found.differences() == []
@@ -36,7 +36,7 @@ def test_times_do_not_count() -> None:
 
 def test_the_first_difference_is_named_with_step_split_and_values() -> None:
     other = [*LINES[:2], evaluation(20, auc=0.7, loss=0.5000000000000001), log(30, 0.2), LINES[4]]
-    found = metric_lines.compare(LINES, other)
+    found = differences.compare_metrics(LINES, other)
     assert (found.different, found.lines) == (2, 5)
     assert [str(each) for each in found.differences()] == [
         "step 20, validation loss: 0.5 in A, 0.5000000000000001 in B"
@@ -44,28 +44,28 @@ def test_the_first_difference_is_named_with_step_split_and_values() -> None:
 
 
 def test_a_missing_line_is_a_difference() -> None:
-    found = metric_lines.compare(LINES, LINES[:2] + LINES[3:])
+    found = differences.compare_metrics(LINES, LINES[:2] + LINES[3:])
     assert not found.same
     assert (found.only_a, found.only_b) == (1, 0)
     assert [str(each) for each in found.differences()] == ["step 20, evaluation validation: a line in A, nothing in B"]
 
 
 def test_a_line_that_is_there_twice_is_a_difference() -> None:
-    found = metric_lines.compare([*LINES, LINES[1]], LINES)
+    found = differences.compare_metrics([*LINES, LINES[1]], LINES)
     assert not found.same
     assert [str(each) for each in found.differences()] == ["step 20, log: a line 2 times in A, fewer in B"]
 
 
 def test_a_line_in_another_place_is_a_difference() -> None:
-    found = metric_lines.compare([LINES[1], LINES[0], *LINES[2:]], LINES)
+    found = differences.compare_metrics([LINES[1], LINES[0], *LINES[2:]], LINES)
     assert not found.same
     assert (found.different, found.only_a, found.only_b) == (0, 0, 0)
     assert [str(each) for each in found.differences()] == ["step 20, log: its line stands in another place"]
 
 
 def test_nan_is_itself_and_the_sign_of_zero_counts() -> None:
-    assert metric_lines.compare([log(1, "NaN")], [log(1, "NaN")]).same
-    assert not metric_lines.compare([log(1, 0.0)], [log(1, -0.0)]).same
+    assert differences.compare_metrics([log(1, "NaN")], [log(1, "NaN")]).same
+    assert not differences.compare_metrics([log(1, 0.0)], [log(1, -0.0)]).same
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=20), st.data())
@@ -73,7 +73,7 @@ def test_the_first_of_any_changes_is_found(losses: list[float], data: st.DataObj
     a = [log(step, loss) for step, loss in enumerate(losses)]
     changed = sorted(data.draw(st.sets(st.integers(0, len(a) - 1))))
     b = [log(step, "other" if step in changed else loss) for step, loss in enumerate(losses)]
-    found = metric_lines.compare(a, b)
+    found = differences.compare_metrics(a, b)
     assert found.different == len(changed)
     assert [each.step for each in found.differences()] == changed[:1]
 
@@ -98,7 +98,7 @@ def test_a_broken_line_is_named(case: str, tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     good = json.dumps(log(1, 0.5)) + "\n"
     file.write_text(f"{good}{BROKEN[case]}\n{good}", encoding="utf-8", errors="surrogateescape")
-    lines = metric_lines.read(file)
+    lines = differences.read_metrics(file)
     assert next(lines) == log(1, 0.5)
     with pytest.raises(DataError) as raised:
         next(lines)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from embexp.records import manifest_differences, repositories
+from embexp.records import differences, repositories
 
 Git = Callable[..., str]
 _COMMANDS = re.compile(
@@ -295,4 +295,4 @@ def test_a_name_that_is_not_utf_8_is_recorded(git: Git, theirs: Path) -> None:
 
 def test_a_manifest_that_refers_to_itself_is_compared() -> None:
     manifest = {"code": {"model": {"same_as": "model"}, "working_folder": {"same_as": "model"}}}
-    assert manifest_differences.differences(manifest, manifest) == []
+    assert differences.manifest_differences(manifest, manifest) == []

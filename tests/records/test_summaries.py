@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import NotARunError
-from embexp.records import summaries
+from embexp.records import folder
 from embexp.records.folder import RunFolder
 
 WHOLE: dict[str, Any] = {
@@ -82,7 +82,7 @@ def test_any_value_in_any_place_is_accepted_or_told(data: st.DataObject) -> None
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = data.draw(JSON)
-    if not summaries.damage(content, required=summaries.OF_A_RUN):
+    if not folder.damage_of_summary(content, required=folder.OF_A_RUN):
         assert isinstance(content["status"], str)
         assert int(content["steps"]) == content["steps"]
         for name, table in content["tables"].items():
