@@ -2,17 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 import numpy as np
 
 from embexp.initialization import assign, constant, placeholder_feed, scaffolding, variable_load
-from embexp.initialization.method import Fill, InitMethod, SessionFills
-from embexp.initialization.plan import TablePlan
+from embexp.initialization.method import CHUNK_BYTES, Fill, InitMethod, SessionFills
 from embexp.specs import inits
+from embexp.specs.inits import Init
+from embexp.specs.optimizers import TableOptimizer
+from embexp.specs.tables import Combiner, Storage
+from embexp.system.arrays import MappableRows, Rows
+from embexp.tables import optimizers
+from embexp.tables.learning_rates import RowGroups
+from embexp.tables.mapped import MappedTable
 from embexp.tables.row_engine import AnyTable
+from embexp.tables.split import SplitTable
+from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_tables import TPUTable
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """A mapped file that holds frozen rows of a table.
+
+    Attributes:
+        mapping: float32 [file rows, dim], see `MappedTable`.
+        rows: integers [rows], the file's row for each row of the table, -1 where it has none.
+        others: the table's rows; only those that the file lacks are read.
+    """
+
+    mapping: np.ndarray
+    rows: np.ndarray
+    others: Rows
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A table before its variables are made, in any graph and strategy.
+
+    Attributes:
+        name: the table's name.
+        source: its initial values.
+        init: its init method.
+        combiner: how several rows of one example become one vector.
+        optimizer: the optimizer of its rows; None: the whole table is frozen.
+        storage: how its rows are stored.
+        by_reference: its rows can be read again from their file, so no checkpoint holds them.
+        groups: makes the groups of rows with their freeze schedules and learning rates; None: all rows are alike.
+        frozen_rows: bool [rows], rows that never move; None: all rows are alike.
+        file: the file that holds its frozen rows; None: a variable does.
+        slots: values of slots from an earlier checkpoint, by slot.
+    """
+
+    name: str
+    source: MappableRows
+    init: Init
+    combiner: Combiner = Combiner.MEAN
+    optimizer: TableOptimizer | None = None
+    storage: Storage = Storage.VARIABLE
+    by_reference: bool = False
+    groups: Callable[[], RowGroups] | None = None
+    frozen_rows: np.ndarray | None = None
+    file: FileRows | None = None
+    slots: Mapping[str, MappableRows] = field(default_factory=dict)
+
+    def variables(self, initial_value: Callable[..., Any] | None = None) -> AnyTable:
+        """Makes the table in the current graph, with untouched memory for the values to be filled.
+
+        Args:
+            initial_value: initial value of the variable instead, for a table in one part.
+        """
+        rows, dim, file = self.source.rows, self.source.dim, self.file
+        if file is not None and self.optimizer is None:
+            return MappedTable(self.name, file.mapping, file.rows, file.others, combiner=self.combiner)
+        slots = {} if self.optimizer is None else optimizers.slots_of(self.optimizer)
+        groups = None if self.groups is None else self.groups()
+        if groups is not None and self.storage in (Storage.SPLIT, Storage.MEMORY_MAP):
+            return SplitTable(
+                self.name,
+                groups,
+                dim,
+                mapping=None if file is None else file.mapping,
+                file_rows=None if file is None else file.rows,
+                combiner=self.combiner,
+                slots=slots,
+            )
+        return EmbeddingTable(
+            self.name,
+            rows,
+            dim,
+            combiner=self.combiner,
+            slots=slots,
+            frozen=self.optimizer is None,
+            by_reference=self.by_reference,
+            initial_value=initial_value,
+            groups=groups,
+        )
+
+    def on_tpu(self, hosts: int, chunk_bytes: int = CHUNK_BYTES) -> TPUTable:
+        """The table on a TPU, whose backend makes and fills it; rows that never move are always stored separately.
+
+        Args:
+            hosts: number of the TPU's hosts.
+            chunk_bytes: largest chunk of initial values that is read at once.
+        """
+        return TPUTable(
+            self.name,
+            self.source,
+            self.source.rows,
+            self.source.dim,
+            combiner=self.combiner,
+            optimizer=self.optimizer,
+            frozen_rows=self.frozen_rows,
+            by_reference=self.by_reference,
+            hosts=hosts,
+            chunk_bytes=chunk_bytes,
+        )
+
 
 Plans = Mapping[str, TablePlan]
 """By the name of the table."""
@@ -38,7 +147,7 @@ def build(init: inits.Init) -> InitMethod:
             assert_never(init)
 
 
-def make(plans: Plans) -> dict[str, AnyTable]:
+def make_tables(plans: Plans) -> dict[str, AnyTable]:
     """Makes the variables of every table in the current graph; only `memory_map` and `constant` fill them.
 
     Raises:
@@ -59,7 +168,7 @@ def make_on_tpu(plans: Plans, *, hosts: int) -> dict[str, TPUTable]:
     return {name: plan.on_tpu(hosts, build(plan.init).chunk_bytes) for name, plan in plans.items()}
 
 
-def fill(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> bool:
+def fill_tables(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> bool:
     """Fills tables that were made eagerly, and slots that come from an earlier checkpoint.
 
     Returns:
@@ -79,7 +188,7 @@ def fill(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> bool:
     return filled
 
 
-def in_sessions(tables: Mapping[str, AnyTable], plans: Plans) -> SessionFills:
+def fill_in_sessions(tables: Mapping[str, AnyTable], plans: Plans) -> SessionFills:
     """What fills tables that were made in the current graph, and their slots; adds operations to the graph."""
     fills = SessionFills()
     slots = [each for name, table in tables.items() for each in table.slot_fills(plans[name].slots)]

@@ -24,7 +24,7 @@ from embexp.errors import CheckpointError
 from embexp.freezing import watching
 from embexp.freezing.policies import TablePolicy
 from embexp.freezing.watching import Watch, Watched
-from embexp.initialization.plan import FileRows, TablePlan
+from embexp.initialization.filling import FileRows, TablePlan
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
 from embexp.models.losses import PairLoss, recommendation_loss

@@ -333,7 +333,7 @@ class Run:
         counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         embeddings = strategy.embeddings(plans, spec.features, {}, counter, total_steps)
         by_reference = {name: table for name, table in embeddings.tables.items() if table.by_reference}
-        filling.fill(by_reference, plans)
+        filling.fill_tables(by_reference, plans)
         columns, _ = columns_of(spec.data, spec.features)
         parts = execute.assemble(
             spec,

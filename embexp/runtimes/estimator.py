@@ -77,7 +77,7 @@ def start(blueprint: Blueprint) -> Execution:
             embeddings = blueprint.embeddings(counter)
             # Sessions run on one device, whose tables are variables of the graph.
             tables = cast(Mapping[str, AnyTable], embeddings.tables)
-            fills = filling.in_sessions(tables, blueprint.plans)
+            fills = filling.fill_in_sessions(tables, blueprint.plans)
         table_operations[:] = graph.get_operations()[before:]
         parts = blueprint.assemble(embeddings, counter)
         dense = blueprint.dense(parts.checkpoint)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, assert_never
 
 from embexp.checkpoints.account import Account, LiveAccount
 from embexp.checkpoints.dense_part import DenseValues
-from embexp.initialization.plan import TablePlan
+from embexp.initialization.filling import TablePlan
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings, Strategy

@@ -23,7 +23,7 @@ def start(blueprint: Blueprint) -> Execution:
         counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
     with watch, strategy.host():
         embeddings = blueprint.embeddings(counter)
-        if filling.fill(embeddings.tables, blueprint.plans):
+        if filling.fill_tables(embeddings.tables, blueprint.plans):
             embeddings.load()
     parts = blueprint.assemble(embeddings, counter)
     dense = blueprint.dense(parts.checkpoint)

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.initialization import filling
-from embexp.initialization.plan import TablePlan
+from embexp.initialization.filling import TablePlan
 from embexp.specs.data import KNOWN
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings, HostRows

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from embexp.initialization import filling
-from embexp.initialization.plan import TablePlan
+from embexp.initialization.filling import TablePlan
 from embexp.specs.tables import Feature
 from embexp.tables.row_engine import AnyTable, EmbeddingBackend, RowEngine
 from embexp.tables.tpu_tables import TPUTable
@@ -130,7 +130,7 @@ class HostRows(ABC):
         total_steps: int,
     ) -> Embeddings:
         """The tables in this machine's memory, in the current graph."""
-        tables = filling.make(plans)
+        tables = filling.make_tables(plans)
         optimizers = {name: plan.optimizer for name, plan in plans.items() if plan.optimizer is not None}
         engine = RowEngine(tables, features, optimizers, step=counter, total_steps=total_steps)
         return Embeddings(tables, self.backend(engine))

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from embexp.errors import RunError
 from embexp.initialization import filling
-from embexp.initialization.plan import TablePlan
+from embexp.initialization.filling import TablePlan
 from embexp.specs.strategies import TPU, TPUSimulator
 from embexp.specs.tables import Feature
 from embexp.strategies import tpu_address
