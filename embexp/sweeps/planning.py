@@ -32,7 +32,7 @@ from embexp.system import digests
 from embexp.system.parallel import Progress, quiet
 
 _LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
-_ENOUGH = 20
+_ENOUGH = 8
 """Settings with faults after which no more are looked for."""
 _NO_PART = {"name", "output", "sweep", "seeds"}
 """What two jobs with the same results may differ in."""

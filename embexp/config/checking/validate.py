@@ -403,7 +403,7 @@ class _Reader:
             if model is None:
                 return None
             found[str(key)] = self.part(model, each, (*path, str(key)))
-        return found
+        return found or None
 
 
 @functools.cache

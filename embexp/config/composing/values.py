@@ -54,6 +54,10 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
         remedy = f"add keys with +: +{override.input_line}" if isinstance(value, dict) and value else ""
         rule = f"the override can't be applied: {str(error).splitlines()[0].rstrip('.')}"
         return Fault(key, shown(value), rule, remedy)
+    except ValueError:  # OmegaConf's, of a place in a list
+        return Fault(
+            key, shown(value), "places in a list are numbers", f"write {key.rpartition('.')[0]}=[…] for the whole list"
+        )
     return None
 
 
