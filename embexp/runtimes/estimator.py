@@ -1,9 +1,17 @@
-"""The estimator runtime: `tf.estimator` trains, predicts and trains again, each from the checkpoint before."""
+"""The estimator runtime: `tf.estimator` trains in a thread, a step at a time, predicts, and trains again.
+
+An Estimator's loop, driven from outside one step at a time.
+
+An Estimator owns its loop: `train` returns when it is over. Here that loop runs in another thread and waits, after each
+call to the session, for the next feeds.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import queue
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,17 +26,16 @@ from embexp.checkpoints import graph_saver, naming, store
 from embexp.checkpoints.paths import plain_path
 from embexp.errors import RunError
 from embexp.initialization import filling
-from embexp.runtimes import session, table_values
+from embexp.runtimes import session
 from embexp.runtimes.execution import Blueprint, Execution, Stopwatch
-from embexp.runtimes.loop_thread import LoopThread
-from embexp.runtimes.session import Feeds, components, timed_scaffold
-from embexp.runtimes.table_values import TableView
+from embexp.runtimes.session import Feeds, TableView, components, timed_scaffold
 from embexp.specs.tables import Storage
 from embexp.tables import bounds
 from embexp.tables.reading import TouchedRows
 from embexp.tables.row_engine import AnyTable
 
 _NAME = "model.ckpt"
+_STOP = object()
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ def start(blueprint: Blueprint) -> Execution:
 
     def view(name: str) -> TableView:
         plan = blueprint.plans[name]
-        stored = table_values.rows_in_checkpoint(name, runtime.last_checkpoint)
+        stored = session.rows_in_checkpoint(name, runtime.last_checkpoint)
 
         def read(start: int, stop: int) -> np.ndarray:
             """The rows' values, which are the initial ones until the first training."""
@@ -296,3 +303,79 @@ class _AtEnd(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # Tensor
         self._path.parent.mkdir(parents=True, exist_ok=True)
         step = int(session.run(self._program.counter))
         self._program.scaffold.saver.save(session, str(self._path), global_step=step, write_meta_graph=False)
+
+
+class LoopThread:
+    """A monitored loop in another thread, which takes feeds and returns the fetches of each."""
+
+    def __init__(
+        self, loop: Callable[[Any], object], prepare: Callable[[Any], tuple[Any, Callable[[Any], Any]]]
+    ) -> None:
+        """Starts the thread.
+
+        Args:
+            loop: runs until its session requests a stop; takes the `SessionRunHook` that it must pass on.
+            prepare: from the hook's graph, once it is built, the fetches, and a function that makes the `feed_dict` of
+                `step`'s values.
+        """
+        self._inbox: queue.Queue[Any] = queue.Queue(1)
+        self._outbox: queue.Queue[Any] = queue.Queue(1)
+        hook = _Hook(self._inbox, self._outbox, prepare)
+        self._thread = threading.Thread(target=self._run, args=(loop, hook), name="embexp-estimator", daemon=True)
+        self._thread.start()
+
+    def _run(self, loop: Callable[[Any], object], hook: Any) -> None:
+        try:
+            loop(hook)
+        except BaseException as error:  # raised again by `step` or `stop`
+            self._outbox.put(error)
+
+    def step(self, values: Any) -> Any:
+        """Lets the loop do one call with these values fed, and returns its fetches.
+
+        Raises:
+            BaseException: the loop ended with it.
+        """
+        self._inbox.put(values)
+        result = self._outbox.get()
+        if isinstance(result, BaseException):
+            self._thread.join()
+            raise result
+        return result
+
+    def stop(self) -> None:
+        """Ends the loop and waits for it.
+
+        Raises:
+            BaseException: the loop ended with it.
+        """
+        if self._thread.is_alive():
+            self._inbox.put(_STOP)
+            self._thread.join()
+        if not self._outbox.empty():
+            raise self._outbox.get()
+
+
+class _Hook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
+    def __init__(
+        self,
+        inbox: queue.Queue[Any],
+        outbox: queue.Queue[Any],
+        prepare: Callable[[Any], tuple[Any, Callable[[Any], Any]]],
+    ) -> None:
+        self._inbox, self._outbox, self._prepare = inbox, outbox, prepare
+        self._next: Any = None
+
+    def begin(self) -> None:
+        self._fetches, self._feed = self._prepare(tf.compat.v1.get_default_graph())
+
+    def before_run(self, run_context: Any) -> Any:
+        if self._next is None:
+            self._next = self._inbox.get()
+        return tf.compat.v1.train.SessionRunArgs(self._fetches, feed_dict=self._feed(self._next))
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._outbox.put(run_values.results)
+        self._next = self._inbox.get()
+        if self._next is _STOP:
+            run_context.request_stop()

@@ -14,8 +14,8 @@ from embexp.data.batches import Batch
 from embexp.errors import VocabularyError
 from embexp.models import build as models
 from embexp.models import losses
+from embexp.runtimes import session
 from embexp.runtimes import session as sessions
-from embexp.runtimes import table_values
 from embexp.runtimes.function import FunctionRuntime
 from embexp.runtimes.session import SessionRuntime
 from embexp.specs.models import MLP, Task
@@ -84,7 +84,7 @@ class InSession:
         with tf.Graph().as_default():
             table, step, self.checkpoint = experiment()
             self.runtime = SessionRuntime(step.train, step.predict, training_spec=spec, prediction_spec=spec)
-            self.values = table_values.in_session(table, self.runtime.call)
+            self.values = session.in_session(table, self.runtime.call)
             self.saver = graph_saver.saver_of(self.checkpoint)
         self.runtime.open([lambda session: table.variable.load(VALUES, session)])
 
@@ -145,7 +145,7 @@ def test_a_monitored_session_is_filled_by_its_scaffold() -> None:
         tf.compat.v1.train.get_or_create_global_step()
         table, step, _ = experiment()
         runtime = SessionRuntime(step.train, step.predict, training_spec=spec, prediction_spec=spec)
-        values = table_values.in_session(table, runtime.call)
+        values = session.in_session(table, runtime.call)
         scaffold = tf.compat.v1.train.Scaffold(init_fn=lambda _, session: table.variable.load(VALUES, session))
     runtime.open([], scaffold=scaffold)
     np.testing.assert_array_equal(np.concatenate(list(values.blocks())), VALUES)
