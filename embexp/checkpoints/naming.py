@@ -14,7 +14,6 @@ program of TensorFlow 1 that trains the table by the same rule finds them too; t
 `global_step` is what `tf.compat.v1.train.get_or_create_global_step` creates.
 
 Object graphs as checkpoints store them: TensorFlow's `TrackableObjectGraph`, read, renamed, and made from names.
-
 Source: tensorflow/core/protobuf/trackable_object_graph.proto
 """
 

@@ -3,9 +3,8 @@
 `tf.train.Checkpoint` stores beside the tensors which objects depend on which, by the names of the edges between them.
 Restoring matches objects by these names. Source: tensorflow/core/protobuf/trackable_object_graph.proto
 
-What the objects of a checkpoint are: optimizers and slot variables, recognised by the names of edges.
-
-The object graph has no classes. These libraries write it as follows:
+What the objects of a checkpoint are: optimizers and slot variables, recognised by the names of edges. The object graph
+has no classes. These libraries write it as follows:
 
 - Keras 3: an optimizer has `_iterations` and `_variables`; slot variables are in lists such as `_momentums`, and the
   model's variables in `_trainable_variables`.

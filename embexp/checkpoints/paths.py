@@ -1,14 +1,13 @@
 r"""Paths of checkpoints: found from what users name, as TensorFlow takes them, and written whole or not at all.
 
-Directories whose names TensorFlow would read as patterns, by an alias that it takes as it is.
-
-TensorFlow writes to any path. It looks for a checkpoint's files by `Env::GetMatchingPaths`, for which `*`, `?`, `[` and
-`\` in the whole path, directories included, are a pattern. A path with `[64]` or `\` does not match itself, so that
-`RestoreV2` and `CheckpointReader`, and with them `tf.train.Checkpoint`, `tf.train.latest_checkpoint` and
-`Saver.restore`, report a checkpoint that is there as missing, and `CheckpointManager` deletes no old ones. A path with
-`*` or `?` matches others too, whose files it would delete. No other character does harm.
-Sources: tensorflow/core/kernels/save_restore_v2_ops.cc, tensorflow/c/checkpoint_reader.cc,
-tensorflow/python/checkpoint/checkpoint_management.py, tsl/platform/file_system_helper.cc
+Directories whose names TensorFlow would read as patterns, by an alias that it takes as it is. TensorFlow writes to any
+path. It looks for a checkpoint's files by `Env::GetMatchingPaths`, for which `*`, `?`, `[` and `\` in the whole path,
+directories included, are a pattern. A path with `[64]` or `\` does not match itself, so that `RestoreV2` and
+`CheckpointReader`, and with them `tf.train.Checkpoint`, `tf.train.latest_checkpoint` and `Saver.restore`, report a
+checkpoint that is there as missing, and `CheckpointManager` deletes no old ones. A path with `*` or `?` matches others
+too, whose files it would delete. No other character does harm. Sources: tensorflow/core/kernels/save_restore_v2_ops.cc,
+tensorflow/c/checkpoint_reader.cc, tensorflow/python/checkpoint/checkpoint_management.py,
+tsl/platform/file_system_helper.cc
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 The checkpoint is TensorFlow's object-based one, with the tables under the keys that `TPUEmbedding` writes:
 `embedding/<table>` and `embedding/<table>.S<slot>`. `rekeying.to_names` makes it name-based; `naming` has the names.
 
-Incremental checkpoints of a run: the rows of tables that training changed since the checkpoint before.
-
-Everything else is whole in each of them. `streaming` restores them like whole ones.
+Incremental checkpoints of a run: the rows of tables that training changed since the checkpoint before. Everything else
+is whole in each of them. `streaming` restores them like whole ones.
 """
 
 from __future__ import annotations

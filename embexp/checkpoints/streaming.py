@@ -3,10 +3,9 @@
 TensorFlow writes and reads everything else, and the object graph. The tables' rows are in one more data file, under the
 keys that TensorFlow would use, so that it can read them like any others.
 
-Writing SavedModels whose tables are written in blocks, so memory never holds a table.
-
-TensorFlow writes a SavedModel's variables like a checkpoint, `variables/variables`, from values in memory. Here it
-writes tables of no rows, and their rows are added to the checkpoint afterwards.
+Writing SavedModels whose tables are written in blocks, so memory never holds a table. TensorFlow writes a SavedModel's
+variables like a checkpoint, `variables/variables`, from values in memory. Here it writes tables of no rows, and their
+rows are added to the checkpoint afterwards.
 """
 
 from __future__ import annotations

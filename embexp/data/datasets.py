@@ -3,10 +3,9 @@
 A digest here is one that the owners publish beside the file, or one that a widely used library checks its own downloads
 against; the comment at each says which. Nothing is listed whose content changes under the same name.
 
-From the files of public data sets to the form that a source reads: RecBole's atomic files, triples, texts.
-
-Only members of archives that are named here are read, and they are written under names of this module, so no archive
-says where something is written. What is read has been compared with a digest.
+From the files of public data sets to the form that a source reads: RecBole's atomic files, triples, texts. Only members
+of archives that are named here are read, and they are written under names of this module, so no archive says where
+something is written. What is read has been compared with a digest.
 """
 
 from __future__ import annotations

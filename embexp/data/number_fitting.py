@@ -1,7 +1,5 @@
 """Fits the transforms and the buckets of numeric columns to the training split, in bounded memory. Cached.
 
-Fits the transforms of numeric columns to the training split, in bounded memory.
-
 Means and variances are those of one pass in float64, merged block by block by the formula of Chan, Golub and LeVeque
 (1983). Medians and quantiles are exact: a column is sorted in a file that is mapped into memory, so that its pages can
 leave the memory again.

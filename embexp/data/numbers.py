@@ -3,10 +3,9 @@
 All arithmetic is float64, and what comes out is float32. `embexp.runs.exports.numbers` has the same in TensorFlow's
 operations, for exported models.
 
-Numeric columns that a model gets as they are, though they are heavy-tailed or of a scale that learns badly.
-
-The inputs of a network are best of about the size 1: its initial weights and learning rates are made for that (LeCun et
-al. 1998, Efficient BackProp). Raw counts and amounts outweigh everything else, and their few largest values the rest.
+Numeric columns that a model gets as they are, though they are heavy-tailed or of a scale that learns badly. The inputs
+of a network are best of about the size 1: its initial weights and learning rates are made for that (LeCun et al. 1998,
+Efficient BackProp). Raw counts and amounts outweigh everything else, and their few largest values the rest.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Of triple i, example 2i is the query (head, relation, ?) and example 2i + 1 is (tail, inverse of relation, ?).
 
-What the answers to a knowledge graph's queries are ranked among, and the known answers that ranks leave aside.
-
-No file holds the column `candidates`: it is made of entities, one of them the answer.
+What the answers to a knowledge graph's queries are ranked among, and the known answers that ranks leave aside. No file
+holds the column `candidates`: it is made of entities, one of them the answer.
 
 | | candidates | label |
 |---|---|---|

@@ -1,10 +1,9 @@
 """Splits: which examples train, validate and test, and the order in which the training ones are read.
 
-The order in which training examples are read: a pure function of (seed, epoch, position).
-
-Examples are shuffled as windows. In each epoch, blocks of consecutive examples are put in a random order; as many
-blocks as make a window are shuffled among each other, then the next window begins. Where all examples fit into one
-window, that is one random permutation. Nothing but the window's own numbers is needed to start anywhere in it.
+The order in which training examples are read: a pure function of (seed, epoch, position). Examples are shuffled as
+windows. In each epoch, blocks of consecutive examples are put in a random order; as many blocks as make a window are
+shuffled among each other, then the next window begins. Where all examples fit into one window, that is one random
+permutation. Nothing but the window's own numbers is needed to start anywhere in it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Examples made of texts: labelled texts, as words and the number of their class, and pairs of words for skip-gram.
 
-Examples for skip-gram with negative sampling, drawn from texts in chunks.
-
-Mikolov, Sutskever, Chen, Corrado and Dean: "Distributed representations of words and phrases and their
-compositionality" (2013). Words seen less often than `min_count` are removed. Of the others, an occurrence of a word
-of frequency f is removed with probability 1 - sqrt(t / f) (eq. 5). Each word draws a distance b from 1 to the window
-and makes an example of label 1 with every word that stands at most b from it in the same text. For each of these,
-negatives are drawn with p ~ count^power; one that is the context itself makes no example, as in word2vec.c.
+Examples for skip-gram with negative sampling, drawn from texts in chunks. Mikolov, Sutskever, Chen, Corrado and Dean:
+"Distributed representations of words and phrases and their compositionality" (2013). Words seen less often than
+`min_count` are removed. Of the others, an occurrence of a word of frequency f is removed with probability 1 - sqrt(t /
+f) (eq. 5). Each word draws a distance b from 1 to the window and makes an example of label 1 with every word that
+stands at most b from it in the same text. For each of these, negatives are drawn with p ~ count^power; one that is the
+context itself makes no example, as in word2vec.c.
 """
 
 from __future__ import annotations

@@ -8,10 +8,9 @@
 | a folder | a folder for each class, named as it is, with a text per file, NAME.txt |
 | None | the standard library's documentation |
 
-Texts that every Python has: the documentation in its standard library, read from the source files.
-
-Nothing of the library is imported but the topics of `help()`. The texts are the same for one version of Python; a
-module that an installation lacks has no texts.
+Texts that every Python has: the documentation in its standard library, read from the source files. Nothing of the
+library is imported but the topics of `help()`. The texts are the same for one version of Python; a module that an
+installation lacks has no texts.
 """
 
 from __future__ import annotations

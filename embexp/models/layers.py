@@ -3,10 +3,8 @@
 Every layer's name has a dot, so that none clashes with an input, which has its feature's name. Initial values are a
 pure function of the run's seed and the layer's name, independent of the order of creation.
 
-The maximum over a text of a convolution's feature maps, and its gradient.
-
-Only one window of a text and map is the maximum, so the gradients are sums over windows, and not convolutions with a
-gradient that is 0 nearly everywhere.
+The maximum over a text of a convolution's feature maps, and its gradient. Only one window of a text and map is the
+maximum, so the gradients are sums over windows, and not convolutions with a gradient that is 0 nearly everywhere.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The loss of each task, and the losses of recommendation. The step adds those that a user's model adds by `add_loss`.
 
-Losses of recommendation: from vectors of users [B, d] and items [N, d] to the mean over the interactions.
-
-`labels` are float32 [B, 2]: the number of the item of each interaction in the catalogue (float32 is exact up to 2^24),
-and the logarithm of its share of the training split.
+Losses of recommendation: from vectors of users [B, d] and items [N, d] to the mean over the interactions. `labels` are
+float32 [B, 2]: the number of the item of each interaction in the catalogue (float32 is exact up to 2^24), and the
+logarithm of its share of the training split.
 """
 
 from __future__ import annotations

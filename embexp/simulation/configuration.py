@@ -1,8 +1,7 @@
 """What a `TPUEmbedding` tells a simulated TPU: tables, spread over hosts, features, optimizers, and the pipeline.
 
-The delay of `pipeline_execution_with_tensor_core`: a lookup misses the update of the training step before it.
-
-A TPU looks up the rows of a step while its cores still compute the step before. Here the rows that a step updates are
+The delay of `pipeline_execution_with_tensor_core`: a lookup misses the update of the training step before it. A TPU
+looks up the rows of a step while its cores still compute the step before. Here the rows that a step updates are
 remembered as they were, and the next lookup sees those.
 """
 

@@ -5,9 +5,8 @@ One thread runs at a time: replica 0 until it ends or reaches an exchange betwee
 lookup of embeddings), then replica 1 to the same point, and so on. When all have reached it, each gets its result and
 continues. This fixes the order of all operations.
 
-What a replica's thread takes over from the thread that traces: state that TensorFlow and Keras keep by thread.
-
-On a TPU one thread traces one program for all replicas.
+What a replica's thread takes over from the thread that traces: state that TensorFlow and Keras keep by thread. On a TPU
+one thread traces one program for all replicas.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Replicas on several devices of one machine, by `tf.distribute.MirroredStrategy`, with one copy of the rows for all.
 
-One copy of the rows for all replicas of a step.
-
-The host looks up the whole batch at once and hands each replica the activations of its examples. Gradients are gathered
-over the replicas and applied at once. So each row is updated once, by the operations that a single device executes,
-and nothing can differ between replicas.
+One copy of the rows for all replicas of a step. The host looks up the whole batch at once and hands each replica the
+activations of its examples. Gradients are gathered over the replicas and applied at once. So each row is updated once,
+by the operations that a single device executes, and nothing can differ between replicas.
 """
 
 from __future__ import annotations

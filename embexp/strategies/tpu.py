@@ -1,7 +1,6 @@
 """Replicas on the cores of a TPU, by `tf.distribute.TPUStrategy`: a real one, connected in time, or a simulated one.
 
 The connection to a real TPU, or an error that says why there is none, within the time that the settings allow.
-
 TensorFlow's own resolver retries for minutes before it gives up.
 """
 

@@ -1,9 +1,8 @@
 """The cache: folders written whole, by a digest, and what each of their files held when it was made.
 
-What a folder of the cache held when it was made: the size, the digest and the stamp of each of its files.
-
-A stamp is read in microseconds and shows whether a file can have changed; only where it differs, as in a copy of the
-cache, the bytes are read.
+What a folder of the cache held when it was made: the size, the digest and the stamp of each of its files. A stamp is
+read in microseconds and shows whether a file can have changed; only where it differs, as in a copy of the cache, the
+bytes are read.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """The environment of a process that trains or predicts, set in one place; and its collector of cyclic garbage.
 
-Python's collector of cyclic garbage, while a command starts.
-
-Starting makes several hundred thousand objects, almost all of which stay: modules, classes, the config. The collector
-would search them again and again, at the process's end too, and find next to nothing: it takes a fifth of the time in
-which a config is composed, and a third of that in which TensorFlow is imported. So a process that runs one command
-begins without it. It begins to work where the command does, and leaves alone what is there by then.
+Python's collector of cyclic garbage, while a command starts. Starting makes several hundred thousand objects, almost
+all of which stay: modules, classes, the config. The collector would search them again and again, at the process's end
+too, and find next to nothing: it takes a fifth of the time in which a config is composed, and a third of that in which
+TensorFlow is imported. So a process that runs one command begins without it. It begins to work where the command does,
+and leaves alone what is there by then.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Files written whole or not at all and brought to disk, also while the program goes on; regular files opened.
 
-Regular files, told from everything else that a path may lead to before anything is read.
-
-To read a FIFO waits for a writer, to read a device may never end. So files that users name are opened here, or are
-looked at here before a library opens them by their path.
+Regular files, told from everything else that a path may lead to before anything is read. To read a FIFO waits for a
+writer, to read a device may never end. So files that users name are opened here, or are looked at here before a library
+opens them by their path.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Reading the rows of a table of any layout, whole or in blocks as checkpoints do, and which of them were looked up.
 
-Which rows training has looked up: in the whole run, and since it was last asked.
-
-Each training step sets flags in a variable. The rows of earlier flags are kept in this process, so that the flags can
-be cleared, and so that a resumed run goes on with those of its checkpoint.
+Which rows training has looked up: in the whole run, and since it was last asked. Each training step sets flags in a
+variable. The rows of earlier flags are kept in this process, so that the flags can be cleared, and so that a resumed
+run goes on with those of its checkpoint.
 """
 
 from __future__ import annotations

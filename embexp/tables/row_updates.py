@@ -1,9 +1,8 @@
 """Applies an optimizer's rule to rows of a table: those that a batch touched, or all, as for 1-vs-all.
 
-Steps that look up every row of a table, as candidates of a knowledge graph do (1-vs-all).
-
-Nothing has to look for distinct ids: a row's number is its position. The rule goes over the table block by block, which
-stays in a processor's cache, instead of over copies of all rows and slots.
+Steps that look up every row of a table, as candidates of a knowledge graph do (1-vs-all). Nothing has to look for
+distinct ids: a row's number is its position. The rule goes over the table block by block, which stays in a processor's
+cache, instead of over copies of all rows and slots.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The `EmbeddingBackend` of TPUs: TensorFlow's own `TPUEmbedding`, with embexp's tables and inputs.
 
-Converts a feature's input to a form that a TPU takes.
-
-Allowed inputs are those of the row engine (see the table in `inputs`), with the same meaning. A TPU takes fewer forms,
-so the host converts some inputs, without loss:
+Converts a feature's input to a form that a TPU takes. Allowed inputs are those of the row engine (see the table in
+`inputs`), with the same meaning. A TPU takes fewer forms, so the host converts some inputs, without loss:
 
 | input                     | becomes                                                                               |
 |---------------------------|---------------------------------------------------------------------------------------|

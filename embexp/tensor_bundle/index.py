@@ -5,9 +5,8 @@ blocks, whose entries are keys without the beginning they share and, as values, 
 Sources: tensorflow/core/util/tensor_bundle/tensor_bundle.h, tensorflow/core/protobuf/tensor_bundle.proto,
 tensorflow/core/lib/io/format.h, tensorflow/core/util/saved_tensor_slice_util.h
 
-Protocol buffers read by field number, without their classes: those come with TensorFlow, which imports slowly.
-
-Source: https://protobuf.dev/programming-guides/encoding
+Protocol buffers read by field number, without their classes: those come with TensorFlow, which imports slowly. Source:
+https://protobuf.dev/programming-guides/encoding
 """
 
 from __future__ import annotations

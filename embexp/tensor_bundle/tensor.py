@@ -1,9 +1,7 @@
 """Tensors of a TensorFlow checkpoint as NumPy arrays, whole or some rows at a time, read without TensorFlow.
 
-Strings in a TensorFlow checkpoint, read without TensorFlow.
-
-They are stored as all lengths (varints), a checksum of the lengths, and all characters.
-Source: `WriteStringTensor` in tensorflow/core/util/tensor_bundle/tensor_bundle.cc
+Strings in a TensorFlow checkpoint, read without TensorFlow. They are stored as all lengths (varints), a checksum of the
+lengths, and all characters. Source: `WriteStringTensor` in tensorflow/core/util/tensor_bundle/tensor_bundle.cc
 """
 
 from __future__ import annotations

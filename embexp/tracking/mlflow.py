@@ -1,9 +1,8 @@
 """MLflow: a run in an experiment of a store or a server; jobs of a sweep are nested in a run for all of them.
 
-The run of a sweep or a study in MLflow, in which the runs of its jobs are nested.
-
-Each job finds it from its own directory, or creates it: no process has to be told. Two jobs that create it at the same
-time agree on one by a file that only one of them can make.
+The run of a sweep or a study in MLflow, in which the runs of its jobs are nested. Each job finds it from its own
+directory, or creates it: no process has to be told. Two jobs that create it at the same time agree on one by a file
+that only one of them can make.
 """
 
 from __future__ import annotations

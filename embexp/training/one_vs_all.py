@@ -4,10 +4,9 @@ Scores [B, C] of many entities are large, and so are their gradients. Here both 
 time: the gradients of the loss by the queries' vectors and by the entities follow at once from the block's scores, and
 are kept instead of them. For products this takes exactly three matrix products, those of any backward pass.
 
-How an answer stands among all entities, counted where the scores are, in bounded memory.
-
-Scores [B, C] are compared as they are and dropped, so only one number for each query leaves the device. The score of an
-answer is taken from those of all entities: computed by itself it could differ in its last bit, and lose its ties.
+How an answer stands among all entities, counted where the scores are, in bounded memory. Scores [B, C] are compared as
+they are and dropped, so only one number for each query leaves the device. The score of an answer is taken from those of
+all entities: computed by itself it could differ in its last bit, and lose its ties.
 """
 
 from __future__ import annotations

@@ -5,11 +5,10 @@ removed from the candidates ("filtered", Bordes et al. 2013). Where candidates t
 of the best and the worst rank that it could have among them ("realistic", Berrendorf et al. 2020), so that a model that
 gives all candidates the same score gains nothing.
 
-Lists of the best items for each user, and their metrics: NumPy, scores in float32 or float64, metrics in float64.
-
-A user's list holds the items of the whole catalogue with the highest scores, without those that the user has seen.
-Items with equal scores are listed by their number in the catalogue. With H, the user's held-out items, and h(i), 1 if
-item i of the list is in H:
+Lists of the best items for each user, and their metrics: NumPy, scores in float32 or float64, metrics in float64. A
+user's list holds the items of the whole catalogue with the highest scores, without those that the user has seen. Items
+with equal scores are listed by their number in the catalogue. With H, the user's held-out items, and h(i), 1 if item i
+of the list is in H:
 
 | metric | of a user |
 |---|---|

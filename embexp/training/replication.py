@@ -1,9 +1,8 @@
 """How the replicas of a step share a batch, and the random seed of each: the part of a strategy that a step uses.
 
-A different random seed for each replica.
-
-Keras keeps the state of a layer's randomness in a variable, [seed, number of draws], which is mirrored like any other.
-So all replicas would draw the same, and dropout would drop the same units in each replica's examples.
+A different random seed for each replica. Keras keeps the state of a layer's randomness in a variable, [seed, number of
+draws], which is mirrored like any other. So all replicas would draw the same, and dropout would drop the same units in
+each replica's examples.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Vectors in files of arrays: NumPy's `.npy` and `.npz`, safetensors and HDF5. Pickled objects are never read.
 
-Vectors in safetensors files.
-
-The form: 8 bytes with the length of a JSON header, the header, then the bytes of all tensors. It is read here rather
-than with the package of that name, which does not report the place of a tensor, so that nothing could be mapped.
-Source: https://github.com/huggingface/safetensors#format
+Vectors in safetensors files. The form: 8 bytes with the length of a JSON header, the header, then the bytes of all
+tensors. It is read here rather than with the package of that name, which does not report the place of a tensor, so that
+nothing could be mapped. Source: https://github.com/huggingface/safetensors#format
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Vectors in Parquet and Arrow files, by ranges of rows: a column of lists, or a column for each dimension.
 
-Parquet and Arrow files as parts that are read by ranges of rows: row groups, and batches.
-
-Both libraries trust much of what a file says. What comes from Arrow is validated before it is used, since reading past
-the end of a buffer ends the process; Parquet is decoded a few rows at a time, so that memory follows what is asked for.
+Parquet and Arrow files as parts that are read by ranges of rows: row groups, and batches. Both libraries trust much of
+what a file says. What comes from Arrow is validated before it is used, since reading past the end of a buffer ends the
+process; Parquet is decoded a few rows at a time, so that memory follows what is asked for.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Vectors in the forms of word embeddings: GloVe, word2vec's text and binary forms, fastText; plain or compressed.
 
-Vectors in word2vec's binary form.
-
-A header line with the number of rows and the dimension; then, for each row, the token, a space, and the numbers as
-little-endian float32, with or without a line end behind them. This is what word2vec.c writes and gensim reads.
+Vectors in word2vec's binary form. A header line with the number of rows and the dimension; then, for each row, the
+token, a space, and the numbers as little-endian float32, with or without a line end behind them. This is what
+word2vec.c writes and gensim reads.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Writing vectors to files, in the form that a suffix stands for or TensorBoard's; whole or not at all.
 
-Tables in the form of TensorBoard's Embedding Projector: `tensorboard --logdir FOLDER` shows them.
-
-Of each table, `NAME.tsv` has a line of numbers per row and `NAME.metadata.tsv` what the row stands for;
-`projector_config.pbtxt` names the files. Projector's web page, without TensorBoard, loads the two files of a table by
-itself.
-Sources: tensorboard/plugins/projector/projector_plugin.py and projector_config.proto.
+Tables in the form of TensorBoard's Embedding Projector: `tensorboard --logdir FOLDER` shows them. Of each table,
+`NAME.tsv` has a line of numbers per row and `NAME.metadata.tsv` what the row stands for; `projector_config.pbtxt` names
+the files. Projector's web page, without TensorBoard, loads the two files of a table by itself. Sources:
+tensorboard/plugins/projector/projector_plugin.py and projector_config.proto.
 """
 
 from __future__ import annotations

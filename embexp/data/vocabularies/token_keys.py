@@ -4,10 +4,9 @@ The key of a token of up to eight bytes is these bytes, the first one lowest, th
 ends in a zero byte, has no such key and goes by its text: its key is a number behind `_LONG`, whose highest byte, 0xFF,
 no UTF-8 text has.
 
-Fingerprint64 of texts, the hash of `tf.strings.to_hash_bucket_fast`, for all texts of an array at once.
-
-It is FarmHash's (https://github.com/google/farmhash, `farmhashna::Hash64`), which never changes: a hash bucket of a run
-is the same everywhere, also in exported models.
+Fingerprint64 of texts, the hash of `tf.strings.to_hash_bucket_fast`, for all texts of an array at once. It is
+FarmHash's (https://github.com/google/farmhash, `farmhashna::Hash64`), which never changes: a hash bucket of a run is
+the same everywhere, also in exported models.
 """
 
 from __future__ import annotations
