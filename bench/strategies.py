@@ -52,7 +52,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
     import embexp
     from embexp.runs import execute
     from embexp.runs.prepare import prepare
-    from embexp.runtimes.execution import Blueprint, start
+    from embexp.runs.runtimes.execution import Blueprint, start
     from embexp.specs.running import RuntimeKind
     from embexp.strategies import build as strategies
     from embexp.training.step import Assembly

@@ -16,23 +16,21 @@ ALLOWED = {
     "__main__": "cli",
     "api": "config errors records reports runs specs studies sweeps system training",
     "checkpoints": "errors system tables tensor_bundle",
-    "cli": "checkpoints config data errors freezing growth pretrained records reports runs specs strategies"
+    "cli": "checkpoints config data errors freezing pretrained records reports runs specs strategies"
     " studies sweeps system training vectors",
     "config": "data errors models pretrained records specs system training",
     "data": "errors specs system",
     "errors": "",
     "estimator": "errors",
     "freezing": "data errors specs system tables training",
-    "growth": "data errors pretrained records specs system tensor_bundle vectors",
     "initialization": "errors specs system tables",
     "models": "errors specs system",
     "pretrained": "data errors records specs system tensor_bundle vectors",
     "records": "errors specs system",
     "reports": "errors records specs system training",
     "rows": "specs tables",
-    "runs": "checkpoints data errors freezing initialization models pretrained records reports runtimes"
+    "runs": "checkpoints data errors estimator freezing initialization models pretrained records reports"
     " simulation specs strategies system tables tensor_bundle tracking training vectors",
-    "runtimes": "checkpoints errors estimator initialization specs strategies tables training vectors",
     "simulation": "specs tables",
     "specs": "errors",
     "strategies": "errors initialization simulation specs system tables training",
@@ -57,7 +55,6 @@ TENSORFLOW_FREE = {
     "tensor_bundle",
     "vectors",
     "pretrained",
-    "growth",
     "config",
     "sweeps",
     "freezing",

@@ -17,7 +17,7 @@ from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from embexp.checkpoints.saving import Conversion
-    from embexp.growth.plan import TableGrowth
+    from embexp.pretrained.growth import TableGrowth
 
 CONVERT_USAGE = "embexp checkpoint convert PATH OUT --to name|object [--names FILE]"
 
@@ -190,18 +190,17 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 def _grow(options: argparse.Namespace) -> None:
     from embexp.cli.stages import shown
-    from embexp.growth import plan, write
-    from embexp.growth.plan import Gone, growths
-    from embexp.pretrained import earlier
+    from embexp.pretrained import earlier, growth
+    from embexp.pretrained.growth import Gone, growths
     from embexp.system import caching
 
     gone, match = Gone(options.gone), Match(options.match)
     source = earlier.open_run(Path(options.directory), cache=caching.cache_folder(None))
-    tables = growths(source, plan.vocabulary_files(options.vocabulary, source), match=match, gone=gone)
+    tables = growths(source, growth.vocabulary_files(options.vocabulary, source), match=match, gone=gone)
     if not options.dry_run:
         try:
             with shown() as stages:
-                write.write(
+                growth.write(
                     source,
                     tables,
                     options.out,

@@ -32,7 +32,7 @@ from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.tables import PretrainedTable, beside_file, mapping_of, row_source, slot_sources
 from embexp.runs import evaluations
 from embexp.runs.prepare import Prepared, PreparedTables
-from embexp.runtimes.execution import Blueprint, Execution, start
+from embexp.runs.runtimes.execution import Blueprint, Execution, start
 from embexp.specs.data import CANDIDATES, Triples
 from embexp.specs.models import KnowledgeGraph, LossOfTask, Task
 from embexp.specs.run import RunSpec

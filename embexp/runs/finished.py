@@ -28,7 +28,7 @@ from embexp.runs import evaluations, execute, recorded
 from embexp.runs.data import read_data
 from embexp.runs.exports import exporting
 from embexp.runs.exports.exporting import Exported
-from embexp.runtimes.function import FunctionRuntime
+from embexp.runs.runtimes.function import FunctionRuntime
 from embexp.specs import arguments
 from embexp.specs.base import few
 from embexp.specs.models import Task

@@ -11,8 +11,8 @@ from embexp.records.folder import RunFolder
 from embexp.runs import evaluations, saving
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
+from embexp.runs.runtimes.execution import Execution
 from embexp.runs.saving import Running
-from embexp.runtimes.execution import Execution
 from embexp.specs.run import RunSpec
 from embexp.system import interruption
 from embexp.training import loop, metric_names

@@ -19,7 +19,7 @@ from embexp.freezing.row_policies import RowFacts
 from embexp.pretrained.tables import Pretrained
 from embexp.runs import execute
 from embexp.runs.prepare import PreparedTables
-from embexp.runtimes.execution import Blueprint, Execution, start
+from embexp.runs.runtimes.execution import Blueprint, Execution, start
 from embexp.specs.data import Clicks
 from embexp.specs.models import MLP, Task
 from embexp.specs.optimizers import DenseSGD

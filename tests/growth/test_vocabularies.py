@@ -11,10 +11,9 @@ import pytest
 
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary
 from embexp.errors import CommandLineError, DataError, NotARunError
-from embexp.growth import plan
-from embexp.growth.plan import Gone, growths
-from embexp.pretrained import earlier
+from embexp.pretrained import earlier, growth
 from embexp.pretrained.earlier import EarlierCheckpoint
+from embexp.pretrained.growth import Gone, growths
 from embexp.specs.pretrained import Match
 from tests.growth.conftest import Runs
 
@@ -43,12 +42,12 @@ def test_wrong_files(tmp_path: Path, content: bytes, words: str) -> None:
     file = tmp_path / "new.txt"
     file.write_bytes(content)
     with pytest.raises(DataError, match=f"^{re.escape(words.replace('FILE', str(file)))}$"):
-        plan.read_vocabularies(file, BEFORE)
+        growth.read_vocabularies(file, BEFORE)
 
 
 def test_a_file_of_tokens_keeps_frequencies_and_the_row_of_unknown_values(tmp_path: Path) -> None:
     (tmp_path / "new").write_bytes(b"x\r\nb\r\na y\r\n")
-    found = plan.read_vocabularies(tmp_path / "new", BEFORE)
+    found = growth.read_vocabularies(tmp_path / "new", BEFORE)
     assert isinstance(found, TokenVocabulary)
     assert found.known.to_pylist() == ["x", "b", "a y"]
     assert found.known_frequencies.tolist() == [0, 3, 0]
@@ -57,37 +56,40 @@ def test_a_file_of_tokens_keeps_frequencies_and_the_row_of_unknown_values(tmp_pa
 
 def test_a_vocabulary_of_a_run_speaks_for_itself(tmp_path: Path) -> None:
     TokenVocabulary(pa.array(["b", "t\tt"], pa.large_string()), np.array([8, 1]), False).write(tmp_path / "item")
-    found = plan.read_vocabularies(tmp_path / "item.tsv", BEFORE)
+    found = growth.read_vocabularies(tmp_path / "item.tsv", BEFORE)
     assert isinstance(found, TokenVocabulary)
     assert (found.known.to_pylist(), found.known_frequencies.tolist(), found.oov) == (["b", "t\tt"], [8, 1], False)
     (tmp_path / "item.tsv").write_text("token\tfrequency\tkind\n<oov>\t1\toov\na\t1\ttoken\na\t1\ttoken\n")
     with pytest.raises(DataError, match=r"line 4: 'a', as in line 3"):
-        plan.read_vocabularies(tmp_path / "item.tsv", BEFORE)
+        growth.read_vocabularies(tmp_path / "item.tsv", BEFORE)
 
 
 def test_row_numbers(tmp_path: Path) -> None:
     before = IdentityVocabulary(3)
     (tmp_path / "more").write_text("0\n1\n2\n3\n4\n")
-    assert plan.read_vocabularies(tmp_path / "more", before) == IdentityVocabulary(5)
+    assert growth.read_vocabularies(tmp_path / "more", before) == IdentityVocabulary(5)
     IdentityVocabulary(7).write(tmp_path / "item")
-    assert plan.read_vocabularies(tmp_path / "item.json", before) == IdentityVocabulary(7)
+    assert growth.read_vocabularies(tmp_path / "item.json", before) == IdentityVocabulary(7)
     with pytest.raises(DataError, match="found a vocabulary of row numbers, and the table's is one of tokens"):
-        plan.read_vocabularies(tmp_path / "item.json", BEFORE)
+        growth.read_vocabularies(tmp_path / "item.json", BEFORE)
     (tmp_path / "more").write_text("0\n2\n1\n")
     with pytest.raises(DataError, match=r"more, line 2: found '2', expected 1: ids of this table are its row numbers"):
-        plan.read_vocabularies(tmp_path / "more", before)
+        growth.read_vocabularies(tmp_path / "more", before)
 
 
 def test_words(source: EarlierCheckpoint, tmp_path: Path) -> None:
     file, odd = tmp_path / "new.txt", tmp_path / "a=b.txt"
     for each in (file, odd):
         each.write_text("a\n")
-    assert plan.vocabulary_files([f"item={file}", f"user={odd}"], source) == {"item": file, "user": odd}
+    assert growth.vocabulary_files([f"item={file}", f"user={odd}"], source) == {"item": file, "user": odd}
     folder = tmp_path / "vocabularies"
     folder.mkdir()
     (folder / "item.tsv").write_text("")
     (folder / "user.json").write_text("")
-    assert plan.vocabulary_files([str(folder)], source) == {"item": folder / "item.tsv", "user": folder / "user.json"}
+    assert growth.vocabulary_files([str(folder)], source) == {
+        "item": folder / "item.tsv",
+        "user": folder / "user.json",
+    }
 
 
 def test_every_wrong_word_is_told_at_once(source: EarlierCheckpoint, tmp_path: Path) -> None:
@@ -96,7 +98,7 @@ def test_every_wrong_word_is_told_at_once(source: EarlierCheckpoint, tmp_path: P
     (tmp_path / "film.tsv").write_text("")
     words = [f"itme={file}", "item=nowhere.txt", str(file), f"user={file}", f"user={file}", str(tmp_path), "nothing"]
     with pytest.raises(CommandLineError) as error:
-        plan.vocabulary_files(words, source)
+        growth.vocabulary_files(words, source)
     assert str(error.value).splitlines() == [
         f"embexp checkpoint grow: itme={file}: there is no table 'itme'",
         "    item=nowhere.txt: there is no file nowhere.txt",

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
-from embexp.growth import plan, write
-from embexp.growth.plan import Gone, TableGrowth, growths
-from embexp.pretrained import earlier
+from embexp.pretrained import earlier, growth
+from embexp.pretrained.growth import Gone, TableGrowth, growths
 from embexp.specs.pretrained import Match, MissingRows
 from embexp.tensor_bundle import tensor
 from embexp.tensor_bundle import writer as bundle_writer
@@ -32,9 +31,9 @@ def grown(
     file = runs.new().with_suffix(".txt")
     file.write_text("".join(f"{token}\n" for token in wanted))
     opened = earlier.open_run(source, cache=runs.folder / "cache")
-    tables = growths(opened, plan.vocabulary_files([f"item={file}"], opened), match=Match.EXACT, gone=gone)
+    tables = growths(opened, growth.vocabulary_files([f"item={file}"], opened), match=Match.EXACT, gone=gone)
     out = runs.new()
-    write.write(opened, tables, out, missing=missing, match=Match.EXACT, gone=gone)
+    growth.write(opened, tables, out, missing=missing, match=Match.EXACT, gone=gone)
     return out, tables
 
 
@@ -161,7 +160,7 @@ def test_the_same_words_make_the_same_bits_and_a_seed_others(runs: Runs) -> None
     found = []
     for seed in (None, None, 1):
         out = runs.new()
-        write.write(opened, tables, out, missing=MissingRows.INITIALIZER, match=Match.EXACT, gone=Gone.DROP, seed=seed)
+        growth.write(opened, tables, out, missing=MissingRows.INITIALIZER, match=Match.EXACT, gone=Gone.DROP, seed=seed)
         found.append((out / "checkpoints" / "final" / "checkpoint.data-00000-of-00001").read_bytes())
     assert found[0] == found[1] != found[2]
 
@@ -194,9 +193,9 @@ def test_nothing_is_left_of_what_fails(runs: Runs, monkeypatch: pytest.MonkeyPat
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(write.BundleWriter, "finish", full)
-    with pytest.raises(write.RunError, match=f"{out} can't be written: No space left on device"):
-        write.write(opened, tables, out, missing=MissingRows.ZEROS, match=Match.EXACT, gone=Gone.DROP)
+    monkeypatch.setattr(growth.BundleWriter, "finish", full)
+    with pytest.raises(growth.RunError, match=f"{out} can't be written: No space left on device"):
+        growth.write(opened, tables, out, missing=MissingRows.ZEROS, match=Match.EXACT, gone=Gone.DROP)
     assert not [each for each in out.parent.iterdir() if out.name in each.name]
 
 
@@ -208,11 +207,11 @@ def test_memory_does_not_grow_with_the_table(runs: Runs, monkeypatch: pytest.Mon
     file = runs.new().with_suffix(".txt")
     file.write_text("\n".join(reversed(tokens)))
     tables = growths(opened, {"item": file}, match=Match.EXACT, gone=Gone.DROP)
-    for module in (write, bundle_writer, tensor):
+    for module in (growth, bundle_writer, tensor):
         monkeypatch.setattr(module, "_CHUNK_BYTES", 1 << 20)
     tracemalloc.start()
     try:
-        write.write(opened, tables, runs.new(), missing=MissingRows.ZEROS, match=Match.EXACT, gone=Gone.DROP)
+        growth.write(opened, tables, runs.new(), missing=MissingRows.ZEROS, match=Match.EXACT, gone=Gone.DROP)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

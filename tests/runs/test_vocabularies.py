@@ -13,8 +13,8 @@ import tensorflow as tf
 
 import embexp
 from embexp.errors import ConfigError, DataError
-from embexp.growth import plan as growing
 from embexp.pretrained import earlier
+from embexp.pretrained import growth as growing
 from embexp.runs import run as single
 from embexp.runs.exports import exporting
 from embexp.runs.prepare import prepare

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from embexp import estimator
 from embexp.checkpoints import graph_saver
-from embexp.runtimes.estimator import EstimatorRuntime, Program
+from embexp.runs.runtimes.estimator import EstimatorRuntime, Program
 
 
 class Pair(NamedTuple):

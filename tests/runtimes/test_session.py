@@ -14,10 +14,10 @@ from embexp.data.batches import Batch
 from embexp.errors import VocabularyError
 from embexp.models import build as models
 from embexp.models import losses
-from embexp.runtimes import session
-from embexp.runtimes import session as sessions
-from embexp.runtimes.function import FunctionRuntime
-from embexp.runtimes.session import SessionRuntime
+from embexp.runs.runtimes import session
+from embexp.runs.runtimes import session as sessions
+from embexp.runs.runtimes.function import FunctionRuntime
+from embexp.runs.runtimes.session import SessionRuntime
 from embexp.specs.models import MLP, Task
 from embexp.specs.optimizers import Adagrad
 from embexp.specs.tables import Feature

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from embexp.checkpoints import naming, store, streaming
 from embexp.initialization import filling
-from embexp.runtimes.execution import Blueprint, Execution, Stopwatch
+from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.tables import bounds
 
 

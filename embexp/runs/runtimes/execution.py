@@ -128,15 +128,15 @@ def start(kind: RuntimeKind, blueprint: Blueprint) -> Execution:
     """
     match kind:
         case RuntimeKind.FUNCTION:
-            from embexp.runtimes import function
+            from embexp.runs.runtimes import function
 
             return function.start(blueprint)
         case RuntimeKind.SESSION:
-            from embexp.runtimes import session
+            from embexp.runs.runtimes import session
 
             return session.start(blueprint)
         case RuntimeKind.ESTIMATOR:
-            from embexp.runtimes import estimator
+            from embexp.runs.runtimes import estimator
 
             return estimator.start(blueprint)
         case RuntimeKind.AUTO:

@@ -15,7 +15,7 @@ from embexp.checkpoints import graph_saver, naming, store
 from embexp.checkpoints.paths import plain_path
 from embexp.initialization import filling, scaffolding
 from embexp.initialization.method import Fill, SessionFills
-from embexp.runtimes.execution import Blueprint, Execution, Stopwatch
+from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.tables import bounds
 from embexp.tables.reading import ReadableTable, TouchedRows
 from embexp.tables.row_engine import AnyTable

@@ -24,9 +24,9 @@ from embexp.checkpoints import graph_saver, naming, store
 from embexp.checkpoints.paths import plain_path
 from embexp.errors import RunError
 from embexp.initialization import filling
-from embexp.runtimes import session
-from embexp.runtimes.execution import Blueprint, Execution, Stopwatch
-from embexp.runtimes.session import Feeds, TableView, components, timed_scaffold
+from embexp.runs.runtimes import session
+from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
+from embexp.runs.runtimes.session import Feeds, TableView, components, timed_scaffold
 from embexp.specs.tables import Storage
 from embexp.tables import bounds
 from embexp.tables.reading import TouchedRows
