@@ -67,7 +67,6 @@ def run(
             files, the run does what `spec.output.existing` says: it is refused, unless that is `number`, `replace` or
             `continue`.
         listeners: called during training, in each run of a study.
-        quiet: nothing is printed.
         allow_code: functions outside of the user's own modules that the spec may run, such as `["keras:Model"]`.
 
     Returns:
@@ -120,7 +119,6 @@ def sweep(
         jobs: number of jobs at once; auto: one for each core or GPU. Above 1, each gets its share of the cores.
         timeout_minutes: time limit, after which a job counts as failed; None: no limit.
         retries: number of retries of a job whose process crashed.
-        quiet: nothing is printed.
         allow_code: functions outside of the user's own modules that the specs may run, such as `["keras:Model"]`.
 
     Returns:
@@ -190,7 +188,6 @@ def resume(
         overrides: such as `["train.epochs=40"]`, to train longer; only the length, `output` and `checkpoint` may
             change. For a sweep, only `hydra.launcher` may change.
         listeners: called during training; not for a sweep, whose jobs are separate processes.
-        quiet: nothing is printed.
         allow_code: functions that the recorded spec, or those of the sweep, may run, such as `["my_models:tower"]`.
 
     Returns:
@@ -231,7 +228,6 @@ def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str |
     """Repeats a run, or a study, from its record in a new process and compares the results, as `embexp verify` does.
 
     Args:
-        directory: directory of the run.
         allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`.
         keep: directory to keep the new run in; None: it is not kept.
 
@@ -268,7 +264,6 @@ def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
     The summary of a run that has not ended has `status` unfinished and, as `steps`, the step of that checkpoint.
 
     Args:
-        directory: directory of the run.
         allow_code: functions that the recorded spec may run, such as `["my_models:tower"]`. A model of your own
             is built by its function when it is first used; tables and metrics of a finished run need none.
 

@@ -75,7 +75,6 @@ class Gathered:
         Args:
             found: `tape.gradient(loss, gathered.values)`: float32 [u, dim], `tf.IndexedSlices`, or None for zero.
             frozen: rows to exclude, as in `embexp.rows.gradient`.
-            loss: the scalar whose gradient it is.
         """
         if found is None:
             found = tf.zeros_like(self.values)

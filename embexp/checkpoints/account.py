@@ -40,12 +40,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A value whose shape or type is not that of the variable, which keeps what it had.
-
-    Attributes:
-        wanted: the variable.
-        stored: the value in the checkpoint.
-    """
+    """A value whose shape or type is not that of the variable, which keeps what it had."""
 
     wanted: Value
     stored: Value
@@ -75,8 +70,6 @@ class Reordered:
     """A variable of a list that has the value of another variable of the same list, to judge by their names.
 
     Attributes:
-        path: object path of the variable.
-        name: of the variable.
         stored: name of the variable whose value it has, as the checkpoint knows it.
     """
 
@@ -96,7 +89,6 @@ class Account:
     """Where every value went.
 
     Attributes:
-        source: the checkpoint.
         restored: values that variables have from the checkpoint; in a graph: that `run_restore_ops` restores.
         missing: wanted, and not in the checkpoint.
         extra: in the checkpoint, and not wanted.
@@ -193,7 +185,6 @@ class LiveAccount:
         """Takes no account yet.
 
         Args:
-            take: takes it.
             run: `run(session=…)` runs the restore operations of a graph.
             initialize: `initialize(session=…)` does that, and initializes what the checkpoint lacks.
         """

@@ -53,7 +53,6 @@ class KeyInfo:
 
     Attributes:
         key: as in the file.
-        shape: of the tensor.
         dtype: TensorFlow's name of the type, such as `float32` or `string`.
         bytes: of the values in the file; of an incremental checkpoint, of the rows that are in it.
         variable: global name of the variable, such as `dense/kernel`; None: the file has none.
@@ -150,9 +149,7 @@ class Contents:
     """What a checkpoint holds.
 
     Attributes:
-        path: as asked for.
         source: prefix of the checkpoint that was found there, or the file.
-        kind: of the checkpoint.
         entries: by key, in the order in which they are listed.
         base: folder of the checkpoint that an incremental one is based on; its tables are listed whole. None: it is
             whole.
@@ -194,9 +191,7 @@ class Group(NamedTuple):
     """The part that a key belongs to.
 
     Attributes:
-        name: of the part.
         table: name of the table, for tables and their slots.
-        slot: name of the slot.
     """
 
     name: str
@@ -292,7 +287,6 @@ class Statistics:
 
     Attributes:
         minimum: of the finite ones; None where there are none, or they are complex.
-        maximum: likewise.
         mean: of the finite ones; None where there are none.
         norm: L2 norm of the finite ones; None where they are no numbers.
         not_finite: how many are NaN or infinite.

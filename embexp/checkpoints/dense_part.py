@@ -31,7 +31,6 @@ class DenseValues:
     """Values to restore into a dense part.
 
     Attributes:
-        values: variables and their values.
         notes: what is not restored, and why.
     """
 

@@ -21,7 +21,6 @@ class MovedRow:
     """A row that moved.
 
     Attributes:
-        row: in A.
         distance: L2 norm of its change.
         norm: L2 norm of the row in A.
     """
@@ -36,7 +35,6 @@ class Change:
     """How far the values of a key moved from A to B.
 
     Attributes:
-        info: of the key in A.
         key_of_b: in B; another one where keys were matched by names of variables.
         compared: rows that were compared; a scalar is one row.
         changed: those with at least one other bit.
@@ -89,7 +87,6 @@ def difference(a: Contents, b: Contents, *, rows: int, matches: Mapping[str, Row
 
     Args:
         a: the first.
-        b: the second.
         rows: how many of the rows that moved most are named for each table, and how many of the first ones that differ.
         matches: for tables and slots whose rows are to be matched by token, by key in A.
 
@@ -165,7 +162,6 @@ class _Moves:
         compared: rows so far.
         changed: those that changed.
         largest: the largest absolute change of a number.
-        squares: sum of the squared changes.
         squares_of_a: sum of the squares of all numbers of A.
         farthest: the rows that moved most, the farthest first.
         first: the first rows that changed.

@@ -31,7 +31,6 @@ class GraphSaver:
         tables: tables whose rows are saved and restored in blocks, by key.
         variables: tables and slots that are one variable, which TensorFlow saves, by key. They are restored in blocks:
             TensorFlow would hold the old values and the new ones at the same time.
-        checkpoint: the object.
     """
 
     saver: Any

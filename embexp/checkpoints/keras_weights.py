@@ -42,12 +42,8 @@ class Dataset:
     """A dataset of an HDF5 file.
 
     Attributes:
-        path: of the file.
         member: of the zip that the file is; None: it is HDF5 itself.
-        key: path of the dataset in it.
-        shape: of the dataset.
         dtype: NumPy's; `object` for strings; None: it can't be read.
-        stored: as the file describes it.
     """
 
     path: Path
@@ -111,7 +107,6 @@ def contents(path: Path, *, zipped: bool) -> Contents:
     """Lists a file.
 
     Args:
-        path: of the file.
         zipped: whether it is a zip with an HDF5 file in it, as `.keras` is, or an HDF5 file.
 
     Raises:

@@ -23,7 +23,6 @@ class Stored:
     Attributes:
         key: of its tensor, or what those of its tensors begin with.
         node: of the object graph; None: no object has it.
-        value: as accounts list it.
     """
 
     key: str
@@ -36,8 +35,6 @@ class Matching:
     """What is restored into what, before anything is.
 
     Attributes:
-        proto: the object graph of the checkpoint.
-        stored: all its values.
         objects: the objects of the program by node, as far as they exist.
         left_out: keys of values that are not restored, as told.
         mismatched: values of another shape or type than their variables, by key.
@@ -70,8 +67,6 @@ def values_in(proto: Any, entries: Mapping[str, Entry], tensor_of: Mapping[str, 
     """The values of an object graph.
 
     Args:
-        proto: the graph.
-        entries: the tensors of the checkpoint.
         tensor_of: key of the tensor for each key in the graph.
     """
     found = []
@@ -223,7 +218,6 @@ class Selection:
 
         Args:
             proto: the object graph, of the checkpoint or of the program.
-            values: all its values.
             names: of the program's variables, by object path.
             patterns: object paths or names of values, with `*` for anything; or of objects if no value has that path or
                 name, or beginnings of paths or names before a `/` if no object has it either. Slot variables belong to

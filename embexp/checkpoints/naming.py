@@ -126,7 +126,6 @@ def as_objects(checkpoint: Any, index: Path) -> Iterator[str]:
 
     Args:
         checkpoint: a run's `tf.train.Checkpoint`, all of whose variables exist; `naming` has their names.
-        index: of the checkpoint.
 
     Raises:
         CheckpointError: a variable is missing in the checkpoint, or extra; the message lists them all.
@@ -155,7 +154,6 @@ def rename_targets(rename: Mapping[str, Any], graph: objects.LiveGraph, names: M
 
     Args:
         rename: by old object path or name, the new one, or the variable.
-        graph: of the program.
         names: global names of its variables, by object path.
     """
     path_of = {name: path for path, name in names.items()}
@@ -196,7 +194,6 @@ def rename_sources(
     Args:
         targets: by old name, or the beginning of names before a `/`, the new object path or name.
         names: global names of the program's variables, by object path.
-        entries: of the checkpoint.
     """
     paths_of: dict[str, list[str]] = {}  # several of a partitioned variable
     for path, name in names.items():
@@ -282,7 +279,6 @@ def named_graph(graph: LiveGraph, source_of: Mapping[str, str]) -> tuple[Any, di
     """The object graph of a program, whose variables have the values of a name-based checkpoint.
 
     Args:
-        graph: the objects of the program.
         source_of: the name in the checkpoint, by object path.
 
     Returns:
@@ -311,10 +307,6 @@ def move_objects(proto: Any, moves: Mapping[str, str]) -> list[str]:
     """Moves objects, with all that they reach, to other object paths, and returns what can't be moved and why.
 
     Objects keep the keys of their values. No other edge than the new one leads to a moved object.
-
-    Args:
-        proto: the object graph, which is changed.
-        moves: new object paths by old ones.
     """
     paths = {path: number for number, path in reversed([*enumerate(paths_of(proto))])}
     reached = slots_of(proto)

@@ -52,7 +52,6 @@ class Value:
     Attributes:
         name: of the attribute; `VARIABLE_VALUE` for variables.
         full_name: the variable's own name, such as `dense/kernel`, or "".
-        key: of the tensor in the checkpoint.
         shape: of the tensor; None if there is none of this key, since the object has several, as a lookup table has.
         dtype: name of its type, or "".
     """

@@ -68,7 +68,6 @@ def require_open_graph(path: Any, done: str, remedy: str) -> None:
     """Raises CheckpointError if operations can't be added to the current graph of TensorFlow 1.
 
     Args:
-        path: of the checkpoint.
         done: what can't be done, such as "saved".
         remedy: how to do it all the same.
     """
@@ -86,7 +85,6 @@ def names_of(objects: Any, graph: LiveGraph) -> dict[str, str]:
 
     Args:
         objects: what `checkpoint_of` was given.
-        graph: of the checkpoint.
     """
     given: dict[int, str] = {}
     for name, value in objects.items() if isinstance(objects, Mapping) else ():
@@ -131,10 +129,8 @@ class LiveValue:
     """An object that a checkpoint has a value of.
 
     Attributes:
-        path: its object path, the shortest one.
         name: its global name, such as `dense/kernel`; empty if it is no variable.
         object: a `tf.Variable`, a `keras.Variable`, or another object that saves values of its own.
-        node: its number in the object graph.
     """
 
     path: str
@@ -258,10 +254,8 @@ class Part:
     """What a part of a partitioned variable is of the whole.
 
     Attributes:
-        name: global name of the whole.
         whole: its shape.
         start: in each dimension, where the part begins.
-        shape: of the part.
     """
 
     name: str

@@ -133,7 +133,6 @@ def contents_of_bundle(path: Path, index: Path, *, saved_model: bool, named: boo
     """Lists a checkpoint.
 
     Args:
-        path: as asked for.
         index: the `.index` file.
         saved_model: whether these are the variables of a SavedModel.
         named: whether the names of variables are read, which takes some 100 ms where there is an object graph.

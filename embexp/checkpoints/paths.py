@@ -133,7 +133,6 @@ def mark_latest(prefix: Path, *, only_first: bool = False) -> None:
     """Has `tf.train.latest_checkpoint` find a published checkpoint in its folder, beside those that it names already.
 
     Args:
-        prefix: of the checkpoint.
         only_first: nothing is written where another checkpoint is named: a program may go on from that.
 
     Raises:

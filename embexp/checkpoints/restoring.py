@@ -87,7 +87,6 @@ def restore_run(
     See `restore`. Tables are assigned in blocks.
 
     Args:
-        path: of the checkpoint.
         checkpoint: the run's `tf.train.Checkpoint`, all of whose variables exist.
         only: what to restore; None: everything.
         rename: where to restore what has another path or name in the checkpoint.
@@ -353,7 +352,6 @@ def write_keras_bundle(path: Path, folder: Path) -> Path:
     Variables are named as datasets are, such as `layers/dense/vars/0`. One at a time is in memory.
 
     Args:
-        path: of the file.
         folder: an empty one, for the checkpoint.
 
     Raises:

@@ -108,8 +108,6 @@ class Conversion:
     """What was converted.
 
     Attributes:
-        prefix: of the new checkpoint.
-        was: the kind of the old one.
         names: the new name, or key, of each value by the old one; keys without the end that those of variables have.
         tensors: shape and type of each value, by the new name.
     """
@@ -132,7 +130,6 @@ def convert(
     Args:
         path: of the checkpoint: its prefix, one of its files, or its folder; a SavedModel; or a run's directory.
         out: prefix of the new one; in an existing folder, `checkpoint` in it.
-        kind: of the new one.
         rename: new names (or object paths, as the new kind has them) by old names or object paths, without the end that
             all keys of variables have.
 

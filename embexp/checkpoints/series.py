@@ -25,7 +25,6 @@ class SavedStep:
     """The checkpoint of a step, of which `state.json` tells how the training stood.
 
     Attributes:
-        directory: of the checkpoint.
         state: the content of `state.json`.
     """
 
@@ -91,7 +90,6 @@ def newest_first(checkpoints: Path, torn: list[str], *, checked: bool = True) ->
     """The whole checkpoints of a training, newest first; a torn one is skipped.
 
     Args:
-        checkpoints: the folder of all checkpoints.
         torn: receives a sentence about each that is skipped.
         checked: whether every tensor is read and checked.
     """
@@ -110,8 +108,6 @@ def prune(checkpoints: Path, keep: int | None, *, latest: Path | None = None) ->
     """Removes all but the `keep` newest checkpoints of steps, and those that these need; None keeps all.
 
     Args:
-        checkpoints: the folder of all checkpoints.
-        keep: how many.
         latest: the newest checkpoint, of a step or another one, as TensorFlow is to find it: see `mark_latest`.
     """
     directories = step_directories(checkpoints)

@@ -57,9 +57,7 @@ def write_by(
 
     Args:
         write_to: writes the files of a prefix whose path TensorFlow takes as it is.
-        directory: of the checkpoint.
         finish: called with the temporary directory, before it becomes `directory`; it may add files.
-        whole: makes a new directory.
 
     Raises:
         CheckpointError: a file can't be written; what was there before is whole.
@@ -116,8 +114,6 @@ def link(directory: Path, target: Path, *, finish: Callable[[Path], object] = la
     The copy appears whole or not at all, and replaces an older one.
 
     Args:
-        directory: of the checkpoint.
-        target: of the copy.
         finish: see `write_by`.
 
     Raises:
@@ -206,7 +202,6 @@ class Changes:
         """Counts from now on.
 
         Args:
-            tables: of the run, by name.
             every_row: tables whose optimizer moves every row in each step: `adam` with `lazy_adam: false`.
         """
         self._tables = {name: table for name, table in tables.items() if name not in every_row}
@@ -245,7 +240,6 @@ class IncrementalSaves:
         """Counts changes from now on.
 
         Args:
-            tables: of the run, by name.
             whole_every: 1: every checkpoint is whole.
             every_row: see `Changes`.
             restored: directory of the checkpoint that the tables were just restored from; None: the first is whole.
@@ -282,8 +276,6 @@ def write_increment(checkpoint: Any, prefix: str, *, base: str, changed: Mapping
     A table is whole if all its rows changed; if all are, the checkpoint is a whole one.
 
     Args:
-        checkpoint: what to write.
-        prefix: of the new checkpoint.
         base: prefix of the checkpoint since which the rows changed; the path to it from the new one is recorded.
         changed: by table, bool [rows]; tables that are left out are written whole.
     """

@@ -147,9 +147,7 @@ def write_saved_model(
 
     Args:
         module: a `tf.Module` whose attribute `tables` has for each table a variable float32 [any, dim] of no rows.
-        signatures: concrete functions, by name.
         tables: the rows of these tables.
-        directory: where to.
         progress: called as rows are written.
 
     Raises:

@@ -36,11 +36,9 @@ class Taking:
         """Remembers what was found before the restore.
 
         Args:
-            source: the checkpoint, for readers.
             checkpoint: the `tf.train.Checkpoint` that was restored.
             found: what was to be restored into what.
             coordinator: TensorFlow's record of what it has restored into what.
-            only: what was to be restored.
             names: of variables, by object path; those that are not in it have their own.
         """
         self._source, self._checkpoint, self._found = source, checkpoint, found
@@ -206,7 +204,6 @@ def planned_account(source: str, checkpoint: Any, index: Path) -> Account:
     """Compares an object-based checkpoint with an object all of whose variables exist; reads no values.
 
     Args:
-        source: the checkpoint, for readers.
         checkpoint: a `tf.train.Checkpoint`.
         index: of the checkpoint, which may be incremental.
 

@@ -47,7 +47,6 @@ def check_finished(directory: str, command: str, *rest: str, allow_code: Sequenc
     """Checks that a directory is that of a run, and the code that it names. Loads no TensorFlow, which takes seconds.
 
     Args:
-        directory: of the run.
         command: name of the command, for the error message about the directory of a study.
         *rest: the command's arguments after the directory.
         allow_code: functions that the recorded spec may run; None: the command runs none.

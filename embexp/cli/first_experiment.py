@@ -42,7 +42,6 @@ class Use:
 
     Attributes:
         facts: of the column.
-        role: what it becomes.
         why: the reason, where it is another than that of the column's kind.
     """
 
@@ -85,7 +84,6 @@ def uses(columns: Sequence[ColumnFacts], label: str, *, splits_text: bool) -> li
     """What becomes of each column.
 
     Args:
-        columns: their facts.
         label: name of the label's column.
         splits_text: whether the source can split a text into the values of a list.
 

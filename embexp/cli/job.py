@@ -55,7 +55,6 @@ def execute(sweep: Path, job: LedgerJob) -> int:
     """Trains a job in this process, from its newest checkpoint if it has one.
 
     Args:
-        sweep: directory of the sweep.
         job: of the ledger, which is left as it is.
 
     Returns:

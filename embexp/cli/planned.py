@@ -44,12 +44,10 @@ class Plan:
     """A planned run, with or without its data.
 
     Attributes:
-        requested: what the user asked for.
         spec: the same, settled by the data and the pretrained files if they were read.
         rows: by table; None until the data is read.
         dims: by table, without those that depend on a pretrained file that was not read.
         policies: the frozen rows and the storage of each table; None until the data is read.
-        warnings: of the run.
         run_id: digest of what decides its bits; None until the data is read.
         sizes: what steps and evaluations take, where the graph decides it; empty until the data is read.
         shares: by table and split, how many values have a row of their own; none until the data is read.

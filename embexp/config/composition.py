@@ -37,8 +37,6 @@ class Job:
     """One run.
 
     Attributes:
-        spec: what the user asked for.
-        composition: the config as Hydra composed it.
         impossible: settings that are valid, but can't be combined; a sweep skips the job.
     """
 
@@ -78,8 +76,6 @@ def loader(
 
     Args:
         config_dir: the user's folder.
-        config_name: the primary config.
-        config_path: replaces the shipped folder.
         permission: which code the configs may name.
     """
     found = folders.find(None if config_dir is None else Path(config_dir), config_path=config_path)
@@ -90,7 +86,6 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True, 
     """Composes and checks one run that can be started.
 
     Args:
-        loader: composes configs.
         overrides: as on the command line.
         look_at_data: whether to read the headers of data files.
         in_python: whether the caller has no settings of Hydra.
@@ -199,7 +194,6 @@ def check_container(
     """Checks a config that has been composed without faults.
 
     Args:
-        container: plain dicts, lists and scalars.
         permission: which code it may name.
         here: whether it is run on this machine.
 
@@ -213,7 +207,6 @@ def check_spec(spec: RunSpec, permission: Permission) -> tuple[RunSpec | None, l
     """Checks a spec that Python code may have made or changed without a check, as by `model_copy`.
 
     Args:
-        spec: made by anybody.
         permission: which code it may name.
 
     Returns:
@@ -248,9 +241,7 @@ def changed_spec(spec: RunSpec, texts: Sequence[str], loader: Loader, *, rule: s
     """A recorded spec with overrides.
 
     Args:
-        spec: of the run.
         texts: overrides such as `train.epochs=40`.
-        loader: parses them.
         rule: why other settings can't change, for the error message.
 
     Raises:

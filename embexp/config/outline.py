@@ -62,8 +62,6 @@ def outline(
     """The outline of a config.
 
     Args:
-        folders: the config folders.
-        config_name: the primary config.
         chosen: choices of the command line, by `group` or `group@package`.
         content: reads a file; None: as YAML 1.1.
     """
@@ -99,7 +97,6 @@ class _Reader:
         Args:
             config: such as `optimizer/adam`.
             package: where its keys go, unless its header says otherwise.
-            depth: of the nesting.
         """
         file = self._folders.file(config)
         if file is None or depth > _DEEPEST or self._files_left == 0:
@@ -208,8 +205,6 @@ def is_multirun(folders: Folders, config_name: str, overrides: Sequence[str], *,
     """Whether to run a sweep.
 
     Args:
-        folders: the config folders.
-        config_name: the primary config.
         overrides: of the command line.
         flag: True for -m, False for --run, None for neither.
 

@@ -31,20 +31,13 @@ _TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float"
 
 
 class Refused(yaml.MarkedYAMLError):
-    """A file that is YAML, but takes too long, or too much memory, to read.
-
-    Attributes:
-        remedy: what to do.
-    """
+    """A file that is YAML, but takes too long, or too much memory, to read."""
 
     def __init__(self, file: Path, line: int, rule: str, remedy: str) -> None:
         """Stores where and why.
 
         Args:
-            file: the file.
             line: from 0.
-            rule: the violated rule.
-            remedy: what to do.
         """
         super().__init__(problem=rule, problem_mark=yaml.Mark(str(file), 0, line, 0, None, 0))
         self.remedy = remedy

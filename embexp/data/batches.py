@@ -74,15 +74,11 @@ def training_batches(
     and may straddle two epochs. The stream is that of `order.Order`: starting later gives the tail of starting at 0.
 
     Args:
-        examples: encoded examples.
         rows: int64, those that train.
-        columns: what to read.
         batch_size: examples per batch.
         seed: seed of the order.
         shuffle: False: the order of the file.
         window: examples that are shuffled among each other.
-        steps: at which step the training ends.
-        start_step: with which step to begin.
         candidates: makes the column of candidates, for queries.
         items: adds the columns of the item, for recommendation.
 
@@ -136,9 +132,7 @@ def evaluation_batches(
     """Some rows in their order; the last batch may be smaller, or is filled up by repeating the last row.
 
     Args:
-        examples: encoded examples.
         rows: int64, which to read.
-        columns: what to read.
         batch_size: examples per batch.
         full: whether the last batch is filled up, so that all have the same size, known while tracing.
         candidates: makes the column of candidates, for queries: all entities.
@@ -266,12 +260,8 @@ def ranked_batches(
     """Queries in their order, each with its known answers; the last batch may be smaller.
 
     Args:
-        examples: encoded.
         rows: int64, the queries.
-        columns: what to read.
         batch_size: queries per batch.
-        candidates: all entities.
-        known: the known answers of the queries.
     """
     answers = Known(known)
 
@@ -292,11 +282,7 @@ class Items:
         """Reads the training split where the draw leaves out what a user has seen.
 
         Args:
-            interactions: of the run.
-            examples: encoded.
             train: int64, rows of the training split.
-            loss: what it compares decides which items.
-            seed: of the run.
         """
         catalogue = interactions.catalogue
         self._user, self._item, self._loss, self._seed = interactions.user, interactions.item, loss, seed

@@ -19,12 +19,7 @@ NUMBER = "a finite number"
 
 @dataclass(frozen=True)
 class ListNeed:
-    """A setting for which a column must hold several ids per example.
-
-    Attributes:
-        path: its config path.
-        value: what stands there.
-    """
+    """A setting for which a column must hold several ids per example."""
 
     path: str
     value: str
@@ -32,13 +27,7 @@ class ListNeed:
 
 @dataclass(frozen=True)
 class BucketColumn:
-    """Ids that are buckets of a column of numbers.
-
-    Attributes:
-        column: of the numbers.
-        table: name of their vocabulary.
-        settings: which buckets.
-    """
+    """Ids that are buckets of a column of numbers."""
 
     column: str
     table: str
@@ -228,7 +217,6 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
     """The columns to read, each once.
 
     Args:
-        columns: what the run reads.
         timestamp: column of the time, where the split needs it.
         group: column of the groups of leave-one-out, where the split needs it.
     """

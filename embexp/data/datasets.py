@@ -52,7 +52,6 @@ class Remote:
     """A file as its owners have it.
 
     Attributes:
-        url: of the file.
         size: in bytes; more are not taken.
         digest: `sha256:…` or `md5:…`, in hexadecimal digits.
         package: an installed package that may carry it, and its path there; None: none does.
@@ -75,9 +74,7 @@ class DataSet:
 
     Attributes:
         about: what it is, in a few words.
-        terms: what its owners allow, in short.
         page: of the owners, with all the terms.
-        files: what is fetched.
         kinds: the kinds of source that read it.
         experiments: those that it fits, as they are written on the command line.
         write: makes what `data.path` names of the files.
@@ -154,9 +151,6 @@ def movielens(name: str, form: MovieLens, files: Mapping[str, Path], folder: Pat
 
     Args:
         name: of the data set, which is also the name of the folder in the archive.
-        form: how its files are written.
-        files: the archive, by its name.
-        folder: to fill.
     """
     [archive] = files.values()
     with zipfile.ZipFile(archive) as packed:

@@ -27,7 +27,6 @@ def download(url: str, to: Path, *, limit: int, progress: Callable[[int], None])
 
     Args:
         url: http or https.
-        to: the file.
         limit: bytes that it may have at most.
         progress: called with the bytes that are there so far.
 

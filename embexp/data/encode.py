@@ -35,8 +35,6 @@ class Chunk:
     """Consecutive examples of one file.
 
     Attributes:
-        file: where they are from.
-        count: how many.
         done: fraction of the whole source that has been read with this chunk, 0 to 1.
         tokens: columns of tokens, by name.
         numbers: columns of finite numbers, by name.
@@ -148,9 +146,6 @@ def encode(
     """Writes a source's examples into an empty folder.
 
     Args:
-        chunks: the examples.
-        folder: where to.
-        columns: what the run reads.
         lists: columns that hold several values per example.
         progress: called as the work goes on.
         label_threshold: labels become 1 where they are at least this, else 0; None: they stay as they are.
@@ -240,7 +235,6 @@ def _coding(codes: Mapping[str, Codes], tables: Mapping[str, str], group: str | 
     """What codes the tokens of a chunk, several tables at a time.
 
     Args:
-        codes: by table.
         tables: id column -> table.
         group: column of the groups, or None.
     """

@@ -22,7 +22,6 @@ class Layout:
     """What an encoded folder holds; written beside the arrays as `layout.json`.
 
     Attributes:
-        count: examples.
         ids: id columns with one value per example, the columns of `ids.npy`, [count, len(ids)].
         lists: id columns with several, `list.N.values.npy` and `list.N.splits.npy` by their place N here.
         tables: id column -> table, for `tokens.N.arrow` by the place N of the table in `token_tables`.
@@ -68,8 +67,6 @@ class Encoded:
     """All examples of a source, encoded; not divided yet.
 
     Attributes:
-        folder: of the cache.
-        key: of the folder in the cache.
         digest: of the source's content.
         only_ones: whether only examples with label 1 belong to a split.
     """
@@ -114,7 +111,6 @@ class Examples:
     """Encoded examples, memory-mapped.
 
     Attributes:
-        count: how many.
         id_columns: names of the columns of `ids`.
         ids: int32 or int64 [count, len(id_columns)], rows of the tables.
         lists: id columns with several values per example.

@@ -60,7 +60,6 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
     """Fetches a data set unless it is here.
 
     Args:
-        name: of the data set.
         progress: called as the work goes on; None: shown on standard error.
 
     Returns:

@@ -73,7 +73,6 @@ class Interactions:
         user: id column of the users.
         item: id column of the items.
         item_columns: all id columns with features of the item.
-        catalogue: the items.
         special: rows in front of those of users, and of items, in their vocabularies, such as the OOV row.
     """
 
@@ -93,7 +92,6 @@ class Interactions:
         """The items of some examples, by user: each once, rising.
 
         Args:
-            examples: encoded.
             rows: of the examples that count.
             users: int64 [N], rows of the vocabulary, rising and distinct.
         """
@@ -106,9 +104,6 @@ class Interactions:
         """What is to be recommended to the users of some examples.
 
         Args:
-            examples: with the held-out ones.
-            rows: of these.
-            before: the examples of the run.
             seen: rows of those whose items are left out.
 
         Raises:
@@ -150,7 +145,6 @@ def interactions(
     """The interactions of a run.
 
     Args:
-        examples: encoded.
         train: int64, rows of the training split, rising.
         user: id column of the users.
         item: id column of the items.

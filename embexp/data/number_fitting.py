@@ -62,8 +62,6 @@ def prepare(
         raw: float32 [examples, columns], NaN where a value is missing.
         train: int64, the examples of the training split.
         settings: of the columns, in the order of `raw`.
-        cache: folder for encoded data.
-        key: of the scan.
 
     Raises:
         DataError: a column has no value from which to fit what it needs.
@@ -85,8 +83,6 @@ def applied(raw: np.ndarray, columns: Sequence[FittedColumn], *, cache: Path, ke
     Args:
         raw: float32 [examples, columns], NaN where a value is missing.
         columns: in the order of `raw`.
-        cache: folder for encoded data.
-        key: of the raw examples.
     """
     if all(column.plain for column in columns):
         return raw
@@ -113,8 +109,6 @@ class Moments:
     """Of numbers.
 
     Attributes:
-        count: how many.
-        mean: of them.
         deviation: their standard deviation, that of the whole (divided by `count`).
     """
 
@@ -132,7 +126,6 @@ def fit(
         raw: float32 [examples, columns], NaN where a value is missing.
         train: int64, rising, the examples of the training split.
         settings: of the columns, in the order of `raw`.
-        folder: for temporary files.
 
     Raises:
         DataError: a column has no value in the training split from which to fit what it needs.
@@ -164,7 +157,6 @@ def quantiles(blocks: Iterable[np.ndarray], count: int, folder: Path) -> tuple[f
     """`count` quantiles of float32 values, evenly spaced in rank, linear between the two nearest values; () of none.
 
     Args:
-        blocks: the values.
         count: how many quantiles, at least 2; or 1, the median.
         folder: for a temporary file of 4 bytes a value.
     """
@@ -258,7 +250,6 @@ def fit_buckets(
         names: of the columns of `raw`.
         train: int64, rising, the examples of the training split.
         buckets: see `Columns`.
-        folder: for temporary files.
 
     Raises:
         DataError: there is no number from which to make quantiles.

@@ -197,12 +197,7 @@ class Figures:
 
     Attributes:
         name: of the column.
-        count: values.
-        mean: of them.
-        deviation: their standard deviation.
         kurtosis: excess kurtosis; 0 for a constant.
-        median: of them.
-        largest: the largest, by its size.
     """
 
     name: str

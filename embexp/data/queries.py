@@ -90,10 +90,7 @@ def write_other_queries(
     """Writes the queries of another file of triples into an empty folder, with the vocabularies of a run.
 
     Args:
-        data: of the run.
-        path: one file.
         known: the vocabularies, by `ENTITIES` and `RELATIONS`.
-        folder: where to.
         progress: called as the work goes on.
 
     Raises:
@@ -154,7 +151,6 @@ def new_entity_splits(train: TrainedTriples, folder: Path, found: Mapping[str, n
     """The splits of a graph some of whose entities count as new.
 
     Args:
-        train: which triples train.
         folder: what `write` made.
         found: rows of the queries, by split, as the files have them.
     """
@@ -298,7 +294,6 @@ def new_entities(entities: Iterable[str], *, share: float, seed: int) -> list[st
     Args:
         entities: names, in any order.
         share: fraction of them, rounded to a whole number of entities.
-        seed: another one draws others.
     """
     drawn = sorted(entities, key=lambda name: (digests.seed_of(seed, "new_entities", name), name))
     return drawn[: max(1, round(share * len(drawn)))]
@@ -363,7 +358,6 @@ class Candidates:
     Attributes:
         entities: how many there are, at least 2.
         negatives: so many are drawn for each training query; None: all entities are candidates.
-        seed: of the run.
         positives: the training answers of each training query, by its row among the examples (KvsAll); None: one each.
     """
 

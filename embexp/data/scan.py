@@ -30,8 +30,6 @@ class Scan:
     """What a run needs to know of its data.
 
     Attributes:
-        examples: all of them, encoded, memory-mapped.
-        vocabularies: by table.
         splits: "train", "validation", "test" -> int64 row numbers, rising, memory-mapped; may be empty. A source may
             have more of them, to evaluate on.
         label_mean: of the training split; 0 without labels.
@@ -57,7 +55,6 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
     Args:
-        data: the source.
         columns: what the run reads of it; the label too, if it has labels.
         interactions: only examples with label 1 belong to a split.
         cache: folder for encoded data; safe to share and to delete while nothing runs.
@@ -111,11 +108,8 @@ def encode_file(
     """Encodes another file, or folder, of the same form with the vocabularies of a run.
 
     Args:
-        path: of the file.
         data: the source, with how its files are written.
         columns: what to read; with label None the file needs no label.
-        vocabularies: by table.
-        cache: folder for encoded data.
         classes: of a run on labelled texts, by number.
         numbers: what the run fitted to its numeric columns; empty: they are used as they are.
         progress: called as the work goes on.

@@ -61,10 +61,8 @@ def assignment(
     Random and folds need no memory; by time and leave-one-out sort `timestamps`.
 
     Args:
-        split: how to divide.
         count: number of examples.
         folds: number of folds of a k-fold split.
-        fold: which of them tests.
         timestamps: float64 [count] for time and leave_one_out; None: an example's position is its time.
         groups: integers [count] for leave_one_out: equal for examples of one user.
     """
@@ -128,8 +126,6 @@ def keep_some(path: Path, count: int, *, seed: int) -> None:
 
     Args:
         path: file of the split; rewritten.
-        count: how many.
-        seed: of the drawing.
 
     Raises:
         DataError: there are not as many.

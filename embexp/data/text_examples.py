@@ -60,9 +60,7 @@ def labelled_chunks(
     """The texts, in order.
 
     Args:
-        corpus: where they are.
         label: column for the numbers of the classes; None: they are not read.
-        known: names of the classes by number.
         max_length: words of a text that are read; None: all.
 
     Raises:
@@ -106,8 +104,6 @@ class Pairs:
     """The examples that a `SkipGram` spec describes; chunk by chunk a pure function of the texts, spec and number.
 
     Args:
-        data: what to draw.
-        corpus: the texts.
         vocabulary: of the words that are used, without an OOV row.
     """
 
@@ -195,9 +191,6 @@ def write_pairs(data: SkipGram, corpus: Corpus, folder: Path, *, columns: Sequen
     """Writes all examples into an empty folder: ids are rows already.
 
     Args:
-        data: what to draw.
-        corpus: the texts.
-        folder: where to.
         columns: names of those of the center and the context.
         progress: called as the work goes on.
 

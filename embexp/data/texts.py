@@ -201,7 +201,6 @@ class Text:
     """One text.
 
     Attributes:
-        text: as it is written.
         label: name of its class; None where labels are not read.
         file: where it is from; for a folder with a folder per class, that of the class.
         place: file and line, or row, for messages.

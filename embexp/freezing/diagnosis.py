@@ -28,8 +28,6 @@ class Training:
     """How a table was trained.
 
     Attributes:
-        optimizer: of the table.
-        steps: how many were done.
         total_steps: how many there were to be, which schedules may end with.
         epochs: passes over the training split that the steps make.
     """
@@ -61,9 +59,7 @@ class Diagnosis:
 
     Attributes:
         found: the rows, by cause.
-        table: its name.
         trainable: how many of its rows may move.
-        reasons: what a warning tells.
     """
 
     found: NeverMoved
@@ -103,12 +99,10 @@ def diagnose(
     """Finds the trainable rows of a table that never moved.
 
     Args:
-        name: of the table.
         changed: bool [rows], whether a row's bits are others than before the first step.
         looked_up: bool [rows], rows that steps looked up to move them; None: none was.
         policy: which rows may move.
         vocabulary: what the rows stand for.
-        training: how they were trained.
     """
     learning = learning_steps(training, policy.grouping)
     groups = None if policy.grouping is None else policy.grouping.groups
@@ -152,7 +146,6 @@ def learning_steps(training: Training, grouping: Grouping | None) -> np.ndarray:
     """At how many of the steps that were done each group of rows had a learning rate above 0: int64 [groups].
 
     Args:
-        training: how the table was trained.
         grouping: the groups and their multipliers; None: one group, its multiplier 1.
     """
     multipliers = np.ones((1, 1), np.float32) if grouping is None else grouping.multipliers

@@ -36,14 +36,7 @@ _FAR_BELOW = 0.1
 
 @dataclass(frozen=True)
 class Drift:
-    """Distances ‖w − w₀‖₂ of rows w from their pretrained values w₀.
-
-    Attributes:
-        mean: of the distances.
-        largest: of the distances.
-        start_norm: mean of ‖w₀‖₂.
-        rows: how many were measured.
-    """
+    """Distances ‖w − w₀‖₂ of rows w from their pretrained values w₀."""
 
     mean: float
     largest: float
@@ -90,8 +83,6 @@ def draw_sample(mask: Mask, rows: int, seed: int, *, most: int = MOST_SAMPLED) -
 
     Args:
         mask: which rows are watched.
-        rows: of the table.
-        seed: decides which are drawn.
         most: how many at most.
     """
     ranges = [(start, min(start + MOST_SAMPLED, rows)) for start in range(0, rows, MOST_SAMPLED)]
@@ -117,7 +108,6 @@ class Origin:
         Args:
             source: the table's initial values.
             mask: which rows are watched.
-            seed: of the sample.
 
         Raises:
             RunError: the file can't be written.
@@ -181,8 +171,6 @@ def origin_of(name: str, seed: int, source: Rows, pretrained: np.ndarray, policy
     """Initial values of the pretrained rows of a table that may move; None if there are none.
 
     Args:
-        name: of the table.
-        seed: of the run.
         source: the table's initial values.
         pretrained: bool [rows], whether a row came from a file.
         policy: which rows may move.
@@ -212,7 +200,6 @@ class Movement:
     """How far a sample of the rows that were trained has moved.
 
     Attributes:
-        rows: how many were compared.
         median: over the rows w, of ‖w − w₀‖₂ / ‖w₀‖₂; None where all initial values are 0.
         accumulated: median over their elements of the squared gradients that were added to an accumulator; None: the
             optimizer has none, or it can't be read.
@@ -233,10 +220,7 @@ def measure_movement(
     """The movement of a sample of rows; None if no row was trained. Reads no more than the sample.
 
     Args:
-        table: with its final values.
-        source: its initial values.
         trained: bool [rows], trainable rows that steps have looked up.
-        optimizer: of the table.
     """
     numbers = np.flatnonzero(trained)
     if not len(numbers):
@@ -273,7 +257,6 @@ def movement_warnings(
     less than 1%.
 
     Args:
-        movements: by table.
         optimizer_of: the config path of a table's optimizer, and its settings.
         learned: whether the run is better than a constant prediction.
     """

@@ -89,7 +89,6 @@ def most_frequent(rows: np.ndarray, frequencies: np.ndarray | None, *, shown: in
     Args:
         rows: bool [rows].
         frequencies: integers [n], n ≤ rows, how often each row was seen; None, and rows beyond them: not counted.
-        shown: how many.
     """
     numbers = np.flatnonzero(rows)
     if frequencies is not None and len(numbers):
@@ -112,7 +111,6 @@ def row_hashes(rows: np.ndarray, seed: int = 0) -> np.ndarray:
 
     Args:
         rows: float32 [n, dim].
-        seed: of the random numbers.
     """
     bits = np.ascontiguousarray(rows).view(np.uint32)
     generator = np.random.Generator(np.random.Philox(key=seed))

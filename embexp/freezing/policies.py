@@ -34,8 +34,6 @@ class TablePolicy:
     """Which rows of a table move, and how they are kept.
 
     Attributes:
-        rows: vocabulary size.
-        storage: how they are kept.
         grouping: which rows move when, and how fast; None where all rows are treated alike: all move, or none.
         fully_frozen: no row ever moves.
         taken: the rows that each rule of the policy takes.
@@ -87,7 +85,6 @@ def settle(
         spec: of the run, with every dim settled.
         facts: of each table's rows.
         steps_per_epoch: examples of the training split / batch size.
-        runtime: in which the run is executed.
 
     Raises:
         ConfigError: a table's own rule takes no row, or an inherited one takes none anywhere; with all of them.
@@ -161,7 +158,6 @@ def automatic_layout(*, rows: int, dim: int, slots: int, frozen_rows: int, split
     """The layout of a table that is not mapped: split where that saves a tenth of its memory, and a megabyte.
 
     Args:
-        rows: vocabulary size.
         dim: length of a row.
         slots: numbers that the optimizer keeps for each parameter.
         frozen_rows: rows that never move.
@@ -225,7 +221,6 @@ class Taken:
     Attributes:
         phase: number of its phase, from 0.
         rule: its place in the phase, from 0.
-        kind: of the rule.
         multiplier: what their learning rate is multiplied by.
         named: rows that it names.
         rows: named ones that no earlier rule takes.

@@ -21,7 +21,6 @@ class RowFacts:
     """Facts about a table's rows.
 
     Attributes:
-        rows: vocabulary size.
         rows_of: int64 row of each token, -1 for one without a row of its own; None: no vocabulary is at hand.
         pretrained: bool [rows], whether a row came from a file or a checkpoint; None: the table has none.
         old: bool [rows], whether a row came from a checkpoint as a trained one; None: the table has none.
@@ -62,7 +61,6 @@ def row_facts(
 
     Args:
         vocabulary: what its rows stand for; None: it is not at hand.
-        rows: how many there are.
         pretrained: see `RowFacts`.
         old: see `RowFacts`.
     """
@@ -86,7 +84,6 @@ def listed_rows(
     """Rows that are listed in any of these ways.
 
     Args:
-        facts: of the table.
         ranges: half-open, [start, stop), of row numbers.
         tokens: of the table's vocabulary.
         tokens_file: further tokens, one a line.

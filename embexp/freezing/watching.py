@@ -32,10 +32,8 @@ class Watched:
     """A table under watch.
 
     Attributes:
-        table: filled.
         vocabulary: what its rows stand for.
         policy: which of them may move.
-        source: their initial values.
         pretrained: bool [rows], whether a row came from a file; None: none did.
     """
 
@@ -61,12 +59,6 @@ def watch(spec: RunSpec, tables: Mapping[str, Watched], *, total_steps: int, exa
 
     With `output.digests`, that is a hash of every row, except of tables that stay in their files; and for tables
     with pretrained rows that may move, a sample of these. Both are in temporary files.
-
-    Args:
-        spec: of the run.
-        tables: by name.
-        total_steps: how many there are to be.
-        examples: of the training split.
     """
     hashed = [name for name, each in tables.items() if spec.output.digests and not each.stays_in_its_file]
     origins = {
@@ -89,15 +81,10 @@ class Watch(Listener):
     """The rows of a run under watch: as a listener of the training, it measures drift at evaluations.
 
     Attributes:
-        spec: of the run.
-        tables: by name.
-        total_steps: how many there are to be.
-        examples: of the training split.
         hashes: of the rows before the first step; empty: they are not compared.
         origins: of tables with pretrained rows that may move.
         frozen_changed: frozen rows that have changed, by table that was compared.
         never_moved: trainable rows that never moved, by table that was compared.
-        drifts: at the end, by table.
         movements: at the end, by table with trained rows.
         reported: step and drift of the last report, as in metrics.jsonl.
     """
@@ -120,11 +107,7 @@ class Watch(Listener):
         self._listeners = listeners
 
     def trained(self, steps: int) -> None:
-        """Compares every row after the last step, before earlier values are restored.
-
-        Args:
-            steps: how many were done.
-        """
+        """Compares every row after the last step, before earlier values are restored."""
         epochs = steps * self.spec.train.batch_size / self.examples
         for name in self.hashes:
             changed, each = self._changed(name), self.tables[name]
@@ -137,7 +120,6 @@ class Watch(Listener):
         """Compares the values that are kept, and measures their drift.
 
         Args:
-            steps: how many were done.
             kept_step: the one after which these values were; if it is an earlier one, `trained` was called.
         """
         if kept_step == steps:

@@ -45,8 +45,6 @@ class TablePlan:
 
     Attributes:
         name: the table's name.
-        source: its initial values.
-        init: its init method.
         combiner: how several rows of one example become one vector.
         optimizer: the optimizer of its rows; None: the whole table is frozen.
         storage: how its rows are stored.

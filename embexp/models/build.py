@@ -41,7 +41,6 @@ def build(
     """Builds the dense part of a run, with all its variables.
 
     Args:
-        model: kind and settings of the model.
         shapes: by feature name, the shape of its activations without the batch: (dim,) or (L, dim).
         dense_width: number of dense features; 0 for none.
         output_bias: initial bias of each logit, such as the mean rating or the log odds of a click. A user's own
@@ -96,7 +95,6 @@ def standardized(model: keras.Model, *, shapes: Shapes, dense_width: int, mean: 
         model: as `build` returns it, for the same `shapes` and `dense_width`.
         shapes: see `build`.
         dense_width: see `build`.
-        mean: of the labels.
         deviation: of the labels, in their unit.
     """
     activations = _symbolic(shapes, dense_width)
@@ -176,7 +174,6 @@ def _mlp(
         activations: symbolic tensors [B, dim] or [B, L, dim], the latter flattened. They are concatenated in the
             order of their names, so that the order of the config's features does not matter.
         widths: units of the hidden layers.
-        activation: their non-linearity.
         dropout: fraction of the hidden units that is dropped in training.
         seed: the run's seed.
 

@@ -55,7 +55,6 @@ def transe(activations: Activations, regularization: Regularization, *, norm: in
     """Bordes et al.: "Translating embeddings for modeling multi-relational data" (2013).
 
     Args:
-        activations: symbolic inputs.
         regularization: see there.
         norm: 1 for the sum of absolute differences, 2 for the Euclidean distance.
         margin: score of a distance of 0.

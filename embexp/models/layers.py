@@ -31,7 +31,6 @@ def hidden(x: Any, widths: Sequence[int], *, activation: Activation, dropout: fl
     Args:
         x: symbolic tensor [B, n].
         widths: units of each layer.
-        activation: the non-linearity.
         dropout: fraction of the units that is dropped in training; 0 adds no dropout layer.
         seed: the run's seed. Kernels are Glorot-uniform (Glorot & Bengio 2010), biases 0.
         name: prefix of the layers' names `name.0`, `name.1`, …
@@ -94,9 +93,7 @@ def maxima(words: Any, lengths: Any, *, width: int, maps: int, seed: int, name: 
         words: symbolic tensor [B, L, d].
         lengths: words of each text, [B].
         width: words per window.
-        maps: feature maps.
         seed: the run's seed.
-        name: of the layer.
 
     Returns:
         Symbolic tensor [B, maps].
@@ -134,7 +131,6 @@ class MaximumOverWindows(keras.layers.Layer):  # type: ignore[misc]  # Keras is 
     Args:
         width: words per window.
         dim: numbers per word.
-        maps: feature maps.
         kernel_initializer: of the weights [width, dim, maps]; biases start at 0.
     """
 

@@ -26,7 +26,6 @@ def matrix_factorization(
     """Sums of the vectors of each side, as in Rendle et al.: "BPR: Bayesian personalized ranking" (2009).
 
     Args:
-        activations: symbolic inputs.
         user_features: features of the user, of one dim.
         item_features: features of the item, of the same dim.
         item_biases: features of the item, of dim 1.
@@ -43,8 +42,6 @@ def two_tower(activations: Activations, model: TwoTower, *, seed: int) -> list[A
     """Two towers of hidden layers, as in Covington et al. (2016) and Yi et al. (2019).
 
     Args:
-        activations: symbolic inputs.
-        model: its settings.
         seed: the run's seed.
 
     Returns:
@@ -96,7 +93,6 @@ def dot(
         left: features whose sum is the left vector.
         right: features whose sum is the right vector.
         biases: features of dim 1.
-        output_bias: initial value of the global bias.
 
     Returns:
         Logits [B, 1].

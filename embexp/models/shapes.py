@@ -38,8 +38,6 @@ def faults(model: Model, *, shapes: Shapes, dense_width: int, classes: bool = Fa
     """The reasons why `model` can't take these inputs.
 
     Args:
-        model: kind and settings of the model.
-        shapes: by feature name.
         dense_width: number of dense features.
         classes: whether it must return a logit per class, as task classification requires.
 

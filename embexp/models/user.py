@@ -41,8 +41,6 @@ def build(
     Args:
         function: `package.module:function`, which the caller has checked to be one that may be run. The working
             directory is put last on `sys.path`, so that no file there hides a module.
-        args: keyword arguments.
-        activations: symbolic inputs by name.
         seed: the run's seed.
         outputs: logits per example; more than one is passed to the function as `classes`.
 

@@ -37,7 +37,6 @@ class SourceFile:
     """A file of the user's code.
 
     Attributes:
-        path: of the file.
         name: its path as the modules are imported, such as `towers/deep.py`.
         content: its bytes.
     """
@@ -109,7 +108,6 @@ def _own(name: str, module: str, home: Path) -> bool:
     """Whether a module is the user's own.
 
     Args:
-        name: of the module.
         module: the function's.
         home: the folder that holds the function's module, or its package.
     """
@@ -133,7 +131,6 @@ def _imported(content: bytes, package: str) -> Iterator[str]:
     """The names that may be modules among those that a source imports; none of a source that can't be parsed.
 
     Args:
-        content: of the file.
         package: that relative imports start from.
     """
     try:
@@ -252,7 +249,6 @@ def absolute_name(node: ast.ImportFrom, package: str) -> str:
     """The module that `from … import …` names.
 
     Args:
-        node: the statement.
         package: that relative imports start from.
     """
     base = node.module or ""

@@ -48,8 +48,6 @@ def align(
     A table's own file must fit it. The top-level one fills every table that it fits, and must fit one.
 
     Args:
-        spec: of the run.
-        vocabularies: by table.
         sizes: rows of each table. One whose ids are row numbers, and whose size the config leaves open, gets as
             many rows as a file without tokens has, if those are more.
         cache: folder of files that were converted before.
@@ -212,8 +210,6 @@ def earlier_rows(earlier: EarlierCheckpoint, table: str, *, converts: bool = Fal
     """The rows of a table of an earlier run: in its checkpoint or, of a frozen table, in its pretrained file.
 
     Args:
-        earlier: the run.
-        table: name of the table there.
         converts: whether a matrix that can't be mapped in its file is converted into the cache.
 
     Raises:
@@ -234,10 +230,6 @@ def pretrained_before(
     """The pretrained files of some tables of a finished run, checked to be those that it had.
 
     Args:
-        folder: of the run.
-        spec: of the run.
-        summary: the content of its summary.json.
-        names: of the tables.
         cache: folder of files that were converted before.
 
     Raises:
@@ -269,7 +261,6 @@ def with_sample(setting: File | Sample, *, cache: Path) -> File:
     """The setting as one of a file; where it names none, a file of random numbers is made.
 
     Args:
-        setting: one of a table.
         cache: folder for files that are made.
     """
     if isinstance(setting, File):

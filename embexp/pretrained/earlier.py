@@ -39,7 +39,6 @@ def open_run(path: Path, *, cache: Path) -> EarlierCheckpoint:
 
     Args:
         path: of a finished run, or of a grown checkpoint.
-        cache: folder for digests of files.
 
     Raises:
         NotARunError: it is neither, or the run has not ended or left no checkpoint.
@@ -68,9 +67,7 @@ class TrainedRows:
     """Rows of a table of an earlier run, or of one of its slots: a `VectorSource`.
 
     Attributes:
-        source: reads them.
         digest: of the run, see `EarlierCheckpoint.digest`.
-        dtype: as stored.
         memory_map: returns all rows as one mapping, or None. Of a checkpoint's rows, unless they are converted, it may
             begin anywhere in the file, so who takes its memory over has to check the alignment.
         tokens: None: the vocabulary of the run has them.
@@ -105,9 +102,6 @@ class EarlierCheckpoint:
         folder: of the run, or of the grown checkpoint.
         spec: of the run; of a grown checkpoint, that of the run that it came from.
         grown: whether rows were added, moved or dropped since.
-        index: of the checkpoint.
-        tensors: of the checkpoint, by key.
-        cache: folder for digests of files.
     """
 
     folder: RunFolder
@@ -181,7 +175,6 @@ class EarlierCheckpoint:
         """A table, or one slot of it, that the checkpoint holds.
 
         Args:
-            table: name of the table.
             slot: name of the slot; None: the table itself.
             converts: whether a matrix that can't be mapped in its file is converted into the cache.
 
@@ -223,9 +216,6 @@ def mismatch_with(source: EarlierCheckpoint, theirs: str, name: str, table: Tabl
     """Compares a table with the one of an earlier run that its rows come from.
 
     Args:
-        source: the earlier training.
-        theirs: name of the table there.
-        name: of the table.
         table: its settings; a dim of null fits any.
     """
     if theirs not in source.tables:
@@ -248,9 +238,6 @@ def aligned_with(vocabulary: Vocabulary, rows: int, earlier: Vocabulary, earlier
     stand for nothing, behind the last token, are matched one by one in their order, as far as both tables have any.
 
     Args:
-        vocabulary: of the table.
-        rows: of the table.
-        earlier: vocabulary of the earlier one.
         earlier_rows: rows of that.
         how: when two tokens are the same.
     """

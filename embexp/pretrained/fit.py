@@ -30,7 +30,6 @@ def width(project: Project, file_dim: int, name: str, table: Table) -> Mismatch 
     Args:
         project: what makes the one the other.
         file_dim: numbers per row of the file.
-        name: of the table.
         table: its settings; one without a pretrained of its own is not filled with projections to a single number,
             as the top-level file is meant for vectors and such a table holds biases. A dim of null fits any file.
     """
@@ -57,8 +56,6 @@ def faults(
     """Faults of a run: a table's own file that doesn't fit, a top-level one that fits no table.
 
     Args:
-        inherited: the top-level setting.
-        tables: all of them.
         matching: tables that a file fits.
         mismatched: tables that it doesn't.
     """
@@ -83,7 +80,6 @@ def with_dims(spec: RunSpec, pretrained: PretrainedTables, model_faults: ModelFa
     """The spec with every dim settled, and without the top-level file on tables that it does not fit.
 
     Args:
-        spec: of the run.
         pretrained: the rows that tables take from files.
         model_faults: what is wrong between a spec's vectors and its model; called only where dims were open, as the
             config alone did not show it.

@@ -53,11 +53,7 @@ class TableGrowth:
     """A table before and after.
 
     Attributes:
-        name: of the table.
         dim: numbers per row.
-        slots: names of its slots.
-        rows_before: how many there are.
-        vocabulary: the new one.
         alignment: which old row each row is.
     """
 
@@ -256,8 +252,6 @@ def _with_gone(new: Vocabulary, before: Vocabulary, gone: np.ndarray) -> Vocabul
     """A vocabulary with tokens of the old one behind its own.
 
     Args:
-        new: the new vocabulary.
-        before: the old one.
         gone: int64, rising, the rows of the old one that are kept although `new` lacks them.
     """
     if isinstance(new, IdentityVocabulary):

@@ -25,7 +25,6 @@ class PretrainedTable:
 
     Attributes:
         setting: of the config, a sample with the path of its file.
-        source: the file.
         alignment: the provenance of each row.
         coverage: how much of the vocabulary the file has.
         old: bool [rows], whether a row came from a checkpoint as a trained one; None: from a file.
@@ -101,10 +100,6 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
     """The initial values of a table.
 
     Args:
-        name: of the table.
-        table: its settings.
-        rows: how many it has.
-        seed: of the run.
         pretrained: the rows that it takes from a file; None: none.
     """
     if pretrained is None:
@@ -140,7 +135,6 @@ def slot_sources(name: str, pretrained: PretrainedTable, initial: Mapping[str, f
     """Initial values of the slots that go with their rows; slots of other rows begin at the optimizer's value.
 
     Args:
-        name: of the table.
         pretrained: the rows that it takes from an earlier checkpoint.
         initial: value of each slot of the table's optimizer before the first step.
     """

@@ -28,9 +28,7 @@ def check(spec: RunSpec, allowed: Collection[str], *, record: Path) -> None:
     """Checks that the user allows the code that a recorded spec names.
 
     Args:
-        spec: recorded, perhaps by somebody else.
         allowed: the functions that the user allows, from `--allow-code`.
-        record: where the spec comes from.
 
     Raises:
         UsageError: a function isn't allowed, or one is allowed that the spec does not name.
@@ -44,7 +42,6 @@ def check_names(names: dict[str, str], allowed: Collection[str], *, record: str)
     Args:
         names: the config path of each.
         allowed: what the user allows, from `--allow-code`.
-        record: what names them, for people.
 
     Raises:
         UsageError: one isn't allowed, or one is allowed that the record does not name.

@@ -56,12 +56,10 @@ class Difference:
     """Something that differs between two runs, A and B.
 
     Attributes:
-        kind: of what.
         name: such as `numpy` for a package, a dotted key of the spec, or a metric.
         a: its value in A; None: A has none.
         b: its value in B; None: B has none.
         step: after which step; None: it has none.
-        note: what else there is to say.
     """
 
     kind: Kind
@@ -119,11 +117,8 @@ def between(kind: Kind, a: Any, b: Any, *, without: Collection[str] = (), prefix
     """The leaves of two JSON values that differ, in A's order.
 
     Args:
-        kind: of the differences.
         a: the first value.
-        b: the second.
         without: first parts of dotted keys that are not compared.
-        prefix: of all names.
     """
     of_a, of_b = dict(leaves(a, prefix)), dict(leaves(b, prefix))
     found = []
@@ -142,12 +137,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def manifest_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
-    """The circumstances that differ; what only one of the two manifests records is left out.
-
-    Args:
-        a: a manifest.
-        b: another one.
-    """
+    """The circumstances that differ; what only one of the two manifests records is left out."""
     found = between(Kind.SPEC, a.get("spec"), b.get("spec"), without=DECIDES_NOTHING) if _both(a, b, "spec") else []
     if _both(a, b, "seed") and a["seed"] != b["seed"] and not any(each.name == "seed" for each in found):
         found.append(Difference(Kind.SPEC, "seed", a["seed"], b["seed"]))
@@ -300,7 +290,6 @@ def compare_metrics(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any
 
     Args:
         a: the lines of a run, parsed.
-        b: those of another one.
     """
     of_a, of_b = _by_key(a), _by_key(b)
     common = sorted(of_a.keys() & of_b.keys())

@@ -87,7 +87,6 @@ def identity(spec: RunSpec, content: str, code: str | None, files: Mapping[str, 
     """The identity of a run that this process will do.
 
     Args:
-        spec: of the run.
         content: see `content_id`.
         code: digest of the user's own code; None: the run uses none.
         files: digests of all files that the run reads, by config path, or by path where freeze policies name them.
@@ -106,7 +105,6 @@ def content_id(
     """Digest of the spec, with paths replaced by digests of their content, without settings that change no result.
 
     Args:
-        spec: of the run.
         data_digest: of the data's content.
         pretrained_digests: of the content of pretrained files, by the config path of their setting, such as
             `tables.item.pretrained`; a file that no table takes rows from has none.

@@ -53,7 +53,6 @@ class Change:
 
     Attributes:
         path: relative to the folder, with slashes.
-        kind: of the change.
         note: what else there is to say, or "".
     """
 
@@ -175,7 +174,6 @@ def check(directory: Path, *paths: Path) -> None:
     """Checks that files, and all files of folders, are what the run wrote. Nothing, if the run has no inventory.
 
     Args:
-        directory: of the run.
         *paths: files and folders in it that are about to be read; one that was never there may be named, too.
 
     Raises:
@@ -220,7 +218,6 @@ def compare(directory: Path, recorded: str | None, *, where: str) -> tuple[Chang
     """What shows that the inventory of a folder is not the one whose digest was recorded elsewhere.
 
     Args:
-        directory: of a run.
         recorded: digest of its inventory; None: none was recorded.
         where: it was recorded, for people, such as `the ledger of the sweep`.
     """
@@ -241,7 +238,6 @@ def sentence(found: tuple[Change, ...], *, most: int = 3) -> str:
     """Changes in a few words, such as `changed: spec.json; added: notes.txt`.
 
     Args:
-        found: the changes.
         most: files of each kind that are named; the others are counted.
     """
     parts = []
@@ -323,8 +319,6 @@ def _listed(directory: Path, name: str, *, on_disk: bool = False) -> Listed:
     """What an inventory says of a file, or of a link, which is not followed.
 
     Args:
-        directory: of the inventory.
-        name: of the file.
         on_disk: waits until the file is on disk, which logs and events may not be.
     """
     path = directory / name

@@ -76,8 +76,6 @@ class UsedCode:
     """The user's own code in a run.
 
     Attributes:
-        function: its dotted path.
-        digest: of all files.
         files: by their names in the run's folder `code`, the path that each was read from, and its digest.
     """
 
@@ -98,10 +96,7 @@ def collect(
 
     Args:
         spec: of the run, as JSON: what it was when the run began.
-        identity: of the run.
         code: the user's own, if the run uses some.
-        devices: of its strategy.
-        tensorflow: its version and build.
     """
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -196,9 +191,7 @@ class Repository:
     """A repository that git has found, and the user owns or has called safe.
 
     Attributes:
-        root: of its work tree.
         directory: with its index.
-        common: with its objects.
         format: of its objects' names.
         commit: of HEAD; None: there is none yet.
         settings: from its config, such as `core.autocrlf=true`.
@@ -219,9 +212,6 @@ def states(folders: Mapping[str, Path]) -> dict[str, Any]:
 
     The state of one that an earlier name has, too, is only `{"root": …, "same_as": …}`. A repository inside a run's
     folder is none.
-
-    Args:
-        folders: by what they hold.
     """
     found: dict[str, Any] = {}
     names: dict[Path, str] = {}
@@ -394,7 +384,6 @@ def _filtered(git: _Git, names: str) -> dict[str, str]:
     """The files for which attributes name a filter, and its name.
 
     Args:
-        git: of the repository.
         names: of the files, each with a NUL after it.
     """
     answer, _ = git.text("check-attr", "--stdin", "-z", "filter", given=names)
@@ -428,10 +417,6 @@ class _Git:
         """What git prints, None if it fails or takes too long; and a note where that is not all.
 
         It asks for nothing, and locks nothing. A longer output is cut.
-
-        Args:
-            words: the command.
-            given: its standard input.
         """
         with contextlib.ExitStack() as stack:
             source: Any = subprocess.DEVNULL

@@ -67,8 +67,6 @@ def opened(
     """Makes the directory of a run, or takes one that exists, writes spec.json, and holds the directory in the block.
 
     Args:
-        path: of the directory.
-        spec: of the run.
         existing: what is done if there is something of that name.
         setting: what names the directory, for error messages.
         own: whether the caller has made the directory for this run, so that it may have files that are not the run's.

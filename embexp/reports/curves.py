@@ -57,7 +57,6 @@ class Curves:
 
     Attributes:
         losses: training losses, each the mean since the one before.
-        evaluated: by metric and split.
         drifts: how far rows were from their pretrained values; of two for the same step, the later one counts.
     """
 
@@ -93,7 +92,6 @@ class Final:
     """What is known of a metric at the end.
 
     Attributes:
-        step: of the final values.
         tests: by test split; there are several where a study has them.
         bayes: the best possible value on the test split; None: not known.
     """
@@ -107,10 +105,6 @@ def draw(axes: Axes, metric: str, curves: Mapping[str, Points], final: Final, *,
     """Draws one metric over the steps: a curve per split, and the test value beside the best possible one.
 
     Args:
-        axes: to draw on.
-        metric: its name.
-        curves: by split.
-        final: of the metric.
         task: of the run; determines the unit.
         best: whether to mark the best validation value.
     """

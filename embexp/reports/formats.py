@@ -56,7 +56,6 @@ def as_csv(report: Report, *, by_number: bool = False) -> str:
     """One line for each run, with all columns and all digits.
 
     Args:
-        report: to write.
         by_number: whether runs are in the order of their jobs, and not in that of the table.
     """
     text = io.StringIO()
@@ -174,8 +173,6 @@ def write_reports(directory: Path, console: Console, maps: Maps) -> None:
     The sweep has ended, so a report that can't be written is a warning, not an error.
 
     Args:
-        directory: of the sweep.
-        console: to print to.
         maps: makes maps of tables for the page.
     """
     found = report(directory)

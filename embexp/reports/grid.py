@@ -29,7 +29,6 @@ class Column:
     """One column.
 
     Attributes:
-        heading: its name.
         cells: from the first row to the last.
         right: whether they end at the right, as numbers do.
         rank: columns with a larger rank are left out first; 0: never.

@@ -51,10 +51,6 @@ def groups(records: Sequence[Record], compared: Sequence[str]) -> list[Group]:
 
     Two runs have the same setting if their specs differ in nothing but `seed` and `data.fold` (and what changes no
     result). Of two runs with the same seed and fold, which have the same values, the first counts.
-
-    Args:
-        records: runs with results.
-        compared: keys of summary.json to average too.
     """
     by_setting: dict[str, dict[str, Record]] = {}
     for record in records:
@@ -90,7 +86,6 @@ def judged(found: Sequence[Group], best: Group | None, reference: Group | None, 
     """The groups with the best one marked, and each compared with the reference, p-values corrected for their number.
 
     Args:
-        found: all groups.
         best: one of them, or None.
         reference: one of them; None compares nothing.
         metric: the one to compare, such as "test rmse".
@@ -139,10 +134,8 @@ class Estimate:
 
     Attributes:
         count: of the repetitions that have it.
-        mean: of their values.
         std: the standard deviation (n - 1); None for one value.
         low: lower end of the confidence interval of the mean; None for one value.
-        high: its upper end.
     """
 
     count: int

@@ -73,7 +73,6 @@ def record_changes(directory: Path, noted: str | None, *, quick: bool = False) -
     """What differs between a run's folder and its inventory, and between that and the ledger of its sweep.
 
     Args:
-        directory: of a run.
         noted: digest of the inventory in the ledger, see `noted_inventory`; None: there is none.
         quick: see `inventory.changes`.
     """
@@ -82,11 +81,7 @@ def record_changes(directory: Path, noted: str | None, *, quick: bool = False) -
 
 
 def noted_inventory(directory: Path) -> str | None:
-    """The digest of a run's inventory in the ledger of the sweep that it is a job of; None: it is in none.
-
-    Args:
-        directory: of a run.
-    """
+    """The digest of a run's inventory in the ledger of the sweep that it is a job of; None: it is in none."""
     own = directory.resolve()
     for sweep in own.parents:
         if (sweep / LEDGER).is_file():

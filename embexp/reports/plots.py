@@ -29,7 +29,6 @@ def write_plots(
 
     Args:
         records: the lines of metrics.jsonl.
-        summary: the content of summary.json.
         directory: for the files; created if missing.
         kept: the step of the final values; None: the last one.
 
@@ -57,14 +56,7 @@ def further_metrics(recorded: Curves, task: Task) -> list[str]:
 
 
 def metrics_figure(metrics: Sequence[str], recorded: Curves, summary: Mapping[str, Any], kept: int) -> Figure:
-    """Several metrics over the steps, one panel each.
-
-    Args:
-        metrics: their names.
-        recorded: by step.
-        summary: the content of summary.json.
-        kept: the step of the final values.
-    """
+    """Several metrics over the steps, one panel each."""
     task, columns = Task(summary["task"]), min(_COLUMNS, len(metrics))
     rows = -(-len(metrics) // columns)
     figure = Figure(figsize=(4.6 * columns + 1, 3.3 * rows + 0.5), dpi=150, layout="constrained")
@@ -81,7 +73,6 @@ def drift_figure(drifts: Sequence[tuple[int, Drift]], *, name: str) -> Figure:
 
     Args:
         drifts: (step, by table `mean`, `largest`, `start_norm`); of two for the same step, the later one counts.
-        name: of the experiment, for the title.
     """
     figure = Figure(figsize=(7.2, 4.3), dpi=160, layout="constrained")
     axes = figure.subplots(1, 2)
@@ -106,13 +97,7 @@ def drift_figure(drifts: Sequence[tuple[int, Drift]], *, name: str) -> Figure:
 
 
 def overview_figure(recorded: Curves, summary: Mapping[str, Any], kept: int) -> Figure:
-    """The whole run.
-
-    Args:
-        recorded: by step.
-        summary: the content of summary.json.
-        kept: the step of the final values.
-    """
+    """The whole run."""
     tables = summary.get("freeze") or {}
     drifts = _relative(recorded.drifts)
     upper, lower = 3.5, max(2.4 if drifts else 0.0, 0.8 + 0.24 * min(len(tables), _MOST_TABLES))
@@ -139,14 +124,7 @@ def overview_figure(recorded: Curves, summary: Mapping[str, Any], kept: int) -> 
 
 
 def _final_of(metric: str, task: Task, summary: Mapping[str, Any], kept: int) -> Final:
-    """The test value of a metric, with the best possible one, where they are known.
-
-    Args:
-        metric: its name.
-        task: of the run.
-        summary: of the run.
-        kept: the step of the final values.
-    """
+    """The test value of a metric, with the best possible one, where they are known."""
     splits = {name: values for name, values in (summary.get("metrics") or {}).items() if name.startswith("test")}
     tests = {name: float(value) for name, values in splits.items() if (value := values.get(metric)) is not None}
     truth = summary.get("truth") or {}
@@ -161,7 +139,6 @@ def draw_moved(axes: Axes, tables: Mapping[str, Mapping[str, Any]]) -> None:
     """Draws which part of each table's rows moved, stayed, or is frozen.
 
     Args:
-        axes: to draw on.
         tables: `freeze` of summary.json.
     """
     largest = sorted(tables, key=lambda name: -_rows(tables[name]))[:_MOST_TABLES]

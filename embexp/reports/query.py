@@ -38,7 +38,6 @@ class Condition:
     """A condition on one value of a run.
 
     Attributes:
-        key: of the value, as written.
         operator: = != < <= > or >=.
         values: any of these; one for an inequality.
     """

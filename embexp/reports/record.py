@@ -59,7 +59,6 @@ class Record:
         directory: of the run; None if it was never started.
         name: tells it apart from the other runs of the report.
         number: of the job in its sweep, or None.
-        status: how it ended.
         reason: why it failed or was skipped, in one line, or "".
         settings: the spec, by dotted path; lists are values. Empty if the spec can't be read.
         overrides: of the command line, such as `optimizer=adam`.

@@ -134,12 +134,7 @@ def as_html(report: Report) -> str:
 
 
 def run_as_html(summary: Mapping[str, Any], directory: Path) -> str:
-    """How a run ended, its metrics and its warnings, without anything that differs when it is repeated.
-
-    Args:
-        summary: the content of summary.json.
-        directory: of the run.
-    """
+    """How a run ended, its metrics and its warnings, without anything that differs when it is repeated."""
     headings, rows = results.metric_rows(summary)
     cells = zip(*rows, strict=True)
     columns = [

@@ -49,7 +49,6 @@ class Results:
     Attributes:
         summary: the content of summary.json. All keys but `status` may be missing. `truth` holds the best possible
             values on the test split, under `bayes_` and the metric's name.
-        directory: of the run.
     """
 
     summary: Mapping[str, Any]
@@ -299,7 +298,6 @@ def coverage_table(content: Mapping[str, Any], frames: box.Box | None) -> Table 
     """The coverage of each pretrained table; None if there is none.
 
     Args:
-        content: of coverage.json.
         frames: style of the table's lines; None for none.
     """
     tables: Mapping[str, Any] = content.get("tables") or {}

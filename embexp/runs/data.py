@@ -28,8 +28,6 @@ class Data:
 
     Attributes:
         columns: what the run reads of the data.
-        vocabularies: by table.
-        scan: the examples and their splits.
         classes: names of the classes of task classification, by number; empty for other tasks.
         candidates: the entities that task ranking ranks; None for other tasks.
         shares: by table and split, how many values have a row of their own; only of tokens and buckets.
@@ -79,7 +77,6 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
     """Scans the data (or finds it in the cache) and gives each table its vocabulary.
 
     Args:
-        spec: what the user asked for.
         progress: called during the scan.
 
     Raises:

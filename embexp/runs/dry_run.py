@@ -45,11 +45,7 @@ class Timed:
 
     Attributes:
         start: making and filling the tables, tracing and the first step.
-        step: median over the timed calls.
         quartiles: of the same.
-        steps: how many steps were timed.
-        evaluations: by split, one evaluation.
-        training_steps: of the run.
         validations: evaluations of the validation split in the run.
     """
 
@@ -87,8 +83,6 @@ def measure(prepared: Prepared, strategy: Strategy, progress: Progress = quiet) 
     """Times steps and evaluations of a run on tables of its own, which are freed afterwards; writes no file of a run.
 
     Args:
-        prepared: the run.
-        strategy: where it runs.
         progress: called as the stages begin.
 
     Raises:
@@ -128,7 +122,6 @@ def _timed_steps(train: Callable[[int], object], left: int, first: float) -> lis
     """Calls of some steps each, with their seconds, after a warm-up.
 
     Args:
-        train: does so many steps.
         left: steps that can be done.
         first: seconds of the first step, for a run that has no other.
     """
@@ -210,7 +203,6 @@ def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
     """Traces the training step of a run; creates its variables without filling them.
 
     Args:
-        prepared: the run.
         progress: called when tracing begins.
 
     Raises:

@@ -41,7 +41,6 @@ def evaluation(
     Args:
         spec: of the run: its task and evaluation batch size.
         columns: what the run reads of the examples.
-        examples: encoded.
         rows: int64, the examples to predict.
         candidates: for task ranking, see `Data`.
         known: for task ranking, more examples whose answers the filtered ranks skip.
@@ -97,11 +96,7 @@ def split_evaluation(spec: RunSpec, data: Data, split: str) -> Evaluation | None
 
 
 def constant_metrics(prepared: Prepared) -> dict[str, dict[str, float]]:
-    """Metrics by split of the best constant prediction, see `embexp.training.baseline`; of training its loss.
-
-    Args:
-        prepared: the run.
-    """
+    """Metrics by split of the best constant prediction, see `embexp.training.baseline`; of training its loss."""
     data, task = prepared.data, prepared.spec.task
     splits = {name: rows for name, rows in data.scan.splits.items() if len(rows)}
     if data.candidates is not None:
@@ -125,8 +120,6 @@ def final_metrics(prepared: Prepared, runtime: Runtime, outcome: Outcome) -> dic
     """Metrics by split, with the final values of the run.
 
     Args:
-        prepared: the run.
-        runtime: predicts with the final values.
         outcome: of the training: its loss, and its last validation metrics if they belong to the final values.
     """
     final: dict[str, dict[str, float]] = {"train": {"loss": outcome.train_loss}}
@@ -162,11 +155,7 @@ def recommendation_evaluation(
     """Prepares the evaluation of some users.
 
     Args:
-        spec: of the run.
-        data: of the run, with the catalogue.
-        held: the users and their held-out items.
         columns: what is read of the held-out examples.
-        examples: these.
     """
 
     def measured(runtime: Runtime) -> dict[str, float]:
@@ -182,11 +171,6 @@ def recommendation_vectors(
     """The vectors of the users of some examples, float32 [N, d], and of all items, [I, d]; scores are dot products.
 
     Args:
-        spec: of the run.
-        data: of the run, with the catalogue.
-        runtime: computes them.
-        columns: what is read of the examples.
-        examples: encoded.
         rows: int64 [N], which of them.
     """
     catalogue = _interactions(data).catalogue
@@ -203,9 +187,6 @@ def recommendation_lists(
     A user's features are read from the last example of the user.
 
     Args:
-        spec: of the run.
-        data: of the run.
-        runtime: computes vectors.
         users: int64, their rows in the vocabulary, rising; None: all that are known.
         count: items of each list.
 
@@ -245,14 +226,7 @@ def popularity_metrics(spec: RunSpec, data: Data) -> dict[str, dict[str, float]]
 def recommendation_warnings(
     spec: RunSpec, data: Data, final: Mapping[str, Mapping[str, float]], baseline: Mapping[str, Mapping[str, float]]
 ) -> list[str]:
-    """What a user should know of the evaluation: users that were left out, and a model that learned too little.
-
-    Args:
-        spec: of the run.
-        data: of the run.
-        final: metrics of the model by split.
-        baseline: those of popularity.
-    """
+    """What a user should know of the evaluation: users that were left out, and a model that learned too little."""
     found = []
     first = f"ndcg_at_{spec.recommendation.cutoffs[0]}"
     for split, popular in baseline.items():

@@ -73,10 +73,7 @@ def execute(
     """Creates and fills all variables; closes the runtime at the end of the block.
 
     Args:
-        prepared: the run.
-        strategy: where it runs.
         estimator_folder: where an Estimator keeps its own checkpoints.
-        first_step: with which step the batches begin.
     """
     initial = initial_rows(prepared.tables)
     with PeakMemory() as memory, contextlib.ExitStack() as stack:
@@ -138,10 +135,8 @@ def build(
     """Creates and fills all variables in the run's runtime.
 
     Args:
-        prepared: the run.
         initial: initial values of each table.
         training_spec: `element_spec` of the training batches.
-        strategy: where the run is executed.
         estimator_folder: where an Estimator keeps its own checkpoints.
     """
     spec = prepared.spec
@@ -248,10 +243,7 @@ def assemble(
 
     Args:
         spec: what the user asked for, with every dim settled.
-        embeddings: the tables, and their lookup.
         counter: int64 variable, the number of steps done.
-        dense: settings of the dense part.
-        strategy: where the step will run.
     """
     tables = embeddings.tables
     # Layers of a user's own model draw from Keras' global seed.
@@ -301,9 +293,7 @@ def dense_model(spec: RunSpec, dims: Mapping[str, int], dense: DenseSettings) ->
     """The dense part of an experiment, with its initial values.
 
     Args:
-        spec: what the user asked for.
         dims: of each table.
-        dense: settings of the dense part.
     """
     shapes = {name: feature.activation_shape(dims[feature.table]) for name, feature in spec.features.items()}
     model = models.build(
@@ -341,7 +331,6 @@ def table_plans(tables: PreparedTables, initial: Mapping[str, MappableRows]) -> 
     """Plans how every table is created and filled, without creating it.
 
     Args:
-        tables: prepared.
         initial: initial values of each table, see `initial_rows`.
 
     Raises:

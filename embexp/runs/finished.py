@@ -50,7 +50,6 @@ def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
     The summary of an unfinished run has `status` unfinished and, as `steps`, the step of that checkpoint.
 
     Args:
-        directory: directory of the run.
         allow_code: functions that the recorded spec may run.
 
     Raises:
@@ -78,9 +77,6 @@ class Run:
     """A loaded run. Tables and model are restored on first use.
 
     Attributes:
-        folder: the files of the run.
-        spec: the checked config of the run.
-        summary: the content of summary.json.
         checkpoint: directory of the checkpoint that tables and model come from.
         allow_code: functions that the recorded spec may run, such as the one that builds the user's own model.
     """
@@ -155,7 +151,6 @@ class Run:
         """The rows of a table that are nearest to the row of a token, by cosine similarity.
 
         Args:
-            table: name of the table.
             token: token of a row; if ids are row numbers, the number.
             k: number of rows.
 

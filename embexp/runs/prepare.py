@@ -67,8 +67,6 @@ class Prepared:
     """A run that can be executed.
 
     Attributes:
-        requested: what the user asked for.
-        data: scanned.
         tables: sizes, pretrained rows and freeze policies.
         runtime: the runtime that executes the steps; never `auto`.
         schedule: how many steps, and when to log and to evaluate.
@@ -123,7 +121,6 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
     """Reads the data and the pretrained files (or finds them in the cache) and settles everything that depends on them.
 
     Args:
-        spec: what the user asked for.
         progress: called while reading.
 
     Raises:
@@ -165,8 +162,6 @@ def _settle(
     """Settles what follows from the data and the pretrained rows; reads only the files that freeze policies name.
 
     Args:
-        spec: what the user asked for.
-        data: scanned.
         pretrained: the files and earlier checkpoints, aligned with the vocabularies.
         facts: of each table's rows, see `_row_facts`.
         dense: see `Prepared`.
@@ -223,7 +218,6 @@ def _row_facts(data: Data, rows: Mapping[str, int], pretrained: Pretrained) -> d
     """The facts about each table's rows that freeze policies need.
 
     Args:
-        data: scanned.
         rows: of each table, see `_table_rows`. A file whose rows are matched by number may give a table more rows.
         pretrained: pretrained rows.
     """
@@ -299,8 +293,6 @@ def _identify(
     """The identity of a run that this process will do.
 
     Args:
-        spec: what the user asked for.
-        data: digest of the data.
         pretrained: digest of the values that each pretrained setting provides, by its config path.
         restored: digest of the checkpoint that variables are restored from; None: none are.
         code: digest of the user's own code; None: the run uses none.
@@ -319,7 +311,6 @@ def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
 
     Args:
         index: of the checkpoint, or the file of a format that is converted.
-        cache: where digests of files are kept.
     """
     if paths.is_keras_file(index):
         return caching.file_digest(index, cache=cache)

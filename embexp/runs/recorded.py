@@ -31,11 +31,6 @@ from embexp.system import caching, digests
 def read_table(folder: RunFolder, spec: RunSpec, table: str) -> np.ndarray:
     """The final rows of a table, float32 [vocabulary_size, dim], in memory.
 
-    Args:
-        folder: of the run.
-        spec: of the run.
-        table: one of its tables.
-
     Raises:
         NotARunError: the run left no checkpoint.
         DataError: the checkpoint is damaged.
@@ -82,11 +77,6 @@ def import_sentences(folder: RunFolder, spec: RunSpec) -> list[str]:
 
 def restored_tables(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]) -> PreparedTables:
     """Prepares the tables of a finished run for the function runtime.
-
-    Args:
-        folder: of the run.
-        spec: of the run.
-        summary: the content of its summary.json.
 
     Raises:
         RunError: a pretrained file of the run has changed.

@@ -33,7 +33,6 @@ def resume(
     """Completes a run, with the bits of one that was never interrupted. A completed one is left as it is.
 
     Args:
-        directory: of the run.
         changed: the spec to go on with, such as one with more epochs; None: that of the run.
         allow_code: functions that the recorded spec may run.
         listeners: called during training, beside those that write the run's files.

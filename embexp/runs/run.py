@@ -40,8 +40,6 @@ class RunResult:
     """The result of a run or a study: its directory and its summary.
 
     Attributes:
-        directory: of the run.
-        summary: the content of summary.json.
         inventory: SHA-256 of inventory.json, as it was when the run ended; None: of a run that had ended before.
     """
 
@@ -73,7 +71,6 @@ def run(
     """Runs an experiment from its spec to its summary.
 
     Args:
-        spec: what the user asked for.
         directory: an existing, empty directory.
         listeners: called during training, beside those that write the run's files.
         progress: called with the stages before and after training.
@@ -103,9 +100,6 @@ def complete(
     """Executes a prepared run to its summary, from its beginning or from a checkpoint.
 
     Args:
-        prepared: the run.
-        strategy: its devices.
-        folder: of the run.
         saved: the checkpoint to continue from; None: the training begins.
         replay: how it follows an earlier run, if it does.
         listeners: called during training, beside those that write the run's files.
@@ -147,11 +141,6 @@ def complete(
 
 def finish(spec: RunSpec, folder: RunFolder, *, listeners: Sequence[Listener] = ()) -> RunResult:
     """Completes a run that has its summary, and was killed before its last file. Nothing is trained or evaluated.
-
-    Args:
-        spec: of the run.
-        folder: of the run.
-        listeners: are warned when a tracker fails.
 
     Raises:
         RunError: a tracker can't be started.
@@ -208,14 +197,7 @@ def record(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> None:
 
 
 def record_resumption(prepared: Prepared, strategy: Strategy, folder: RunFolder, step: int) -> dict[str, Any]:
-    """Adds the circumstances of a resumption to the manifest, and returns them.
-
-    Args:
-        prepared: the run.
-        strategy: its devices.
-        folder: of the run.
-        step: at which it is resumed.
-    """
+    """Adds the circumstances of a resumption to the manifest, and returns them."""
     content, now = folder.read_manifest(), circumstances(prepared, strategy)
     content.setdefault("resumed", []).append({"step": step, **now})
     folder.write_json(folder.manifest, content)

@@ -42,7 +42,6 @@ class RunSaver:
     """Saves a run into its folder.
 
     Attributes:
-        running: the run.
         warn: called with a sentence when a checkpoint can't be written.
     """
 
@@ -174,12 +173,6 @@ class RunSaver:
     ) -> None:
         """Writes the state of the run into a directory, which appears whole or not at all.
 
-        Args:
-            directory: of the checkpoint.
-            outcome: of the training so far.
-            write: writes the variables to a prefix.
-            whole: makes the directory.
-
         Raises:
             CheckpointError: it can't be written.
         """
@@ -200,11 +193,6 @@ def remove_earlier(folder: RunFolder, settings: Checkpointing, status: str) -> N
     """Removes the checkpoints of the training, once the run has its summary, unless all are to stay.
 
     An interrupted run keeps its last one, from which it can be resumed.
-
-    Args:
-        folder: of the run.
-        settings: which of them stay.
-        status: with which the run has ended.
     """
     if status != "interrupted":
         if settings.keep is not None:
@@ -224,9 +212,6 @@ class Running:
     """A run in its training.
 
     Attributes:
-        prepared: the run.
-        started: its variables.
-        folder: of the run.
         stopping: follows the validation metric; None: nothing does.
         resumed_at: steps at which the run was resumed so far.
     """
@@ -243,8 +228,6 @@ def _add_state(directory: Path, outcome: Outcome, running: Running) -> None:
 
     Args:
         directory: of the checkpoint, with all its other files.
-        outcome: of the training so far.
-        running: the run.
     """
     started, stopping = running.started, running.stopping
     touched = {
@@ -316,7 +299,6 @@ def adopted(saved: SavedStep, folder: RunFolder, continued: str) -> SavedStep:
 
     Args:
         saved: the checkpoint of a step, or the final one.
-        folder: of the run.
         continued: of the changed run, see `Identity`.
     """
     state = saved.state | {"continued_by": [*saved.state["continued_by"], continued]}
@@ -338,7 +320,6 @@ def cut_back(folder: RunFolder, saved: SavedStep | None) -> None:
     """Removes what a run wrote after a checkpoint: lines of metrics.jsonl, events, checkpoints, results.
 
     Args:
-        folder: of the run.
         saved: the checkpoint; None: from its beginning.
 
     Raises:

@@ -45,10 +45,7 @@ def summarise(
     """The content of summary.json.
 
     Args:
-        prepared: the run.
         started: its tables with their final values, and the watch over their rows.
-        outcome: of the training.
-        final: metrics by split.
         baselines: metrics by the name of a baseline and by split.
     """
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
@@ -97,12 +94,7 @@ def summarise(
 
 
 def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
-    """The part of the summary that is known before the first step.
-
-    Args:
-        prepared: the run.
-        started: its tables.
-    """
+    """The part of the summary that is known before the first step."""
     spec, scan, pretrained = prepared.spec, prepared.data.scan, prepared.tables.pretrained
     execution, policies = started.execution, prepared.tables.policies
     tables = execution.tables
@@ -224,13 +216,7 @@ def _warnings(spec: RunSpec) -> list[str]:
 
 
 def plot(folder: RunFolder, summary: Mapping[str, Any], kept: int) -> None:
-    """Plots a run that has ended.
-
-    Args:
-        folder: of the run.
-        summary: of the run.
-        kept: the step of the final values.
-    """
+    """Plots a run that has ended."""
     from embexp.reports import plots
 
     plots.write_plots(folder.read_metrics(), summary, folder.plots, kept=kept)
@@ -258,8 +244,6 @@ def write_projector_files(prepared: Prepared, started: Started, directory: Path)
 
     Args:
         prepared: the run; `output.projector_rows` limits the rows of a table.
-        started: its tables, with their final values.
-        directory: of the events.
 
     Raises:
         OSError: a file can't be written.
@@ -307,7 +291,6 @@ def shown_rows(vocabulary: Vocabulary, limit: int) -> np.ndarray:
     """The rows to show, rising: those in front, which are the most frequent, or else evenly spaced ones.
 
     Args:
-        vocabulary: of the table.
         limit: the most rows.
     """
     count = max(1, min(limit, vocabulary.size))

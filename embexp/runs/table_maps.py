@@ -161,7 +161,6 @@ class Mark:
     """Something that is known of each row.
 
     Attributes:
-        name: of it.
         values: integers [rows]; where there are names, numbers of these.
         names: of the values; None: the values are counts.
     """
@@ -194,8 +193,6 @@ def _marks_of_table(run: EarlierCheckpoint, table: str, vocabulary: Vocabulary) 
     """What is known of the rows of a table of a finished run.
 
     Args:
-        run: its checkpoint.
-        table: name of the table.
         vocabulary: what its rows stand for.
 
     Returns:
@@ -307,10 +304,8 @@ def sampled(rows: int, *, ranked: bool, seed: int = 0) -> np.ndarray:
     """Numbers of the rows of a map, int64, rising: all, or `MOST_ROWS` of them.
 
     Args:
-        rows: of the table.
         ranked: whether the first rows are the most frequent: then half of the sample are these, the other half is
             drawn from the rest.
-        seed: of the draw.
     """
     if rows <= MOST_ROWS:
         return np.arange(rows)

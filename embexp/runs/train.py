@@ -22,13 +22,7 @@ from embexp.training.loop import EarlyStopping, Replay
 
 @dataclass(frozen=True)
 class Trained:
-    """A training that has ended.
-
-    Attributes:
-        outcome: status, steps and metrics.
-        final_step: the step of the final values.
-        saver: writes checkpoints of the run.
-    """
+    """A training that has ended."""
 
     outcome: loop.Outcome
     final_step: int
@@ -46,9 +40,6 @@ def train(
     """Trains, and leaves the variables with their final values.
 
     Args:
-        prepared: the run.
-        started: its variables, with their initial values.
-        folder: where metrics and checkpoints are written.
         listeners: called during training, beside those that write into the folder.
         saved: the checkpoint to continue from; None: the training begins.
         replay: how it follows an earlier run, if it does.
@@ -113,7 +104,6 @@ def kept_step(spec: RunSpec, steps: int, best: int | None) -> int:
     """The step of a run's final values.
 
     Args:
-        spec: of the run.
         steps: that were trained.
         best: the step of the best evaluation, if it is known.
     """

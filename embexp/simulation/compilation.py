@@ -69,7 +69,6 @@ class _Graph:
 
     Attributes:
         compiled: those of a core, but for those computed only for the host or for nothing.
-        on_host: those of the host.
     """
 
     compiled: list[Any]
@@ -80,8 +79,6 @@ def check(operations: Sequence[Any], results: Any, *, soft_placement: bool) -> N
     """Checks the operations of one replica's step.
 
     Args:
-        operations: in a graph.
-        results: what the step returns, nested.
         soft_placement: whether the host computes what can't be compiled.
 
     Raises:

@@ -44,11 +44,9 @@ class Configuration:
     """A `TPUEmbedding` that is built.
 
     Attributes:
-        described: its features.
         parameters: by table, `OptimizationParameters`.
         optimizers: by table, the same as rules of the row engine.
         pipelined: lookups miss the update of the step before.
-        tables: by name, once they are loaded.
         variables: the memory of the TPU, once it is loaded.
         pipeline: what pipelined lookups see, once it is loaded.
     """
@@ -87,7 +85,6 @@ class Configuration:
         """Makes host variables the memory of the TPU.
 
         Args:
-            variables: of all tables.
             table_config: their `TableConfig` objects, from which combiners come.
 
         Raises:
@@ -124,7 +121,6 @@ def optimizer_of(table: str, parameters: Any) -> TableOptimizer:
     """The row engine's optimizer for a table; its learning rate is always 1, as `learning_rate` returns the real one.
 
     Args:
-        table: name of the table, for errors.
         parameters: `OptimizationParameters` protocol buffer.
 
     Raises:
@@ -231,11 +227,7 @@ class ShardedTable:
     It has those methods of `EmbeddingTable` that a training step calls.
 
     Attributes:
-        name: of the table.
-        rows: vocabulary size.
         dim: width of a row.
-        slots: by slot name, its shards.
-        frozen: False.
         groups: None, all rows move.
     """
 
@@ -246,8 +238,6 @@ class ShardedTable:
         """Takes the variables of a `TPUEmbedding`.
 
         Args:
-            name: of the table.
-            rows: vocabulary size.
             dim: width of a row.
             variables: by `parameters` or slot, an object whose `variables` are the shards, float32 [shard rows, dim].
         """
@@ -297,12 +287,7 @@ class Pipeline:
     """The rows that the last training step updated, as they were before it, for each table."""
 
     def __init__(self, tables: Mapping[str, ShardedTable], optimizers: Mapping[str, TableOptimizer]) -> None:
-        """Remembers nothing yet.
-
-        Args:
-            tables: by name.
-            optimizers: by table.
-        """
+        """Remembers nothing yet."""
         self._tables, self._optimizers = dict(tables), dict(optimizers)
         self._before = {name: Queue([tf.int64, tf.float32]) for name in tables}
 
@@ -341,11 +326,7 @@ class StaleTable:
     It has those methods of a table that is never trained that the row engine calls.
 
     Attributes:
-        name: of the table.
-        rows: vocabulary size.
         dim: width of a row.
-        slots: none.
-        frozen: True.
         groups: None.
     """
 

@@ -223,7 +223,6 @@ class Step:
     """One strategy.run.
 
     Attributes:
-        cores: numbers of the cores, by replica.
         engine: of a batch that was looked up, until its gradients are applied.
         must_apply: whether gradients must follow.
         ids: of that batch, by table.
@@ -245,8 +244,6 @@ class Step:
 
         Args:
             configured: the `TPUEmbedding`.
-            kind: of batch.
-            queues: of all cores.
 
         Returns:
             The activations, by replica and feature; those of a replica's cores are joined along the first dimension.

@@ -17,7 +17,6 @@ class Layout:
 
     Attributes:
         summed: several ids may add to one vector, so there are segments; False: id i is vector i.
-        weighted: there are weights.
         divided: there is a denominator for each vector.
     """
 
@@ -37,7 +36,6 @@ class FeatureDescription:
 
     Attributes:
         name: of the feature; its number if it has no name.
-        table: name of its table.
         dim: width of a row.
         combiner: "sum", "mean" or "sqrtn".
         shape: of its activations for one replica, without dim.
@@ -58,7 +56,6 @@ def read_input(feature: FeatureDescription, places: Any, ids: Any, weights: Any)
     sequence, cut or padded with zeros to k.
 
     Args:
-        feature: its description.
         places: int32; empty for dense ids, indices [n, rank] for sparse, row splits for ragged.
         ids: integers [n].
         weights: float32 [n], or empty for all 1.

@@ -26,7 +26,6 @@ class BatchKind:
 
     Attributes:
         mode: `TRAIN`, `INFERENCE` or `EITHER`.
-        layouts: by feature.
     """
 
     mode: str

@@ -147,7 +147,6 @@ def exchange(what: str, compute: Exchange, value: Any) -> Any:
     """Exchanges values between all replicas, and returns this one's result.
 
     Args:
-        what: name of the exchange, for errors.
         compute: computes the results, in the graph that all replicas are traced into; the first replica's is used.
         value: this replica's value.
 
@@ -159,10 +158,6 @@ def exchange(what: str, compute: Exchange, value: Any) -> Any:
 
 def replicate(computation: Callable[..., Any], inputs: Sequence[Sequence[Any]]) -> list[Any]:
     """Traces `computation` once per replica into the current graph, as `tpu.replicate` does for a TPU.
-
-    Args:
-        computation: the computation of one replica.
-        inputs: its arguments, by replica.
 
     Returns:
         Its results by replica, as tensors.

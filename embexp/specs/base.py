@@ -157,7 +157,6 @@ class Spec(BaseModel):
         Args:
             spec: the run. It may be partial: reading an unknown part raises `UnknownPartError`, which ends the rule.
                 Rules that read different parts are therefore separate generators: see `where_known`.
-            scope: the config path of this part.
         """
         return iter(())
 

@@ -62,9 +62,7 @@ class Need:
 
     Attributes:
         kind: what: tables, slots, batch, dense part or data.
-        bytes: how much.
         path: the config path that decides it.
-        value: what stands there.
     """
 
     kind: str
@@ -88,7 +86,6 @@ def rows_known(spec: RunSpec, rows: Mapping[str, int | None]) -> dict[str, Rows]
     """The rows that take memory, before the data is read: at least so many.
 
     Args:
-        spec: of the run.
         rows: of each table; None where only the data decides.
     """
     found = {}
@@ -207,8 +204,6 @@ def long_training_warnings(spec: RunSpec, entities: int, steps: int) -> Iterator
 
     Args:
         spec: of a run on a knowledge graph, with every dim settled.
-        entities: of the graph.
-        steps: of the training.
     """
     if not (isinstance(spec.data, Triples) and spec.data.negatives is None):
         return

@@ -139,7 +139,6 @@ class RunSpec(Spec):
         """The spec with the settings that depend on pretrained files.
 
         Args:
-            dims: of tables whose dim is null.
             unfilled: tables for which the top-level file has no rows; they count as not pretrained.
         """
         tables = {}

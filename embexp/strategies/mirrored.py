@@ -31,7 +31,6 @@ class MirroredStrategy(Replicated, HostRows):
 
         Args:
             devices: TensorFlow's names of the replicas' devices, such as `CPU:0` or `GPU:0`.
-            notes: warnings about them.
         """
         self._devices, self._notes = tuple(devices), tuple(notes)
         # On processors there is nothing to gain from collective operations, and the order of sums stays ours.

@@ -79,7 +79,6 @@ class Strategy(Replication, Protocol):
         """Makes the tables, within `host`.
 
         Args:
-            plans: tables to make, by name.
             features: features that look them up, by name.
             inputs: `tf.TypeSpec` of each feature's ids in a whole batch, by feature.
             counter: int64 variable, the number of steps done.

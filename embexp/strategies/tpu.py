@@ -44,7 +44,6 @@ class TPUStrategy(Replicated):
 
     Attributes:
         devices: names of the TPU's cores, for people.
-        notes: warnings about them.
         pipelined: rows are looked up while the step before is computed.
     """
 
@@ -62,9 +61,7 @@ class TPUStrategy(Replicated):
         Args:
             name: the TPU's name in errors.
             connect: makes the context in which the TPU is connected.
-            devices: names of its cores, for people.
             pipelined: see above.
-            notes: warnings about them.
         """
         self._name, self._connect, self._strategy = name, connect, None
         self.devices, self.notes, self.pipelined = tuple(devices), tuple(notes), pipelined
@@ -229,7 +226,6 @@ def connect(
         address: the address that `tpu_address.check` returns.
         zone: zone of a TPU that has a name.
         project: project of a TPU that has a name.
-        timeout_seconds: time limit for an answer.
         initialization_seconds: time limit for the initialisation after that.
 
     Returns:
@@ -268,7 +264,6 @@ def build_simulator(spec: TPUSimulator, *, serve: bool) -> TPUStrategy:
     """Makes the strategy.
 
     Args:
-        spec: the size of the TPU.
         serve: False: steps can only be traced; their graphs contain the TPU's operations.
     """
     from embexp import tpu_simulator  # the public one, which users' scripts run on

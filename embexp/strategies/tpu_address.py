@@ -55,7 +55,6 @@ def check(address: str | None, zone: str | None, project: str | None, timeout_se
         address: the TPU's name or address, or `local`; None: from the environment, or this machine's TPU.
         zone: zone of a TPU that has a name.
         project: project of a TPU that has a name.
-        timeout_seconds: time limit for an answer.
 
     Returns:
         The address for `TPUClusterResolver`.

@@ -48,9 +48,7 @@ def run(
     """Runs base, grown and full, each in its own directory, and compares them.
 
     Args:
-        spec: of the study.
         directory: of the study; it exists. Runs that an earlier process has begun there are completed.
-        listeners: returns the listeners of a training.
         progress: called with the stages before and after training.
         announce: called with a heading before each run.
 
@@ -168,7 +166,6 @@ class StudyRun:
 
     Attributes:
         name: base, grown or full; also the name of its directory.
-        summary: the content of its summary.json.
         seconds: by stage, from `new_entities.Clock.seconds`.
     """
 
@@ -182,7 +179,6 @@ class OldRows:
     """The rows of the base run, before and after the grown run.
 
     Attributes:
-        rows: their number.
         rows_changed: number of rows that differ in at least one bit.
         digest_before: of the rows after the base run, in the order of its vocabulary.
         digest_after: of the same rows, in the same order, after the grown run.
@@ -200,8 +196,6 @@ def summarise(
     """The content of summary.json.
 
     Args:
-        spec: of the study.
-        runs: the finished runs, by name.
         old: by table; empty without a grown run.
         new: by table, the tokens that the base run lacks; empty without a grown run.
     """
@@ -303,7 +297,6 @@ def write_plot(summary: Mapping[str, Any], directory: Path, *, name: str) -> Pat
     Args:
         summary: the content of the study's summary.json.
         directory: for the file; created if missing.
-        name: of the experiment, for the title.
     """
     figure = Figure(figsize=(10.4, 4.3), dpi=160, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])

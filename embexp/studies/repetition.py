@@ -36,7 +36,6 @@ class Repetition:
 
     Attributes:
         results: what differs, the earliest step first.
-        compared: what was compared, for people.
     """
 
     results: tuple[Difference, ...]
@@ -47,7 +46,6 @@ def compare(folder: RunFolder, again: RunFolder, *, beside: Collection[str] = ()
     """Compares a recorded run with the new one.
 
     Args:
-        folder: of the recorded run.
         again: of the new one, which has saved checkpoints after the same steps.
         beside: names of the runs beside it, in a study, from whose checkpoints it may start: they are compared
             themselves, and their paths and digests of files differ.

@@ -38,12 +38,7 @@ def terminal_report(summary: Mapping[str, Any], directory: Path) -> Results | Co
 
 @dataclass(frozen=True)
 class Comparison:
-    """A rich renderable of a study of new entities.
-
-    Attributes:
-        summary: the content of its summary.json.
-        directory: of the study.
-    """
+    """A rich renderable of a study of new entities."""
 
     summary: Mapping[str, Any]
     directory: Path

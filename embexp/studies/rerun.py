@@ -53,11 +53,6 @@ def planned(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]) -> Rer
     """How a run is run again, so that it can be compared with the recorded one.
 
     It saves checkpoints after the steps of those that the record has, and ends where the recorded one was interrupted.
-
-    Args:
-        folder: of the recorded run.
-        spec: recorded.
-        summary: recorded.
     """
     # What changes no result is left at its default, but for what the comparison needs.
     others = set(DECIDES_NOTHING) - {"name", "output", "checkpoint"}
@@ -85,7 +80,6 @@ def in_own_process(rerun: Rerun, directory: Path) -> None:
     """Runs a recorded spec in a new process, as numbers of threads and devices can't change in this one.
 
     Args:
-        rerun: what to run.
         directory: an existing, empty directory.
 
     Raises:

@@ -39,7 +39,6 @@ def run(
     """Runs an experiment, or all runs of a study.
 
     Args:
-        spec: what the user asked for.
         directory: an existing, empty directory. Each run of a study gets a subdirectory.
         listeners: returns new listeners for each training.
         progress: called with the stages before and after training.

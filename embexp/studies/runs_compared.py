@@ -37,7 +37,6 @@ class RunsCompared:
     Attributes:
         spec: what differs between their specs, by dotted key.
         circumstances: what differs between their manifests.
-        results: their results.
     """
 
     spec: tuple[Difference, ...]
@@ -99,7 +98,6 @@ def compare(a: Path, b: Path, *, rows: int = 3) -> dict[str, RunsCompared]:
 
     Args:
         a: directory of a run or a study.
-        b: directory of another one.
         rows: how many of the first rows that differ are named for each table.
 
     Returns:
@@ -135,8 +133,6 @@ class WeightsCompared:
     """Two checkpoints, compared.
 
     Attributes:
-        tensors: how many both have.
-        equal: how many of them are equal.
         differences: one for each tensor that differs, or that only one of the two has; tables first.
     """
 
@@ -174,8 +170,6 @@ def compare_results(a: RunFolder, b: RunFolder, *, rows: int = 1) -> ResultsComp
     """Compares the results of two runs.
 
     Args:
-        a: a run.
-        b: another one.
         rows: how many of the first rows that differ are named for each table.
 
     Raises:
@@ -203,7 +197,6 @@ def compare_weights(a: Path, b: Path, *, rows: int = 1) -> WeightsCompared:
     """Compares every tensor of two checkpoints, byte for byte; rows of tables by token where vocabularies differ.
 
     Args:
-        a: the directory of a checkpoint.
         b: that of another one.
         rows: how many of the first rows that differ are named for each table.
 

@@ -32,7 +32,6 @@ class Record:
 
     Attributes:
         inventory: whether there is one; without it nothing is known of later changes.
-        files: how many it lists.
         changes: files that were changed, removed or added since.
     """
 
@@ -57,11 +56,8 @@ class Verification:
     """The comparison of a recorded run with its inventory, and with the same run done again.
 
     Attributes:
-        directory: of the recorded run.
-        record: what its inventory says.
         results: what differs in results, the earliest step first.
         circumstances: what differs in spec, code, data, versions, threads, machine and environment.
-        compared: what was compared, for people.
         kept: the directory of the new run, if it was kept.
     """
 
@@ -108,10 +104,8 @@ def verify(
     """Compares a run, or a study, with its inventory; runs it again from its record and compares all results.
 
     Args:
-        directory: of the run.
         allow_code: functions of the user that the recorded spec may name.
         keep: where the new run is kept; None: nowhere.
-        again: runs a spec.
         say: called with what the inventory says, before the run is repeated: what was changed may prevent that.
 
     Raises:
@@ -158,7 +152,6 @@ def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
     """What differs in the circumstances of a recorded run and the same run done again.
 
     Args:
-        folder: of the recorded run.
         again: of the new one, whose training has begun.
     """
     recorded, now = _as_it_ended(folder.read_manifest()), again.read_manifest()

@@ -77,7 +77,6 @@ class Engine:
     Attributes:
         name: as in `hydra/launcher=NAME`.
         hydra: the node `hydra` of the sweep's config, as plain values with interpolations.
-        folder: the working folder of the sweep.
         command: see `jobs.RunElsewhere`.
         permission: which code its settings may name.
     """
@@ -104,12 +103,9 @@ class Engine:
         """Runs jobs of the ledger to their end, and notes in it how they ended.
 
         Args:
-            ledger: of the sweep.
-            numbers: of the jobs.
             ended: called with each outcome.
             watch: follows those of the jobs that run elsewhere already; None: there are none. These are launched only
                 if they end without a result.
-            shown: shows what becomes of the jobs.
 
         Returns:
             Why not all jobs were run, or "".

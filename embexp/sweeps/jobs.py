@@ -55,8 +55,6 @@ def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", e
     """Notes in the ledger how a job's process ended.
 
     Args:
-        ledger: of the sweep.
-        number: of the job.
         exit_status: of its process; negative: minus the signal that ended it.
         reason: why it failed, where that is known better than by the job, such as a time limit; else "".
         ended: when it did, in seconds since 1970; None: now.
@@ -165,8 +163,6 @@ class Start:
     """One start of a job elsewhere; a scheduler may start a job again that it has preempted.
 
     Attributes:
-        host: on which.
-        process: its number there.
         started: when, in seconds since 1970.
         ended: when; None while it runs, or if it was killed.
         exit_status: of its process; negative: minus the signal that ended it.

@@ -77,7 +77,6 @@ class Attempt:
     """One start of a job.
 
     Attributes:
-        host: on which machine.
         started: in seconds since 1970.
         ended: when; None while it runs.
     """
@@ -99,7 +98,6 @@ class LedgerJob:
     Attributes:
         number: from 0.
         overrides: such as `seed=1`.
-        settings: value by key of the overrides.
         spec: what to run, as JSON, with the numbers of threads that the job gets.
         identity: equal for jobs that ask for the same run.
         hydra: the files of the job's `.hydra` folder, by name.
@@ -110,9 +108,7 @@ class LedgerJob:
         run_id: of the run that has ended.
         inventory: digest of the files of that run; None if none was taken.
         scheduler: to which it was passed last, such as `slurm`; None: none that can be asked.
-        scheduler_job: its id there.
         queued: when it was passed to a launcher of others, in seconds since 1970.
-        attempts: how often it was started.
         started: when its last attempt was.
         ended: when that ended.
         seconds: duration of all attempts that have ended; None if there is none.
@@ -158,7 +154,6 @@ class Ledger:
         """Opens the ledger.
 
         Args:
-            directory: of the sweep.
             create: whether to make an empty ledger where there is none.
 
         Raises:
@@ -302,11 +297,8 @@ class Ledger:
         """Notes how a job ended, for its duplicates too.
 
         Args:
-            number: of the job.
-            state: how it ended.
             now: when its last attempt ended, if that is open.
             reason: why it failed or was interrupted, or "".
-            run_id: of the run.
             inventory: digest of the run's files.
         """
         with self._transaction() as connection:

@@ -29,7 +29,6 @@ class Outcome:
     Attributes:
         number: of the job, from 0.
         overrides: of the job, key and value as text.
-        status: how it ended.
         reason: why it failed or was skipped, or "".
         directory: of the run; None if the job was not started.
         seconds: from its start to its end; None if the job was not started.
@@ -61,7 +60,6 @@ def ending(directory: Path, exit_status: int | None) -> tuple[Status, str]:
     """How the process of a job left its directory: the status, and the reason of a failure.
 
     Args:
-        directory: of the job.
         exit_status: of its process; negative: minus the signal that ended it; None: it is not known, and the last file
             of a run tells whether it has ended.
     """
@@ -120,7 +118,6 @@ def is_crash(directory: Path, exit_status: int) -> bool:
     """Whether a job's process crashed, rather than finding a fault in its config, its data or the user's code.
 
     Args:
-        directory: of the job.
         exit_status: of its process; negative: minus the signal that ended it.
     """
     noted = json_object(directory / _FAILURE)
@@ -131,7 +128,6 @@ def _why(directory: Path, exit_status: int) -> str:
     """The reason of a failure.
 
     Args:
-        directory: of the job.
         exit_status: of its process; negative: minus the signal that ended it.
     """
     noted = json_object(directory / _FAILURE)

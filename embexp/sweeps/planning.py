@@ -50,7 +50,6 @@ class Plan:
         base: the config without the swept overrides; has Hydra's own settings.
         overrides: of the command line, without those for Hydra, as its sweeper takes them.
         jobs: all jobs; None if the sweeper chooses them while the sweep runs.
-        launching: how the jobs are run.
         engine: the launcher of others that runs them; None: embexp's own.
         search: how the sweeper `optuna` chooses them; None for another sweeper.
     """
@@ -67,7 +66,6 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
     """Finds and checks every job.
 
     Args:
-        loader: composes configs.
         overrides: as on the command line.
         progress: called with the fraction of the jobs that are checked.
 
@@ -184,7 +182,6 @@ class PlannedJob:
     Attributes:
         number: from 0.
         overrides: as Hydra gives them, such as `data.fold=3`.
-        spec: what to run.
         config: composes its config again, as configs of many jobs would take much memory; None: it is not composed.
         skip: why it is skipped, or "".
         setting: number of the combination of overrides that it is, or repeats with another seed.
@@ -215,7 +212,6 @@ class Checked:
     """The jobs of a batch.
 
     Attributes:
-        jobs: all of them, by number.
         added: keys that their overrides added to the config.
         impossible: the faults of jobs that are skipped because of them.
     """
@@ -239,9 +235,7 @@ def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], 
     """Checks the jobs of a batch.
 
     Args:
-        loader: composes configs.
         batch: the overrides of each setting.
-        hydra: overrides for Hydra itself.
         progress: called with the fraction that is done.
 
     Raises:
@@ -345,7 +339,6 @@ def _exclusion_faults(
     """Keys that are neither choices nor settings of a job, and choices that do not exist: they would exclude nothing.
 
     Args:
-        exclusions: of the config.
         folders: with the choices of each group.
         made: the choice of each group, in a job.
         container: the config of the job as plain values.

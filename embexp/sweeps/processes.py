@@ -49,10 +49,8 @@ class Fresh:
         """Starts it.
 
         Args:
-            command: program and arguments.
             log: file to which its output and errors are appended.
             folder: its working directory; None: that of this process.
-            variables: added to its environment.
         """
         with log.open("ab") as file:
             self._process = subprocess.Popen(
@@ -194,7 +192,6 @@ class Starter:
         """Starts nothing yet.
 
         Args:
-            sweep: directory of the sweep.
             folder: working directory of the jobs; None: that of this process.
             command: runs a job in a new process; None: jobs are forked from a server where their devices allow that.
         """
@@ -207,7 +204,6 @@ class Starter:
         """Starts a job.
 
         Args:
-            number: of the job.
             strategy: the kind of its strategy. A process that has loaded the libraries of GPUs or TPUs must not be
                 forked, so their jobs start afresh.
             log: file to which its output and errors are appended.
@@ -242,7 +238,6 @@ def with_threads(spec: RunSpec, jobs: int) -> RunSpec:
     job has them again.
 
     Args:
-        spec: what the user asked for.
         jobs: number of jobs that share the cores; 1 leaves the spec as it is.
     """
     share = max(1, machine.cores() // jobs)

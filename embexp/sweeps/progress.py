@@ -40,8 +40,6 @@ class Shown:
         """Shows nothing yet.
 
         Args:
-            console: where to show.
-            directory: of the sweep.
             own: returns the overrides that distinguish a job from the others.
         """
         self.console = console
@@ -173,7 +171,6 @@ class Reached:
 
     Attributes:
         stage: what it does, such as "training".
-        step: steps done.
         total: steps of the whole training; 0 while that is unknown.
         rate: steps per second so far in this process; 0 while that is unknown.
     """

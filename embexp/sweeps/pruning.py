@@ -38,8 +38,6 @@ class AskedAfterEvaluations(Listener):
         """Prepares a job.
 
         Args:
-            folder: in which it asks.
-            metric: of the validation split.
             patience: seconds to wait for an answer.
         """
         self._folder, self._metric, self._patience = folder, metric, patience
@@ -72,12 +70,7 @@ class AskedAfterEvaluations(Listener):
 
 
 def listeners(sweep: Path, number: int) -> list[Listener]:
-    """What a job needs to ask: one listener if its search prunes, else none.
-
-    Args:
-        sweep: directory of the sweep.
-        number: of the job.
-    """
+    """What a job needs to ask: one listener if its search prunes, else none."""
     folder = _folder(sweep, number)
     metric = json_object(folder / _METRIC).get("metric")
     return [AskedAfterEvaluations(folder, str(metric))] if metric is not None else []
@@ -88,8 +81,6 @@ def answered(sweep: Path, numbers: Iterable[int], metric: str, decide: Decide) -
     """Within the block, a thread answers what some jobs ask.
 
     Args:
-        sweep: directory of the sweep.
-        numbers: of the jobs.
         metric: of the validation split, by which they are compared.
         decide: called for each evaluation, in this thread.
     """

@@ -37,7 +37,6 @@ def resume(
     failed are tried again. A search continues with its sweeper, from the command that began it.
 
     Args:
-        directory: of the sweep.
         overrides: of `hydra.launcher`, such as `hydra.launcher.jobs=2`; threads stay those that were planned.
         allow_code: functions that its jobs may run, and the classes that it names, such as that of an unknown launcher.
         command: runs a job; None: jobs are forked where their devices allow that.

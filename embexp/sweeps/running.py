@@ -37,12 +37,7 @@ _GRACE = 60.0
 
 
 class Runner:
-    """Runs jobs of a ledger. The process that has one holds the lock of the sweep.
-
-    Attributes:
-        ledger: of the sweep.
-        shown: shows progress.
-    """
+    """Runs jobs of a ledger. The process that has one holds the lock of the sweep."""
 
     def __init__(
         self,
@@ -57,9 +52,6 @@ class Runner:
         """Settles what an earlier process left behind, and follows what still runs, or waits in a queue.
 
         Args:
-            ledger: of the sweep.
-            launching: how jobs are run.
-            console: shows progress and results.
             folder: working directory of the jobs; None: that of this process.
             command: runs a job; None: jobs are forked where their devices allow that.
             engine: the launcher of others that runs the jobs; None: this process does.
@@ -85,11 +77,7 @@ class Runner:
         self._starter.close()
 
     def run(self, numbers: Sequence[int]) -> None:
-        """Runs jobs until all have ended or the sweep is interrupted.
-
-        Args:
-            numbers: of the jobs.
-        """
+        """Runs jobs until all have ended or the sweep is interrupted."""
         self._varying = outcomes.varying([each.settings for each in self.ledger.jobs()])
         self._outcomes = {}
         self._open_stores(numbers)
@@ -161,8 +149,6 @@ class _Running:
     """A job that runs.
 
     Attributes:
-        job: of the ledger.
-        process: its process.
         gpus: that it has for itself.
         limit: when its time is over, on the monotonic clock; None: never.
         reason: why it was ended, or "".
@@ -198,8 +184,6 @@ class Scheduler:
         Args:
             ledger: of the sweep; the one in which this process notes how jobs begin and end.
             launching: how many at once, time limit, retries.
-            starter: starts the processes.
-            shown: shows progress.
             watch: follows jobs that other processes run; these are started here only if they end without a result.
             ended: called with each job's outcome.
         """
@@ -219,11 +203,7 @@ class Scheduler:
         self._free = list(processes.visible_gpus())
 
     def run(self, numbers: Sequence[int]) -> None:
-        """Runs jobs until all have ended, or the sweep is interrupted; those that were not started stay planned.
-
-        Args:
-            numbers: of the jobs.
-        """
+        """Runs jobs until all have ended, or the sweep is interrupted; those that were not started stay planned."""
         waiting = deque(number for number in numbers if number not in self._watch)
         specs = {number: self._ledger.job(number).checked_spec for number in numbers}
         at_once = processes.jobs_at_once(self._launching, list(specs.values()), self._free)

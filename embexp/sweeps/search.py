@@ -50,15 +50,7 @@ DEFAULT_TRIALS = 20
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched, and how.
-
-    Attributes:
-        space: what it chooses.
-        objectives: what it makes better.
-        settings: of the search.
-        at_once: trials of a batch.
-        seeds: jobs of a trial.
-    """
+    """What is searched, and how."""
 
     space: Space
     objectives: tuple[Objective, ...]
@@ -78,8 +70,6 @@ class Search:
         was killed at any time therefore asks for the trials that it would have asked for without.
 
         Args:
-            directory: of the sweep.
-            launch: runs trials.
             told: called first, with the trials that are not run again.
 
         Returns:
@@ -227,7 +217,6 @@ def plan_search(
     """Plans a search.
 
     Args:
-        chosen: the settings.
         overrides: of `hydra.sweeper.params` and of the command line.
         check: composes jobs; it gets a few that have every choice and both ends of every interval.
         at_once: returns the number of jobs that the launcher runs at once.
@@ -266,7 +255,6 @@ def objective_values(objectives: Sequence[Objective], outcomes: Sequence[Outcome
     """The value of each objective for one setting.
 
     Args:
-        objectives: what a search makes better.
         outcomes: of the setting, one for each seed.
 
     Returns:
@@ -323,11 +311,7 @@ class SearchSettings(BaseModel):
         return self.n_trials or DEFAULT_TRIALS
 
     def storage_url(self, directory: Path) -> str:
-        """Where Optuna keeps the study: `storage` if that is a URL, else a SQLite file.
-
-        Args:
-            directory: of the sweep.
-        """
+        """Where Optuna keeps the study: `storage` if that is a URL, else a SQLite file."""
         if self.storage is not None and "://" in self.storage:
             return self.storage
         path = directory / "optuna.sqlite" if self.storage is None else Path(self.storage).expanduser()
@@ -367,9 +351,6 @@ def search_setting_faults(
     """What can't be combined in a search.
 
     Args:
-        settings: of the search.
-        space: what it chooses.
-        objectives: what it makes better.
         study: whether each job is a study of several trainings.
     """
     return [

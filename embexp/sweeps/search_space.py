@@ -24,7 +24,6 @@ class Choices:
     """Values without an order between them.
 
     Attributes:
-        key: of the override.
         texts: the values, as an override has them.
     """
 
@@ -56,9 +55,6 @@ class Numbers:
     """Numbers from `low` to `high`, both included.
 
     Attributes:
-        key: of the override.
-        low: the smallest.
-        high: the largest.
         whole: whether they are whole numbers.
         log: whether their logarithms are drawn.
         step: between neighbours; None: none, any number is a value.
@@ -105,7 +101,6 @@ class Space:
     """A search space.
 
     Attributes:
-        parameters: what the search chooses.
         fixed: overrides that are the same in every trial.
     """
 

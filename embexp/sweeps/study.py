@@ -29,7 +29,6 @@ class Trial:
     """A trial of this sweep.
 
     Attributes:
-        number: in the study.
         job: number of its job in the sweep.
         texts: the value of each parameter, as its override has it.
         state: complete, pruned, fail, running or waiting.
@@ -50,12 +49,6 @@ class Study:
         self, space: Space, objectives: Sequence[Objective], settings: SearchSettings, directory: Path
     ) -> None:
         """Creates the study, or continues it.
-
-        Args:
-            space: what it chooses.
-            objectives: what it makes better.
-            settings: of the search.
-            directory: of the sweep.
 
         Raises:
             RunError: the storage can't be used, or holds a study of this name with other objectives.

@@ -60,7 +60,6 @@ def sweep(
     Args:
         overrides: as on the command line, those for Hydra included.
         config_dir: the user's folder of configs.
-        config_name: the config to start from.
         config_path: the folder that replaces the shipped one.
         fresh: start anew, in a new directory, even if the sweep was begun.
         directory: of the sweep; None: `hydra.sweep.dir`.
@@ -113,13 +112,7 @@ class Sweep:
     """A running sweep. Hydra passes it to embexp's launcher as the task function."""
 
     def __init__(self, loader: Loader, plan: Plan, runner: Runner) -> None:
-        """Prepares the sweep.
-
-        Args:
-            loader: composes configs.
-            plan: the jobs.
-            runner: runs jobs of the ledger.
-        """
+        """Prepares the sweep."""
         self._loader = loader
         self._plan = plan
         self._runner = runner
@@ -140,9 +133,6 @@ class Sweep:
 
     def begin(self, notes: dict[str, object]) -> None:
         """Enters the jobs into the ledger, if they are known in advance, and prints those that are skipped.
-
-        Args:
-            notes: about the sweep, for the ledger.
 
         Raises:
             CommandLineError: the ledger has jobs that are not planned now, or jobs that would give other results now.
@@ -272,7 +262,6 @@ class Enrolment:
         """Prepares it.
 
         Args:
-            ledger: of the sweep.
             at_once: number of jobs that will share this machine's cores.
         """
         self._ledger = ledger
@@ -359,11 +348,7 @@ def _reconsidered(known: LedgerJob, job: PlannedJob) -> bool:
 
 
 def _changed_results(jobs: Sequence[LedgerJob]) -> list[str]:
-    """A sentence for each job whose run_id is no longer the recorded one. Reads data (or its cache), not TensorFlow.
-
-    Args:
-        jobs: with results.
-    """
+    """A sentence for each job whose run_id is no longer the recorded one. Reads data (or its cache), not TensorFlow."""
     from embexp.runs.prepare import prepare
 
     found = []
@@ -386,7 +371,6 @@ class SweepResult:
     """The result of `embexp.sweep`.
 
     Attributes:
-        directory: of the sweep.
         outcomes: how each job ended, with its metrics and the directory of its run, in the order of the specs.
     """
 
@@ -404,9 +388,6 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
 
     Args:
         specs: checked; one whose settings can't be combined is skipped, with the reason.
-        directory: of the sweep.
-        launching: how the jobs are run.
-        console: shows progress and results.
 
     Raises:
         CommandLineError: the directory has another sweep.

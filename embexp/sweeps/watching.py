@@ -55,7 +55,6 @@ class _Followed:
     """A job that is followed.
 
     Attributes:
-        job: as the ledger has it.
         asked: what is asked about it, instead of its scheduler.
         says: what its scheduler has said at last; None: nothing yet, or it has none.
         gone: since when there has been no sign of it, on the monotonic clock.
@@ -73,12 +72,7 @@ class Watch:
     """Jobs that run elsewhere."""
 
     def __init__(self, sweep: Path, shown: Shown | None = None) -> None:
-        """Follows nothing yet.
-
-        Args:
-            sweep: directory of the sweep.
-            shown: shows what becomes of the jobs.
-        """
+        """Follows nothing yet."""
         self._sweep, self._shown = sweep, shown
         self._followed: dict[int, _Followed] = {}
         self._pause, self._next = _FIRST, 0.0
@@ -99,7 +93,6 @@ class Watch:
         """Follows jobs from now on.
 
         Args:
-            found: of the ledger.
             asked: what tells about a job, where that is no scheduler.
         """
         for job in found:
@@ -108,9 +101,6 @@ class Watch:
 
     def look(self, known: Ledger) -> list[int]:
         """Looks at all jobs, and notes in the ledger what becomes of them.
-
-        Args:
-            known: the ledger, opened by this thread.
 
         Returns:
             The numbers of jobs that no process or queue has any more, and that are not followed from now on.
@@ -253,11 +243,7 @@ class Cancellation:
     """Cancels jobs that run elsewhere. The file that says so is there already."""
 
     def __init__(self, sweep: Path) -> None:
-        """Cancels nothing yet.
-
-        Args:
-            sweep: directory of the sweep.
-        """
+        """Cancels nothing yet."""
         self._sweep = sweep
         self._began: float | None = None
         self._next = 0.0
@@ -289,7 +275,6 @@ def cancel(directory: Path, say: Callable[[str], object], *, patience: float = 3
     `embexp resume` runs them later, from their newest checkpoints.
 
     Args:
-        directory: of the sweep.
         say: called with a line about what happens.
         patience: seconds to wait for jobs that no process of the sweep waits for.
 

@@ -109,7 +109,6 @@ class SomeRows:
     """Chosen rows of a source, in order; `MappableRows`.
 
     Attributes:
-        rows: how many.
         dim: numbers per row.
     """
 

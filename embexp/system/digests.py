@@ -32,7 +32,6 @@ def of_file(path: Path, progress: Progress = quiet) -> str:
     """Digest of a file's bytes.
 
     Args:
-        path: of the file.
         progress: called as reading of a large one goes on, which takes seconds per gigabyte.
     """
     digest, block, done = hashlib.sha256(), memoryview(bytearray(_BYTES_AT_ONCE)), 0
@@ -51,7 +50,6 @@ def of_float_rows(read: Callable[[int, int], np.ndarray], rows: int, dim: int) -
 
     Args:
         read: returns rows [start, stop), float32 [stop - start, dim].
-        rows: of the matrix.
         dim: width of a row.
     """
     return of_json(

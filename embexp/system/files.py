@@ -38,7 +38,6 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
     """Gives a system's error inside the block the path that it lacks: a write that fails tells none.
 
     Args:
-        path: what is being written.
         temporary: the name that it has meanwhile, which tells a user nothing.
     """
     try:
@@ -101,7 +100,6 @@ def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterato
     All files are on disk (fsync) before the rename, and the rename is when the block is left.
 
     Args:
-        path: the directory to make.
         prefix: how the name of the temporary one begins; None: a dot and the name of `path`.
 
     Raises:
@@ -248,7 +246,6 @@ class BackgroundDirectories:
         Waits for the directory before. If the block ends with an error, there is no `path`.
 
         Args:
-            path: the directory to make.
             on_disk: called in the thread when `path` is there and on disk.
 
         Raises:

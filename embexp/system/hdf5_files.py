@@ -21,7 +21,6 @@ class File:
     """An HDF5 file.
 
     Attributes:
-        path: of the file.
         section: offset and size of the part that is the file; None: all of it.
     """
 

@@ -48,7 +48,6 @@ class _State:
     """Of this process.
 
     Attributes:
-        received: numbers of the signals so far.
         deferring: how many blocks of `finished_first` are running.
         pending: the signal that such a block has put off.
         leaving: the file that tells of the end, while a signal ends the process at once.

@@ -31,7 +31,6 @@ class _Held:
     """A lock of this process. It has one descriptor: over NFS, closing any descriptor of a file ends its locks.
 
     Attributes:
-        handle: descriptor of the file.
         exclusive: whether nobody else may hold it.
         thread: that took it.
         count: of the blocks in which it is held.
@@ -58,7 +57,6 @@ class FileLock:
         """Takes nothing yet.
 
         Args:
-            path: the file of the lock.
             what: what the lock is for, for error messages: "the sweep in DIR".
         """
         self.path = path

@@ -62,7 +62,6 @@ class Processor:
     """The processor.
 
     Attributes:
-        model: its name.
         features: the extensions of its instruction set, such as `avx2`; empty where the system doesn't tell (no /proc).
     """
 
@@ -105,7 +104,6 @@ def kernel_threads(intra_op: int, inter_op: int) -> dict[str, int]:
 
     Args:
         intra_op: threads inside one operation, of the config.
-        inter_op: operations at once, of the config.
     """
     return {
         "intra_op": intra_op or _number("TF_NUM_INTRAOP_THREADS") or cores(),
@@ -141,7 +139,6 @@ class Available:
     """Memory that can be taken.
 
     Attributes:
-        bytes: how much.
         limit: what allows no more.
     """
 
@@ -153,7 +150,6 @@ def available(groups: Path = _GROUPS, own: Path = _OWN) -> Available:
     """The memory that this process can still take; pages of files that can be read again count as free.
 
     Args:
-        groups: where control groups are mounted.
         own: the file that names those of this process.
     """
     import psutil  # which takes longer than all of this

@@ -35,8 +35,6 @@ class Header:
     """What a header says, and where it ends.
 
     Attributes:
-        dtype: of the numbers, never an object.
-        shape: of the array.
         fortran_order: whether the first dimension varies fastest.
         offset: bytes before the numbers.
     """

@@ -53,7 +53,6 @@ class Isolated:
         """Asks, and waits for the answer.
 
         Args:
-            question: JSON.
             seconds: of processor time that the answer may take.
 
         Raises:

@@ -34,9 +34,6 @@ def is_id(text: str | None) -> bool:
 def states(ids: Iterable[str]) -> dict[str, str]:
     """The states of jobs; "" of one that has ended and that the accounting does not know.
 
-    Args:
-        ids: of jobs and tasks.
-
     Raises:
         NoAnswerError: the queue can't be read. It says nothing about the jobs.
     """

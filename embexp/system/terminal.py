@@ -69,7 +69,6 @@ def table(to: Console, left: Sequence[str], *, right: Sequence[str] = (), after:
     """An empty table, without frames where `to` is no terminal.
 
     Args:
-        to: where it will be printed.
         left: names of columns whose text starts at the left.
         right: names of columns of numbers, after them.
         after: names of further columns of text.

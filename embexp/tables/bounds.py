@@ -24,8 +24,6 @@ def check(feature: str, table: str, rows: int, ids: Any) -> Any:
     """An operation that fails if any id is outside [0, rows); `translated_errors` turns this into a VocabularyError.
 
     Args:
-        feature: name of the feature.
-        table: name of its table.
         rows: the table's vocabulary size.
         ids: int32 or int64 [n].
     """

@@ -18,7 +18,6 @@ class TableShape:
     """Size, combiner and initializer of a table.
 
     Attributes:
-        rows: vocabulary size.
         dim: width of a row.
         combiner: how several rows of one example become one vector.
         initializer: callable `(shape, dtype) -> tensor` with which a `TPUEmbedding` fills the table;
@@ -44,9 +43,7 @@ def to_tensorflow(
     Each call builds new ones, because the constructor of `TPUEmbedding` changes its arguments.
 
     Args:
-        tables: by name.
         features: by name; features of one table share its `TableConfig` object.
-        optimizers: by table name.
         step: int64 variable with the number of the step; needed if any learning rate changes over time.
         total_steps: length of the run; needed if any learning rate changes over time.
 

@@ -88,8 +88,6 @@ def occurrences(name: str, feature: Feature, combiner: Combiner, value: Any) -> 
     """Reads one feature's input.
 
     Args:
-        name: of the feature, for errors.
-        feature: its settings.
         combiner: of the feature's table.
         value: ids, `EveryRow`, or a pair (ids, weights).
 

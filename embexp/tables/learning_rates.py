@@ -87,7 +87,6 @@ class RowGroups:
         """Creates a variable of one byte per row in the current graph; see `variable_over` for TensorFlow 1.
 
         Args:
-            name: of the table.
             groups: uint8 [rows].
             multipliers: float32 [phases, groups]; 0: the rows do not move.
             starts: the first step of each phase, rising from 0.

@@ -105,7 +105,6 @@ def distinct_ids(
     Args:
         ids: of each input, by its source, int32 or int64 [n].
         narrow: whether int32 is enough for them.
-        unique: finds them and their positions.
     """
     parts = list(ids.values())
     if len({part.dtype for part in parts}) > 1:
@@ -137,7 +136,6 @@ def summed_gradients(
 
     Args:
         distinct: the distinct ids.
-        read: occurrences by feature.
         gradients: of each feature's activations; None: zeros.
         dim: width of a row.
     """

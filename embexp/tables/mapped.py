@@ -25,13 +25,9 @@ class MappedTable(ReadableTable):
     without a copy. `read`, `blocks` and `digest` work in both.
 
     Attributes:
-        name: of the table.
-        rows: vocabulary size.
         dim: width of a row.
         combiner: how several rows of one example become one vector.
-        slots: none.
         touched: None.
-        frozen: True.
         by_reference: True: no checkpoint holds it.
         storage: how the rows are kept.
     """
@@ -54,7 +50,6 @@ class MappedTable(ReadableTable):
         """Creates the variables; reads no row of the file.
 
         Args:
-            name: of the table.
             mapping: float32 [file rows, dim], C-contiguous, aligned to 64 bytes, of a file mapped copy-on-write (mode
                 `c`), as `VectorSource.memory_map` returns it.
             file_rows: integers [rows], for each row of the table its row in the file, -1 where the file lacks it;

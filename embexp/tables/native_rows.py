@@ -62,7 +62,6 @@ def move(
 
     Args:
         table: one that `moves`, with the optimizer's slots.
-        optimizer: its rule.
         touched: the rows; `rows` is not used.
         gradients: of each occurrence, in parts [n_i, dim] float32, one after the other; none: zeros.
         rate: learning rate, float32 scalar.

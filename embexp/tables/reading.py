@@ -32,8 +32,6 @@ class ReadableTable(ABC):
     In a graph of TensorFlow 1, sessions hold the values of variables, so reading works only eagerly.
 
     Attributes:
-        name: of the table.
-        rows: vocabulary size.
         dim: width of a row.
         frozen: no step moves a row.
         storage: how rows are kept: a `Storage`, or "sharded".
@@ -153,10 +151,7 @@ class TouchedRows:
         """Reads nothing.
 
         Args:
-            table: its name, for errors.
-            rows: of the table.
             flags: returns bool [rows], the rows looked up since `clear` was last called.
-            clear: clears the flags.
         """
         self._table, self._rows, self._flags, self._clear = table, rows, flags, clear
         self._before: np.ndarray | None = None
@@ -202,8 +197,6 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
     (`tf.train.Checkpoint.write`), TensorFlow eagerly writes and reads it as one tensor.
 
     Attributes:
-        name: of the variable.
-        table: name of the table.
         shape: [rows, dim].
         covered: the variables that hold the rows.
     """

@@ -89,7 +89,6 @@ class _Step:
 
     Attributes:
         inputs: the enqueued tensors, kept alive because sources contain their `id()`.
-        lookups: by feature.
         touched: by table that is not frozen; empty unless training.
         whole: tables that are not frozen, and whose rows are all looked up; empty unless training.
     """
@@ -116,7 +115,6 @@ class RowEngine:
 
         Args:
             tables: by name, with the slots of their optimizers.
-            features: by name.
             optimizers: by table name; frozen tables need none.
             step: int64 variable, the number of the step from 0, for the learning rates; the caller advances it.
             total_steps: length of the run, for schedules that end with it.
@@ -167,7 +165,6 @@ class RowEngine:
         """Takes the step's ids as occurrences.
 
         Args:
-            read: by feature.
             training: whether `apply_gradients` will follow.
             kept: the tensors that they were read from, if their sources contain the `id()` of these.
 
@@ -225,7 +222,6 @@ class RowEngine:
         Gradients of features of frozen tables are ignored.
 
         Args:
-            gradients: by feature.
             learning_rates: by table, float32 scalars; None: those of the optimizers.
 
         Raises:

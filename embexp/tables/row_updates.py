@@ -40,7 +40,6 @@ def move(
 
     Args:
         table: with the optimizer's slots.
-        optimizer: its rule.
         touched: the rows.
         gradient: float32 [u, dim]; None: zeros.
         rate: learning rate, float32 scalar.
@@ -67,7 +66,6 @@ def _move_rows(table: MovingTable, optimizer: TableOptimizer, ids: Any, gradient
 
     Args:
         table: with the optimizer's slots.
-        optimizer: its rule.
         ids: integers [u], distinct.
         gradient: float32 [u, dim]; None: zeros.
         rate: learning rate, float32 scalar or [u, 1].
@@ -121,7 +119,6 @@ def summed_gradients_of_all(table: MovingTable, read: Mapping[str, Occurrences],
 
     Args:
         table: whose rows they are.
-        read: occurrences by feature.
         gradients: of each feature's activations; None: zeros.
     """
     given = {name: tf.convert_to_tensor(gradients[name]) for name in read if gradients[name] is not None}
@@ -143,7 +140,6 @@ def move_all(table: MovingTable, optimizer: TableOptimizer, gradient: Any, *, ra
 
     Args:
         table: with the optimizer's slots.
-        optimizer: its rule.
         gradient: float32 [rows, dim]; None: zeros.
         rate: learning rate, float32 scalar.
     """

@@ -32,7 +32,6 @@ class ServingBackend:
 
         Args:
             tables: by name, each in one device table.
-            features: by name.
 
         Raises:
             ValueError: a table has two device tables, which only a TPU needs.
@@ -115,13 +114,9 @@ class ExportedTable:
     `RowEngine` sees a frozen table.
 
     Attributes:
-        name: of the table.
-        rows: vocabulary size.
         dim: width of a row.
         combiner: how several rows of one example become one vector.
         variable: float32 [any, dim], of no rows.
-        frozen: True.
-        slots: none.
     """
 
     frozen = True

@@ -30,8 +30,6 @@ class SplitTable(ReadableTable):
     `touched_rows` work only eagerly.
 
     Attributes:
-        name: of the table.
-        rows: vocabulary size.
         dim: width of a row.
         combiner: how several rows of one example become one vector.
         slots: by slot name, float32 [rows that may move, dim].
@@ -64,7 +62,6 @@ class SplitTable(ReadableTable):
         """Creates the variables; those that `fills` returns are uninitialised memory.
 
         Args:
-            name: of the table.
             groups: which rows move when, and how fast; rows that never move are frozen.
             dim: width of a row.
             mapping: a file in which frozen rows stay, see `MappedTable`; None: they are in a variable.

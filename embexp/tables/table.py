@@ -28,7 +28,6 @@ class EmbeddingTable(ReadableTable):
 
     Attributes:
         name: of the table; it becomes the key in checkpoints.
-        rows: vocabulary size.
         dim: width of a row.
         combiner: how several rows of one example become one vector.
         variable: float32 [rows, dim].
@@ -61,7 +60,6 @@ class EmbeddingTable(ReadableTable):
         """Creates the variables.
 
         Args:
-            name: of the table.
             rows: vocabulary size, at least 1.
             dim: width of a row, at least 1.
             combiner: how several rows of one example become one vector.

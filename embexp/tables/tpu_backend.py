@@ -59,7 +59,6 @@ class TPUBackend:
 
         Args:
             strategy: a `tf.distribute.TPUStrategy`, whose TPU has not been set up for embeddings before.
-            tables: by name.
             features: by name; an `output_shape` is that of all replicas together.
             inputs: by feature, the `tf.TypeSpec` of its ids on one replica.
             step: int64 variable, the number of the step from 0, for the learning rates; the caller advances it.
@@ -231,7 +230,6 @@ def shard_initializer(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Cal
     """An initializer for `TableConfig` that reads only the rows of each shard.
 
     Args:
-        rows: the whole table.
         count: number of rows.
         dim: width of a row.
         chunk_bytes: most bytes that are read at once.
@@ -285,7 +283,6 @@ class TPUInput:
         output: shape of the feature's activations on one replica, without dim.
         as_is: the TPU takes the ragged input unchanged, with the feature's own settings; else each row of the converted
             input is one row of the result.
-        dense: the input is dense.
         rows: number of rows of the input.
     """
 
@@ -304,9 +301,7 @@ def _input_form(name: str, feature: Feature, table: TPUTable, spec: Any) -> TPUI
     """The form in which a feature goes to a TPU.
 
     Args:
-        name: of the feature, for errors.
         feature: its settings; an `output_shape` is that of one replica.
-        table: its table.
         spec: `tf.TypeSpec` of its ids on one replica.
 
     Raises:
@@ -340,7 +335,6 @@ class Enqueued:
         ids: by the TPU's feature, dense or ragged.
         weights: by the TPU's feature, ragged like the ids; None for all 1.
         checks: operations that must have succeeded before the ids are looked up.
-        read: by feature.
     """
 
     ids: dict[str, Any] = field(default_factory=dict)
@@ -354,9 +348,7 @@ def enqueue(into: Enqueued, name: str, feature: Feature, table: TPUTable, form: 
 
     Args:
         into: the replica's inputs.
-        name: of the feature.
         feature: its settings; an `output_shape` is that of one replica.
-        table: its table.
         form: from `_input_form`.
         value: ids, or a pair (ids, weights).
 

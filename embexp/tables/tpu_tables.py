@@ -36,15 +36,12 @@ class TPUTable(ReadableTable):
     Values are read from the variables of the TPU's hosts, after `attach`'s `retrieve` has updated them.
 
     Attributes:
-        name: of the table.
-        rows: vocabulary size.
         dim: width of a row.
         combiner: how several rows of one example become one vector.
         optimizer: of the rows that may move; None: none may.
         frozen: no step moves a row.
         by_reference: the rows can be read again from their source, so no checkpoint holds them.
         device_tables: the rows that may move, then the frozen rows; or one table of either.
-        source: initial values.
         storage: how the rows are kept.
         slots: the optimizer's slots, with their initial values.
         chunk_bytes: most bytes of initial values that are read at once.
@@ -67,9 +64,6 @@ class TPUTable(ReadableTable):
         """Describes what the TPU will hold; creates only an index and a byte per row, in this machine's memory.
 
         Args:
-            name: of the table.
-            source: its initial values.
-            rows: vocabulary size.
             dim: width of a row.
             combiner: how several rows of one example become one vector.
             optimizer: of the rows that may move; None: none may.
@@ -227,9 +221,7 @@ class DeviceTable:
     """A table in a TPU's memory: all rows of an embedding table, or its frozen rows, or the others.
 
     Attributes:
-        name: of the device table.
         rows: number of rows.
-        frozen: none of them ever moves.
         numbers: which rows of the embedding table they are, rising; None: all.
     """
 

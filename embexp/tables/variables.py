@@ -44,7 +44,6 @@ class TableVariable:
     """A variable with rows of a table or slot, to be filled; `WritableRows`.
 
     Attributes:
-        name: of the variable.
         variable: float32 [rows, dim].
         read_whole: whether the variable is also read whole, which must not copy it.
     """
@@ -110,7 +109,6 @@ def write_rows(variable: Any, name: str, start: int, values: np.ndarray) -> None
 
     Args:
         variable: float32 [rows, dim].
-        name: of its table, for errors.
         start: the first row.
         values: inside the variable's rows.
 
@@ -150,7 +148,6 @@ def variable_over(name: str, values: np.ndarray) -> Any:
     variable itself would first copy its memory.
 
     Args:
-        name: of the variable.
         values: an array that `arrays.can_be_taken_over`.
     """
     shape = list(values.shape)
@@ -165,9 +162,7 @@ def variable(name: str, value: Any, shape: list[int], *, local: bool = False) ->
     """Creates a variable that no gradient tape watches, in the current graph.
 
     Args:
-        name: of the variable.
         value: its initial value, or a callable that returns it.
-        shape: of the variable.
         local: in a graph of TensorFlow 1, make it a local variable instead of a global one.
     """
     if not local or tf.executing_eagerly():

@@ -37,7 +37,6 @@ class SomeRows:
     """Rows of a matrix that an incremental checkpoint has.
 
     Attributes:
-        shape: of the whole matrix.
         numbers: key of the rows' numbers.
         rows: key of the rows.
     """
@@ -52,7 +51,6 @@ class Link:
     """A checkpoint of a chain.
 
     Attributes:
-        prefix: of its files.
         base: prefix of its base; None: it is whole.
         base_digest: of the base when this checkpoint was written.
         matrices: by key, the matrices of which it has some rows only.
@@ -81,7 +79,6 @@ def describe(prefix: Path, base: Path, matrices: Mapping[str, SomeRows]) -> None
     """Makes the checkpoint at `prefix` an incremental one.
 
     Args:
-        prefix: of the checkpoint.
         base: prefix of its base, in a directory beside that in which the checkpoint will be.
         matrices: by key, the matrices of which it has some rows only.
     """
@@ -163,7 +160,6 @@ def needed(directories: Iterable[Path], name: str = "checkpoint") -> set[Path]:
     """These checkpoints, and all that they are based on: what must stay when others are removed.
 
     Args:
-        directories: of the checkpoints, in one folder.
         name: last part of their prefixes.
 
     Raises:
@@ -206,9 +202,6 @@ class Matrices:
     def __init__(self, prefix: Path) -> None:
         """Reads the indexes of a checkpoint and of all that it is based on.
 
-        Args:
-            prefix: of the checkpoint.
-
         Raises:
             CheckpointError: a base is missing or has changed.
             DataError: an index is damaged.
@@ -225,7 +218,6 @@ class Matrices:
         """The rows of a float32 matrix in order; each checksum is compared at the end of what it is of.
 
         Args:
-            key: of the matrix.
             rows: of a block, at most.
 
         Yields:

@@ -38,9 +38,7 @@ class Piece:
     """A slice of a tensor, or all of it, in a data file.
 
     Attributes:
-        shape: of the piece.
         start: in each dimension, where it begins in the whole.
-        path: of the data file.
         offset: in bytes.
         size: in bytes.
         checksum: masked CRC32C of these bytes.
@@ -59,7 +57,6 @@ class Entry:
     """A tensor.
 
     Attributes:
-        shape: of the whole.
         kind: number of its type in TensorFlow's types.proto.
         pieces: in the order of where they begin; one, if the tensor is stored whole.
     """

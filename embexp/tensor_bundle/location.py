@@ -88,7 +88,6 @@ def mark_latest(folder: Path, prefixes: Sequence[Path]) -> None:
     """Writes TensorFlow's file `checkpoint`, in which `tf.train.latest_checkpoint` finds the last of some checkpoints.
 
     Args:
-        folder: of the file.
         prefixes: of all checkpoints that are kept, the oldest first, in the folder or below it.
     """
     paths = [_escaped(os.fsencode(each.relative_to(folder))) for each in prefixes]

@@ -34,9 +34,7 @@ class Slice:
     """A tensor that becomes a slice of a larger one.
 
     Attributes:
-        key: of the tensor so far.
         start: in each dimension, where it begins in the whole.
-        shape: of the slice.
         whole: shape of the whole.
     """
 
@@ -72,7 +70,6 @@ def rekey(index: Path, prefix: Path, keys: Mapping[str, str], strings: Mapping[s
         index: of the other one.
         prefix: of the new one, whose folder exists.
         keys: of the tensors in the other one, by their new keys.
-        strings: scalars to add, by key.
         link: how its data files get their new names.
 
     Raises:
@@ -102,7 +99,6 @@ def rewrite(index: Path, keys: Mapping[str, str], slices: Mapping[str, Sequence[
     """Gives the tensors of a checkpoint other keys, in place; those without one are left out.
 
     Args:
-        index: of the checkpoint.
         keys: the keys so far, by the new ones.
         slices: tensors that become slices of one, by the key of that.
 

@@ -64,8 +64,6 @@ class Tensor:
 
     Attributes:
         name: how errors begin: the index and the key.
-        key: of the tensor.
-        entry: its place in the data files.
     """
 
     name: str
@@ -186,8 +184,6 @@ def read_blocks(key: str, entry: Entry, rows: int) -> Iterator[np.ndarray]:
     """The rows of a float32 matrix in their order; each piece's checksum is compared behind its last block.
 
     Args:
-        key: of the tensor, for errors.
-        entry: its place in the data files.
         rows: of a block, at most.
 
     Yields:
@@ -227,10 +223,6 @@ class PieceReader:
 
     def __init__(self, key: str, piece: Piece) -> None:
         """Opens the data file.
-
-        Args:
-            key: of the tensor, for errors.
-            piece: its place.
 
         Raises:
             DataError: there is no such file.
@@ -279,10 +271,6 @@ class PieceReader:
 
 def read_strings(key: str, entry: Entry) -> list[bytes]:
     """All strings of a tensor, in row-major order.
-
-    Args:
-        key: of the tensor, for errors.
-        entry: its place in the data files.
 
     Raises:
         DataError: it is no tensor of strings, or its data file is missing, cut short, or damaged.

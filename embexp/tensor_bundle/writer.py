@@ -40,7 +40,6 @@ def sliced_entry(kind: int, shape: Sequence[int], slices: Iterable[Sequence[tupl
 
     Args:
         kind: number of its type.
-        shape: of the whole.
         slices: of each, start and length in each dimension.
     """
     extents = [[_number(1, start) + b"\x10" + _varint(length) for start, length in each] for each in slices]
@@ -79,7 +78,6 @@ class BundleWriter:
         """Writes a float32 matrix.
 
         Args:
-            key: of the tensor.
             shape: rows and dim.
             blocks: its rows, one block behind the other.
 
@@ -123,10 +121,7 @@ class BundleWriter:
         """Writes numbers of any type, as bytes in row-major order, little-endian.
 
         Args:
-            key: of the tensor.
             kind: number of the type.
-            shape: of the tensor.
-            data: the numbers.
         """
         offset = self._aligned()
         self._file.write(data)

@@ -312,8 +312,6 @@ def parent_of(directory: Path, store: Store, experiment: str) -> str | None:
 
     Args:
         directory: of the run, or of a study.
-        store: where the runs are.
-        experiment: its id there.
     """
     group = group_of(directory)
     if group is None:

@@ -37,8 +37,6 @@ class Tracking(Listener):
         """Tracks nothing yet.
 
         Args:
-            folder: of the run.
-            listeners: are warned when a tracker fails.
             checkpoint: whether the final checkpoint is stored as an artifact.
         """
         self.warnings: list[str] = []
@@ -52,8 +50,6 @@ class Tracking(Listener):
         """Starts a tracker.
 
         Args:
-            delivery: to the tracker.
-            run: to track.
             inside: whether the tracker writes into the run's folder.
 
         Raises:
@@ -94,9 +90,6 @@ class Tracking(Listener):
     def seal(self, write: Callable[[], str]) -> str:
         """Has the inventory written, once nobody writes into the run's folder any more, and reports its digest.
 
-        Args:
-            write: writes it, and returns the digest.
-
         Returns:
             The digest.
         """
@@ -127,7 +120,6 @@ class Tracking(Listener):
 
         Args:
             what: for the warning, such as `the projector's files`.
-            write: writes it.
         """
         try:
             write()
@@ -158,11 +150,7 @@ def track(
     """Reports to the trackers of a run until the end of the block, however it ends.
 
     Args:
-        spec: of the run.
-        folder: of the run, with its manifest.
-        run_id: of the run.
         first_step: the step after which this process trains.
-        listeners: are warned when a tracker fails.
 
     Raises:
         RunError: a tracker can't be started; once it is, it ends no run.

@@ -29,11 +29,8 @@ class TrackedRun:
     """A run as trackers see it.
 
     Attributes:
-        name: of the experiment.
-        directory: of the run.
         run_id: the same for two runs that must give the same bits.
         parameters: settings that decide the results, by config path.
-        config: the whole spec as YAML.
         commit: of the code; None: not known.
         first_step: the step after which this process trains; 0 unless the run is resumed.
     """
@@ -53,7 +50,6 @@ class Point:
 
     Attributes:
         step: number of steps done.
-        seconds: time of day, since the epoch.
         metrics: by name, such as `validation/auc`; what is before the first `/` is a split, or `final`.
     """
 
@@ -90,12 +86,7 @@ class Tracker(Protocol):
 
 
 def remembered(directory: Path, kind: str) -> dict[str, Any]:
-    """What a tracker noted about a run when it began, so that a resumed run goes on in the same place.
-
-    Args:
-        directory: of the run.
-        kind: of the tracker.
-    """
+    """What a tracker noted about a run when it began, so that a resumed run goes on in the same place."""
     try:
         content = json.loads((directory / "tracking.json").read_bytes())
         found = content[kind]
@@ -169,7 +160,6 @@ class Queued:
         """Starts no thread yet.
 
         Args:
-            tracker: to call.
             warn: called with a sentence about a failure, from the thread too.
             pause: seconds between two batches.
             patience: seconds for which the end of the run waits for the tracker.

@@ -44,9 +44,7 @@ class Constant:
     """The constant prediction of a task that predicts labels.
 
     Attributes:
-        task: of the run.
         mean: of the training labels: for task click, the click rate.
-        deviation: their standard deviation.
         frequencies: for task classification: how many training examples each class has, plus one, so that a class
             that training lacks has a probability; float64 [C].
     """
@@ -189,7 +187,6 @@ def warning(
     """The warning about a run that is no better than a constant, with figures and remedy; None if it is better.
 
     Args:
-        task: of the run.
         found: final metrics by split. Validation decides, or test if there is no validation split.
         constant: those of the constant prediction; its training loss too, for tasks other than ranking.
         rates: the settings that decide how far a step goes, with their values.

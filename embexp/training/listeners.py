@@ -57,7 +57,6 @@ class Pace:
     """The pace of a training after some of its steps.
 
     Attributes:
-        step: how many are done.
         loss: mean over the steps since the last log event; None: there were none since.
         steps_per_second: over all timed steps of this process, without the first call, which traces, and without
             evaluations; None: none was timed yet.

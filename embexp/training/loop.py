@@ -106,7 +106,6 @@ class Saving:
     """How the state of the training is saved.
 
     Attributes:
-        times: decides when.
         save: saves the state after the steps of an outcome.
     """
 
@@ -127,12 +126,10 @@ class Outcome:
 
     Attributes:
         status: "completed", "stopped_early", "interrupted", or that with which a listener ended the training.
-        steps: steps executed.
         best_step: step of the best evaluation; None without one.
         train_loss: mean loss since the last log event.
         validation: metrics of the last evaluation, if that came after the last step.
         logged_at: step of the last log event.
-        loss_sum: sum of the losses since.
         examples_per_second: over all steps, without the first call (which traces) and without evaluations.
         step_ms_median: median over the calls into the runtime, but the first, of milliseconds per step.
     """
@@ -171,7 +168,6 @@ class Loop:
     """The training loop of a run.
 
     Attributes:
-        runtime: executes steps.
         schedule: how many steps, and when to log and to evaluate.
         validation: how to evaluate; None without a validation split.
         listeners: receive every logged loss and every evaluation.
@@ -273,7 +269,6 @@ class Loop:
         Args:
             outcome: after the step.
             seconds: that the timed steps since then took.
-            steps: how many these were.
         """
         outcome.train_loss = outcome.loss_sum / (outcome.steps - outcome.logged_at)
         outcome.logged_at, outcome.loss_sum = outcome.steps, 0.0
@@ -311,12 +306,9 @@ class EarlyStopping:
     """Follows the values of one metric, remembers the best and decides when to stop.
 
     Attributes:
-        metric: its name.
-        lower_is_better: its direction.
         patience: consecutive evaluations without improvement after which to stop; None: never.
         min_delta: a value must be better than the best by more than this to count as an improvement.
         best: the best value so far; None before the first. NaN is never the best.
-        waited: evaluations since the best one.
     """
 
     metric: str

@@ -57,12 +57,7 @@ def top_n_names(cutoffs: Sequence[int]) -> tuple[str, ...]:
 
 
 def metrics_of(task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs) -> tuple[str, ...]:
-    """The metrics of a task; early stopping watches the first by default.
-
-    Args:
-        task: of the run.
-        cutoffs: of task recommendation.
-    """
+    """The metrics of a task; early stopping watches the first by default."""
     match task:
         case Task.RECOMMENDATION:
             return top_n_names(cutoffs)
@@ -80,7 +75,6 @@ def headline(task: Task, measured: Iterable[str] = ()) -> str:
     """The metric that reports put first.
 
     Args:
-        task: of the run.
         measured: metrics of the run; NDCG, the headline of recommendation, has its first cutoff in its name.
     """
     match task:
@@ -137,10 +131,8 @@ def objectives(
     """The objectives of a search.
 
     Args:
-        task: of the run.
         chosen: `sweep.objective`: one name, several, or None for the task's default, that of early stopping. The split
             may stand before the name: `validation auc`.
-        cutoffs: of task recommendation.
 
     Raises:
         ConfigError: the task has no such metric, it is not one of the validation split, or it is named twice.

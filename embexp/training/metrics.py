@@ -91,7 +91,6 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
     """Checks that a task can be trained on these labels.
 
     Args:
-        task: of the run.
         labels: of all examples, [N].
         classes: number of classes, for classification; None: one more than the largest label.
 
@@ -127,8 +126,6 @@ def class_names(task: Task, labels: np.ndarray | None, named: Sequence[str]) -> 
     """The names of the classes by number; none for tasks other than classification.
 
     Args:
-        task: of the run.
-        labels: of all examples.
         named: the names in the source of data; without any, classes are named by their numbers.
     """
     if task is not Task.CLASSIFICATION or labels is None:

@@ -88,7 +88,6 @@ def ranks_of_standings(standings: np.ndarray, known: np.ndarray, entities: int) 
     Args:
         standings: candidates with a higher score minus those with a lower one, float [N]; NaN if a score is not finite.
         known: number of known answers of each query, its own answer among them, integers [N].
-        entities: how many there are.
 
     Raises:
         DivergedError: a score is not finite.
@@ -126,7 +125,6 @@ def evaluate(predictions: Iterable[tuple[np.ndarray, np.ndarray]], queries: Quer
     Args:
         predictions: answers [B], and standings [B] or scores [B, C], of the queries in their order; any beyond them are
             padding of the last batch.
-        queries: N of them.
 
     Raises:
         DivergedError: a score is not finite.
@@ -221,12 +219,10 @@ def evaluate_lists(
     """The metrics of N users.
 
     Args:
-        scores: of all items.
         items: I, the number of items.
         relevant: held-out items of each user, by number in the catalogue, none of them seen.
         unknown: int64 [N], held-out items of each user that are not in the catalogue.
         seen: items that are left out of each user's list.
-        cutoffs: the k.
 
     Raises:
         DivergedError: a score is not finite.
@@ -265,7 +261,6 @@ def _first_places(scores: np.ndarray, row: np.ndarray, item: np.ndarray) -> np.n
     Args:
         scores: [n, I].
         row: of each relevant item, rising.
-        item: its number.
     """
     value = scores[row, item]
     order = np.lexsort((item, -value, row))

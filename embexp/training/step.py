@@ -151,7 +151,6 @@ class Assembly:
     """A step and its checkpoint, with all variables; the rows of the tables may not be filled yet.
 
     Attributes:
-        step: the functions of a step.
         checkpoint: a `tf.train.Checkpoint` of everything that is learned.
     """
 

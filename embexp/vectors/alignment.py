@@ -124,8 +124,6 @@ def match(tokens: pa.LargeStringArray, among: pa.LargeStringArray, how: Match) -
     """Finds each token in a list; of several that are the same under a comparison, the first in the list.
 
     Args:
-        tokens: to look for.
-        among: to look in.
         how: the loosest comparison that is tried; each stricter one goes before it.
     """
     rows = np.full(len(tokens), -1, np.int64)
@@ -227,7 +225,6 @@ def coverage(alignment: Alignment, words: RowTokens, *, shown: int = 20) -> Cove
     """Counts what an alignment found.
 
     Args:
-        alignment: of a table.
         words: what its rows stand for.
         shown: how many of the missing tokens are named.
     """

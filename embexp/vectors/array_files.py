@@ -36,7 +36,6 @@ def read_npy(path: Path, *, name: str | None = None) -> Stored:
     """A `.npy` file, mapped.
 
     Args:
-        path: of the file.
         name: how errors about it begin; None: its path.
 
     Raises:
@@ -84,9 +83,6 @@ def extract(path: Path, key: str, folder: Path, progress: Progress = quiet) -> N
     """Puts one array of a `.npz` file into a folder of the cache, as `.npy`.
 
     Args:
-        path: of the file.
-        key: of the array.
-        folder: of the cache.
         progress: called as unpacking goes on.
 
     Raises:
@@ -215,7 +211,6 @@ def read_hdf5(path: Path, key: str | None, token_column: str | None) -> Stored:
     """One dataset of the file: mapped where it is stored in one piece, else read by ranges.
 
     Args:
-        path: of the file.
         key: the dataset, such as `layers/embedding/vars/0`; None: the only matrix.
         token_column: the dataset of tokens; None: there are none.
 

@@ -32,7 +32,6 @@ class _Table:
     """A file as parts: the row groups of Parquet, the batches of Arrow.
 
     Attributes:
-        path: of the file.
         schema: its columns.
         rows: in each part.
         read: `read(part, start, stop, columns, step)` gives rows of one part, decoded `step` rows at a time.
@@ -48,7 +47,6 @@ def read_parquet(path: Path, key: str | None, token_column: str | None) -> Store
     """A Parquet file, read by row groups.
 
     Args:
-        path: of the file.
         key: the column of lists; None: the only one, or else every column of floating-point numbers is a dimension.
         token_column: the column of tokens; None: the only one of text, if there is one.
 
@@ -234,7 +232,6 @@ class ParquetParts:
             part: number of the row group.
             start: the first row.
             stop: the row behind the last.
-            columns: their names.
             step: rows that are decoded at a time.
 
         Raises:

@@ -163,11 +163,7 @@ def read(folder: Path, *, name: str, dtype: np.dtype, files: list[Path], non_fin
     """The matrix that a `Writer` wrote to a folder.
 
     Args:
-        folder: of the cache.
-        name: how errors about it begin.
         dtype: as the numbers were stored before.
-        files: what was converted.
-        non_finite: the policy under which it was.
     """
     known = json.loads((folder / _NOTES).read_text("utf-8"))
     rows, dim = known["rows"], known["dim"]

@@ -52,7 +52,6 @@ class FileSource:
     """A `VectorSource` over a matrix in a file.
 
     Args:
-        stored: the matrix.
         cache: folder for converted files, and for facts about files.
         non_finite: what becomes of NaN and infinities. A mapped file is checked once, and the result cached; not under
             KEEP.

@@ -34,7 +34,6 @@ class AlignedRows:
     A row depends on nothing but its number: not on which others are read with it.
 
     Attributes:
-        source: the file.
         alignment: which row comes from where.
         missing: rows for those that the file lacks, by their number in the table.
         projection: of the file's rows; None where they are as long as the table's.
@@ -149,10 +148,7 @@ class InitializerRows:
     """The rows that an initializer gives a table; `MappableRows`.
 
     Attributes:
-        initializer: the distribution.
-        rows: vocabulary size.
         dim: width of a row.
-        seed: of the run.
         table: name of the table: tables of one run differ.
     """
 

@@ -20,7 +20,6 @@ class Neighbor:
     """A row near another.
 
     Attributes:
-        row: its number.
         cosine: of the angle between the two, in [-1, 1] but for rounding.
     """
 
@@ -72,7 +71,6 @@ def row_of_token(tokens: pa.Array, token: str, where: str) -> int:
 
     Args:
         tokens: of each row.
-        token: wanted.
         where: what has the tokens, for the error.
 
     Raises:

@@ -62,7 +62,6 @@ def open_vectors(
         token_column: column of tokens of a Parquet or Arrow file, dataset of tokens of an HDF5 file.
         tokens_file: a token per line for a file that has none; None: `NAME.tokens.txt` beside it, if there is one.
         invalid_text: what becomes of tokens that are not UTF-8, in text and in word2vec's binary form.
-        non_finite: what becomes of NaN and infinities.
         header_count: what becomes of a header line that names a wrong number of rows.
         progress: called as reading goes on.
 

@@ -80,7 +80,6 @@ def only_key(path: Path, shapes: Mapping[str, Sequence[int]], key: str | None, w
     """The name of the matrix to read: the key, or the only one there is.
 
     Args:
-        path: of the file.
         shapes: of everything in the file, by name.
         key: name of the matrix; None: the only array of two dimensions.
         what: the word for one of them, such as "array".

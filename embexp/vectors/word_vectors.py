@@ -333,7 +333,6 @@ def open_stream(path: Path, key: str | None, progress: Progress = quiet) -> Iter
     """Opens a file, decompressed by its suffix.
 
     Args:
-        path: of the file.
         key: which file of a zip archive; None: the only one.
         progress: called as reading goes on.
 

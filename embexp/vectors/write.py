@@ -72,7 +72,6 @@ def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, 
     """Writes float32 vectors, with memory for a chunk of rows.
 
     Args:
-        source: the vectors.
         tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` beside a `.npy` or
             `.safetensors`.
         path: where to, replaced if there is one.
@@ -245,8 +244,6 @@ def write_projector_table(
         source: the rows; as many as `tokens` are written.
         tokens: what each row stands for. Backslash, tab and line end are written as in vocabularies.
         columns: more about each row as text, by the name of the column, such as frequency.
-        folder: where to.
-        name: of the table.
         progress: called as writing goes on.
     """
     step = max(1, _PROJECTOR_CHUNK_BYTES // (4 * source.dim))
@@ -268,7 +265,6 @@ def write_projector_config(shapes: Mapping[str, tuple[int, int]], folder: Path) 
 
     Args:
         shapes: rows and dim, by table.
-        folder: where to.
     """
     # A JSON string is a string of the text format too.
     entries = (

@@ -68,10 +68,7 @@ def write(tree: Branch, path: Path, *, title: str, note: str) -> None:
     """Draws a tree into a file, which is written whole or not at all.
 
     Args:
-        tree: what is drawn.
         path: of the file; its ending is one of `FORMATS`.
-        title: of the picture.
-        note: below the title.
     """
     head = [title, note]
     layout = lay_out(tree, top=_MARGIN + _ROW * (len(head) + 1) + _ROW / 2)
@@ -186,7 +183,6 @@ class Layout:
 
     Attributes:
         texts: names of edges and labels of objects.
-        markers: of objects and references.
         lines: points that are joined: edges.
         dashed: the same, from references to what they refer to.
         left_arrows: where dashed lines end that go left.
@@ -204,12 +200,7 @@ class Layout:
 
 
 def lay_out(tree: Branch, *, top: float) -> Layout:
-    """The layout of a tree.
-
-    Args:
-        tree: what is drawn.
-        top: room for a heading.
-    """
+    """The layout of a tree."""
 
     def middle(row: float) -> float:
         return top + _ROW * (row + 0.5)
@@ -266,12 +257,9 @@ class Place:
     """Where a branch is.
 
     Attributes:
-        branch: what is there.
-        x: of its marker.
         row: of its marker; rows are counted from 0, and can be fractions.
         first: row of the first leaf below it.
         last: row of the last one.
-        below: the places of its branches.
     """
 
     branch: Branch
@@ -349,11 +337,7 @@ class Reference:
 
 
 def _references(places: Sequence[Place]) -> list[Reference]:
-    """The lines of all references, the shorter ones first, which are left of longer ones.
-
-    Args:
-        places: of all branches.
-    """
+    """The lines of all references, the shorter ones first, which are left of longer ones."""
     targets = {each.branch.node: each for each in places if not each.branch.is_reference}
     groups = [group for group in (_group(place, targets) for place in places) if group is not None]
     if len(groups) > _MOST_TRACKS:

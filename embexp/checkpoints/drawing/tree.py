@@ -23,12 +23,10 @@ class Branch:
     Attributes:
         edge: its name; "" at the root. Here and below, characters that can't be printed are escaped.
         node: number of the object.
-        role: of the object.
         label: the names of its variables, their shapes and dtypes; "" if the object has no name but that of the edge.
         refers_to: an object that is drawn elsewhere: the same one if this is a reference, or the variable of a slot.
         is_reference: whether the object itself is drawn elsewhere.
         hidden: number of the edges below it that are not drawn.
-        branches: its own edges.
     """
 
     edge: str
@@ -54,7 +52,6 @@ def spanning_tree(graph: ObjectGraph, *, everything: bool) -> Branch:
     """The tree of a graph.
 
     Args:
-        graph: of a checkpoint.
         everything: whether to draw all edges. Else objects without variables are left out, and so are those that only
             repeat, under other names, what is drawn below the same object; those directly at the root stay.
     """

@@ -168,10 +168,8 @@ def dispatch(
 
     Args:
         arguments: of the command line.
-        commands: descriptions by name.
         main_of: returns what runs the command of a name; it imports the module of no other.
         help_text: with `{commands}` as the placeholder of the list of commands.
-        context: start of the error message.
 
     Raises:
         CommandLineError: there is no such command.

@@ -281,7 +281,6 @@ def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Seque
     """Reads a table of a run: of a finished one from its checkpoint, without its model and TensorFlow.
 
     Args:
-        path: directory of the run.
         table: name; None: the only one.
         whole: all rows, the OOV row included, with row numbers as tokens where ids are row numbers; False: only rows
             that have a token, and no tokens where ids are row numbers.

@@ -40,7 +40,6 @@ def fault(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault:
     """The fault of config files that can't be composed.
 
     Args:
-        folders: the config folders.
         error: what composing raised, one of `loader.COMPOSITION_ERRORS`.
         composed: the requested configs, such as `config` and `optimizer/adam`, the likely culprit first.
     """

@@ -49,7 +49,6 @@ def faults(config: DictConfig, in_files: Any, permission: Permission) -> Iterato
     """The faults of the node `hydra`; those of refused overrides are `refused`'s.
 
     Args:
-        config: composed.
         permission: which code it may name.
         in_files: the content of the node in the files of the config, as nested mappings.
     """
@@ -116,11 +115,7 @@ def without_effect(overrides: Iterable[Override], *, multirun: bool) -> Iterator
 
 
 def sweep_faults(config: DictConfig) -> Iterator[Fault]:
-    """The faults of settings that only a single run has an effect from, whether an override or a file sets them.
-
-    Args:
-        config: composed, of the sweep.
-    """
+    """The faults of settings that only a single run has an effect from, whether an override or a file sets them."""
     for path, where in _IN_RUNS.items():
         value = _plain(config, path)
         if value.get("root") if path == "hydra.job_logging" and isinstance(value, Mapping) else value:
@@ -141,7 +136,6 @@ def _plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
     """The faults of the keys of the launcher or the sweeper: their class decides which ones there are.
 
     Args:
-        config: composed.
         kind: launcher or sweeper.
     """
     node: Any = OmegaConf.to_container(config.hydra[kind], resolve=False)
@@ -170,7 +164,6 @@ def rejected(override: Override, error: Exception, in_files: Any) -> Fault:
 
     Args:
         override: the setting, or a choice of one of Hydra's groups.
-        error: what Hydra raised.
         in_files: as for `faults`.
     """
     key, value, setting = override.get_key_element().lstrip("+"), override.value(), setting_at(override.key_or_group)

@@ -113,7 +113,6 @@ def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, An
     """Checks a part of the node `hydra`.
 
     Args:
-        config: composed.
         kind: one of `NODES`.
         permission: which code it may name.
 
@@ -136,10 +135,6 @@ def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, An
 
 def check_variables(config: DictConfig, permission: Permission) -> dict[str, str]:
     """Checks the environment variables of the node `hydra`, and returns them with interpolations resolved.
-
-    Args:
-        config: composed.
-        permission: whose the config is.
 
     Raises:
         ConfigError: a file sets one that it may not, or they can't be resolved.
@@ -349,7 +344,6 @@ def _variable_faults(variables: Any, path: str, given: Given) -> Iterator[Fault]
     Args:
         variables: the mapping `env_set`.
         path: of that, in the config.
-        given: what the user gave.
     """
     for name, value in variables.items() if isinstance(variables, Mapping) else ():
         place = f"{path}.{name}"
@@ -367,7 +361,6 @@ class Loggers:
 
     Attributes:
         path: of the configuration, such as `hydra.job_logging`.
-        given: what the user gave.
         folder: in which the files of logs may be.
         code: the faults of a name of code, which the lists don't have.
     """

@@ -30,7 +30,6 @@ def validate(container: Mapping[str, Any], *, reported: Collection[str] = ()) ->
     """Validates a whole config.
 
     Args:
-        container: plain dicts, lists and scalars.
         reported: paths with faults that are already reported.
 
     Returns:
@@ -349,7 +348,6 @@ def partial_spec(container: Mapping[str, Any], reported: Collection[str] = ()) -
     A field with a name similar to an unknown key counts as invalid, as the key may be a misspelling of it.
 
     Args:
-        container: plain dicts, lists and scalars.
         reported: config paths of faults found before, such as overrides that could not be applied.
     """
     paths = {tuple(path.rpartition("@")[2].split(".")) for path in reported}

@@ -59,11 +59,9 @@ class Composition:
         config: Hydra's config, with its own settings under `hydra`; interpolations are not resolved.
         container: plain dicts, lists and scalars with interpolations resolved; without `hydra` and without values that
             can't be resolved.
-        faults: of overrides, missing values and interpolations.
         sources: the source of each value.
         added: keys that plain overrides added to those of the files.
         permission: which code it may name.
-        expansion: of its patterns.
     """
 
     config: DictConfig
@@ -162,7 +160,6 @@ def resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> t
     """A config as plain dicts, lists and scalars, and the faults of values that can't be resolved.
 
     Args:
-        config: composed.
         folder: from which relative paths start.
         without: keys at its top to leave out, beside `hydra`.
     """
@@ -180,7 +177,6 @@ def absolute_paths(container: dict[str, Any], folder: Path) -> None:
     """Makes all paths of a plain config absolute, in place.
 
     Args:
-        container: the config.
         folder: from which relative paths start.
     """
     for path in _PATHS:

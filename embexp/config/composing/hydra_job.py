@@ -33,7 +33,6 @@ class JobSettings:
     """Settings of Hydra for the process of a run.
 
     Attributes:
-        variables: set in the environment.
         chdir: whether the directory of the run becomes the working directory.
         logging: of Python's loggers, as `logging.config` takes it; None or without root: they are left alone.
         verbose: true: all loggers at level DEBUG; names: these.
@@ -54,7 +53,6 @@ def settings(config: DictConfig, permission: Permission, *, kind: str = "job_log
     """The settings in a composed config, whose output directory is known.
 
     Args:
-        config: composed.
         permission: which code it may name.
         kind: job_logging, or hydra_logging for the process of a sweep.
 
@@ -74,7 +72,6 @@ def applied(job: JobSettings, directory: Path) -> Iterator[None]:
     """Within the block, the process has these settings.
 
     Args:
-        job: the settings.
         directory: of the run, absolute.
 
     Raises:
@@ -101,10 +98,8 @@ def call(
 
     Args:
         config: composed; its output directory is known.
-        callbacks: of the config.
         permission: which code the config may name.
         directory: of the run, absolute.
-        task: the run.
 
     Raises:
         ConfigError: the loggers can't be configured as the config says.
@@ -179,7 +174,6 @@ class Callbacks(Callback):
         """Makes the callbacks.
 
         Args:
-            config: composed.
             permission: which code it may name.
 
         Raises:

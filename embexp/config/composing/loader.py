@@ -80,8 +80,6 @@ class Loader:
         """Prepares Hydra.
 
         Args:
-            folders: the config folders.
-            config_name: the primary config.
             permission: which code the configs may name.
 
         Raises:
@@ -157,9 +155,7 @@ class Loader:
 
         Args:
             config: with Hydra's settings for the sweep.
-            task_function: passed on to the launcher.
             overrides: of the sweep, without those for Hydra.
-            callbacks: of the config.
 
         Raises:
             ConfigError: the sweeper's settings name code that may not be run.

@@ -116,11 +116,7 @@ def is_selection(folders: Folders, override: Override) -> bool:
 
 
 def _fault(text: str) -> Fault | None:
-    """The fault of a word that lacks a key or an =, or whose key is none; None: it has both.
-
-    Args:
-        text: the word.
-    """
+    """The fault of a word that lacks a key or an =, or whose key is none; None: it has both."""
     prefix, key, value = _parts(text)
     if not text:
         return Fault("", "''", _FORMS, "leave the empty argument out")
@@ -153,11 +149,7 @@ def _fault(text: str) -> Fault | None:
 
 
 def _fault_of_value(text: str) -> Fault:
-    """The fault of an override whose value Hydra can't read.
-
-    Args:
-        text: the override.
-    """
+    """The fault of an override whose value Hydra can't read."""
     _, key, value = _parts(text)
     names = re.split(r"[./@:]", key)
     if wrong := next((each for each in names if not re.fullmatch(r"[A-Za-z_][\w-]*|\d+", each)), None):
@@ -226,7 +218,6 @@ def with_additions(loader: Loader, selections: Sequence[Override]) -> list[Overr
     one in the short form `tables: {C5: {dim: 16}}`, has none.
 
     Args:
-        loader: has the folders, and parses overrides.
         selections: choices of the command line.
     """
     if not any(map(_is_for_one, selections)):

@@ -69,7 +69,6 @@ def texts(config: DictConfig, directory: Path) -> dict[str, str]:
     """The content of the files that Hydra writes for a run, by their path in the run's directory.
 
     Args:
-        config: of the run.
         directory: of the run; it need not exist.
     """
     if config.hydra.output_subdir is None:

@@ -71,7 +71,6 @@ class _Trial:
 
     Attributes:
         added: numbers of the choices in the config.
-        config: composed of these choices.
         error: the last error.
         errors: the error of each single choice that could not be added, by its number.
     """
@@ -182,9 +181,6 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
     """The fault of a choice that exists, but can't be made.
 
     Args:
-        loader: composed the config.
-        override: the choice.
-        error: what composing with this choice raised.
         made: the choices of the config without this one; None if it can't be composed.
     """
     key, value = override.get_key_element().lstrip("+~"), shown(override.value())
@@ -213,9 +209,7 @@ def lift(loader: Loader, selections: Sequence[Override], config: DictConfig) -> 
     """Moves misplaced keys to the top of the config, so that they can be checked.
 
     Args:
-        loader: composed the config.
         selections: the choices that it was composed from.
-        config: changed in place.
 
     Returns:
         A fault for each file, by the place where its keys were.

@@ -32,7 +32,6 @@ class Sources:
         """Stores what the config was composed from.
 
         Args:
-            loader: composed the config.
             selections: overrides that chose files.
             values: overrides that set values, in their order.
             lifted: packages of files whose keys were moved to the top of the config.

@@ -18,7 +18,6 @@ class Block:
     """Consecutive rows of a file.
 
     Attributes:
-        count: how many.
         done: fraction of the file that has been read with them, 0 to 1.
         tokens: Arrow arrays, or lists of them, of columns that are read as tokens, by name.
         numbers: float64, or lists of it, of columns that are read as numbers, by name.

@@ -157,7 +157,6 @@ def wrong_field(
         wanted: columns that are read.
         lists: those that hold several values.
         dates: those that hold dates, and how they are written; see `seconds_of`.
-        dialect: how the table is written.
     """
     for one in wanted:
         text = fields[one.name]
@@ -205,7 +204,6 @@ def seconds_of(text: str, form: str | None) -> float | None:
     """The seconds of one date; None where it is none.
 
     Args:
-        text: the date.
         form: as `datetime.strptime` takes it; None: ISO 8601. A time without a zone is in UTC.
     """
     try:
@@ -262,7 +260,6 @@ class Head:
         text: its first lines.
         ended: whether these are all.
         share: of the file's bytes, compressed ones if it is compressed, from 0 to 1.
-        encoding: of the text.
         delimiter: between fields; `WHITESPACE` for any number of blanks and tabs.
         names: of the columns: those of the header line, or `column_1` and so on.
         headed: whether the first line is a header.
@@ -285,7 +282,6 @@ def head(file: Path, names: Sequence[str] | None = None) -> Head:
     """The beginning of a file.
 
     Args:
-        file: of text, perhaps compressed.
         names: of its columns, if it has no header line; None: the first line shows whether it has one.
 
     Raises:

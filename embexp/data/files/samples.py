@@ -40,8 +40,6 @@ class Sample:
         columns: values by name, all of one length.
         rows: of the whole data, about; exact if `whole`.
         whole: whether the sample is all of the data.
-        delimiter: of a CSV file.
-        encoding: of a CSV file.
         headed: whether the first line of a CSV file names the columns.
         types: of RecBole's files, by column.
     """
@@ -204,7 +202,6 @@ class ColumnFacts:
 
     Attributes:
         name: of the column.
-        kind: of its values.
         why: the reason for the kind, for people.
         present: values that are not missing.
         missing: share of those that are, from 0 to 1.
@@ -214,7 +211,6 @@ class ColumnFacts:
         negative: whether some number is below 0.
         separator: between the values of a list that is written as text.
         numbers: the different numbers, sorted, if they are few.
-        examples: some values.
     """
 
     name: str
@@ -289,9 +285,7 @@ def kind_of(
 
     Args:
         name: of the column; `user_id` and `zip` are hints.
-        counts: of its values.
         numbers: the values as numbers; None if one is none.
-        typed: its type in a RecBole file.
     """
     total = counts.total()
     if len(counts) <= 1:

@@ -68,7 +68,6 @@ class Files:
 
     Attributes:
         tables: their rows, one file after the other, are the examples.
-        sides: joined files.
         side_of: column -> index in `sides` of the file that holds it, for columns that `tables` lack.
     """
 

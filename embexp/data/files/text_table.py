@@ -48,8 +48,6 @@ class TextTable:
     """One text file of columns.
 
     Attributes:
-        path: of the file.
-        dialect: how it is written.
         header: names as they stand in the header line; those of the columns where there is none.
         names: names of the columns, in their order (without the types that RecBole puts there).
         lists: names of the columns whose fields hold several values.
@@ -170,8 +168,6 @@ def header_fields(path: Path, dialect: Dialect, *, what: str = "its first line m
     """The fields of the first line.
 
     Args:
-        path: of the file.
-        dialect: how it is written.
         what: a file without lines lacks, for its fault.
 
     Raises:
@@ -193,7 +189,6 @@ def with_examples(table: TextTable, dated: Mapping[str, str | None] | None = Non
     """The table, which has a line of examples.
 
     Args:
-        table: its header read.
         dated: columns that may hold dates, and their format; without one, the first line shows whether they do.
 
     Raises:

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 class TokenSource(Source):
-    """A source whose `encode` writes codes of tokens, and perhaps numbers for buckets.
-
-    Attributes:
-        data: its settings.
-    """
+    """A source whose `encode` writes codes of tokens, and perhaps numbers for buckets."""
 
     data: Columnar | Text
 
@@ -87,7 +83,6 @@ class ColumnarSource(TokenSource):
 
     Attributes:
         data: which columns are read, and what for.
-        kind: name of the form of file.
         locate: from paths and the columns that are needed to the files that hold them, their headers read; raises
             `Unreadable` with every fault found.
         dialect: JSON of the settings for how the files are written; None: the files show it.

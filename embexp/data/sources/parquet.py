@@ -31,11 +31,9 @@ class ParquetTable:
     """One Parquet file; a `files.Table`.
 
     Attributes:
-        path: of the file.
         names: of its columns.
         lists: those that hold several values per row.
         tokens: those whose values may be tokens (text or integers).
-        numbers: those whose values are numbers.
     """
 
     path: Path

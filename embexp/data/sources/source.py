@@ -167,7 +167,6 @@ class Source(ABC):
 
         Args:
             sizes: id column -> size of its vocabulary.
-            seed: of the run.
 
         Raises:
             DataError: there is nothing to rank an answer against.
@@ -203,7 +202,6 @@ def single_columns(columns: Columns, names: Collection[str], holds: str) -> Iter
     """A fault for each feature that needs several ids per example of a column that holds one.
 
     Args:
-        columns: what the run reads.
         names: the columns that hold one.
         holds: "one id per example", in the words of the source.
     """

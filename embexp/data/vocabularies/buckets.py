@@ -91,7 +91,6 @@ class HashVocabulary(Vocabulary):
     """A token's row is its fingerprint modulo the number of buckets, as of `tf.strings.to_hash_bucket_fast`.
 
     Attributes:
-        buckets: how many.
         missing: whether missing values have a row of their own, row 0, in front of the buckets; else they have the
             bucket of the empty text.
         oov: 0: every value has a bucket.

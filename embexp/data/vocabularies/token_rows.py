@@ -44,7 +44,6 @@ def learn(
     """Writes vocabularies made from the training split, and the examples with rows of the tables for codes.
 
     Args:
-        encoded: the codes, and numbers for buckets.
         rules: which tokens get a row, by vocabulary.
         buckets: see `Columns`.
         folder: where to; the splits are there already.
@@ -141,11 +140,8 @@ def write(
     """Writes `ids.npy` and `list.N.values.npy` again, with rows of the tables for codes, and for numbers in buckets.
 
     Args:
-        encoded: the codes, and numbers for buckets.
         rows: of each code, int32, by table of tokens; -1 where a code has none.
-        vocabularies: of the tables of buckets.
         buckets: further columns of `ids.npy`, behind those of the codes.
-        folder: where to.
 
     Raises:
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
@@ -298,11 +294,9 @@ def write_shares(
     """Counts values by kind and writes the counts beside the splits.
 
     Args:
-        encoded: the codes, and numbers for buckets.
         kinds: of each code, see `_kinds_of`, by table of tokens.
         counts: how often each code is in the training split, by table of tokens.
         buckets: see `Columns`.
-        folder: of the splits.
     """
     layout, raw = encoded.layout, encoded.folder
     tables = [*layout.token_tables, *dict.fromkeys(each.table for each in buckets.values())]
@@ -354,7 +348,6 @@ def _kinds_of(vocabulary: Vocabulary, rows: np.ndarray, counts: np.ndarray) -> n
     """uint8 kind of each code; code 0 is that of missing values.
 
     Args:
-        vocabulary: of the table.
         rows: int64, the row of each code.
         counts: int64, how often each code is in the training split.
     """

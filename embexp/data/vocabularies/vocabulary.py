@@ -111,7 +111,6 @@ class Vocabulary(ABC):
 
         Args:
             stem: see `read`.
-            rows: of the table.
             exactly: whether each row has a token, so that a shorter vocabulary is not that of the table.
 
         Raises:

@@ -272,7 +272,6 @@ class Curve:
     """A quantity over the steps.
 
     Attributes:
-        steps: rising.
         values: as many; None where it was not finite.
     """
 

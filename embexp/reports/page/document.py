@@ -47,7 +47,6 @@ def write_page(
 
     Args:
         records: the runs, in the order of the report; see `embexp.reports.collected.collect`.
-        path: of the HTML file.
         maps: of tables of some of the runs; see `embexp.runs.table_maps`.
         title: None: the name of the directory that the runs share.
     """
@@ -60,7 +59,6 @@ def document(data: Mapping[str, Any], *, title: str) -> str:
 
     Args:
         data: what the scripts read: see `content.of_runs`.
-        title: of the page.
     """
     own = "\n".join(_asset(f"js/{name}.js") for name in _SCRIPTS)
     libraries = [_asset(_CHARTS), *([_asset(_NEIGHBOURS)] if data["maps"] else [])]

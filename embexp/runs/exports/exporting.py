@@ -47,7 +47,6 @@ class Exported:
     """An export.
 
     Attributes:
-        path: its directory.
         tables: rows and dim of each table in it.
         signatures: of a SavedModel: by signature the name and description of each input.
     """
@@ -70,7 +69,6 @@ def export(
     """Exports a finished run into a new directory. Needs memory for the dense part and a block of rows.
 
     Args:
-        run: its directory.
         out: the new directory; its parents are made.
         kind: one of `ExportKind`.
         tables: names of the tables, for files; empty: all.

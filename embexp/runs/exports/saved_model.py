@@ -37,9 +37,7 @@ def write(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *
     """Writes a run's model into an empty directory.
 
     Args:
-        run: finished, with a checkpoint.
         tables: the rows of its tables.
-        directory: where to.
         progress: called as writing goes on.
 
     Returns:

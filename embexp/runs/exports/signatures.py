@@ -53,7 +53,6 @@ class IdColumn:
 
     Attributes:
         name: of the column in the data.
-        vocabulary: what its values are.
         several: whether an example has several values.
         weights: columns of weights for them.
         ids: name of its ids for the model; "": that of the column.
@@ -85,10 +84,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         """Takes the pieces of a model.
 
         Args:
-            predict: computes logits.
-            task: of the run.
             classes: names of the classes, for task classification.
-            columns: of ids.
             dense: columns of numbers, as the data's files have them, that the model gets in this order.
             parts: what holds the variables that `predict` reads.
 
@@ -263,8 +259,6 @@ class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
 
         Args:
             predict: computes scores [B, C] of candidates [1, C] or [B, C].
-            entities: their vocabulary.
-            relations: theirs.
             names: of the entities, by row.
             reciprocal: whether each relation's inverse has the row after it.
             parts: what holds the variables that `predict` reads.

@@ -38,8 +38,6 @@ class Blueprint:
         assemble: makes everything but the tables.
         training_spec: `element_spec` of the training data.
         prediction_spec: `element_spec` of the evaluation data.
-        strategy: where variables live and steps run.
-        total_steps: length of the training.
         estimator_folder: where an Estimator writes its checkpoints; TensorFlow takes its path as it is.
         keeps_checkpoints: whether these stay when the run has ended.
         dense: from the assembly's checkpoint, the values of the dense part that an earlier checkpoint has.
@@ -71,7 +69,6 @@ class Execution:
     """An experiment in a runtime, ready to be trained, read and saved.
 
     Attributes:
-        runtime: executes steps.
         tables: the tables, to be read, by name.
         save: writes everything that is learned to a prefix, as an object-based checkpoint; see `store.write_by`.
         restore: restores everything that is learned from the directory of such a checkpoint.
