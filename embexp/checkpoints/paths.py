@@ -163,7 +163,7 @@ def _publish(index: Path, prefix: Path) -> None:
             files.to_disk(file)
             os.replace(file, data_file(target, shard, total))
     files.to_disk(prefix.parent)
-    with files.written_whole(target) as written:
+    with files.atomic_write(target) as written:
         written.write(index_content(entries, total))
     files.to_disk(prefix.parent)
     for each in old:

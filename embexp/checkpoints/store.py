@@ -51,7 +51,7 @@ def write_by(
     directory: Path,
     *,
     finish: Callable[[Path], object] = lambda temporary: None,
-    whole: Whole = files.directory_written_whole,
+    whole: Whole = files.atomic_directory,
 ) -> Path:
     """Has `write_to(prefix)` write a checkpoint into `directory`, as `write` does.
 
@@ -76,7 +76,7 @@ def _write_new(
     write_to: Callable[[str], object],
     directory: Path,
     finish: Callable[[Path], object],
-    whole: Whole = files.directory_written_whole,
+    whole: Whole = files.atomic_directory,
 ) -> None:
     with whole(directory) as temporary:
         with plain_path(temporary) as plain:

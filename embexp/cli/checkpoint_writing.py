@@ -189,7 +189,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def _grow(options: argparse.Namespace) -> None:
-    from embexp.cli.stages import shown
+    from embexp.cli.stages import show_stages
     from embexp.pretrained import earlier, growth
     from embexp.pretrained.growth import Gone, growths
     from embexp.system import caching
@@ -199,7 +199,7 @@ def _grow(options: argparse.Namespace) -> None:
     tables = growths(source, growth.vocabulary_files(options.vocabulary, source), match=match, gone=gone)
     if not options.dry_run:
         try:
-            with shown() as stages:
+            with show_stages() as stages:
                 growth.write(
                     source,
                     tables,

@@ -13,7 +13,7 @@ from rich.table import Table as Rich
 from embexp.data.sources.factory import source_of
 from embexp.pretrained import checks
 from embexp.specs import footprint, studies
-from embexp.specs.base import few, merged
+from embexp.specs.base import merged, summarize_names
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
@@ -236,7 +236,7 @@ def _notes(plan: Plan) -> Iterator[str]:
     spec = plan.requested
     unknown = [name for name in spec.tables if not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)]
     if unknown and plan.policies is None:
-        yield f"`embexp plan --scan` shows which rows of {few(unknown)} are frozen"
+        yield f"`embexp plan --scan` shows which rows of {summarize_names(unknown)} are frozen"
     for name in spec.tables:
         optimizer = spec.optimizer_of(name)
         if isinstance(optimizer, Adam) and not optimizer.lazy_adam and not spec.frozen(name):
@@ -323,11 +323,11 @@ def show_study(spec: RunSpec, console: Console, *, scan: bool) -> None:
 
 def _prepared_runs(runs: Mapping[str, RunSpec]) -> dict[str, Prepared]:
     """Prepares the runs as `embexp run` does; the grown run with the rows that its base run will have."""
-    from embexp.cli.stages import shown
+    from embexp.cli.stages import show_stages
     from embexp.runs.prepare import prepare, prepare_successor
 
     found: dict[str, Prepared] = {}
-    with shown() as stages:
+    with show_stages() as stages:
         for name, run in runs.items():
             found[name] = prepare_successor(run, found[BASE], stages) if name == GROWN else prepare(run, stages)
     return found

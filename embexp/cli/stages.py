@@ -30,7 +30,7 @@ _FIRST_SECONDS = 2.0
 
 
 @contextlib.contextmanager
-def shown() -> Iterator[Stages]:
+def show_stages() -> Iterator[Stages]:
     """Shows stages on standard error until the block ends."""
     stages = Stages(SafeConsole(stderr=True))
     try:

@@ -17,7 +17,7 @@ from embexp.config.composing.compose import Composition, check_interpolations, r
 from embexp.config.composing.compose import compose as compose_container
 from embexp.config.composing.loader import Loader
 from embexp.config.composing.overrides import parse, repeated
-from embexp.config.messages import shown
+from embexp.config.messages import format_value
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import arguments, run
@@ -155,7 +155,9 @@ def _kinds_told_once(faults: list[Fault], composition: Composition) -> list[Faul
         if last == "kind" and strange:
             group = next((each for each in made if each.rpartition("@")[2] == place), place)
             rule = f"the file that is chosen for {place} has keys of another kind"
-            fault = Fault(override.key_or_group, shown(override.value()), rule, f"choose {group}={override.value()}")
+            fault = Fault(
+                override.key_or_group, format_value(override.value()), rule, f"choose {group}={override.value()}"
+            )
             faults = [fault, *(each for each in faults if each not in strange)]
     return faults
 
@@ -252,7 +254,7 @@ def changed_spec(spec: RunSpec, texts: Sequence[str], loader: Loader, *, rule: s
     for override in parsed:
         path = override.key_or_group
         if not any(path == each or path.startswith(f"{each}.") for each in CHANGEABLE):
-            faults.append(_unchangeable(path, shown(override.value()), container, rule))
+            faults.append(_unchangeable(path, format_value(override.value()), container, rule))
             continue
         _set(container, path.split("."), override.value())
     if faults:
@@ -279,7 +281,7 @@ def _unchangeable(path: str, value: str, container: Any, rule: str) -> Fault:
     node: Any = container
     for key in path.split("."):
         node = node.get(key) if isinstance(node, dict) else None
-    was = "" if node is None else f" (it is {shown(node)})"
+    was = "" if node is None else f" (it is {format_value(node)})"
     return Fault(
         path,
         value,

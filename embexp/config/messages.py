@@ -10,7 +10,7 @@ from typing import Any
 _LONGEST = 60
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as YAML, cut off if it is long."""
     text = _yaml(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"

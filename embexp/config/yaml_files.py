@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, NodeEvent, ScalarEvent
 
-from embexp.config.messages import shown
+from embexp.config.messages import format_value
 from embexp.errors import Fault
 
 DEEPEST = 32
@@ -119,7 +119,7 @@ def _of_node(event: Any) -> tuple[str, str] | None:
     if not isinstance(event, ScalarEvent):
         return None
     if event.tag == "tag:yaml.org,2002:bool" and event.value.lower() not in yaml.SafeLoader.bool_values:
-        return f"{shown(event.value)} is neither true nor false", "remove the tag"
+        return f"{format_value(event.value)} is neither true nor false", "remove the tag"
     if (
         (event.implicit[0] or event.tag in _NUMBERS)
         and len(event.value) > MOST_DIGITS

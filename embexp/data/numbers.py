@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.specs.base import few
+from embexp.specs.base import summarize_names
 from embexp.specs.sources import NumericColumn, Transform
 from embexp.system import digests, files
 from embexp.system.files import write_text
@@ -252,11 +252,13 @@ def tail_warnings(found: Iterable[Figures], settings: Mapping[str, NumericColumn
     if heavy:
         shown = [f"{each.name} (median {each.median:,.4g}, largest {each.largest:,.4g})" for each in heavy]
         what = "a few large values outweigh the others"
-        lines.append(f"numeric columns with heavy tails: {few(shown)}: {what}; {_remedy(heavy, 'log1p')}")
+        lines.append(f"numeric columns with heavy tails: {summarize_names(shown)}: {what}; {_remedy(heavy, 'log1p')}")
     if scaled:
         shown = [f"{each.name} (mean {each.mean:,.4g}, standard deviation {each.deviation:,.4g})" for each in scaled]
         what = "models learn best from values of about the size 1"
-        lines.append(f"numeric columns of a large scale: {few(shown)}: {what}; {_remedy(scaled, 'standardize')}")
+        lines.append(
+            f"numeric columns of a large scale: {summarize_names(shown)}: {what}; {_remedy(scaled, 'standardize')}"
+        )
     return lines
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.freezing.never_moved import Cause, NeverMoved, by_cause, most_frequent
 from embexp.freezing.policies import Grouping, TablePolicy
-from embexp.specs.base import few
+from embexp.specs.base import summarize_names
 from embexp.specs.optimizers import TableOptimizer
 from embexp.tables import learning_rates
 
@@ -139,7 +139,7 @@ def _line(explanation: str, alike: Sequence[tuple[Diagnosis, Reason]]) -> str:
         count = f"{reason.count:,} of {table.trainable:,} trainable rows never moved"
         return f"tables.{table.table}: {count}: they {explanation} ({reason.examples})"
     counts = [f"tables.{table.table} {reason.count:,} of {table.trainable:,}" for table, reason in alike]
-    return f"trainable rows never moved ({few(counts, 'tables')}): they {explanation}"
+    return f"trainable rows never moved ({summarize_names(counts, 'tables')}): they {explanation}"
 
 
 def learning_steps(training: Training, grouping: Grouping | None) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from embexp.errors import RunError
 from embexp.freezing.policies import TablePolicy
-from embexp.specs.base import few
+from embexp.specs.base import summarize_names
 from embexp.specs.optimizers import FTRL, Adagrad, TableOptimizer
 from embexp.system import digests
 from embexp.system.arrays import Rows, SomeRows
@@ -283,8 +283,8 @@ def _cause(movement: Movement, optimizer: TableOptimizer, learned: bool) -> str 
 
 
 def _line(cause: str, path: str, tables: list[tuple[str, Movement]], optimizer: Any) -> str:
-    names = few([f"tables.{name}" for name, _ in tables])
-    shares = few([f"{each.median:.2g}" for _, each in tables])
+    names = summarize_names([f"tables.{name}" for name, _ in tables])
+    shares = summarize_names([f"{each.median:.2g}" for _, each in tables])
     line = f"{names}: trained rows hardly moved, by {shares} of their initial norm in the median"
     if cause == "steps":
         return f"{line}: a larger {path}.learning_rate, now {optimizer.learning_rate:g}, is the usual remedy"

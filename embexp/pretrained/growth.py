@@ -323,7 +323,7 @@ def write(
     """
     seed = source.spec.seed if seed is None else seed
     try:
-        with files.directory_written_whole(out) as temporary:
+        with files.atomic_directory(out) as temporary:
             folder = RunFolder(temporary)
             folder.final_checkpoint.mkdir(parents=True)
             writer = BundleWriter(folder.final_checkpoint / "checkpoint")

@@ -86,7 +86,9 @@ class Difference:
             b: what B is called.
         """
         step = "" if self.step is None else f"step {self.step:,}, "
-        values = "" if self.a is None and self.b is None else f"{shown(self.a)} in {a}, {shown(self.b)} in {b}"
+        values = (
+            "" if self.a is None and self.b is None else f"{format_value(self.a)} in {a}, {format_value(self.b)} in {b}"
+        )
         rest = "; ".join(filter(None, (values, self.note)))
         return f"{step}{self.label}: {rest}" if rest else f"{step}{self.label}"
 
@@ -94,7 +96,7 @@ class Difference:
         return self.text()
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value for people."""
     if value is None:
         return "nothing"

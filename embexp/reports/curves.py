@@ -183,7 +183,7 @@ def save(figure: Figure, path: Path) -> Path:
     for text in figure.findobj(Text):
         text.set_parse_math(False)
     with (
-        files.written_whole(path) as file,
+        files.atomic_write(path) as file,
         matplotlib.rc_context({"text.parse_math": False}),
         warnings.catch_warnings(),
     ):
@@ -192,7 +192,7 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def shown(text: str, longest: int) -> str:
+def one_line(text: str, longest: int) -> str:
     """A text in one line, with an ellipsis where it is longer."""
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 1]}…"

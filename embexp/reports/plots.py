@@ -63,7 +63,7 @@ def metrics_figure(metrics: Sequence[str], recorded: Curves, summary: Mapping[st
     for place, metric in enumerate(metrics, 1):
         axes = figure.add_subplot(rows, columns, place)
         curves.draw(axes, metric, recorded.evaluated[metric], _final_of(metric, task, summary, kept), task=task)
-    heading = f"Further metrics · {curves.shown(str(summary['name']), 60)}"
+    heading = f"Further metrics · {curves.one_line(str(summary['name']), 60)}"
     figure.suptitle(heading, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure
 
@@ -90,7 +90,7 @@ def drift_figure(drifts: Sequence[tuple[int, Drift]], *, name: str) -> Figure:
         panel.set_ylabel("distance ‖w − w₀‖₂")
         curves.frame(panel, ticks=4)
         panel.set_ylim(bottom=0)
-    heading = f"Drift from the pretrained values · {curves.shown(name, 60)}"
+    heading = f"Drift from the pretrained values · {curves.one_line(name, 60)}"
     figure.suptitle(heading, x=0.01, ha="left", fontsize=12, fontweight="bold")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", frameon=False, fontsize=9)
     return figure
@@ -161,7 +161,7 @@ def draw_moved(axes: Axes, tables: Mapping[str, Mapping[str, Any]]) -> None:
         axes.annotate(f"{moved:,} of {rows:,}", (1, place), (6, 0), textcoords="offset points", va="center", fontsize=8)
     for label, colour in zip(labels, (_MOVED, _STAYED, _FROZEN), strict=True):
         axes.barh([0], [0], color=colour, label=label)
-    axes.set_yticks(range(len(names)), [curves.shown(name, 24) for name in names])
+    axes.set_yticks(range(len(names)), [curves.one_line(name, 24) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
@@ -190,7 +190,7 @@ def _draw_drift(axes: Axes, drifts: Mapping[str, Points]) -> None:
     farthest = sorted(drifts, key=lambda table: -drifts[table][-1][1])[:_MOST_DRIFTS]
     for number, table in enumerate(farthest):
         steps, values = zip(*drifts[table], strict=True)
-        label = f"{curves.shown(table, 24)}: {values[-1]:.0%}"
+        label = f"{curves.one_line(table, 24)}: {values[-1]:.0%}"
         axes.plot(steps, values, color=curves.TABLES[number], label=label, marker="o", markersize=3)
     more = f"the {len(farthest)} farthest of {len(drifts)} tables" if len(farthest) < len(drifts) else None
     axes.set_title("Drift from the pretrained rows", loc="left", fontsize=11, fontweight="bold")
@@ -203,7 +203,7 @@ def _draw_drift(axes: Axes, drifts: Mapping[str, Points]) -> None:
 
 def _heading(summary: Mapping[str, Any]) -> str:
     status = str(summary["status"]).replace("_", " ")
-    parts = [curves.shown(str(summary["name"]), 45), f"{status} after {summary['steps']:,} steps"]
+    parts = [curves.one_line(str(summary["name"]), 45), f"{status} after {summary['steps']:,} steps"]
     if summary.get("best_step") is not None:
         parts.append(f"best at step {summary['best_step']:,}")
     return "  ·  ".join(parts)

@@ -30,7 +30,7 @@ from embexp.runs.exports import exporting
 from embexp.runs.exports.exporting import Exported
 from embexp.runs.runtimes.function import FunctionRuntime
 from embexp.specs import arguments
-from embexp.specs.base import few
+from embexp.specs.base import summarize_names
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
@@ -274,7 +274,7 @@ class Run:
             unknown = [user for user, row in zip(users, rows, strict=True) if row < known.first]
             if unknown:
                 raise VocabularyError(
-                    f"{few([repr(user) for user in unknown])}: not in the training split of the run, so it"
+                    f"{summarize_names([repr(user) for user in unknown])}: not in the training split of the run, so it"
                     " has learned nothing of them"
                 )
             rows = np.unique(rows)

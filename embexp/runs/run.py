@@ -191,7 +191,7 @@ def record(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> None:
         numbers.write(fitted, folder.numbers)
     if prepared.code is not None:
         for file in prepared.code.files.values():
-            with files.written_whole(folder.code / file.name) as copy:
+            with files.atomic_write(folder.code / file.name) as copy:
                 copy.write(file.content)
     folder.write_json(folder.manifest, circumstances(prepared, strategy))
 

@@ -169,7 +169,7 @@ class RunSaver:
         directory: Path,
         outcome: Outcome,
         write: Callable[[str], object],
-        whole: store.Whole = files.directory_written_whole,
+        whole: store.Whole = files.atomic_directory,
     ) -> None:
         """Writes the state of the run into a directory, which appears whole or not at all.
 

@@ -20,7 +20,7 @@ from embexp.records.folder import RunFolder
 from embexp.runs import evaluations
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
-from embexp.specs.base import few, merged
+from embexp.specs.base import merged, summarize_names
 from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
 from embexp.tables import optimizers
@@ -185,7 +185,7 @@ def _rules_with_shortfall(spec: RunSpec, policies: Mapping[str, TablePolicy]) ->
 def _tables_without_effect(pretrained: Pretrained) -> list[str]:
     """A warning of the tables that the top-level file does not fit."""
     names = list(pretrained.mismatches)
-    return [f"pretrained has no effect on {few(names)}; see coverage.json"] if names else []
+    return [f"pretrained has no effect on {summarize_names(names)}; see coverage.json"] if names else []
 
 
 def _no_better(prepared: Prepared, final: Mapping[str, Mapping[str, float]], baselines: Baselines) -> list[str]:

@@ -181,7 +181,7 @@ WholeNumber = Annotated[int, Field(ge=0, le=ANY, strict=True)]
 """A whole number of at least 0."""
 
 
-def few(names: Sequence[str], what: str = "") -> str:
+def summarize_names(names: Sequence[str], what: str = "") -> str:
     """`a, b, c`; of five or more `a, b, c and 2 more`.
 
     Args:
@@ -205,4 +205,4 @@ def merged(lines: Iterable[str]) -> list[str]:
         names = found.setdefault((start, what), [])
         if name and name not in names:
             names.append(name)
-    return [f"{start}{few(names)}: {what}" if names else start for (start, what), names in found.items()]
+    return [f"{start}{summarize_names(names)}: {what}" if names else start for (start, what), names in found.items()]

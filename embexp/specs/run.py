@@ -12,7 +12,7 @@ from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import inits
-from embexp.specs.base import JobCount, Scope, Seed, Spec, few, where_known
+from embexp.specs.base import JobCount, Scope, Seed, Spec, summarize_names, where_known
 from embexp.specs.data import Data, Triples
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
@@ -285,7 +285,7 @@ def doubtful_settings(spec: RunSpec) -> list[str]:
         random = [name for name in scope.tables if isinstance(spec.pretrained_of(name), NoPretrained)]
         if isinstance(freeze, FreezeTable) and freeze.random is None and random:
             lines.append(
-                f"{few([f'tables.{name}' for name in random])}: frozen but not pretrained: random"
+                f"{summarize_names([f'tables.{name}' for name in random])}: frozen but not pretrained: random"
                 f" initial values never change; if that is intended, choose {scope.choosing('freeze', 'random_table')}"
             )
     return lines
@@ -302,7 +302,8 @@ def _mapped(spec: RunSpec) -> Iterator[str]:
         inheriting = spec.scope_of("init").tables
         others = [f"tables.{name}" for name in inheriting if not isinstance(spec.init_of(name), MemoryMap)]
         if others:
-            yield f"init memory_map on {few(others)}: not frozen or not pretrained, so their rows are assigned"
+            names = summarize_names(others)
+            yield f"init memory_map on {names}: not frozen or not pretrained, so their rows are assigned"
 
 
 def _frozen(spec: RunSpec) -> Iterator[str]:

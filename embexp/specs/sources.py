@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, WrapSerializer, model_validator
 
 from embexp.errors import Fault
-from embexp.specs.base import ANY, ExampleCount, Fraction, Number, Seed, Spec, WholeNumber, few, where_known
+from embexp.specs.base import ANY, ExampleCount, Fraction, Number, Seed, Spec, WholeNumber, summarize_names, where_known
 from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Source(Spec):
         alike: dict[str, list[str]] = {}
         for name, column in self.numeric_columns.items():
             alike.setdefault(column.described, []).append(name)
-        return "; ".join(f"{few(names)}: {settings}" for settings, names in alike.items() if settings)
+        return "; ".join(f"{summarize_names(names)}: {settings}" for settings, names in alike.items() if settings)
 
     @property
     def dense_width(self) -> int:

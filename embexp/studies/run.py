@@ -48,7 +48,7 @@ def run(
     Raises:
         RunError: a run fails for a reason in the data, a file or the machine, or another process has the directory.
     """
-    with _machine_told(), RunFolder(directory).writing():
+    with _machine_errors(), RunFolder(directory).writing():
         files.remove_leftovers(directory)
         match spec.study:
             case NoStudy():
@@ -86,7 +86,7 @@ def resume(
         UsageError: the spec names code that isn't allowed.
     """
     RunFolder(directory).recorded_spec()  # else there is nothing to lock
-    with _machine_told(), RunFolder(directory).writing():
+    with _machine_errors(), RunFolder(directory).writing():
         spec = RunFolder(directory).recorded_spec()
         files.remove_leftovers(directory)
         match spec.study:
@@ -117,7 +117,7 @@ def _ended(folder: RunFolder) -> RunResult | None:
 
 
 @contextmanager
-def _machine_told() -> Iterator[None]:
+def _machine_errors() -> Iterator[None]:
     """Turns errors of the machine, such as a full disk or too little memory, into a `RunError` of one sentence."""
     try:
         yield

@@ -29,7 +29,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from embexp.config import hydra_globals
 from embexp.config.checking import named_code
-from embexp.config.messages import did_you_mean, shown
+from embexp.config.messages import did_you_mean, format_value
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError, Fault
 from embexp.reports.record import Status
@@ -379,7 +379,9 @@ def engine(config: DictConfig, permission: Permission) -> Engine:
         rule = f"the launcher {name} has no such setting"
         remedies = {key: did_you_mean(key, known) or f"it has {', '.join(sorted(known))}" for key in unknown}
         path = "hydra.launcher"
-        raise ConfigError([Fault(f"{path}.{key}", shown(values.get(key)), rule, remedies[key]) for key in unknown])
+        raise ConfigError(
+            [Fault(f"{path}.{key}", format_value(values.get(key)), rule, remedies[key]) for key in unknown]
+        )
     hydra = OmegaConf.to_container(config.hydra, resolve=False, enum_to_str=True)
     return Engine(name, cast(Mapping[str, Any], hydra), os.getcwd(), permission=permission)
 

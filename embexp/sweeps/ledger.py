@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from embexp.config.messages import shown
+from embexp.config.messages import format_value
 from embexp.errors import RunError
 from embexp.records.folder import first_fault, json_of
 from embexp.reports.record import Status
@@ -378,20 +378,22 @@ def _job(values: dict[str, Any]) -> LedgerJob:
     """A job from the columns of its row; raises ValueError if there is something else in one of them."""
     for key, kinds in _COLUMNS.items():
         if not isinstance(values.get(key), kinds):
-            raise ValueError(f"its {key} is {shown(values[key])}" if key in values else f"there is no column {key}")
+            raise ValueError(
+                f"its {key} is {format_value(values[key])}" if key in values else f"there is no column {key}"
+            )
     overrides = json_of(values["overrides"])
     if not isinstance(overrides, list) or not all(isinstance(each, str) for each in overrides):
-        raise ValueError(f"its overrides are no list of texts in JSON: {shown(values['overrides'])}")
+        raise ValueError(f"its overrides are no list of texts in JSON: {format_value(values['overrides'])}")
     mappings = {key: json_of(values[key]) for key in ("settings", "hydra")}
     for key, found in mappings.items():
         if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
-            raise ValueError(f"its {key} is no mapping to texts in JSON: {shown(values[key])}")
+            raise ValueError(f"its {key} is no mapping to texts in JSON: {format_value(values[key])}")
     if not isinstance(json_of(values["spec"]), dict):
-        raise ValueError(f"its spec is no mapping in JSON: {shown(values['spec'])}")
+        raise ValueError(f"its spec is no mapping in JSON: {format_value(values['spec'])}")
     if values["state"] not in list(Status):
-        raise ValueError(f"its state is {shown(values['state'])}, not one of {', '.join(Status)}")
+        raise ValueError(f"its state is {format_value(values['state'])}, not one of {', '.join(Status)}")
     directory = PurePath(values["directory"] or ".")
     if directory.is_absolute() or ".." in directory.parts or "\0" in str(directory):
-        raise ValueError(f"its directory is {shown(str(directory))}, which is not inside the sweep's")
+        raise ValueError(f"its directory is {format_value(str(directory))}, which is not inside the sweep's")
     known = {key: values[key] for key in _COLUMNS}
     return LedgerJob(**{**known, **mappings, "overrides": tuple(overrides), "state": Status(values["state"])})

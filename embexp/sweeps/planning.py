@@ -20,7 +20,7 @@ from embexp.config.composing.loader import Loader
 from embexp.config.composing.overrides import parse, repeated
 from embexp.config.composition import Job
 from embexp.config.folders import Folders
-from embexp.config.messages import did_you_mean, listing, shown
+from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
@@ -328,7 +328,7 @@ def _excluding(exclusions: Sequence[Exclusion], made: Mapping[str, str | None], 
     """
     for exclusion in exclusions:
         if all(_has(key, value, made, container) for key, value in exclusion.items()):
-            words = " ".join(f"{key}={shown(value).strip(chr(39))}" for key, value in exclusion.items())
+            words = " ".join(f"{key}={format_value(value).strip(chr(39))}" for key, value in exclusion.items())
             return f"excluded by sweep.exclude: {words}"
     return ""
 
@@ -352,10 +352,12 @@ def _exclusion_faults(
             known = groups.get(key.partition("@")[0])
             if known is None and _at(container, key) is _ABSENT:
                 near = did_you_mean(key, [*made, *container])
-                found.append(Fault(path, shown(value), "there is no such group, and no such key in the config", near))
+                found.append(
+                    Fault(path, format_value(value), "there is no such group, and no such key in the config", near)
+                )
             elif known is not None and value is not None and str(value) not in known:
                 rule = f"group {key.partition('@')[0]} has {listing(known)}"
-                found.append(Fault(path, shown(value), rule, did_you_mean(str(value), known)))
+                found.append(Fault(path, format_value(value), rule, did_you_mean(str(value), known)))
     return found
 
 
@@ -403,7 +405,7 @@ def changed_launching(recorded: Mapping[str, Any], overrides: Sequence[str], loa
         else:
             rule = "a sweep is resumed as it was planned"
             remedy = f"only {_PATH} can change, such as {_PATH}.jobs=2; start a new sweep for anything else"
-            faults.append(Fault(override.key_or_group, shown(override.value()), rule, remedy))
+            faults.append(Fault(override.key_or_group, format_value(override.value()), rule, remedy))
     if faults:
         raise ConfigError(faults)
     return checked_launching(content)
@@ -427,5 +429,7 @@ def checked_launching(content: Mapping[str, Any]) -> Launching:
     for key, found in rules.items():
         near = "" if key in Launching.model_fields else did_you_mean(key, Launching.model_fields)
         remedy = near or ("" if key in Launching.model_fields else f"its keys: {', '.join(Launching.model_fields)}")
-        faults.append(Fault(f"{_PATH}.{key}", shown(content.get(key)), ", or ".join(dict.fromkeys(found)), remedy))
+        faults.append(
+            Fault(f"{_PATH}.{key}", format_value(content.get(key)), ", or ".join(dict.fromkeys(found)), remedy)
+        )
     raise ConfigError(faults)

@@ -207,7 +207,7 @@ class Scheduler:
         waiting = deque(number for number in numbers if number not in self._watch)
         specs = {number: self._ledger.job(number).checked_spec for number in numbers}
         at_once = processes.jobs_at_once(self._launching, list(specs.values()), self._free)
-        with interruption.counted() as signals, self._shown.live():
+        with interruption.collected_signals() as signals, self._shown.live():
             try:
                 self._loop(waiting, specs, at_once, signals)
             except BaseException:

@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from embexp.config.checking.validate import rule_of, valid_values
-from embexp.config.messages import did_you_mean, shown
+from embexp.config.messages import did_you_mean, format_value
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.reports.record import Status
 from embexp.specs.run import RunSpec
@@ -341,7 +341,7 @@ def read_search_settings(node: Mapping[str, Any]) -> SearchSettings:
                 rule, remedy = "it must be minimize or maximize, or a list with one for each objective", ""
             else:
                 rule, remedy = rule_of(each), did_you_mean(str(each["input"]), valid_values(each))
-            faults.setdefault(path, Fault(path, shown(each["input"]), rule, remedy))
+            faults.setdefault(path, Fault(path, format_value(each["input"]), rule, remedy))
         raise ConfigError(list(faults.values())) from None
 
 
@@ -372,7 +372,7 @@ def _direction(settings: SearchSettings, objectives: Sequence[Objective]) -> Ite
         )
         wanted = expected[0] if len(expected) == 1 else f"[{','.join(expected)}]"
         remedy = f"leave it out, or set {_NODE}.direction={wanted}"
-        yield Fault(f"{_NODE}.direction", shown(given if len(given) > 1 else given[0]), better, remedy)
+        yield Fault(f"{_NODE}.direction", format_value(given if len(given) > 1 else given[0]), better, remedy)
 
 
 def _sampler(settings: SearchSettings, space: Space, objectives: Sequence[Objective]) -> Iterator[Fault]:

@@ -17,7 +17,7 @@ from embexp.config.composing import overrides as additions
 from embexp.config.composing import record
 from embexp.config.composing.hydra_job import Callbacks
 from embexp.config.composing.loader import Loader
-from embexp.config.messages import shown
+from embexp.config.messages import format_value
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError
 from embexp.records import allowed_code
@@ -446,4 +446,4 @@ def _varies(key: str, leaves: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else shown(value)
+    return value if isinstance(value, str) else format_value(value)

@@ -86,7 +86,7 @@ def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
     if place.is_dir():
         return place
     try:
-        with files.directory_written_whole(place, prefix=f"{_MAKING}{_here()}-{os.getpid()}-") as making:
+        with files.atomic_directory(place, prefix=f"{_MAKING}{_here()}-{os.getpid()}-") as making:
             make(making)
             record_contents(making)
     except FileExistsError:

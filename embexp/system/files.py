@@ -53,7 +53,7 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Opens a temporary file beside `path` for writing; it becomes `path` when the block ends without an error.
 
     The data is on disk (fsync) before the rename, so a reader finds the old file or the whole new one; the new name is
@@ -77,7 +77,7 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
 
 def write_text(path: Path, text: str) -> None:
     """Writes `text` as UTF-8, whole or not at all."""
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write(text.encode("utf-8"))
 
 
@@ -94,7 +94,7 @@ def write_new_text(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def directory_written_whole(path: Path, *, prefix: str | None = None) -> Iterator[Path]:
+def atomic_directory(path: Path, *, prefix: str | None = None) -> Iterator[Path]:
     """Makes a temporary directory beside `path`; it becomes `path` when the block ends without an error.
 
     All files are on disk (fsync) before the rename, and the rename is when the block is left.
@@ -254,7 +254,7 @@ class BackgroundDirectories:
         """
         self.wait()
         with contextlib.ExitStack() as stack:
-            yield stack.enter_context(directory_written_whole(path))
+            yield stack.enter_context(atomic_directory(path))
             rest = stack.pop_all()
 
         def finish() -> None:

@@ -178,7 +178,7 @@ def training() -> Iterator[Interruption]:
 
 
 @contextmanager
-def counted() -> Iterator[list[int]]:
+def collected_signals() -> Iterator[list[int]]:
     """Within the block, signals are collected in the list. Outside the main thread, nothing is changed."""
     found: list[int] = []
     if threading.current_thread() is not threading.main_thread():

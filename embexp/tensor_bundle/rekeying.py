@@ -115,7 +115,7 @@ def rewrite(index: Path, keys: Mapping[str, str], slices: Mapping[str, Sequence[
         for each, extent in zip(parts, extents, strict=True):
             found[slice_key(key.encode(), extent)] = olds[each.key.encode()]
     content = index_content(found, shards)
-    with files.written_whole(index) as written:
+    with files.atomic_write(index) as written:
         written.write(content)
 
 

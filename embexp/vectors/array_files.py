@@ -23,7 +23,7 @@ from embexp.errors import DataError, read_by_library
 from embexp.system import files, hdf5_files, npy
 from embexp.system.hdf5_files import Dataset, File
 from embexp.system.parallel import Progress, quiet
-from embexp.vectors.stored import BFLOAT16, Place, Stored, checked_shape, counted, only_key
+from embexp.vectors.stored import BFLOAT16, Place, Stored, checked_shape, only_key, plural
 
 _CHUNK_BYTES = 1 << 20
 _PICKLED = "found pickled Python objects, which are never read, expected numbers"
@@ -258,7 +258,7 @@ def _tokens(path: Path, dataset: Dataset, rows: int) -> pa.LargeStringArray:
     name, size = f"{path}: {dataset.name}", path.stat().st_size
     if not dataset.strings or dataset.shape != (rows,):
         found = f"{dataset.type_name} {list(dataset.shape or ())}"
-        raise DataError(f"{name}: found {found}, expected {counted(rows, 'string')}, one for each row")
+        raise DataError(f"{name}: found {found}, expected {plural(rows, 'string')}, one for each row")
     parts: list[pa.LargeStringArray] = []
     done, step = 0, min(_TOKENS, max(_FEW_TOKENS, _TOKEN_BYTES // size))
     for start in range(0, rows, step):

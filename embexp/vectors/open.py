@@ -15,7 +15,7 @@ from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import converted
 from embexp.vectors.file_source import FileSource
-from embexp.vectors.stored import Stored, read_token_file, tokens_beside
+from embexp.vectors.stored import Stored, read_token_file, tokens_path
 from embexp.vectors.word_vectors import COMPRESSED_SUFFIXES as COMPRESSED
 from embexp.vectors.word_vectors import member_of, open_stream
 
@@ -205,7 +205,7 @@ def _with_tokens(path: Path, form: Format, stored: Stored, tokens_file: Path | N
             raise DataError(f"{path}: found tokens in the file itself, so a tokens_file can't be given too")
         return stored
     if tokens_file is None:
-        candidate = tokens_beside(path)
+        candidate = tokens_path(path)
         if not candidate.is_file():
             return stored
         tokens_file = candidate

@@ -101,18 +101,18 @@ def only_key(path: Path, shapes: Mapping[str, Sequence[int]], key: str | None, w
     raise DataError(f"{path}: found {len(matrices)} matrices, expected a key that says which: {listed}")
 
 
-def shown(text: object) -> str:
+def excerpt(text: object) -> str:
     """A piece of a file, short enough for an error."""
     written = repr(text)
     return written if len(written) <= 60 else f"{written[:60]}…"
 
 
-def counted(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     """A number and its noun."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def tokens_beside(path: Path) -> Path:
+def tokens_path(path: Path) -> Path:
     """Where the tokens of a file of vectors are looked for: `a.tokens.txt` for `a.npy`."""
     return path.with_name(path.stem + TOKENS_SUFFIX)
 
@@ -153,5 +153,5 @@ def read_token_file(path: Path, rows: int) -> pa.LargeStringArray:
     """
     tokens = token_lines(path)
     if len(tokens) != rows:
-        raise DataError(f"{path}: found {counted(len(tokens), 'line')}, expected {rows:,}, one for each row")
+        raise DataError(f"{path}: found {plural(len(tokens), 'line')}, expected {rows:,}, one for each row")
     return tokens

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from embexp.vectors.stored import counted, shown
+from embexp.vectors.stored import excerpt, plural
 
 _SPACE, _TAB, _CR, _LF = b" \t\r\n"
 
@@ -122,20 +122,20 @@ def _separators(text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _check_fields(
     data: bytes, starts: np.ndarray, stops: np.ndarray, ends: np.ndarray, fields: np.ndarray, dim: int
 ) -> None:
-    expected = f"a token and {counted(dim, 'number')}"
+    expected = f"a token and {plural(dim, 'number')}"
     unusual = np.flatnonzero(fields != dim + 1)
     for line in unusual.tolist():
         end, count = int(ends[line]), int(fields[line])
         if count == 0:
             raise MalformedError(line, "an empty line", expected)
         if count <= dim:
-            raise MalformedError(line, counted(count - 1, "field") + " after the first", expected)
+            raise MalformedError(line, plural(count - 1, "field") + " after the first", expected)
         before = end - dim - 1
         if is_number(data[starts[before] : stops[before]]):
             all_fields = [data[starts[n] : stops[n]] for n in range(end - count, end)]
             numbers = trailing_numbers(all_fields)
             if numbers > dim:
-                raise MalformedError(line, f"a token and {counted(numbers, 'number')}", expected)
+                raise MalformedError(line, f"a token and {plural(numbers, 'number')}", expected)
 
 
 def _tokens(text: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[pa.LargeStringArray, np.ndarray]:
@@ -191,7 +191,7 @@ def _carefully(data: bytes, dim: int) -> np.ndarray:
         fields = fields_of(line)[-dim:]
         for place, field in enumerate(fields):
             if not is_number(field):
-                found = shown(field.decode("utf-8", "replace"))
+                found = excerpt(field.decode("utf-8", "replace"))
                 raise MalformedError(number, f"{found} at place {place + 1} of {dim}", "a number")
         with np.errstate(over="ignore"):
             values[number] = np.array([float(field) for field in fields])

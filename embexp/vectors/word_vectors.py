@@ -27,7 +27,7 @@ from embexp.system import files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import text_blocks
 from embexp.vectors.converted import Writer
-from embexp.vectors.stored import counted, shown
+from embexp.vectors.stored import excerpt, plural
 
 _BLOCK_BYTES = 1 << 18  # what one thread parses at a time stays within a processor's cache
 _LONGEST_LINE = 1 << 20  # while it is parsed, a line takes some 60 times its bytes
@@ -85,7 +85,7 @@ def convert_text(
             line += lines
             rows += lines
         if header is not None and header.rows != rows and header_count is HeaderCount.ERROR:
-            found = f"{counted(header.rows, 'row')} in the header line, and {counted(rows, 'row')} below it"
+            found = f"{plural(header.rows, 'row')} in the header line, and {plural(rows, 'row')} below it"
             remedy = "correct the header, or set header_count to ignore if the file is whole"
             raise DataError(f"{stream.name}, line 1: found {found}, expected the same number; {remedy}")
         writer.finish(stream.name)
@@ -155,7 +155,7 @@ def _header(name: str, first: bytes, form: Format) -> Header | None:
     fields = text_blocks.fields_of(lines[0])
     header = _as_header(fields)
     if form is not Format.TEXT and header is None:
-        found = shown(lines[0][:80].decode("utf-8", "replace"))
+        found = excerpt(lines[0][:80].decode("utf-8", "replace"))
         remedy = f"if the file has no header line, its format is {Format.GLOVE}"
         raise DataError(f"{name}, line 1: found {found}, expected the number of rows and the dimension; {remedy}")
     if header is None:
@@ -165,7 +165,7 @@ def _header(name: str, first: bytes, form: Format) -> Header | None:
     if form is Format.TEXT and usual == 1 != header.dim:
         return None  # vectors of one number, the first of them of the token `header.rows`
     if usual and usual < header.dim:
-        found = f"dimension {header.dim} in the header line, and {counted(usual, 'number')} in most lines below it"
+        found = f"dimension {header.dim} in the header line, and {plural(usual, 'number')} in most lines below it"
         raise DataError(f"{name}, line 1: found {found}, expected the same number")
     return header
 
@@ -183,7 +183,7 @@ def _dim(name: str, first: bytes) -> int:
         [text_blocks.trailing_numbers(text_blocks.fields_of(line)) for line in first.split(b"\n")[:_LOOKED_AT]]
     )
     if not usual:
-        found = shown(first.split(b"\n", 1)[0][:80].decode("utf-8", "replace"))
+        found = excerpt(first.split(b"\n", 1)[0][:80].decode("utf-8", "replace"))
         raise DataError(f"{name}, line 1: found {found}, expected a token and its numbers")
     return usual
 
@@ -224,7 +224,7 @@ def convert_word2vec_binary(
             found = f"the end of the file within row {done + 1:,}"
             raise DataError(f"{stream.name}: found {found}, expected {_announced(rows, dim)}: the file is cut short")
         if done < rows and header_count is HeaderCount.ERROR:
-            found = f"the end of the file after {counted(done, 'row')}"
+            found = f"the end of the file after {plural(done, 'row')}"
             raise DataError(f"{stream.name}: found {found}, expected {_announced(rows, dim)}: the file is cut short")
         if header_count is HeaderCount.ERROR and (left or stream.read(1)):
             found = f"more behind row {rows:,}"
@@ -242,20 +242,20 @@ def _binary_header(name: str, start: bytes) -> tuple[int, int, bytes]:
     if end and len(fields) == 2 and all(field.isdigit() for field in fields) and int(fields[1]):
         if int(fields[1]) > _LARGEST_DIM:
             raise DataError(
-                f"{name}: found the dimension {shown(fields[1].decode())}, expected at most {_LARGEST_DIM:,}"
+                f"{name}: found the dimension {excerpt(fields[1].decode())}, expected at most {_LARGEST_DIM:,}"
             )
         return int(fields[0]), int(fields[1]), rest
     remedy = ""
     if start.startswith(_FASTTEXT_MAGIC):
         remedy = ". This is a model of fastText: take the .vec file that belongs to it"
-    found = shown(line[:80])
+    found = excerpt(line[:80])
     raise DataError(
         f"{name}: found {found} at the start, expected a line with the number of rows and the dimension{remedy}"
     )
 
 
 def _announced(rows: int, dim: int) -> str:
-    return f"{counted(rows, 'row')} of {counted(dim, 'number')}, as the header line says"
+    return f"{plural(rows, 'row')} of {plural(dim, 'number')}, as the header line says"
 
 
 def _rows(name: str, data: bytes, dim: int, done: int, limit: int | None) -> tuple[list[bytes], list[memoryview], int]:

@@ -25,7 +25,7 @@ from embexp.system import files
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import converted, stored, text_blocks
-from embexp.vectors.stored import counted, shown
+from embexp.vectors.stored import excerpt, plural
 
 NAME = "vectors"
 """Of the tensor in a safetensors file, and of the column in a Parquet file."""
@@ -64,7 +64,7 @@ def form_of(path: Path) -> Written:
 def outputs(path: Path) -> list[Path]:
     """The file that writing to `path` makes, and the one that would be taken for its tokens."""
     if form_of(path) in (Written.NPY, Written.SAFETENSORS):
-        return [path, stored.tokens_beside(path)]
+        return [path, stored.tokens_path(path)]
     return [path]
 
 
@@ -86,7 +86,7 @@ def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, 
     elif form is Written.BIN:
         _check_binary(path, tokens)
     chunks = _chunks(source, path, progress)
-    with _beside(path, form, tokens) as place, files.written_whole(path) as file:
+    with _beside(path, form, tokens) as place, files.atomic_write(path) as file:
         match form:
             case Written.NPY:
                 file.write(converted.header(source.rows, source.dim))
@@ -127,12 +127,12 @@ def _beside(path: Path, form: Written, tokens: pa.LargeStringArray | None) -> It
     if form not in (Written.NPY, Written.SAFETENSORS):
         yield None
         return
-    place = stored.tokens_beside(path)
+    place = stored.tokens_path(path)
     if tokens is None:
         yield place
         return
     written = _lines(path, tokens)
-    with files.written_whole(place) as file:
+    with files.atomic_write(place) as file:
         file.write(written)
         file.flush()
         yield place
@@ -194,7 +194,7 @@ def _lines(path: Path, tokens: pa.LargeStringArray) -> bytes:
     written = tokens.to_pylist()
     for row, token in enumerate(written):
         if "\n" in token or token.endswith("\r"):
-            found = f"the token {shown(token)} of row {row + 1}"
+            found = f"the token {excerpt(token)} of row {row + 1}"
             raise DataError(f"{path}: found {found}, which a line of text can't hold; write .parquet")
     return "".join(f"{token}\n" for token in written).encode("utf-8")
 
@@ -205,7 +205,7 @@ def _check_binary(path: Path, tokens: pa.LargeStringArray | None) -> None:
         raise DataError(f"{path}: the vectors have no tokens, and each row of .bin begins with one; write .npy")
     for row, token in enumerate(tokens.to_pylist()):
         if not token or " " in token or token.startswith("\n"):
-            found = f"the token {shown(token)} of row {row + 1}"
+            found = f"the token {excerpt(token)} of row {row + 1}"
             raise DataError(f"{path}: found {found}, which would be read back as something else; write .parquet")
 
 
@@ -222,10 +222,10 @@ def _check_text(path: Path, form: Written, dim: int, tokens: pa.LargeStringArray
             or (form is Written.TXT and row == 0 and (token.startswith(_MARK) or (dim == 1 and token.isdigit())))
         )
         if wrong:
-            found = f"the token {shown(token)} of row {row + 1}"
+            found = f"the token {excerpt(token)} of row {row + 1}"
             raise DataError(
                 f"{path}: found {found}, which would be read back as something else from {form}; "
-                f"write .parquet, which holds any ({counted(len(tokens), 'row')} in all)"
+                f"write .parquet, which holds any ({plural(len(tokens), 'row')} in all)"
             )
 
 
@@ -247,12 +247,12 @@ def write_projector_table(
         progress: called as writing goes on.
     """
     step = max(1, _PROJECTOR_CHUNK_BYTES // (4 * source.dim))
-    with files.written_whole(folder / f"{name}.tsv") as file:
+    with files.atomic_write(folder / f"{name}.tsv") as file:
         for start in range(0, len(tokens), step):
             stop = min(len(tokens), start + step)
             _write_projector_lines(file, source.read(start, stop))
             progress(f"writing {name}.tsv", stop / len(tokens))
-    with files.written_whole(folder / f"{name}.metadata.tsv") as file:
+    with files.atomic_write(folder / f"{name}.metadata.tsv") as file:
         # A file of one column has no header line, one of several has.
         if columns:
             file.write(("\t".join(["token", *columns]) + "\n").encode())

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-from embexp.specs.base import few, merged
+from embexp.specs.base import merged, summarize_names
 
 
 def test_the_first_are_named_and_the_rest_are_counted() -> None:
     names = [f"t{number}" for number in range(26)]
-    assert few(names[:1]) == "t0"
-    assert few(names[:2]) == "t0, t1"
-    assert few(names[:4]) == "t0, t1, t2, t3"
-    assert few(names[:5]) == "t0, t1, t2 and 2 more"
-    assert few(names, "tables") == "t0, t1, t2 and 23 more tables"
+    assert summarize_names(names[:1]) == "t0"
+    assert summarize_names(names[:2]) == "t0, t1"
+    assert summarize_names(names[:4]) == "t0, t1, t2, t3"
+    assert summarize_names(names[:5]) == "t0, t1, t2 and 2 more"
+    assert summarize_names(names, "tables") == "t0, t1, t2 and 23 more tables"
 
 
 def test_lines_that_say_the_same_of_several_tables_are_one() -> None:

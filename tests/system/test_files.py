@@ -15,7 +15,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     files.write_text(path, "old")
 
     def fail() -> None:
-        with files.written_whole(path) as file:
+        with files.atomic_write(path) as file:
             file.write(b"half")
             raise RuntimeError("in the middle")
 
@@ -39,7 +39,7 @@ def test_directories_are_never_shared(tmp_path: Path) -> None:
 
 
 def test_a_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    with files.directory_written_whole(tmp_path / "out") as temporary:
+    with files.atomic_directory(tmp_path / "out") as temporary:
         (temporary / "inner").mkdir()
         (temporary / "inner" / "a").write_text("x")
         assert not (tmp_path / "out").exists()
@@ -48,7 +48,7 @@ def test_a_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert (tmp_path / "out").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
 
     def fail() -> None:
-        with files.directory_written_whole(tmp_path / "other") as half:
+        with files.atomic_directory(tmp_path / "other") as half:
             (half / "a").write_text("x")
             raise RuntimeError("in the middle")
 
@@ -59,11 +59,11 @@ def test_a_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_a_directory_of_that_name_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with pytest.raises(FileExistsError), files.directory_written_whole(tmp_path / "out"):
+    with pytest.raises(FileExistsError), files.atomic_directory(tmp_path / "out"):
         raise AssertionError("not reached")
 
     def overtaken() -> None:
-        with files.directory_written_whole(tmp_path / "late") as temporary:
+        with files.atomic_directory(tmp_path / "late") as temporary:
             (temporary / "a").write_text("second")
             (tmp_path / "late").mkdir()
             (tmp_path / "late" / "a").write_text("first")
@@ -85,7 +85,7 @@ def test_a_directory_is_on_disk_with_all_its_files_and_its_name(
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", watched)
-    with files.directory_written_whole(tmp_path / "out") as temporary:
+    with files.atomic_directory(tmp_path / "out") as temporary:
         (temporary / "inner").mkdir()
         (temporary / "inner" / "a").write_text("x")
     before = {number for number, renamed in synced if not renamed}

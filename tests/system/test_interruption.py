@@ -165,7 +165,7 @@ def test_training_is_asked_to_end_and_a_second_signal_ends_it(
 
 
 def test_signals_are_counted(taken_over: None) -> None:
-    with interruption.counted() as found:
+    with interruption.collected_signals() as found:
         send(signal.SIGHUP)
         send(signal.SIGINT)
         assert found == [signal.SIGHUP, signal.SIGINT]
@@ -188,7 +188,7 @@ for each in (1, 2):
 os.close(inner)
 status = 1
 try:
-    with interruption.taken_over(), interruption.counted():
+    with interruption.taken_over(), interruption.collected_signals():
         os.close(outer)
         os.kill(os.getpid(), signal.SIGHUP)
         sys.__stdout__.write("a line\\n")

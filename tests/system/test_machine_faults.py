@@ -36,7 +36,7 @@ def test_a_full_disk_names_the_file_that_was_being_written(tmp_path: Path) -> No
     target = tmp_path / "summary.json"
 
     def write() -> None:
-        with files.written_whole(target), open("/dev/full", "wb", buffering=0) as full:
+        with files.atomic_write(target), open("/dev/full", "wb", buffering=0) as full:
             full.write(b"x")  # the system's own error, which names no file
 
     assert sentence(write).startswith(f"{target}: No space left on device: make room there, or name another place")
@@ -79,7 +79,7 @@ def test_a_name_that_is_too_long(tmp_path: Path) -> None:
 
 def test_a_temporary_name_is_not_told(tmp_path: Path) -> None:
     def write() -> None:
-        with files.directory_written_whole(tmp_path / "final") as temporary:
+        with files.atomic_directory(tmp_path / "final") as temporary:
             (temporary / "missing" / "a").write_text("x")
 
     assert sentence(write).startswith(f"{tmp_path}/final/missing/a: ")

@@ -89,7 +89,7 @@ def write(tree: Branch, path: Path, *, title: str, note: str) -> None:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         kind = path.suffix.removeprefix(".").lower()
         metadata = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}, "png": None}[kind]
-        with files.written_whole(path) as file:
+        with files.atomic_write(path) as file:
             figure.savefig(file, format=kind, dpi=dots, metadata=metadata)
 
 

@@ -90,7 +90,7 @@ def _show(a: Path, b: Path, parts: dict[str, RunsCompared], same: bool) -> None:
 def _table(console: Console, title: str, differences: Sequence[Difference]) -> None:
     from rich.text import Text
 
-    from embexp.records.differences import shown
+    from embexp.records.differences import format_value
     from embexp.system import terminal
 
     steps = any(each.step is not None for each in differences)
@@ -101,7 +101,7 @@ def _table(console: Console, title: str, differences: Sequence[Difference]) -> N
     for each in differences:
         cells = [each.label]
         cells += ["" if each.step is None else f"{each.step:,}"] if steps else []
-        cells += ["" if value is None else shown(value) for value in (each.a, each.b)] if values else []
+        cells += ["" if value is None else format_value(value) for value in (each.a, each.b)] if values else []
         cells += [each.note] if notes else []
         table.add_row(*map(Text, cells))
     print()

@@ -92,7 +92,7 @@ def _export(options: argparse.Namespace) -> None:
         environment.load_tensorflow()
     from embexp.runs.exports.exporting import export
 
-    with stages.shown() as shown:
+    with stages.show_stages() as shown:
         exported = export(
             options.directory,
             options.out,

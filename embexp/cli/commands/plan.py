@@ -126,10 +126,10 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
 
 def _prepared(spec: RunSpec) -> Prepared:
     """Prepares the run as `embexp run` does."""
-    from embexp.cli.stages import shown
+    from embexp.cli.stages import show_stages
     from embexp.runs.prepare import prepare
 
-    with shown() as stages:
+    with show_stages() as stages:
         return prepare(spec, stages)
 
 
@@ -151,26 +151,26 @@ def _show_pretrained(prepared: Prepared, console: Console) -> None:
 
 
 def _trace(prepared: Prepared, console: Console) -> None:
-    from embexp.cli.stages import shown
+    from embexp.cli.stages import show_stages
     from embexp.system import environment
 
     environment.load_tensorflow()
     from embexp.runs import dry_run
 
-    with shown() as stages:
+    with show_stages() as stages:
         traced = dry_run.trace(prepared, stages)
     _show_traced(traced, console)
 
 
 def _time(prepared: Prepared, console: Console) -> None:
     from embexp.cli import planned
-    from embexp.cli.stages import shown
+    from embexp.cli.stages import show_stages
     from embexp.system import environment, terminal
 
     environment.load_tensorflow()
     from embexp.runs import dry_run, run
 
-    with shown() as stages:
+    with show_stages() as stages:
         timed = dry_run.measure(prepared, run.prepare_machine(prepared.spec.strategy), stages)
     stopping = prepared.spec.train.early_stopping.patience is not None
     for line in planned.time_lines(timed, may_stop_early=stopping):

@@ -136,10 +136,10 @@ def _open(path: Path, options: argparse.Namespace, stages: Stages) -> FileSource
 
 
 def _info(path: Path, options: argparse.Namespace) -> None:
-    from embexp.cli.stages import shown
+    from embexp.cli.stages import show_stages
     from embexp.vectors.open import format_of
 
-    with shown() as stages:
+    with show_stages() as stages:
         format = options.format or format_of(path)
         source = _open(path, options, stages)
         tokens = source.tokens
@@ -157,7 +157,7 @@ def _info(path: Path, options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(facts))
         return
-    from embexp.vectors.stored import counted
+    from embexp.vectors.stored import plural
 
     facts["bytes"] = f"{facts['bytes']:,} as float32"
     facts["mapped"] = (
@@ -173,15 +173,15 @@ def _info(path: Path, options: argparse.Namespace) -> None:
     for name, value in facts.items():
         print(f"{name:8}{value}")
     for note, count in notes.items():
-        print(f"note    {counted(count, 'time')}: {note}")
+        print(f"note    {plural(count, 'time')}: {note}")
 
 
 def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
-    from embexp.cli.stages import shown
+    from embexp.cli.stages import show_stages
     from embexp.vectors import write
 
     write.form_of(out)
-    with shown() as stages:
+    with show_stages() as stages:
         source = _source(path, options, stages, whole=False)
         for each in write.outputs(out):
             if each.exists() and any(each.samefile(read) for read in source.files):
@@ -195,10 +195,10 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
 
 
 def _neighbors(path: Path, queries: Sequence[str], options: argparse.Namespace) -> None:
-    from embexp.cli.stages import shown
+    from embexp.cli.stages import show_stages
     from embexp.vectors import neighbors
 
-    with shown() as stages:
+    with show_stages() as stages:
         matrix = _source(path, options, stages, whole=True)
         tokens = matrix.tokens
         rows = [_row_of(path, query, tokens, matrix.rows) for query in queries]

@@ -12,7 +12,7 @@ from hydra.errors import MissingConfigException
 
 from embexp.config import yaml_files
 from embexp.config.folders import Folders
-from embexp.config.messages import did_you_mean, listing, shown
+from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.outline import outline
 from embexp.errors import Fault
 
@@ -83,11 +83,11 @@ def _missing(folders: Folders, error: MissingConfigException, composed: list[str
         near = did_you_mean(choice, configs) or f"there {'are' if len(configs) > 1 else 'is'} {listing(configs)}"
         groups = [each for each, choices in folders.choices.items() if choice in choices]
         remedy = f"choose it with {groups[0]}={choice}" if groups else near
-        return Fault("--config-name", shown(choice), f"there is no file {missing}.yaml in {where}", remedy)
+        return Fault("--config-name", format_value(choice), f"there is no file {missing}.yaml in {where}", remedy)
     named_by = _names(folders, composed, missing)
     return Fault(
         group,
-        shown(choice),
+        format_value(choice),
         f"there is no file {missing}.yaml in {where}",
         did_you_mean(choice, error.options or folders.choices.get(group, {})),
         "" if named_by is None else str(named_by),
@@ -168,10 +168,10 @@ def unreadable(file: Path) -> Fault | None:
         defaults = content.get("defaults", [])
         entries = defaults if isinstance(defaults, list) else [0]
         if any(not isinstance(entry, str | dict) for entry in entries):
-            rule = f"its defaults are a list of choices, and these are {shown(defaults)}"
+            rule = f"its defaults are a list of choices, and these are {format_value(defaults)}"
             return Fault("", "a file", rule, "write - GROUP: CHOICE", f"{file}:{_key_line(file, 'defaults')}")
         return None
-    what = "a list" if isinstance(content, list) else shown(content)
+    what = "a list" if isinstance(content, list) else format_value(content)
     return Fault("", "a file", f"a config is a mapping of keys, and this is {what}", "write KEY: VALUE", str(file))
 
 

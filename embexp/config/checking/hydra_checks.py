@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from embexp.config import yaml_files
 from embexp.config.checking import named_code
 from embexp.config.checking.hydra_settings import SETTINGS, Use, setting_at
-from embexp.config.messages import did_you_mean, listing, shown
+from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.permission import Permission
 from embexp.errors import Fault
 from embexp.models import user_code
@@ -81,7 +81,7 @@ def refused(override: Override) -> Fault | None:
     found = [(key.replace("/", "."), value)] if "/" in key else list(_leaves(value, key))
     if key in ("hydra.launcher._target_", "hydra.sweeper._target_"):
         group = key.removesuffix("._target_").replace(".", "/")
-        return Fault(key, shown(value), f"the group {group} sets it", f"choose one: {group}=NAME")
+        return Fault(key, format_value(value), f"the group {group} sets it", f"choose one: {group}=NAME")
     if override.is_delete():
         return Fault(key, "a removal", "a setting of Hydra can't be removed", "leave it out")
     return next(filter(None, (_unusable(path, each) for path, each in found)), None)
@@ -92,8 +92,8 @@ def _unusable(path: str, value: Any) -> Fault | None:
     if setting is None:
         if path in _GROUPS:
             return None
-        return Fault(path, shown(value), "there is no such setting of Hydra", did_you_mean(path, _KNOWN))
-    return Fault(path, shown(value), setting.text, setting.remedy) if setting.use is Use.NEVER else None
+        return Fault(path, format_value(value), "there is no such setting of Hydra", did_you_mean(path, _KNOWN))
+    return Fault(path, format_value(value), setting.text, setting.remedy) if setting.use is Use.NEVER else None
 
 
 def without_effect(overrides: Iterable[Override], *, multirun: bool) -> Iterator[Fault]:
@@ -111,7 +111,7 @@ def without_effect(overrides: Iterable[Override], *, multirun: bool) -> Iterator
                 "leave it out; the directory of a sweep is hydra.sweep.dir" if multirun else "add -m, or leave it out"
             )
             rule = f"it has an effect in {setting.use} only"
-            yield Fault(key, shown(override.value()), rule, remedy)
+            yield Fault(key, format_value(override.value()), rule, remedy)
 
 
 def sweep_faults(config: DictConfig) -> Iterator[Fault]:
@@ -119,7 +119,7 @@ def sweep_faults(config: DictConfig) -> Iterator[Fault]:
     for path, where in _IN_RUNS.items():
         value = _plain(config, path)
         if value.get("root") if path == "hydra.job_logging" and isinstance(value, Mapping) else value:
-            yield Fault(path, shown(value), "the jobs of a sweep are processes of embexp's own", where)
+            yield Fault(path, format_value(value), "the jobs of a sweep are processes of embexp's own", where)
     yield from _plugin_faults(config, "sweeper")
 
 
@@ -129,7 +129,7 @@ def not_in_python(overrides: Iterable[Override]) -> Iterator[Fault]:
         if override.is_hydra_override():
             key, rule = override.get_key_element().lstrip("+~"), "a spec has no settings of Hydra"
             directory = "embexp.run(spec, directory)" if key == "hydra.run.dir" else ""
-            yield Fault(key, shown(override.value()), rule, directory or "leave it out; `embexp run` takes it")
+            yield Fault(key, format_value(override.value()), rule, directory or "leave it out; `embexp run` takes it")
 
 
 def _plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
@@ -147,7 +147,7 @@ def _plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
     except (KeyError, ValueError, TypeError) as error:
         why = "no installed plugin of Hydra has this class" if isinstance(error, KeyError) else _first_line(error)
         rule = f"there is no such {kind}: {why}"
-        yield Fault(f"hydra.{kind}._target_", shown(target), rule, f"choose one: hydra/{kind}=NAME")
+        yield Fault(f"hydra.{kind}._target_", format_value(target), rule, f"choose one: hydra/{kind}=NAME")
         return
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
         return
@@ -156,7 +156,7 @@ def _plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
             known = ", ".join(parameters) or "none"
             near = did_you_mean(key, parameters) or f"its keys: {known}"
             choice = str(config.hydra.runtime.choices.get(f"hydra/{kind}"))
-            yield Fault(f"hydra.{kind}.{key}", shown(value), f"the {kind} {choice} has no key {key!r}", near)
+            yield Fault(f"hydra.{kind}.{key}", format_value(value), f"the {kind} {choice} has no key {key!r}", near)
 
 
 def rejected(override: Override, error: Exception, in_files: Any) -> Fault:
@@ -170,21 +170,21 @@ def rejected(override: Override, error: Exception, in_files: Any) -> Fault:
     if isinstance(error, MissingConfigException) and error.options:
         rule = f"group {override.key_or_group} has {listing(error.options)}"
         near = did_you_mean(value, error.options) if isinstance(value, str) else ""
-        return Fault(key, shown(value), rule, near)
+        return Fault(key, format_value(value), rule, near)
     if setting is not None and setting.path in DIRECTORIES:
-        return Fault(key, shown(value), "it must be a folder", f"{key}=DIR, or leave it out")
+        return Fault(key, format_value(value), "it must be a folder", f"{key}=DIR, or leave it out")
     unknown = error.__cause__ is not None and "not in" in str(error.__cause__)
     free = key.count(".") > 2  # a mapping that the launcher hands on, such as hydra.launcher.ray.init
     if unknown and setting is not None and setting.path in ("hydra.launcher", "hydra.sweeper") and not free:
         near = did_you_mean(key, [*_keys_of_type(error.__cause__, setting.path)] or _own_keys(in_files))
-        return Fault(key, shown(value), f"the {setting.path.rpartition('.')[2]} has no such key", near)
+        return Fault(key, format_value(value), f"the {setting.path.rpartition('.')[2]} has no such key", near)
     if unknown and setting is not None and setting.is_node and not override.is_add():
-        return Fault(key, shown(value), "no file sets it", f"add it with +: +{override.input_line}")
+        return Fault(key, format_value(value), "no file sets it", f"add it with +: +{override.input_line}")
     first = _first_line(error.__cause__ or error)
     rule = next((rule for part, rule in _TYPES.items() if part in first), f"Hydra rejects this: {first}")
     if found := re.search(r"expected one of \[(.*)\]", first):
         rule = f"it must be {listing(found[1].split(', '))}"
-    return Fault(key, shown(value), rule)
+    return Fault(key, format_value(value), rule)
 
 
 def rejected_in_file(error: Exception) -> tuple[str, str, str, str] | None:
@@ -209,23 +209,27 @@ def _value_faults(config: DictConfig) -> Iterator[Fault]:
             yield Fault(path, "''", "it must be a folder", f"{path}=DIR, or leave it out")
     for path in ("hydra.sweep.subdir", "hydra.output_subdir"):
         if isinstance(value := text(path), str) and (PurePath(value).is_absolute() or ".." in PurePath(value).parts):
-            yield Fault(path, shown(value), "it must be inside the directory above it", "give a name, without / and ..")
+            yield Fault(
+                path, format_value(value), "it must be inside the directory above it", "give a name, without / and .."
+            )
     if text("hydra.output_subdir") == "":
         yield Fault("hydra.output_subdir", "''", "it must be the name of a folder", "null: nothing is written")
     verbose = text("hydra.verbose")
     if not isinstance(verbose, bool | str) and not (
         isinstance(verbose, list) and all(isinstance(each, str) for each in verbose)
     ):
-        yield Fault("hydra.verbose", shown(verbose), "it must be true, false, the name of a logger, or a list of names")
+        yield Fault(
+            "hydra.verbose", format_value(verbose), "it must be true, false, the name of a logger, or a list of names"
+        )
     callbacks = text("hydra.callbacks") or {}
     for name, callback in callbacks.items() if isinstance(callbacks, Mapping) else ():
         if not isinstance(callback, Mapping) or not isinstance(callback.get("_target_"), str):
             rule = "a callback is a mapping with _target_, the path of a class"
-            yield Fault(f"hydra.callbacks.{name}", shown(callback), rule, "_target_: package.module.Class")
+            yield Fault(f"hydra.callbacks.{name}", format_value(callback), rule, "_target_: package.module.Class")
         elif user_code.find_module(module := callback["_target_"].partition(".")[0]) is None:
             rule = f"there is no module {module!r} in the working directory ({Path.cwd()}) or the environment"
             yield Fault(
-                f"hydra.callbacks.{name}._target_", shown(callback["_target_"]), rule, "name an installed class"
+                f"hydra.callbacks.{name}._target_", format_value(callback["_target_"]), rule, "name an installed class"
             )
 
 

@@ -20,7 +20,7 @@ from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from embexp.config import hydra_globals
-from embexp.config.messages import shown
+from embexp.config.messages import format_value
 from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
 from embexp.models import user_code
@@ -222,7 +222,9 @@ def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) ->
         if not fine:
             yield from _fault(place, value, permission)
         elif "${" in value and (logs or kind == "callbacks"):  # which would be resolved once more
-            yield Fault(place, shown(value), "it is an interpolation behind another one", "write out what it names")
+            yield Fault(
+                place, format_value(value), "it is an interpolation behind another one", "write out what it names"
+            )
 
 
 def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> Iterator[Fault]:
@@ -247,7 +249,7 @@ def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> I
         if key != "_target_" and path not in given and not same and not plain:
             rule = f"the launcher {choice} may run a text as a command, and a file sets this one"
             remedy = f"give it on the command line: {path}=VALUE, or allow the launcher: --allow-code {function}"
-            yield Fault(path, shown(value), rule, remedy)
+            yield Fault(path, format_value(value), rule, remedy)
 
 
 def _places(node: Any) -> Iterator[tuple[str, str]]:
@@ -257,19 +259,25 @@ def _places(node: Any) -> Iterator[tuple[str, str]]:
 def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:
     if not _TARGET.fullmatch(target):
         yield Fault(
-            path, shown(target), "it must be the path of a class", f"{path.rpartition('.')[2]}: package.module.Class"
+            path,
+            format_value(target),
+            "it must be the path of a class",
+            f"{path.rpartition('.')[2]}: package.module.Class",
         )
         return
     function = function_of(target)
     module, _, name = function.partition(":")
     if refusal := permission.refusal(function):
-        yield Fault(path, shown(target), refusal, permission.remedy(function))
+        yield Fault(path, format_value(target), refusal, permission.remedy(function))
     elif function not in permission.allowed and user_code.find_module(module) is None:
         yield Fault(
-            path, shown(target), f"there is no module {module!r}", "start from the folder that holds it, or install it"
+            path,
+            format_value(target),
+            f"there is no module {module!r}",
+            "start from the folder that holds it, or install it",
         )
     elif function not in permission.allowed and "." in name:
-        yield Fault(path, shown(target), "it must be a class of a module", permission.remedy(function))
+        yield Fault(path, format_value(target), "it must be a class of a module", permission.remedy(function))
 
 
 def _texts(node: Any, path: str) -> Iterator[tuple[str, str, str]]:
@@ -352,7 +360,7 @@ def _variable_faults(variables: Any, path: str, given: Given) -> Iterator[Fault]
                 "a file sets only numbers of threads, visible devices, log levels and EMBEXP_…, as other variables may"
                 " load code or redirect files and connections"
             )
-            yield Fault(place, shown(value), rule, f"if you want it, give it on the command line: {place}=VALUE")
+            yield Fault(place, format_value(value), rule, f"if you want it, give it on the command line: {place}=VALUE")
 
 
 @dataclass(frozen=True)
@@ -437,7 +445,7 @@ class Loggers:
 
 
 def _refused(path: str, value: Any, rule: str) -> Fault:
-    return Fault(path, shown(value), rule, f"if you want it, give it on the command line: {path}=VALUE")
+    return Fault(path, format_value(value), rule, f"if you want it, give it on the command line: {path}=VALUE")
 
 
 def _looks_inside(text: str) -> bool:

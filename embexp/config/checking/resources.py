@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from embexp.config.checking import validate
-from embexp.config.messages import did_you_mean, listing, shown
+from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.permission import Permission
 from embexp.data import datasets, fetching
 from embexp.errors import ConfigError, DataError, Fault
@@ -291,7 +291,10 @@ def fill_path(container: Mapping[str, Any]) -> list[Fault]:
         return []
     return [
         Fault(
-            "data.fetch", shown(name), f"data.path is given as well: {shown(given)}", "leave out the one or the other"
+            "data.fetch",
+            format_value(name),
+            f"data.path is given as well: {format_value(given)}",
+            "leave out the one or the other",
         )
     ]
 
@@ -304,11 +307,11 @@ def name_faults(container: Mapping[str, Any]) -> Iterator[Fault]:
         return
     if name not in datasets.DATA_SETS:
         near = did_you_mean(name, datasets.DATA_SETS) or f"the data sets are {', '.join(datasets.DATA_SETS)}"
-        yield Fault("data.fetch", shown(name), "there is no data set of this name", near)
+        yield Fault("data.fetch", format_value(name), "there is no data set of this name", near)
     elif data.get("kind") not in (kinds := datasets.DATA_SETS[name].kinds):
         rule = f"data={data.get('kind')} does not read this data set; it is for data={listing(kinds)}"
         experiments = listing(f"experiment={each}" for each in datasets.DATA_SETS[name].experiments)
-        yield Fault("data.fetch", shown(name), rule, f"choose {experiments}")
+        yield Fault("data.fetch", format_value(name), rule, f"choose {experiments}")
 
 
 def _needs_fetching(data: Data) -> bool:
@@ -333,7 +336,7 @@ def _ensure(data: Data) -> None:
         fetching.fetch(name)
     except DataError as error:
         rule, _, rest = str(error).partition("\n    ")
-        faults = [Fault("data.fetch", shown(name), rule, rest)]
+        faults = [Fault("data.fetch", format_value(name), rule, rest)]
         _failed[name] = (time.monotonic(), faults)
         raise ConfigError(faults) from error
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from embexp.config.messages import did_you_mean, listing, nearest, shown
+from embexp.config.messages import did_you_mean, format_value, listing, nearest
 from embexp.errors import Fault
 from embexp.specs.run import RunSpec
 
@@ -86,7 +86,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
     keys, parent = _place(error["loc"], container)
     path = ".".join(keys)
-    value = "nothing" if error["type"] == "missing" else shown(error["input"])
+    value = "nothing" if error["type"] == "missing" else format_value(error["input"])
     match error["type"]:
         case "extra_forbidden":
             return _unknown_key(keys, value, models_at(keys[:-1], container), parent)
@@ -95,7 +95,7 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
             known = [str(_kind_of(model)) for model in models_at(keys, container)]
             return Fault(
                 f"{path}.kind",
-                "nothing" if kind is None else shown(kind),
+                "nothing" if kind is None else format_value(kind),
                 f"it must be {listing(known)}",
                 f"set {path}.kind=…" if kind is None else did_you_mean(str(kind), known),
             )
@@ -155,10 +155,10 @@ def _unknown_key(keys: Sequence[str], value: str, models: Models, parent: Any) -
 def _mentioned(text: str, path: str, value: Any) -> str:
     """The keys of a mapping that a rule mentions, with their values; the whole value if there are none."""
     if not isinstance(value, Mapping):
-        return shown(value)
+        return format_value(value)
     words = set(re.findall(rf"(?<![.\w])(?:{re.escape(path)}\.)?(\w+)", text))
     mentioned = {key: each for key, each in value.items() if key in words and not isinstance(each, Mapping)}
-    return ", ".join(f"{key}: {shown(each)}" for key, each in mentioned.items()) or shown(value)
+    return ", ".join(f"{key}: {format_value(each)}" for key, each in mentioned.items()) or format_value(value)
 
 
 def _merged(faults: Sequence[Fault]) -> list[Fault]:

@@ -26,7 +26,7 @@ from embexp.config.composing.overrides import is_selection, parse, with_addition
 from embexp.config.composing.patterns import Expansion
 from embexp.config.composing.selections import hydra_in_files, lift, select
 from embexp.config.composing.sources import Sources
-from embexp.config.messages import did_you_mean, shown
+from embexp.config.messages import did_you_mean, format_value
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import ConfigError, Fault
 
@@ -281,7 +281,9 @@ def check_interpolations(config: DictConfig) -> None:
                 found += count(target, _at(content, target))
             if found > MOST:
                 rule = f"its interpolations stand for more than {MOST:,} values"
-                raise ConfigError([Fault(path, shown(value), rule, "refer to fewer values that refer to others")])
+                raise ConfigError(
+                    [Fault(path, format_value(value), rule, "refer to fewer values that refer to others")]
+                )
         counted[path] = found
         return found
 

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from embexp.config import hydra_globals
 from embexp.config.checking import named_code
-from embexp.config.messages import shown
+from embexp.config.messages import format_value
 from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
 from embexp.models import user_code
@@ -254,4 +254,4 @@ def _reason(error: BaseException) -> str:
 
 def _fault(name: str, settings: Any, rule: str) -> Fault:
     remedy = "name a class as package.module.Class, in a module that is installed or in PYTHONPATH"
-    return Fault(f"hydra.callbacks.{name}", shown(settings.get("_target_")), rule, remedy)
+    return Fault(f"hydra.callbacks.{name}", format_value(settings.get("_target_")), rule, remedy)

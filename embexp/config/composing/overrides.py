@@ -13,7 +13,7 @@ from hydra.errors import OverrideParseException
 from embexp.config.composing import patterns
 from embexp.config.composing.loader import Loader
 from embexp.config.folders import Folders
-from embexp.config.messages import did_you_mean, shown
+from embexp.config.messages import did_you_mean, format_value
 from embexp.config.outline import outline
 from embexp.config.yaml_files import DEEPEST, MOST_DIGITS
 from embexp.errors import Fault
@@ -92,7 +92,7 @@ def _of_several(value: str, override: Override) -> str:
 def _too_long(text: str, number: str) -> Fault:
     key, _, value = text.lstrip("+~").partition("=")
     rule = f"a number has at most {MOST_DIGITS} digits, and this one has {len(number.replace('_', '')):,}"
-    return Fault(key, shown(value), rule, "quote it if it is a text")
+    return Fault(key, format_value(value), rule, "quote it if it is a text")
 
 
 def _too_deep(text: str) -> Fault:
@@ -122,29 +122,31 @@ def _fault(text: str) -> Fault | None:
         return Fault("", "''", _FORMS, "leave the empty argument out")
     if not key:
         rule = "the key is missing" if value or "=" in text else _FORMS
-        return Fault("", shown(text), rule, f"write KEY={value or 'VALUE'}")
+        return Fault("", format_value(text), rule, f"write KEY={value or 'VALUE'}")
     if unicodedata.category(text[0]) == "Pd" and text[0] != "-":
         return Fault(text, "an option", "it begins with a typographic dash", f"write -{text[1:]}, with a hyphen")
     if "=" not in text and "~" not in prefix:
         name, sign, rest = next(filter(all, (text.partition(each) for each in (":", "/"))), (text, "", ""))
         remedy = f"write {name}={rest}" if rest and name != "hydra" else f"write {key}=VALUE"
-        return Fault(name if sign == ":" else key, shown(rest) if sign == ":" else "no value", _FORMS, remedy)
+        return Fault(name if sign == ":" else key, format_value(rest) if sign == ":" else "no value", _FORMS, remedy)
     if "+" in prefix and prefix not in ("+", "++"):
-        return Fault(key, shown(value), _FORMS, f"write +{key}={value} for a new key")
+        return Fault(key, format_value(value), _FORMS, f"write +{key}={value} for a new key")
     if strange := next((each for each in key if not each.isascii()), None):
         name = unicodedata.name(strange, "a character without a name").lower()
-        return Fault(key, shown(value), f"{strange!r} in the key is a {name}, and keys are ASCII", "type the key again")
+        return Fault(
+            key, format_value(value), f"{strange!r} in the key is a {name}, and keys are ASCII", "type the key again"
+        )
     if re.search(r"[*?{]", key):
         rule = "an override sets one name, and patterns are for files"
         remedy = "in the file, give the value to one name, and let the pattern refer to it: ${tables.C1.dim}"
-        return Fault(key, shown(value), rule, remedy)
+        return Fault(key, format_value(value), rule, remedy)
     if "[" in key:
-        return Fault(key, shown(value), "an override sets a whole list", f"write {key.partition('[')[0]}=[…]")
+        return Fault(key, format_value(value), "an override sets a whole list", f"write {key.partition('[')[0]}=[…]")
     if "" in key.partition("@")[0].split("."):
         names = ".".join(filter(None, key.split(".")))
-        return Fault(key, shown(value), "a key is names with single dots between them", f"write {names}={value}")
+        return Fault(key, format_value(value), "a key is names with single dots between them", f"write {names}={value}")
     if value.startswith("="):
-        return Fault(key, shown(value), _FORMS, f"write {key}={value.lstrip('=')}, with one =")
+        return Fault(key, format_value(value), _FORMS, f"write {key}={value.lstrip('=')}, with one =")
     return None
 
 
@@ -154,7 +156,7 @@ def _fault_of_value(text: str) -> Fault:
     names = re.split(r"[./@:]", key)
     if wrong := next((each for each in names if not re.fullmatch(r"[A-Za-z_][\w-]*|\d+", each)), None):
         rule = "a name is letters, digits and underscores, a letter first"
-        return Fault(key, shown(value), rule, f"rename {wrong}")
+        return Fault(key, format_value(value), rule, f"rename {wrong}")
     if (called := re.match(r"(\w+)\(", value)) and value.endswith(")"):
         rule, near = f"there is no function {called[1]!r} of these arguments", did_you_mean(called[1], _FUNCTIONS)
         return Fault(key, value, rule, near or f"quote a text with brackets: '{key}=\"{value}\"'")

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from embexp.config.checking import broken_files, hydra_checks
 from embexp.config.composing.loader import COMPOSITION_ERRORS, Loader
 from embexp.config.folders import Folders
-from embexp.config.messages import did_you_mean, listing, nearest, shown
+from embexp.config.messages import did_you_mean, format_value, listing, nearest
 from embexp.config.outline import keys_of, outline, package_of
 from embexp.errors import ConfigError, Fault
 from embexp.specs.run import RunSpec
@@ -142,7 +142,9 @@ def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
     each = choice if isinstance(choice, list) else [choice]
     is_group = group.startswith("hydra/") or folders.is_group(group)
     if is_group and not all(isinstance(name, str | None) for name in each):
-        return Fault(override.get_key_element(), shown(choice), "a choice is the name of a file, or a list of names")
+        return Fault(
+            override.get_key_element(), format_value(choice), "a choice is the name of a file, or a list of names"
+        )
     if override.is_hydra_override():
         return hydra_checks.refused(override)
     if override.is_delete():
@@ -154,9 +156,9 @@ def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
         return Fault(key, "null", rule, remedy)
     for name in map(str, each):
         if name not in known:
-            return Fault(key, shown(choice), rule, _instead(folders, group, name, known))
+            return Fault(key, format_value(choice), rule, _instead(folders, group, name, known))
         if known[name].is_relative_to(folders.user or os.devnull) and (fault := broken_files.unreadable(known[name])):
-            return Fault(key, shown(choice), fault.rule, fault.remedy, fault.source)
+            return Fault(key, format_value(choice), fault.rule, fault.remedy, fault.source)
     return None
 
 
@@ -183,7 +185,7 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
     Args:
         made: the choices of the config without this one; None if it can't be composed.
     """
-    key, value = override.get_key_element().lstrip("+~"), shown(override.value())
+    key, value = override.get_key_element().lstrip("+~"), format_value(override.value())
     if override.is_hydra_override():
         return hydra_checks.rejected(override, error, hydra_in_files(loader, [override]))
     if made is not None:
@@ -248,7 +250,7 @@ def _belongs_at_the_top(folders: Folders, group: str, package: str, without: Pat
 
 def _fault_below(group: str, choice: str, file: Path) -> Fault:
     rule = f"its keys belong to {group}, and it puts them at the top of the config"
-    return Fault(group, shown(choice), rule, f"remove the line # @package {_GLOBAL}", os.fspath(file))
+    return Fault(group, format_value(choice), rule, f"remove the line # @package {_GLOBAL}", os.fspath(file))
 
 
 def _fault(group: str, choice: str, package: str, file: Path) -> Fault:
@@ -256,4 +258,4 @@ def _fault(group: str, choice: str, package: str, file: Path) -> Fault:
     remedy = f"begin the file with the line: # @package {_GLOBAL}"
     if file.read_bytes().startswith(_BYTE_ORDER_MARK):
         remedy = "save the file without a byte order mark, which hides its line with @package"
-    return Fault(group, shown(choice), rule, remedy, os.fspath(file))
+    return Fault(group, format_value(choice), rule, remedy, os.fspath(file))

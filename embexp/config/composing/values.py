@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config.composing.selections import choices
 from embexp.config.folders import Folders
-from embexp.config.messages import did_you_mean, shown
+from embexp.config.messages import did_you_mean, format_value
 from embexp.errors import Fault
 
 _KEYED_BY_NAME = ("tables", "features")
@@ -30,18 +30,18 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
     key, value = override.key_or_group, override.value()
     if override.package is not None:
         remedy = did_you_mean(key, folders.choices) or "`embexp run --help` lists the groups"
-        return Fault(override.get_key_element(), shown(value), f"there is no group {key!r}", remedy)
+        return Fault(override.get_key_element(), format_value(value), f"there is no group {key!r}", remedy)
     try:
         if override.is_delete():
             return _remove(override, config)
         groups = choices(config) if isinstance(value, str) and isinstance(_node(config, key), DictConfig) else ()
         if (group := next((each for each in groups if each.endswith(f"@{key}")), None)) is not None:
-            return Fault(key, shown(value), "it is a mapping of keys", f"choose a file: {group}={value}")
+            return Fault(key, format_value(value), "it is a mapping of keys", f"choose a file: {group}={value}")
         present = is_present(config, key)
         taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either
         if override.is_add() and taken and not isinstance(value, dict | list):
             rule = "+ adds a key, and this one already exists"
-            return Fault(key, shown(value), rule, f"write {key}=… without the +")
+            return Fault(key, format_value(value), rule, f"write {key}=… without the +")
         _as_mappings(config, key, value)
         prefixed = override.is_add() or override.is_force_add()
         if not (prefixed or present or _may_be_an_option(config, key)):
@@ -50,13 +50,18 @@ def apply(folders: Folders, override: Override, config: DictConfig) -> Fault | N
         OmegaConf.update(config, key, value, merge=True, force_add=prefixed or known or not present)
     except OmegaConfBaseException as error:
         if isinstance(value, list) and isinstance(_node(config, key), DictConfig):
-            return Fault(key, shown(value), "it is a mapping, and this is a list", f"write {key}.NAME=… for each key")
+            return Fault(
+                key, format_value(value), "it is a mapping, and this is a list", f"write {key}.NAME=… for each key"
+            )
         remedy = f"add keys with +: +{override.input_line}" if isinstance(value, dict) and value else ""
         rule = f"the override can't be applied: {str(error).splitlines()[0].rstrip('.')}"
-        return Fault(key, shown(value), rule, remedy)
+        return Fault(key, format_value(value), rule, remedy)
     except ValueError:  # OmegaConf's, of a place in a list
         return Fault(
-            key, shown(value), "places in a list are numbers", f"write {key.rpartition('.')[0]}=[…] for the whole list"
+            key,
+            format_value(value),
+            "places in a list are numbers",
+            f"write {key.rpartition('.')[0]}=[…] for the whole list",
         )
     return None
 
@@ -92,7 +97,9 @@ def _remove(override: Override, config: DictConfig) -> Fault | None:
     if value is None:  # Hydra's sweepers reject it, too
         return Fault(key, "a removal", "only a key with a value can be removed, and its value is null")
     if expected is not None and expected != value:
-        return Fault(key, "a removal", f"its value is {shown(value)}, not {shown(expected)}", f"write ~{key}")
+        return Fault(
+            key, "a removal", f"its value is {format_value(value)}, not {format_value(expected)}", f"write ~{key}"
+        )
     parent, _, last = key.rpartition(".")
     with open_dict(config):
         node = OmegaConf.select(config, parent) if parent else config
@@ -116,7 +123,7 @@ def _may_be_an_option(config: DictConfig, key: str) -> bool:
 
 def _unknown_key(config: DictConfig, override: Override) -> Fault:
     key, made = override.key_or_group, choices(config)
-    value = "a removal" if override.is_delete() else shown(override.value())
+    value = "a removal" if override.is_delete() else format_value(override.value())
     parent = key
     while parent := parent.rpartition(".")[0]:
         group = next((each for each in made if each.endswith(f"@{parent}")), None)

@@ -166,27 +166,27 @@ def wrong_field(
             return f"the byte 0x{byte:02X} in column {one.name!r}", f"text in UTF-8{dialect.remedy}"
         if one.numbers and one.name in dates:
             if seconds_of(text, dates[one.name]) is None:
-                return f"{shown(text)} in column {one.name!r}", dates[one.name] or _ISO
+                return f"{excerpt(text)} in column {one.name!r}", dates[one.name] or _ISO
         elif one.numbers:
             for value in values:
                 if not (is_number(value) or (one.may_be_missing and is_missing(value))):
-                    return f"{shown(value)} in column {one.name!r}", NUMBER
+                    return f"{excerpt(value)} in column {one.name!r}", NUMBER
         if several and one.weighs in fields and one.weighs in lists:
             weighed = len(values_in(fields[one.weighs], dialect.list_separator))
             if len(values) != weighed:
                 return (
-                    f"{counted(len(values), 'weight')} in column {one.name!r}",
+                    f"{plural(len(values), 'weight')} in column {one.name!r}",
                     f"{weighed}, one for each value in column {one.weighs!r}",
                 )
     return None
 
 
-def counted(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     """A number and a noun, in the plural where it belongs."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def shown(text: str) -> str:
+def excerpt(text: str) -> str:
     """A text for a message, cut short."""
     if not text:
         return "nothing"

@@ -20,9 +20,9 @@ from embexp.data.files.dialect import (
     WHITESPACE,
     BadLine,
     Dialect,
-    counted,
     is_number,
     no_utf8,
+    plural,
     records,
     wrong_field,
 )
@@ -153,8 +153,8 @@ class TextTable:
                 if self.headed and not count:
                     continue
                 if len(fields) != len(self.names):
-                    expected = counted(len(self.names), "field")
-                    return f"line {line}: found {counted(len(fields), 'field')}, expected {expected}"
+                    expected = plural(len(self.names), "field")
+                    return f"line {line}: found {plural(len(fields), 'field')}, expected {expected}"
                 found = dict(zip(self.names, fields, strict=True))
                 wrong = wrong_field(found, here, lists=self.lists, dates=self.dates, dialect=self.dialect)
                 if wrong is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
-from embexp.data.files.dialect import Dialect, counted, is_number, shown
+from embexp.data.files.dialect import Dialect, excerpt, is_number, plural
 from embexp.data.files.table_files import Files
 from embexp.data.files.text_table import TextTable, header_fields, with_examples
 from embexp.data.sources.columnar import ColumnarSource
@@ -63,8 +63,8 @@ class _Form:
         """Raises Unreadable if the first line has another number of fields than there are names, or is a header."""
         names = self.names or ()
         if len(first) != len(names):
-            fields = counted(len(first), "field")
-            rule = f"{path} has {fields} in its first line, and these are {counted(len(names), 'name')}"
+            fields = plural(len(first), "field")
+            rule = f"{path} has {fields} in its first line, and these are {plural(len(names), 'name')}"
             remedy = f"its first line is: {', '.join(map(repr, first[:20]))}"
             stop = Fault("data.names", f"[{', '.join(names)}]", rule, remedy)
             table_files.stop_at([stop])
@@ -83,7 +83,7 @@ def _missing(table: TextTable, wanted: Sequence[Wanted]) -> list[Fault]:
     faults = table_files.missing(table.path, table.names, wanted)
     other = [word for mark, word in _DELIMITERS.items() if mark in table.names[0]] if len(table.names) == 1 else []
     if other:
-        remedy = f"its first line is one field: {shown(table.names[0])}; perhaps data.delimiter={other[0]}"
+        remedy = f"its first line is one field: {excerpt(table.names[0])}; perhaps data.delimiter={other[0]}"
     elif table.headed and any(is_number(name) for name in table.names):
         remedy = "its first line looks like data; if it has no header, name its columns: data.names=[…]"
     else:

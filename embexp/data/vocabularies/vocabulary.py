@@ -34,7 +34,7 @@ from embexp.data.vocabularies import token_keys
 from embexp.data.vocabularies.token_keys import places_in
 from embexp.errors import DataError, VocabularyError, read_by_library
 from embexp.system import files
-from embexp.system.files import write_text, written_whole
+from embexp.system.files import atomic_write, write_text
 
 OOV_TOKEN, MISSING_TOKEN, RARE_TOKEN = "<oov>", "<missing>", "<rare>"
 """How rows are shown that stand for no token; a real token of this text differs in its kind."""
@@ -222,7 +222,7 @@ class TokenVocabulary(Vocabulary):
     def write(self, stem: Path) -> Path:
         """Writes the vocabulary whole and returns the path of its file."""
         path = stem.parent / f"{stem.name}.tsv"
-        with written_whole(path) as file:
+        with atomic_write(path) as file:
             file.write(f"{HEADER}\n".encode())
             for text, kind, count in self.special:
                 file.write(f"{text}\t{count}\t{kind}\n".encode())

@@ -26,7 +26,7 @@ from embexp.system.parallel import Progress, quiet
 from embexp.system.terminal import byte_size
 from embexp.vectors import write
 from embexp.vectors import write as vectors
-from embexp.vectors.stored import shown
+from embexp.vectors.stored import excerpt
 
 
 class ExportKind(StrEnum):
@@ -108,7 +108,7 @@ def _export(
     _check_room(out, kind, rows)
     signatures: Mapping[str, Mapping[str, str]] = {}
     try:
-        with files.directory_written_whole(out) as directory:
+        with files.atomic_directory(out) as directory:
             match kind:
                 case ExportKind.SAVEDMODEL:
                     from embexp.runs.exports import saved_model
@@ -212,7 +212,7 @@ def _check_word2vec(path: Path, tokens: pa.LargeStringArray) -> None:
     row = pc.index(pc.match_substring(tokens, " "), True).as_py()
     if row >= 0:
         raise DataError(
-            f"{path.name}: found the token {shown(tokens[row].as_py())}, and word2vec's files hold no tokens with"
+            f"{path.name}: found the token {excerpt(tokens[row].as_py())}, and word2vec's files hold no tokens with"
             " blanks; export the table as npy, which holds any"
         )
 

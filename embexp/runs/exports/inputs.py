@@ -161,7 +161,7 @@ class ServedTokens(Served):
 
 
 def _write(file: Path, tokens: pa.LargeStringArray, *, escaped: bool) -> None:
-    with files.written_whole(file) as out:
+    with files.atomic_write(file) as out:
         for start in range(0, len(tokens), _LINES):
             some = tokens.slice(start, _LINES)
             if escaped:
