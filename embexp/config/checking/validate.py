@@ -16,10 +16,6 @@ from embexp.config.messages import did_you_mean, format_value, listing, nearest
 from embexp.errors import Fault
 from embexp.specs.run import RunSpec
 
-_MOVED = {"output.checkpoint": "it is checkpoint.save now: training, end or never"}
-"""Keys of earlier versions, and what replaces them."""
-
-
 _OF_FILES = ("defaults", "hydra")
 """Keys that a file may have at its top, and that no config keeps."""
 Models = tuple[type[BaseModel], ...]
@@ -144,7 +140,7 @@ def _unknown_key(keys: Sequence[str], value: str, models: Models, parent: Any) -
     kind = _kind_of(model)
     owners = [str(_kind_of(each)) for each in models if key in each.model_fields]
     options = [name for name in model.model_fields if name != "kind"]
-    near = _MOVED.get(path) or did_you_mean(key, options if place else [*options, *_OF_FILES])
+    near = did_you_mean(key, options if place else [*options, *_OF_FILES])
     if owners and kind is not None:
         rule = f"{key} belongs to {listing(owners)}, not to {kind}"
         return Fault(path, value, rule, near or f"choose {listing(owners)} instead of {kind}, or remove the key")
