@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from embexp.errors import CommandLineError
 from embexp.models import user_code
+
+_MOST_FILES = 20_000
+"""Files and folders that a folder of configs may hold: looking at all of a disk would take minutes."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,27 @@ class Folders:
         """Files by choice, by group, both in alphabetical order, as they are at first. Without Hydra's own groups."""
         found: dict[str, dict[str, Path]] = {}
         for folder in reversed(self.in_order):
-            for path in folder.glob("*/**/*.yaml"):
+            for path in _yaml_files(folder):
                 group = path.parent.relative_to(folder).as_posix()
                 if group.split("/")[0] != "hydra":
                     found.setdefault(group, {})[path.stem] = path
         return {group: dict(sorted(found[group].items())) for group in sorted(found)}
+
+
+def _yaml_files(folder: Path) -> Iterator[Path]:
+    """The YAML files in the folders of a folder.
+
+    Raises:
+        CommandLineError: there is more in them than a folder of configs has: it may be `/`, or somebody's home.
+    """
+    seen = 0
+    for group in sorted(folder.iterdir()):
+        for place, folders, names in os.walk(group) if group.is_dir() else ():
+            seen += len(folders) + len(names)
+            if seen > _MOST_FILES:
+                rule = f"there are more than {_MOST_FILES:,} files and folders in it"
+                raise CommandLineError(f"{folder}: {rule}\n    name the folder that holds the configs alone")
+            yield from (Path(place, name) for name in names if name.endswith(".yaml"))
 
 
 def find(config_dir: Path | None = None, *, config_path: str | None = None) -> Folders:
@@ -104,7 +124,7 @@ def _of_package(*parts: str) -> Path | None:
 
 def about(path: Path) -> str:
     """The description of a config file: its first comment that is not a `@package` line."""
-    with path.open(encoding="utf-8") as lines:
+    with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if line.strip() and not line.startswith("#"):
                 break
