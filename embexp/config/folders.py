@@ -100,7 +100,7 @@ def _shipped() -> Path:
 def _replacing(config_path: str) -> Path:
     name = config_path.removeprefix("pkg://")
     if name == config_path:
-        folder: Path | None = Path(config_path).expanduser().absolute()
+        folder: Path | None = Path(os.path.expanduser(config_path)).absolute()
     else:
         folder = _of_package(*name.replace("/", ".").split("."))
     if folder is None or not os.path.isdir(folder):

@@ -28,7 +28,7 @@ VARIABLE = "EMBEXP_DATA"
 def folder() -> Path:
     """Where data sets are kept: `$EMBEXP_DATA`, or `datasets` in the user's cache of embexp."""
     named = os.environ.get(VARIABLE)
-    return Path(os.path.abspath(Path(named).expanduser())) if named else caching.cache_folder(None) / "datasets"
+    return Path(os.path.abspath(os.path.expanduser(named))) if named else caching.cache_folder(None) / "datasets"
 
 
 def place(name: str) -> Path:

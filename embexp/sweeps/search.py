@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import math
+import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -314,7 +315,7 @@ class SearchSettings(BaseModel):
         """Where Optuna keeps the study: `storage` if that is a URL, else a SQLite file."""
         if self.storage is not None and "://" in self.storage:
             return self.storage
-        path = directory / "optuna.sqlite" if self.storage is None else Path(self.storage).expanduser()
+        path = directory / "optuna.sqlite" if self.storage is None else Path(os.path.expanduser(self.storage))
         return f"sqlite:///{path.absolute()}"
 
 

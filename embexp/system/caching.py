@@ -34,7 +34,7 @@ _NAME = ".content.json"
 def cache_folder(named: str | None) -> Path:
     """The cache: the folder `named`, or `embexp` in the user's cache folder (XDG base directories)."""
     if named is not None:
-        return Path(named).expanduser()
+        return Path(os.path.expanduser(named))
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "embexp"
 

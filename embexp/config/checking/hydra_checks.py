@@ -16,7 +16,7 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import yaml_files
+from embexp.config import hydra_globals, yaml_files
 from embexp.config.checking import named_code
 from embexp.config.checking.hydra_settings import SETTINGS, Use, setting_at
 from embexp.config.messages import did_you_mean, format_value, listing
@@ -214,6 +214,12 @@ def _value_faults(config: DictConfig) -> Iterator[Fault]:
             )
     if text("hydra.output_subdir") == "":
         yield Fault("hydra.output_subdir", "''", "it must be the name of a folder", "null: nothing is written")
+    try:
+        with hydra_globals.recorded(config):
+            OmegaConf.select(config, "hydra.job.chdir")
+    except OmegaConfBaseException as error:
+        rule = f"it can't be resolved: {str(error).splitlines()[0][:80]}"
+        yield Fault("hydra.job.chdir", format_value(text("hydra.job.chdir")), rule, "set true or false")
     verbose = text("hydra.verbose")
     if not isinstance(verbose, bool | str) and not (
         isinstance(verbose, list) and all(isinstance(each, str) for each in verbose)

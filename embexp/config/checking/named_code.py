@@ -6,6 +6,7 @@ addresses the process uses; what the user gives on the command line may. Imports
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import re
@@ -18,6 +19,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import hydra_globals
 from embexp.config.messages import format_value
@@ -208,9 +210,11 @@ def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) ->
     path = f"hydra.{kind}"
     logs = kind in LOGS
     if logs and isinstance(node, Mapping):
+        folder = _DIRECTORY
         with hydra_globals.borrowed(config):
             key = "hydra.runtime.output_dir" if kind == "job_logging" else "hydra.sweep.dir"
-            folder = str(OmegaConf.select(config, key) or _DIRECTORY)
+            with contextlib.suppress(OmegaConfBaseException):  # a fault of its own
+                folder = str(OmegaConf.select(config, key) or _DIRECTORY)
         loggers = Loggers(
             path, Given(config, permission), folder, lambda place, target: _fault(place, target, permission)
         )
