@@ -111,24 +111,15 @@ class Study:
             self._study.sampler = _sampler(self._settings.sampler, seed)
             if self._settings.sampler is SamplerKind.GRID:
                 self._study.sampler = PartialFixedSampler(self._combination(job), self._study.sampler)
-        if self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-            asked = self._study.ask(self._distributions)  # one that the storage's owner has put into the queue
-            asked.set_user_attr(_SWEEP, self._sweep)
-            asked.set_user_attr(_JOB, job)
-            return self._trial(self._frozen(asked.number))
         # Asked for in a copy in memory and stored at once: a search that is killed meanwhile leaves no half of a trial.
-        copied = optuna.create_study(
-            study_name=self._study.study_name,
-            directions=self._study.directions,
-            sampler=self._study.sampler,
-            pruner=self._study.pruner,
-        )
-        copied.add_trials(self._study.get_trials(deepcopy=False))
-        asked = copied.ask(self._distributions)
+        # Not what the storage's owner has put into the queue, which is in the storage already.
+        is_queued = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        study = self._study if is_queued else self._copied()
+        asked = study.ask(self._distributions)
         asked.set_user_attr(_SWEEP, self._sweep)
         asked.set_user_attr(_JOB, job)
-        whole = copied.trials[asked.number]
-        self._study.add_trial(whole)
+        if not is_queued:
+            self._study.add_trial(study.trials[asked.number])
         return next(each for each in reversed(self.trials()) if each.job == job)
 
     def tell(self, trial: Trial, values: Sequence[float]) -> None:
@@ -197,6 +188,15 @@ class Study:
         texts = tuple(each.text(found.params[each.key]) for each in self._space.parameters)
         values = None if found.values is None else tuple(found.values)
         return Trial(found.number, found.user_attrs[_JOB], texts, found.state.name.lower(), values)
+
+    def _copied(self) -> optuna.Study:
+        """The study with all its trials, in memory."""
+        known = self._study
+        copied = optuna.create_study(
+            study_name=known.study_name, directions=known.directions, sampler=known.sampler, pruner=known.pruner
+        )
+        copied.add_trials(known.get_trials(deepcopy=False))
+        return copied
 
     def _combination(self, job: int) -> dict[str, Any]:
         """The combination of a grid that a job tries; the last parameter's values vary fastest."""
