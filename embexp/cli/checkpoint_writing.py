@@ -119,9 +119,11 @@ def _prefix(out: Path) -> Path:
 
 
 def _convert(options: argparse.Namespace, names: Mapping[str, str]) -> None:
-    from embexp.records.folder import RunFolder
+    from embexp.checkpoints import paths
+    from embexp.records.folder import RunFolder, check_checkpoint
     from embexp.system.environment import load_tensorflow
 
+    check_checkpoint(*paths.files_of(paths.index_of(options.path, as_objects=options.to == "object")))
     load_tensorflow()
     from embexp.checkpoints import naming
     from embexp.checkpoints.saving import convert

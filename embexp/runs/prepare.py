@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from embexp.checkpoints import opening, paths
+from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.data import numbers
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import CheckpointError, ConfigError, DataError, VocabularyError
@@ -26,7 +28,7 @@ from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.fit import with_dims
 from embexp.pretrained.tables import Pretrained, mapping_of
 from embexp.records import identity
-from embexp.records.folder import RunFolder, check_checkpoint
+from embexp.records.folder import RunFolder, around, check_checkpoint
 from embexp.records.identity import Identity
 from embexp.runs.data import Data, read_data
 from embexp.specs import footprint
@@ -35,7 +37,7 @@ from embexp.specs.freezing import files_of
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.models import KerasModel
 from embexp.specs.optimizers import slot_count
-from embexp.specs.pretrained import Match
+from embexp.specs.pretrained import Checkpoint, Match
 from embexp.specs.run import RunSpec, doubtful_settings
 from embexp.specs.running import RuntimeKind, Save
 from embexp.specs.tables import Storage
@@ -271,6 +273,25 @@ def _dense_source(spec: RunSpec) -> EarlierCheckpoint | None:
     for setting in spec.dense_from().values():  # all of them name the same
         return earlier.open_run(Path(setting.path), cache=caching.cache_folder(spec.output.cache))
     return None
+
+
+@contextlib.contextmanager
+def reading_sources(spec: RunSpec) -> Iterator[None]:
+    """Within the block, no other process writes the runs, and grown checkpoints, that a run starts from.
+
+    Frozen rows may stay in their files, and all are compared at the end: the block is to last as long as the run.
+
+    Raises:
+        RunError: another process writes one.
+    """
+    settings = [spec.pretrained, *(table.pretrained for table in spec.tables.values())]
+    folders = {RunFolder(Path(each.path)) for each in settings if isinstance(each, Checkpoint)}
+    if spec.restore.path is not None and (run := around(Path(spec.restore.path) / CHECKPOINT_NAME)) is not None:
+        folders.add(run)
+    with contextlib.ExitStack() as stack:
+        for folder in folders:
+            stack.enter_context(folder.reading())
+        yield
 
 
 def _source(path: Path) -> Path:

@@ -13,7 +13,7 @@ from embexp.records import allowed_code, differences, inventory
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import saving
-from embexp.runs.prepare import Prepared, prepare
+from embexp.runs.prepare import Prepared, prepare, reading_sources
 from embexp.runs.run import RunResult, complete, finish, prepare_machine, record, record_resumption
 from embexp.specs.optimizers import CosineSchedule
 from embexp.specs.run import RunSpec
@@ -57,6 +57,20 @@ def resume(
         return finish(spec, folder, listeners=listeners)
     allowed_code.check(spec, allow_code, record=folder.spec)
     inventory.check_whole(directory)
+    with reading_sources(spec):
+        return _resumed(folder, spec, changed, summary, listeners=listeners, progress=progress, say=say)
+
+
+def _resumed(
+    folder: RunFolder,
+    spec: RunSpec,
+    changed: RunSpec | None,
+    summary: Mapping[str, Any] | None,
+    *,
+    listeners: Sequence[Listener],
+    progress: Progress,
+    say: Callable[[str], object],
+) -> RunResult:
     strategy = prepare_machine(spec.strategy)
     prepared = prepare(spec, progress)
     saved = _newest(folder, say)
@@ -65,14 +79,14 @@ def resume(
     if changed is not None:
         if saved is None and summary is not None:
             raise RunError(
-                f"{directory} has no checkpoint of its last step to continue from: early stopping has restored step"
+                f"{folder.path} has no checkpoint of its last step to continue from: early stopping has restored step"
                 f" {summary['best_step']:,}. Start a new run, and keep the checkpoints of its training:"
                 " checkpoint.keep=null"
             )
         steps, prepared = prepared.schedule.steps, prepare(changed, progress)
         if saved is not None and saved.step > prepared.schedule.steps:
             raise RunError(
-                f"{directory} has done {saved.step:,} steps already, and is to end after {prepared.schedule.steps:,}"
+                f"{folder.path} has done {saved.step:,} steps already, and is to end after {prepared.schedule.steps:,}"
             )
         if prepared.schedule.steps != steps and (spans := _spanning(prepared.spec)):
             say(f"warning: {spans}: the schedule spans the whole training, so a longer one has other learning rates")

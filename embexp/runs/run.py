@@ -18,7 +18,7 @@ from embexp.records.manifest import UsedCode
 from embexp.reports import rendering
 from embexp.runs import evaluations
 from embexp.runs.execute import execute
-from embexp.runs.prepare import Prepared, check_memory, check_room, prepare
+from embexp.runs.prepare import Prepared, check_memory, check_room, prepare, reading_sources
 from embexp.runs.saving import remove_earlier, sizes_on_disk
 from embexp.runs.summary import plot, plotted_if_diverged, summarise, write_projector_files
 from embexp.runs.train import kept_step, train
@@ -82,9 +82,10 @@ def run(
     folder = RunFolder(directory)
     folder.write_spec(spec)
     strategy = prepare_machine(spec.strategy)
-    prepared = prepare(spec, progress)
-    record(prepared, strategy, folder)
-    return complete(prepared, strategy, folder, listeners=listeners, progress=progress, replay=replay)
+    with reading_sources(spec):
+        prepared = prepare(spec, progress)
+        record(prepared, strategy, folder)
+        return complete(prepared, strategy, folder, listeners=listeners, progress=progress, replay=replay)
 
 
 def complete(

@@ -90,3 +90,22 @@ def test_a_run_that_is_being_written(forked: Path, tmp_path: Path, cache: list[s
     assert run(forked, "resume", directory, f"train.steps={steps + 10}")[0] == 0
     logged = [line["step"] for line in RunFolder(directory).read_metrics() if line["event"] == "log"]
     assert logged == list(range(10, steps + 11, 10))
+
+
+def test_a_run_that_another_one_starts_from_is_not_written(forked: Path, tmp_path: Path, cache: list[str]) -> None:
+    first, restored = tmp_path / "first", tmp_path / "restored"
+    for earlier in (first, restored):
+        short = [word.replace("train.steps=4000", "train.steps=10") for word in SMALL]
+        assert run(forked, "run", *short, *cache, f"hydra.run.dir={earlier}") == (0, "")
+    sources = [
+        "pretrained=checkpoint",
+        f"pretrained.path={first}",
+        f"restore.path={restored / 'checkpoints' / 'final'}",
+    ]
+    with stopped(forked, tmp_path / "second", [*cache, *sources, "restore.only=[step]"]):
+        for earlier in (first, restored):
+            status, told = run(forked, "resume", earlier, "train.steps=20")
+            assert (status, told.count("\n")) == (1, 0)
+            assert f"the run in {earlier} is being read by another process" in told
+            assert run(forked, "evaluate", earlier)[0] == 0
+    assert run(forked, "resume", first, "train.steps=20")[0] == 0

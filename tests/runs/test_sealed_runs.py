@@ -192,6 +192,11 @@ def test_a_changed_checkpoint_is_shown_with_a_warning_and_restored_by_nothing(
         assert capsys.readouterr().err.startswith(f"warning: {data} is not what the run wrote, says inventory.json")
     with pytest.raises(DataError, match=rf"{data} is not what the run wrote"):
         single.run(spec_of(log, restore={"path": str(changed)}), tmp_path / "again")
+    for kind in ("name", "object"):
+        words = ["checkpoint", "convert", str(copy), str(tmp_path / kind), "--to", kind]
+        assert commands.main(words) == 1
+        assert capsys.readouterr().err.startswith(f"embexp: {data} is not what the run wrote")
+        assert not list(tmp_path.glob(f"{kind}*"))
     flip(data)
     assert prepare(spec_of(log, restore={"path": str(copy)})).restored is not None
     content = json.loads((copy / "inventory.json").read_text())  # as if the index had been another one
