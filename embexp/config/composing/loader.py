@@ -100,6 +100,7 @@ class Loader:
                 _check_files(source)
         self._parser = OverridesParser.create(config_loader=self._loader)
         self._composed: dict[tuple[str, ...], bytes] = {}
+        self._files: dict[tuple[str, ...], tuple[ResultDefault, ...]] = {}
         self._parsed: dict[str, Override] = {}
         self._failed: dict[tuple[str, ...], Exception] = {}
         self.hydra_faults: dict[tuple[str, ...], tuple[Fault, ...]] = {}
@@ -129,10 +130,13 @@ class Loader:
         return cast(DictConfig, pickle.loads(self._composed[key]))
 
     def files(self, overrides: Sequence[str]) -> Sequence[ResultDefault]:
-        """The configs that `overrides` compose, in merge order."""
-        with hydra_globals.borrowed():
-            defaults = self._loader.compute_defaults_list(self.config_name, list(overrides), RunMode.RUN)
-        return tuple(defaults.defaults)
+        """The configs that `overrides` compose, in merge order; found once for the same overrides."""
+        key = tuple(overrides)
+        if key not in self._files:
+            with hydra_globals.borrowed():
+                found = self._loader.compute_defaults_list(self.config_name, list(overrides), RunMode.RUN)
+            self._files[key] = tuple(found.defaults)
+        return self._files[key]
 
     def parse(self, override: str) -> Override:
         """Parses an override.
