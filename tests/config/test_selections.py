@@ -114,3 +114,10 @@ def test_the_file_that_names_a_missing_one_is_found(entry: str, tmp_path: Path) 
     [fault] = compose(composition.loader(tmp_path), ["optimizer=mine", "model=mlp"]).faults
     assert (fault.path, fault.value, fault.remedy) == ("optimizer", "'mine'", "did you mean sgd?")
     assert fault.source == str(folder / ("base.yaml" if entry == "base" else "mine.yaml"))
+
+
+def test_a_file_at_the_wrong_place_that_has_a_list_where_the_config_has_a_mapping(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("tables: []\n# @package _global_\nseed: 5\n")
+    found = told("experiment=mine", config_dir=tmp_path)
+    assert found["experiment"].endswith("|begin the file with the line: # @package _global_")

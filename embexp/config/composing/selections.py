@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import ConfigTypeError
 
 from embexp.config.checking import broken_files, hydra_checks
 from embexp.config.composing.loader import COMPOSITION_ERRORS, Loader
@@ -238,7 +240,8 @@ def lift(loader: Loader, selections: Sequence[Override], config: DictConfig) -> 
         with open_dict(config):
             misplaced = config.pop(each.package, None)
             if OmegaConf.is_dict(misplaced):
-                config.merge_with(misplaced)
+                with suppress(ConfigTypeError):  # a list where the config has a mapping: the fault above says enough
+                    config.merge_with(misplaced)
     return faults
 
 
