@@ -165,7 +165,11 @@ def _work(reader: Reader, numbers: range, seed: int, state: mmap.mmap, results: 
     with corpus.temporary() as folder:
         for number in numbers:
             state[:] = _STATE.pack(number, time.monotonic())
-            results.send(outcome_of(reader, files, seed, number, Path(folder)))
+            outcome = outcome_of(reader, files, seed, number, Path(folder))
+            if outcome.seconds > SECONDS:  # processor time grows with what else runs on the same cores
+                again = (outcome_of(reader, files, seed, number, Path(folder)) for _ in range(2))
+                outcome = min(outcome, *again, key=lambda each: each.seconds)
+            results.send(outcome)
 
 
 def by_name(name: str) -> Reader:
