@@ -204,10 +204,8 @@ def rule_of(error: ErrorDetails) -> str:
             return f"it must have at {f'most {longest}' if longest else f'least {shortest}'} character"
         case "string_pattern_mismatch":
             return f"it must look like {_PATTERNS.get(context['pattern'], context['pattern'])}"
-        case "enum" | "literal_error":
-            return f"it must be {_choices(context['expected'])}"
-        case "union_tag_invalid":
-            return f"it must be {_choices(context['expected_tags'].replace(', ', ' or '))}"
+        case "enum" | "literal_error" | "union_tag_invalid":
+            return f"it must be {listing(valid_values(error))}"
         case "union_tag_not_found":
             return "its kind must be given"
         case "tuple_type" | "list_type":
@@ -258,21 +256,11 @@ _PATTERNS = {
 }
 
 
-def _choices(expected: str) -> str:
-    """`'a', 'b' or 'c'` without the quotes."""
-    return ", ".join(re.findall(r"'([^']*)'", expected)[:-1]) + _last(expected)
-
-
-def _last(expected: str) -> str:
-    found = re.findall(r"'([^']*)'", expected)
-    return f" or {found[-1]}" if len(found) > 1 else found[-1]
-
-
 def valid_values(error: ErrorDetails) -> list[str]:
     """The valid values, if there is a list of them."""
     context: dict[str, Any] = error.get("ctx", {})
     text = context.get("expected_tags") or context.get("expected") or ""
-    return re.findall(r"'([^']*)'", text)
+    return [name or number for name, number in re.findall(r"'([^']*)'|(\d+)", text)]
 
 
 def models_at(path: Sequence[str], container: Any) -> Models:
