@@ -62,7 +62,7 @@ TENSORFLOW_FREE = {
     "checkpoints/contents.py",
     "checkpoints/difference.py",
     "checkpoints/keras_weights.py",
-    "models/user_code.py",
+    "system/user_code.py",
     "runs/data.py",
     "runs/prepare.py",
     "runs/recorded.py",

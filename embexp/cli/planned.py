@@ -13,7 +13,7 @@ from rich.table import Table as Rich
 from embexp.data.sources.factory import source_of
 from embexp.pretrained import checks
 from embexp.specs import footprint, studies
-from embexp.specs.base import merged, summarize_names
+from embexp.specs.base import merged, named_code, summarize_names
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
@@ -237,6 +237,8 @@ def _notes(plan: Plan) -> Iterator[str]:
     unknown = [name for name in spec.tables if not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)]
     if unknown and plan.policies is None:
         yield f"`embexp plan --scan` shows which rows of {summarize_names(unknown)} are frozen"
+    for path, code in named_code(spec):
+        yield f"not checked: {code.function} ({path}.function)"
     for name in spec.tables:
         optimizer = spec.optimizer_of(name)
         if isinstance(optimizer, Adam) and not optimizer.lazy_adam and not spec.frozen(name):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embexp.errors import CommandLineError
-from embexp.models import user_code
+from embexp.system import user_code
 
 _MOST_FILES = 20_000
 """Files and folders that a folder of configs may hold: looking at all of a disk would take minutes."""

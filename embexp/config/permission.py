@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from embexp.models import user_code
+from embexp.system import user_code
 
 
 @dataclass(frozen=True)

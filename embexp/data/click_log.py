@@ -26,7 +26,7 @@ from embexp.data.examples import Layout
 from embexp.data.splits import key_of, mix, permuted
 from embexp.specs.data import Clicks
 from embexp.system import digests
-from embexp.system.npy import ArrayWriter
+from embexp.system.arrays import ArrayWriter
 from embexp.system.parallel import Progress
 
 CHUNK = 65_536

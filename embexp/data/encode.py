@@ -23,7 +23,7 @@ from embexp.data.files.arrow_columns import BadValue, Column, finite_numbers, fl
 from embexp.data.files.table_files import Files, Side, Table
 from embexp.data.vocabularies.token_keys import Codes, packed
 from embexp.errors import DataError
-from embexp.system.npy import ArrayWriter
+from embexp.system.arrays import ArrayWriter
 from embexp.system.parallel import Progress, ahead
 
 LIBRARY_ERRORS = (BadValue, pa.ArrowException, UnicodeError, OverflowError, MemoryError)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from embexp.system.npy import mapped_array
+from embexp.system.arrays import mapped_array
 
 CLASSES = "classes.json"
 """File, in the folder, with the names of classes by label number, of a source that names them."""

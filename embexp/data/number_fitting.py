@@ -26,7 +26,7 @@ from embexp.data.vocabularies.buckets import BucketVocabulary
 from embexp.errors import DataError
 from embexp.specs.sources import Fill, NumericColumn, Transform
 from embexp.system import caching, digests
-from embexp.system.npy import mapped_array
+from embexp.system.arrays import mapped_array
 from embexp.system.parallel import at_once
 
 _DENSE = "dense.npy"

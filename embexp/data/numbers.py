@@ -22,8 +22,8 @@ from embexp.errors import DataError
 from embexp.specs.base import summarize_names
 from embexp.specs.sources import NumericColumn, Transform
 from embexp.system import digests, files
+from embexp.system.arrays import ArrayWriter
 from embexp.system.files import write_text
-from embexp.system.npy import ArrayWriter
 from embexp.system.parallel import ahead, at_once
 
 _ROWS = 65_536

@@ -32,7 +32,7 @@ from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.data import CANDIDATES, INVERSE, RELATION, SOURCE, NewEntities, Place, TrainedTriples, Triples
 from embexp.system import digests
-from embexp.system.npy import ArrayWriter, mapped_array
+from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from embexp.data.vocabularies import token_rows
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.specs.data import Data
 from embexp.system import caching, digests
-from embexp.system.npy import mapped_array
+from embexp.system.arrays import mapped_array
 from embexp.system.parallel import Progress, quiet
 
 

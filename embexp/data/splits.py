@@ -18,7 +18,7 @@ import numpy as np
 from embexp.errors import DataError
 from embexp.specs.sources import DividedData, Split, SplitKind
 from embexp.system import digests
-from embexp.system.npy import ArrayWriter, mapped_array
+from embexp.system.arrays import ArrayWriter, mapped_array
 
 SPLITS = ("train", "validation", "test")
 _TRAIN, _VALIDATION, _TEST = range(3)

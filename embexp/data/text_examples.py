@@ -29,7 +29,7 @@ from embexp.errors import DataError
 from embexp.specs.data import SkipGram
 from embexp.specs.vocabularies import UnknownPolicy, VocabularyRules
 from embexp.system import digests
-from embexp.system.npy import ArrayWriter
+from embexp.system.arrays import ArrayWriter
 from embexp.system.parallel import Progress
 
 WORDS = "words"

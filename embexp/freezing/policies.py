@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -122,7 +122,7 @@ def _table_policy(
             taken = (Taken(0, 0, freeze.kind, 0.0, facts.rows, facts.rows),)
             return TablePolicy(facts.rows, storage, fully_frozen=True, taken=taken)
     phases = phases_of(freeze)
-    grouping = group(phases, first_steps(phases, steps_per_epoch), facts)
+    grouping = group(phases, first_steps(phases, steps_per_epoch), facts, partial(_rule_path, spec, name))
     if mapped and np.any(grouping.frozen & facts.pretrained):
         storage = Storage.MEMORY_MAP
     else:
@@ -181,10 +181,13 @@ def _idle(spec: RunSpec, found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
                 yield _no_row(spec, heirs[0], heirs, rules[0])
 
 
-def _no_row(spec: RunSpec, name: str, tables: Sequence[str], rule: Taken) -> Fault:
+def _rule_path(spec: RunSpec, name: str, phase: int, rule: int) -> str:
     path = spec.freeze_path(name)
-    if spec.freeze_of(name).kind == "schedule":
-        path += f".phases.{rule.phase}.rules.{rule.rule}"
+    return f"{path}.phases.{phase}.rules.{rule}" if spec.freeze_of(name).kind == "schedule" else path
+
+
+def _no_row(spec: RunSpec, name: str, tables: Sequence[str], rule: Taken) -> Fault:
+    path = _rule_path(spec, name, rule.phase, rule.rule)
     why = rule.shortfall or "it names none"
     if rule.named:
         why = "rules before it take all that it names"
@@ -274,15 +277,22 @@ class Grouping:
         return bool((self.multipliers == 1).all())
 
 
-def group(phases: Sequence[Phase], starts: Sequence[int], facts: RowFacts) -> Grouping:
+def group(
+    phases: Sequence[Phase],
+    starts: Sequence[int],
+    facts: RowFacts,
+    path: Callable[[int, int], str] = lambda phase, rule: f"freeze.phases.{phase}.rules.{rule}",
+) -> Grouping:
     """Groups the rows of a table.
 
     Args:
         phases: rules of each; the first rule that names a row decides.
         starts: the step at which each begins, see `first_steps`.
         facts: about the rows.
+        path: from the numbers of a phase and of a rule in it to the config path of the rule.
 
     Raises:
+        ConfigError: the user's own function can't be called, or returns something else than a mask.
         DataError: a file is malformed.
         ValueError: there are more than 256 groups; or the rules are about tokens and no vocabulary is at hand.
     """
@@ -290,7 +300,7 @@ def group(phases: Sequence[Phase], starts: Sequence[int], facts: RowFacts) -> Gr
     histories: list[tuple[float, ...]] = [()]
     taken: list[Taken] = []
     for number, phase in enumerate(phases):
-        deciding, of_phase = _deciding(number, phase, facts)
+        deciding, of_phase = _deciding(number, phase, facts, path)
         taken += of_phase
         factors = [*(rule.multiplier for rule in phase.rules), 1.0]
         groups, histories = _refined(groups, histories, deciding, factors)
@@ -298,7 +308,9 @@ def group(phases: Sequence[Phase], starts: Sequence[int], facts: RowFacts) -> Gr
     return Grouping(groups, multipliers, tuple(starts), tuple(taken))
 
 
-def _deciding(number: int, phase: Phase, facts: RowFacts) -> tuple[np.ndarray, list[Taken]]:
+def _deciding(
+    number: int, phase: Phase, facts: RowFacts, path: Callable[[int, int], str]
+) -> tuple[np.ndarray, list[Taken]]:
     """uint8 [rows], the rule that takes each row (one behind the last: none does), and what each rule takes."""
     none = len(phase.rules)
     if none >= MOST_GROUPS:
@@ -306,7 +318,7 @@ def _deciding(number: int, phase: Phase, facts: RowFacts) -> tuple[np.ndarray, l
     deciding = np.full(facts.rows, none, np.uint8)
     taken = []
     for place, rule in enumerate(phase.rules):
-        found = row_policies.policy_of(rule)(facts)
+        found = row_policies.policy_of(rule, path(number, place))(facts)
         mine = found.mask & (deciding == none)
         deciding[mine] = place
         counts = int(np.count_nonzero(found.mask)), int(np.count_nonzero(mine))

@@ -12,8 +12,9 @@ import numpy as np
 
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError
-from embexp.specs.freezing import OldRowsRule, PretrainedRowsRule, RowsRule, Rule, TableRule
-from embexp.system import files, npy
+from embexp.specs.freezing import CustomRule, OldRowsRule, PretrainedRowsRule, RowsRule, Rule, TableRule
+from embexp.system import arrays, files
+from embexp.system.user_code import NamedFunction, kind_of
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def _tokens(path: Path) -> list[str]:
 
 def _mask(path: Path) -> np.ndarray:
     try:
-        mask, _ = npy.mapped(path)
+        mask, _ = arrays.mapped(path)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: found no .npy file of booleans: {error}") from error
     if mask.dtype != np.bool_ or mask.ndim != 1:
@@ -152,6 +153,19 @@ def pretrained_rows(facts: RowFacts) -> NamedRows:
     return NamedRows(facts.pretrained)
 
 
+def custom_rows(function: NamedFunction, facts: RowFacts) -> NamedRows:
+    """Rows that the user's own function names: `function(facts, **args)` returns bool [rows].
+
+    Raises:
+        ConfigError: it can't be imported or called, or returns something else.
+    """
+    mask = function(facts)
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (facts.rows,):
+        found = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, np.ndarray) else kind_of(mask)
+        raise function.fault(f"it must return an array of bool [{facts.rows}], one for each row, but returned {found}")
+    return NamedRows(mask, "" if mask.any() else f"{function.name} names none")
+
+
 def whole_table(facts: RowFacts) -> NamedRows:
     """Every row."""
     return NamedRows(np.ones(facts.rows, np.bool_))
@@ -166,8 +180,12 @@ def check_random(name: str, random: bool | None, facts: RowFacts) -> None:
         )
 
 
-def policy_of(rule: Rule) -> Naming:
-    """The policy of a rule: names rows of any table, see `Naming`."""
+def policy_of(rule: Rule, path: str) -> Naming:
+    """The policy of a rule: names rows of any table, see `Naming`.
+
+    Args:
+        path: config path of the rule.
+    """
     match rule:
         case TableRule():
             return whole_table
@@ -183,6 +201,8 @@ def policy_of(rule: Rule) -> Naming:
                 tokens_file=_path(rule.tokens_file),
                 mask_file=_path(rule.mask_file),
             )
+        case CustomRule():
+            return partial(custom_rows, NamedFunction(path, rule.function, rule.args, "facts"))
         case _:
             assert_never(rule)
 

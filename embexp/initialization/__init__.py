@@ -1,7 +1,8 @@
 """Init methods, one module each: how initial values get into tables.
 
 Your own graphs and model functions can use `scaffold`, `AssignInSession`, `mapped`, and the modules `constant`,
-`placeholder_feed` and `variable_load`. Each is imported at its first use.
+`placeholder_feed` and `variable_load`; a function for `init=custom` returns an `InitMethod`. Each is imported at its
+first use.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from embexp.initialization import constant, placeholder_feed, variable_load
     from embexp.initialization.assign import AssignInSession
+    from embexp.initialization.method import InitMethod
     from embexp.initialization.scaffolding import scaffold
     from embexp.initialization.whole import mapped
 
-__all__ = ["AssignInSession", "constant", "mapped", "placeholder_feed", "scaffold", "variable_load"]
+__all__ = ["AssignInSession", "InitMethod", "constant", "mapped", "placeholder_feed", "scaffold", "variable_load"]
 
 _LATER = {
     "AssignInSession": "embexp.initialization.assign",
+    "InitMethod": "embexp.initialization.method",
     "mapped": "embexp.initialization.whole",
     "scaffold": "embexp.initialization.scaffolding",
 }

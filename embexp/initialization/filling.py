@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from embexp.errors import ConfigError, Fault
 from embexp.initialization import assign, constant, placeholder_feed, scaffolding, variable_load
 from embexp.initialization.method import CHUNK_BYTES, Fill, InitMethod, SessionFills
 from embexp.specs import inits
@@ -15,6 +16,7 @@ from embexp.specs.inits import Init
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.system.arrays import MappableRows, Rows
+from embexp.system.user_code import NamedFunction, kind_of
 from embexp.tables import optimizers
 from embexp.tables.learning_rates import RowGroups
 from embexp.tables.mapped import MappedTable
@@ -47,6 +49,7 @@ class TablePlan:
         name: the table's name.
         combiner: how several rows of one example become one vector.
         optimizer: the optimizer of its rows; None: the whole table is frozen.
+        init_path: config path of its init method.
         storage: how its rows are stored.
         by_reference: its rows can be read again from their file, so no checkpoint holds them.
         groups: makes the groups of rows with their freeze schedules and learning rates; None: all rows are alike.
@@ -60,6 +63,7 @@ class TablePlan:
     init: Init
     combiner: Combiner = Combiner.MEAN
     optimizer: TableOptimizer | None = None
+    init_path: str = "init"
     storage: Storage = Storage.VARIABLE
     by_reference: bool = False
     groups: Callable[[], RowGroups] | None = None
@@ -125,8 +129,15 @@ Plans = Mapping[str, TablePlan]
 """By the name of the table."""
 
 
-def build(init: inits.Init) -> InitMethod:
-    """The init method of a setting."""
+def build(init: inits.Init, path: str = "init") -> InitMethod:
+    """The init method of a setting.
+
+    Args:
+        path: its config path.
+
+    Raises:
+        ConfigError: the user's own function can't be imported or called, or returns something else.
+    """
     match init:
         case inits.ConstantInGraph():
             return constant.method()
@@ -141,6 +152,13 @@ def build(init: inits.Init) -> InitMethod:
         case inits.MemoryMap():
             # The table's storage says which rows stay in their file. The others, of some tables all, are assigned.
             return assign.method()
+        case inits.CustomInit():
+            function = NamedFunction(path, init.function, init.args, "")
+            if not isinstance(method := function(), InitMethod):
+                raise function.fault(
+                    f"it must return an embexp.initialization.InitMethod, but returned {kind_of(method)}"
+                )
+            return method
         case _:
             assert_never(init)
 
@@ -151,7 +169,7 @@ def make_tables(plans: Plans) -> dict[str, AnyTable]:
     Raises:
         RunError: constants would be more than a graph can hold.
     """
-    methods = {name: build(plan.init) for name, plan in plans.items()}
+    methods = {name: build(plan.init, plan.init_path) for name, plan in plans.items()}
     for check in {method.check for method in methods.values()}:
         sources = {name: plans[name].source for name, method in methods.items() if method.check is check}
         check({name: (source.rows, source.dim) for name, source in sources.items()})
@@ -163,7 +181,7 @@ def make_tables(plans: Plans) -> dict[str, AnyTable]:
 
 def make_on_tpu(plans: Plans, *, hosts: int) -> dict[str, TPUTable]:
     """The tables of a TPU with `hosts` hosts; its backend makes and fills them."""
-    return {name: plan.on_tpu(hosts, build(plan.init).chunk_bytes) for name, plan in plans.items()}
+    return {name: plan.on_tpu(hosts, build(plan.init, plan.init_path).chunk_bytes) for name, plan in plans.items()}
 
 
 def fill_tables(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> bool:
@@ -179,8 +197,8 @@ def fill_tables(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> bool
             filled = True
     for name, table in tables.items():
         for part, rows in table.fills(plans[name].source):
-            if (eagerly := build(plans[name].init).eagerly) is None:
-                raise ValueError(f"init={plans[name].init.kind} does not work in the function runtime")
+            if (eagerly := build(plans[name].init, plans[name].init_path).eagerly) is None:
+                raise _unfit(plans[name], "it does not work in the function runtime", "choose runtime=session")
             eagerly(part, rows)
             filled = True
     return filled
@@ -198,10 +216,14 @@ def fill_in_sessions(tables: Mapping[str, AnyTable], plans: Plans) -> SessionFil
             fills.whole.extend(variable for variable, _ in feeds)
         pairs = [(part.variable, rows) for part, rows in table.fills(plans[name].source)]
         if pairs:
-            if (in_session := build(plans[name].init).in_session) is None:
-                raise ValueError(f"init={plans[name].init.kind} does not work in sessions")
+            if (in_session := build(plans[name].init, plans[name].init_path).in_session) is None:
+                raise _unfit(plans[name], "it does not work in sessions", "choose runtime=function")
             in_session(pairs, fills, table.by_reference)
     return fills
+
+
+def _unfit(plan: TablePlan, rule: str, remedy: str) -> ConfigError:
+    return ConfigError([Fault(plan.init_path, plan.init.kind, rule, remedy)])
 
 
 def _feeding(feeds: list[tuple[Any, np.ndarray]]) -> Fill:

@@ -33,6 +33,7 @@ from embexp.specs.models import (
     TransE,
     TwoTower,
 )
+from embexp.system.user_code import NamedFunction
 
 
 def build(
@@ -82,7 +83,8 @@ def build(
         case TwoTower():
             logits = two_tower(activations, model, seed=seed)
         case KerasModel():
-            return user.build(model.function, model.args, activations=activations, seed=seed, outputs=outputs)
+            function = NamedFunction("model", model.function, model.args, "activations")
+            return user.build(function, activations=activations, seed=seed, outputs=outputs)
         case _:
             assert_never(model)
     return keras.Model(inputs=activations, outputs=logits, name=model.kind)

@@ -8,7 +8,8 @@ from typing import Any, assert_never
 import keras
 import tensorflow as tf
 
-from embexp.specs.optimizers import DenseAdagrad, DenseAdam, DenseOptimizer, DenseSGD
+from embexp.specs.optimizers import CustomDenseOptimizer, DenseAdagrad, DenseAdam, DenseOptimizer, DenseSGD
+from embexp.system.user_code import NamedFunction, kind_of
 
 Factor = Callable[[tf.Tensor], tf.Tensor]
 """From the number of the step (int64 scalar, from 0) to the factor on the learning rate (float32 scalar)."""
@@ -25,9 +26,15 @@ def build(spec: DenseOptimizer, factor: Factor | None = None) -> keras.optimizer
         An optimizer that is not built yet: `optimizer.build(model.trainable_variables)` creates its variables. Weight
         decay is decoupled (w -= weight_decay * learning rate * w before the step) and acts on all variables, biases
         included.
+
+    Raises:
+        ConfigError: the user's own function can't be imported or called, or returns no optimizer of Keras.
     """
+    rate = float(spec.learning_rate) if factor is None else Scheduled(spec.learning_rate, factor)
+    if isinstance(spec, CustomDenseOptimizer):
+        return _custom(NamedFunction("dense_optimizer", spec.function, spec.args, "learning_rate"), rate)
     shared: dict[str, Any] = {
-        "learning_rate": float(spec.learning_rate) if factor is None else Scheduled(spec.learning_rate, factor),
+        "learning_rate": rate,
         "clipnorm": spec.clipnorm,
         # 0 means none, but Keras would compute a decay of 0.
         "weight_decay": spec.weight_decay or None,
@@ -41,6 +48,18 @@ def build(spec: DenseOptimizer, factor: Factor | None = None) -> keras.optimizer
             return Adam(beta_1=spec.beta_1, beta_2=spec.beta_2, epsilon=spec.epsilon, **shared)
         case _:
             assert_never(spec)
+
+
+def _custom(function: NamedFunction, rate: float | Scheduled) -> keras.optimizers.Optimizer:
+    """The optimizer that the user's function returns; its gradients are summed over the replicas as well."""
+    optimizer = function(rate)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise function.fault(f"it must return a keras.optimizers.Optimizer, but returned {kind_of(optimizer)}")
+    if optimizer.built:
+        raise function.fault("its optimizer is built already", "leave out the call of build")
+    theirs = type(optimizer)
+    optimizer.__class__ = type(theirs.__name__, (_SummedGradients, theirs), {})
+    return optimizer
 
 
 class _SummedGradients:

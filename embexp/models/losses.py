@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
+import numpy as np
 import tensorflow as tf
 
 from embexp.specs.models import BPR, RankingLoss, RecommendationLoss, SampledSoftmax, Softmax, Task
+from embexp.system.user_code import NamedFunction, kind_of
 
+_AT_ONCE = 1 << 16
+"""Examples of a split whose loss is computed at once."""
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """From labels, float32 [B], and logits, any float type [B] or [B, 1] ([B, C] for classes), to a float32 tensor."""
 PairLoss = Callable[[tf.Tensor, tuple[tf.Tensor, tf.Tensor]], tf.Tensor]
@@ -51,6 +55,55 @@ def per_example(task: Task) -> Loss:
             raise ValueError("the loss of task recommendation is a choice: use `recommendation_loss`")
         case _:
             assert_never(task)
+
+
+def custom(function: NamedFunction, outputs: int) -> Loss:
+    """The mean over the batch of what the user's own function returns for each example, a scalar.
+
+    Args:
+        function: `function(labels, logits, **args)`. Labels are float32 [B], of classes their numbers; logits float32
+            [B], or [B, C] of classes. It returns the loss of each example, floating-point [B].
+        outputs: C, or 1.
+
+    Raises:
+        ConfigError: it can't be imported or called with these, or returns something else.
+    """
+    loaded = function.load()
+
+    def mean(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_mean(tf.cast(loaded(labels, _logits(labels, logits, outputs), **function.args), tf.float32))
+
+    def check(labels: tf.Tensor, logits: tf.Tensor) -> None:
+        losses = function(labels, logits)
+        if not tf.is_tensor(losses) or not losses.dtype.is_floating or losses.shape.rank not in (1, None):
+            found = f"{losses.dtype.name} {losses.shape}" if tf.is_tensor(losses) else kind_of(losses)
+            rule = f"it must return the loss of each example, a floating-point tensor [B], but returned {found}"
+            raise function.fault(rule, "leave out the mean over the batch")
+
+    shape = [None] if outputs == 1 else [None, outputs]
+    specs = tf.TensorSpec([None], tf.float32), tf.TensorSpec(shape, tf.float32)
+    tf.function(check, autograph=False).get_concrete_function(*specs)  # before the first step, and without its stack
+    return mean
+
+
+def over_split(function: NamedFunction, labels: np.ndarray, logits: np.ndarray) -> float:
+    """The mean of the user's own loss over the examples of a split.
+
+    Args:
+        function: see `custom`.
+        labels: float32 [N].
+        logits: float32 [N], or [N, C].
+    """
+    total, outputs = 0.0, 1 if logits.ndim == 1 else logits.shape[1]
+    with tf.init_scope():  # an evaluation may run while the graph of a session is the current one
+        for start in range(0, len(labels), _AT_ONCE):
+            some = tf.constant(labels[start : start + _AT_ONCE]), tf.constant(logits[start : start + _AT_ONCE])
+            total += float(np.sum(function(some[0], _logits(*some, outputs)).numpy(), dtype=np.float64))
+    return total / len(labels)
+
+
+def _logits(labels: tf.Tensor, logits: tf.Tensor, outputs: int) -> tf.Tensor:
+    return _like(labels, logits) if outputs == 1 else tf.cast(logits, tf.float32)
 
 
 def ranking(kind: RankingLoss, label_smoothing: float) -> Loss:

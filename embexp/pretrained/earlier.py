@@ -21,7 +21,7 @@ from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, NonFinite, SlotPolicy
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
-from embexp.system import caching, digests, npy
+from embexp.system import arrays, caching, digests
 from embexp.system.arrays import Rows
 from embexp.tensor_bundle import rekeying
 from embexp.tensor_bundle.index import Entry
@@ -204,7 +204,7 @@ class EarlierCheckpoint:
         if not self.grown or not path.exists():
             return np.arange(rows)
         try:
-            found, _ = npy.mapped(path)
+            found, _ = arrays.mapped(path)
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: found no .npy file of row numbers: {error}") from error
         if found.shape != (rows,) or found.dtype != np.int64:

@@ -10,18 +10,18 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from embexp.errors import UsageError
-from embexp.specs.models import KerasModel
+from embexp.specs.base import named_code
 from embexp.specs.run import RunSpec
 
 
 def named(spec: RunSpec) -> tuple[str, ...]:
     """The functions of the user that a spec names, as `package.module:function`."""
-    return (spec.model.function,) if isinstance(spec.model, KerasModel) else ()
+    return tuple(named_by_all([spec]))
 
 
 def named_by_all(specs: Iterable[RunSpec]) -> dict[str, str]:
     """The functions that specs, as those of a sweep, name, each with its config path."""
-    return {each: "model.function" for spec in specs for each in named(spec)}
+    return {part.function: f"{path}.function" for spec in specs for path, part in named_code(spec)}
 
 
 def check(spec: RunSpec, allowed: Collection[str], *, record: Path) -> None:

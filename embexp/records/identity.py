@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from embexp.specs.models import Task
+from embexp.specs.models import LossOfTask, Task
 from embexp.specs.run import RunSpec
 from embexp.specs.vocabularies import Buckets, TableVocabulary, VocabularyRules
 from embexp.system import digests, machine
@@ -116,7 +116,11 @@ def content_id(
         content["data"]["dense_features"] = list(numeric.items())  # the model gets the columns in this order
     _remove_later_settings(content)
     if spec.task is not Task.RECOMMENDATION:
-        del content["loss"], content["recommendation"]
+        del content["recommendation"]
+    if isinstance(spec.loss, LossOfTask):
+        del content["loss"]
+    if not spec.metrics:
+        del content["metrics"]
     if content["study"]["kind"] == "none":
         del content["study"]
     if content["restore"]["path"] is None:

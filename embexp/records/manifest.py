@@ -79,7 +79,7 @@ class UsedCode:
         files: by their names in the run's folder `code`, the path that each was read from, and its digest.
     """
 
-    function: str
+    functions: Sequence[str]
     digest: str
     files: Mapping[str, tuple[Path, str]]
 
@@ -109,7 +109,7 @@ def collect(
         "files": {path: digest for path, digest in identity.files.items() if path != "data"},
         "user_code": code
         and {
-            "function": code.function,
+            "functions": list(code.functions),
             "digest": code.digest,
             "files": {name: {"path": str(path), "digest": digest} for name, (path, digest) in code.files.items()},
         },

@@ -21,7 +21,7 @@ from embexp.records.folder import RunFolder, summary_damage
 from embexp.reports import jobs
 from embexp.reports.jobs import RECENT, Job, last_written, record_changes
 from embexp.reports.record import NO_RESULT, Record, Status
-from embexp.specs.models import Task
+from embexp.specs.models import Recommendation, Task
 from embexp.specs.studies import DESCRIPTIONS
 from embexp.training import metric_names
 
@@ -29,6 +29,7 @@ _UNDECIDED = (Status.RUNNING, Status.QUEUED, Status.PLANNED, Status.INTERRUPTED,
 """States of a ledger whose sweep was killed before it could note that the run has ended."""
 _NO_CAUSE = re.compile(r"\d+ faults? in the config")
 _SPLITS = ("train", "validation", "test")
+_OWN_METRIC = re.compile(r"metrics\.(\w+)\.higher_is_better")
 
 
 def collect(paths: Iterable[str | Path]) -> list[Record]:
@@ -359,12 +360,14 @@ def _primary(settings: Mapping[str, Any]) -> tuple[str, metric_names.Direction |
     chosen = settings.get("train.early_stopping.metric")
     if isinstance(objective, str):
         chosen = objective.replace(".", " ").removeprefix("validation ")
+    own = {match[1]: value is True for key, value in settings.items() if (match := _OWN_METRIC.fullmatch(key))}
     try:
         task, cutoffs = Task(settings.get("task", "")), settings.get("recommendation.cutoffs")
-        metric = metric_names.watched(task, chosen, *([cutoffs] if isinstance(cutoffs, list) and cutoffs else []))
+        cutoffs = cutoffs if isinstance(cutoffs, list) and cutoffs else Recommendation().cutoffs
+        metric = metric_names.watched(task, chosen, cutoffs, own)
     except (ValueError, ConfigError):
         return "", None
-    return metric, metric_names.direction(metric)
+    return metric, metric_names.direction(metric, own)
 
 
 def _metric_values(content: Any) -> dict[str, float]:

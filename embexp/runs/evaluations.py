@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,14 +15,16 @@ from embexp.data.examples import Examples
 from embexp.data.interactions import SEEN, HeldOut, Interactions
 from embexp.data.queries import Candidates, KnownAnswers, head_predictions, known_answers
 from embexp.errors import DataError
+from embexp.models import losses
 from embexp.runs.data import Data
 from embexp.runs.prepare import Prepared
 from embexp.specs import footprint
-from embexp.specs.models import Task
+from embexp.specs.models import CustomLoss, Task
 from embexp.specs.run import RunSpec
+from embexp.system.user_code import NamedFunction, kind_of
 from embexp.training import baseline, ranking
 from embexp.training.loop import Outcome, Runtime
-from embexp.training.metrics import evaluate_split
+from embexp.training.metrics import evaluate_split, predicted
 from embexp.training.ranking import Queries
 
 Evaluation = Callable[[Runtime], dict[str, float]]
@@ -51,7 +54,45 @@ def evaluation(
         answers = known_answers(examples, rows, known)
         shown = queries_of(spec, columns, examples, rows, candidates, answers)
         queries = Queries(answers, head_predictions(rows), candidates.entities)
-    return lambda runtime: evaluate_split(spec.task, runtime, shown, len(rows), queries)
+    own = _own_metrics(spec)
+    return lambda runtime: evaluate_split(spec.task, runtime, shown, len(rows), queries, own)
+
+
+def _own_metrics(spec: RunSpec) -> Callable[[np.ndarray, np.ndarray], dict[str, float]] | None:
+    """The user's own metrics of labels and logits, and the loss if that is the user's own; None: there is neither.
+
+    Raises:
+        ConfigError: a function can't be imported.
+    """
+    loss = spec.loss if isinstance(spec.loss, CustomLoss) else None
+    functions = {
+        name: NamedFunction(f"metrics.{name}", metric.function, metric.args, "labels, predictions")
+        for name, metric in spec.metrics.items()
+    }
+    if loss is None and not functions:
+        return None
+    for function in functions.values():
+        function.load()  # before the training, not at its first evaluation
+
+    def values(labels: np.ndarray, logits: np.ndarray) -> dict[str, float]:
+        shown = predicted(spec.task, logits)
+        found = {name: _number(function, function(labels, shown)) for name, function in functions.items()}
+        if loss is not None:
+            function = NamedFunction("loss", loss.function, loss.args, "labels, logits")
+            found["loss"] = losses.over_split(function, labels, logits)
+        return found
+
+    return values
+
+
+def _number(function: NamedFunction, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise function.fault(f"it must return a number, but returned {kind_of(value)}") from None
+    if not math.isfinite(number):
+        raise function.fault(f"it must return a finite number, but returned {number}")
+    return number
 
 
 def batches_of(spec: RunSpec, columns: Columns, examples: Examples, rows: np.ndarray) -> Any:
@@ -108,6 +149,8 @@ def constant_metrics(prepared: Prepared) -> dict[str, dict[str, float]]:
     constant, labels = data.constant(task), data.scan.examples.labels
     assert labels is not None  # every task but ranking has some
     found = {name: constant.metrics(labels, rows) for name, rows in splits.items()}
+    if isinstance(prepared.spec.loss, CustomLoss):  # the loss of the task is another
+        return {name: {key: values[key] for key in values if key != "loss"} for name, values in found.items()}
     return {name: {"loss": values["loss"]} if name == "train" else values for name, values in found.items()}
 
 

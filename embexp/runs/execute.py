@@ -34,7 +34,7 @@ from embexp.runs import evaluations
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
 from embexp.specs.data import CANDIDATES, Triples
-from embexp.specs.models import KnowledgeGraph, LossOfTask, Task
+from embexp.specs.models import CustomLoss, KnowledgeGraph, LossOfTask, Task
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, Save
 from embexp.specs.tables import Storage
@@ -42,6 +42,7 @@ from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.system.arrays import MappableRows
 from embexp.system.machine import PeakMemory, keep_freed
+from embexp.system.user_code import NamedFunction
 from embexp.tables import learning_rates, optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.learning_rates import RowGroups
@@ -120,7 +121,7 @@ def training_batches(prepared: Prepared, first_step: int = 0) -> Any:
 def _items(prepared: Prepared) -> Items | None:
     """The items that the loss of recommendation compares; None for other tasks."""
     spec, data = prepared.spec, prepared.data
-    if data.interactions is None or isinstance(spec.loss, LossOfTask):
+    if data.interactions is None or isinstance(spec.loss, LossOfTask | CustomLoss):
         return None
     return Items(data.interactions, data.scan.examples, data.scan.splits["train"], spec.loss, spec.seed)
 
@@ -183,7 +184,10 @@ def _dense_values(spec: RunSpec, earlier: EarlierCheckpoint | None, checkpoint: 
     """
     if earlier is None:
         return dense_part.DenseValues([])
-    same = spec.dense_optimizer.kind == earlier.spec.dense_optimizer.kind
+    kinds = [
+        (each.kind, getattr(each, "function", None)) for each in (spec.dense_optimizer, earlier.spec.dense_optimizer)
+    ]
+    same = kinds[0] == kinds[1]
     return dense_part.read(checkpoint, earlier.index, same_optimizer=same)
 
 
@@ -260,7 +264,7 @@ def assemble(
     step = Step(
         backend=embeddings.backend,
         model=model,
-        loss=_loss(spec),
+        loss=_loss(spec, dense.outputs),
         optimizer=optimizer,
         inputs={name: _input(spec, name) for name in spec.features},
         counter=counter,
@@ -269,7 +273,7 @@ def assemble(
         if isinstance(spec.model, KnowledgeGraph)
         else None,
         # The squared error of standardised labels is that of the labels by their variance.
-        gradient_scale=dense.label_deviation**-2,
+        gradient_scale=1.0 if isinstance(spec.loss, CustomLoss) else dense.label_deviation**-2,
     )
     return Assembly(
         step=step,
@@ -310,7 +314,9 @@ def dense_model(spec: RunSpec, dims: Mapping[str, int], dense: DenseSettings) ->
     return models.standardized(model, shapes=shapes, dense_width=dense.width, mean=mean, deviation=deviation)
 
 
-def _loss(spec: RunSpec) -> losses.Loss | PairLoss:
+def _loss(spec: RunSpec, outputs: int) -> losses.Loss | PairLoss:
+    if isinstance(spec.loss, CustomLoss):
+        return losses.custom(NamedFunction("loss", spec.loss.function, spec.loss.args, "labels, logits"), outputs)
     if not isinstance(spec.loss, LossOfTask):
         return recommendation_loss(spec.loss)
     if isinstance(spec.model, KnowledgeGraph):
@@ -356,6 +362,7 @@ def _table_plan(
         name=name,
         source=rows,
         init=spec.init_of(name),
+        init_path="init" if spec.tables[name].init is None else f"tables.{name}.init",
         combiner=spec.tables[name].combiner,
         optimizer=optimizer,
         storage=policy.storage,

@@ -40,7 +40,7 @@ from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import quiet
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.tpu_tables import TPUTable
-from embexp.training.metrics import predictions
+from embexp.training.metrics import predicted, predictions
 from embexp.vectors import neighbors
 
 
@@ -232,12 +232,10 @@ class Run:
         )
         _, logits = predictions(self._restored.runtime, batch, examples.count)
         match self.spec.task:
-            case Task.RATING:
-                return logits
             case Task.RECOMMENDATION:
                 return np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32)
-            case Task.CLICK:
-                return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))), np.float32)
+            case Task.RATING | Task.CLICK:
+                return predicted(self.spec.task, logits)
             case Task.CLASSIFICATION:
                 names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]
                 return names

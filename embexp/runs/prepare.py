@@ -20,14 +20,13 @@ from embexp.freezing.policies import TablePolicy
 from embexp.freezing.row_policies import RowFacts
 from embexp.freezing.row_policies import row_facts as table_facts
 from embexp.initialization import graph_limit
-from embexp.models import shapes, user_code
-from embexp.models.user_code import UserCode
+from embexp.models import shapes
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.fit import with_dims
 from embexp.pretrained.tables import Pretrained, mapping_of
-from embexp.records import identity
+from embexp.records import allowed_code, identity
 from embexp.records.folder import RunFolder, around, check_checkpoint
 from embexp.records.identity import Identity
 from embexp.runs.data import Data, read_data
@@ -35,14 +34,14 @@ from embexp.specs import footprint
 from embexp.specs.footprint import Rows
 from embexp.specs.freezing import files_of
 from embexp.specs.inits import ConstantInGraph
-from embexp.specs.models import KerasModel
 from embexp.specs.optimizers import slot_count
 from embexp.specs.pretrained import Checkpoint, Match
 from embexp.specs.run import RunSpec, doubtful_settings
 from embexp.specs.running import RuntimeKind, Save
 from embexp.specs.tables import Storage
-from embexp.system import caching, digests, files, machine, machine_faults
+from embexp.system import caching, digests, files, machine, machine_faults, user_code
 from embexp.system.parallel import Progress, quiet
+from embexp.system.user_code import UserCode
 from embexp.training import loop, metrics
 
 
@@ -141,7 +140,8 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
     pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress, check=check)
     dense = _dense_source(spec)
     restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
-    code = user_code.read_user_code(spec.model.function) if isinstance(spec.model, KerasModel) else None
+    functions = allowed_code.named(spec)
+    code = user_code.read_user_code(*functions) if functions else None
     found = _identify(
         spec,
         data.scan.digest,

@@ -12,7 +12,6 @@ from embexp.data.columns import Columns
 from embexp.data.numbers import FittedColumn
 from embexp.errors import DataError
 from embexp.freezing.row_policies import row_facts
-from embexp.models import user_code
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
 from embexp.pretrained.tables import Pretrained
@@ -25,7 +24,7 @@ from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
-from embexp.system import caching, digests
+from embexp.system import caching, digests, user_code
 
 
 def read_table(folder: RunFolder, spec: RunSpec, table: str) -> np.ndarray:
@@ -67,11 +66,10 @@ def fitted_numbers(folder: RunFolder, columns: Columns) -> tuple[FittedColumn, .
 def import_sentences(folder: RunFolder, spec: RunSpec) -> list[str]:
     """From where the code is imported that a recorded spec names, and whether it is still what the run has recorded."""
     found = []
-    for function in allowed_code.named(spec):
-        for file in user_code.read_user_code(function).files.values():
-            copy = folder.code / file.name
-            state = "" if not copy.is_file() or copy.read_bytes() == file.content else f"; it differs from {copy}"
-            found.append(f"code: {file.path}{state}")
+    for file in user_code.read_user_code(*allowed_code.named(spec)).files.values():
+        copy = folder.code / file.name
+        state = "" if not copy.is_file() or copy.read_bytes() == file.content else f"; it differs from {copy}"
+        found.append(f"code: {file.path}{state}")
     return found
 
 

@@ -150,7 +150,7 @@ def _elsewhere(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[st
 
 def _changed_since(folder: RunFolder, saved: SavedStep) -> str:
     """What may have changed since a checkpoint was saved."""
-    code = ", the code of its model" if folder.code.exists() else ""
+    code = ", the code that it names" if folder.code.exists() else ""
     kept = f" ({folder.code} has the code that it began with)" if code else ""
     return (
         f"{folder.path} can't be resumed: its data, its pretrained files{code} or its spec.json have changed since"

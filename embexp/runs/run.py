@@ -211,7 +211,7 @@ def circumstances(prepared: Prepared, strategy: Strategy) -> dict[str, Any]:
     code = None
     if prepared.code is not None:
         found = {file.name: (file.path, file.digest) for file in prepared.code.files.values()}
-        code = UsedCode(prepared.code.function, prepared.code.digest, found)
+        code = UsedCode(prepared.code.functions, prepared.code.digest, found)
     return manifest.collect(
         prepared.requested.model_dump(mode="json"),
         prepared.identity,

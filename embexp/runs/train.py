@@ -119,10 +119,10 @@ def _stopping(spec: RunSpec) -> EarlyStopping | None:
     settings = spec.train.early_stopping
     if settings.patience is None and not spec.checkpoint.keep_best:
         return None
-    metric = metric_names.watched(spec.task, settings.metric, spec.recommendation.cutoffs)
+    metric = metric_names.watched(spec.task, settings.metric, spec.recommendation.cutoffs, spec.metrics)
     return EarlyStopping(
         metric=metric,
-        lower_is_better=metric_names.direction(metric) is metric_names.Direction.LOWER,
+        lower_is_better=metric_names.direction(metric, spec.own_metrics) is metric_names.Direction.LOWER,
         patience=settings.patience,
         min_delta=settings.min_delta,
     )

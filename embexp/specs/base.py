@@ -169,6 +169,15 @@ class Spec(BaseModel):
             return super().__getattr__(name)
 
 
+class NamedCode(Spec):
+    """A choice that the user's own function makes."""
+
+    function: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    """Dotted path `package.module:function`, importable from the working directory or the environment."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Passed on as keyword arguments."""
+
+
 Number = Annotated[float, Field(strict=True)]
 """Any finite number."""
 Positive = Annotated[float, Field(gt=0, strict=True)]
@@ -179,6 +188,19 @@ Count = Annotated[int, Field(ge=1, le=ANY, strict=True)]
 """A whole number of at least 1; those above have smaller bounds."""
 WholeNumber = Annotated[int, Field(ge=0, le=ANY, strict=True)]
 """A whole number of at least 0."""
+
+
+def named_code(part: object, path: str = "") -> Iterator[tuple[str, NamedCode]]:
+    """All choices in a part of a spec, as far as it is known, that the user's own functions make, by config path."""
+    if isinstance(part, NamedCode):
+        yield path, part
+    entries: Iterable[tuple[object, object]] = ()
+    if isinstance(part, Spec | Mapping):
+        entries = (part.__dict__ if isinstance(part, Spec) else part).items()
+    elif isinstance(part, tuple):
+        entries = enumerate(part)
+    for key, inner in entries:
+        yield from named_code(inner, f"{path}.{key}".lstrip("."))
 
 
 def summarize_names(names: Sequence[str], what: str = "") -> str:

@@ -16,6 +16,7 @@ from embexp.specs.base import (
     Dim,
     ExampleCount,
     Length,
+    NamedCode,
     NonNegative,
     Number,
     Positive,
@@ -376,7 +377,13 @@ class Parquet(Columnar):
     kind: Literal["parquet"] = "parquet"
 
 
-Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram | Triples, Field(discriminator="kind")]
+class CustomData(NamedCode, Columnar):
+    """The user's own function: `function(path, **args)` returns the columns of a file."""
+
+    kind: Literal["custom"] = "custom"
+
+
+Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram | Triples | CustomData, Field(discriminator="kind")]
 
 
 def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:

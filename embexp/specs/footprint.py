@@ -156,7 +156,8 @@ def _batch(spec: RunSpec, dims: Mapping[str, int]) -> Iterator[Need]:
 
 def _dense(spec: RunSpec) -> Iterator[Need]:
     """Weights between hidden layers, with gradient and slots."""
-    slots = {"sgd": 0, "adagrad": 1, "adam": 2}[spec.dense_optimizer.kind]
+    # Of the user's own optimizer, what most have.
+    slots = {"sgd": 0, "adagrad": 1, "adam": 2, "custom": 2}[spec.dense_optimizer.kind]
     for path, widths in _widths(spec).items():
         weights = 0 if path == "model.maps" else sum(a * b for a, b in itertools.pairwise(widths))
         yield Need("dense part", _FLOAT_BYTES * (2 + slots) * weights, path, str(list(widths)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault
-from embexp.specs.base import NonNegative, Spec, WholeNumber
+from embexp.specs.base import NamedCode, NonNegative, Spec, WholeNumber
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 
 if TYPE_CHECKING:
@@ -101,6 +101,12 @@ class FreezeOldRows(Spec):
         return _no_checkpoint(spec, scope, scope.path)
 
 
+class CustomFreeze(NamedCode):
+    """Rows that the user's own function names are frozen: `function(facts, **args)` returns bool [rows]."""
+
+    kind: Literal["custom"] = "custom"
+
+
 class TableRule(Spec):
     """All rows."""
 
@@ -130,7 +136,14 @@ class OldRowsRule(FreezeOldRows):
     """As in `TableRule`."""
 
 
-Rule = Annotated[TableRule | RowsRule | PretrainedRowsRule | OldRowsRule, Field(discriminator="kind")]
+class CustomRule(CustomFreeze):
+    """Rows that the user's own function names."""
+
+    multiplier: NonNegative = 0.0
+    """As in `TableRule`."""
+
+
+Rule = Annotated[TableRule | RowsRule | PretrainedRowsRule | OldRowsRule | CustomRule, Field(discriminator="kind")]
 
 
 class Phase(Spec):
@@ -181,7 +194,7 @@ class FreezeSchedule(Spec):
 
 
 Freeze = Annotated[
-    NoFreeze | FreezeTable | FreezeRows | FreezePretrainedRows | FreezeOldRows | FreezeSchedule,
+    NoFreeze | FreezeTable | FreezeRows | FreezePretrainedRows | FreezeOldRows | FreezeSchedule | CustomFreeze,
     Field(discriminator="kind"),
 ]
 
@@ -217,6 +230,8 @@ def phases_of(freeze: Freeze) -> tuple[Phase, ...]:
             return (Phase(rules=(PretrainedRowsRule(),)),)
         case FreezeOldRows():
             return (Phase(rules=(OldRowsRule(),)),)
+        case CustomFreeze():
+            return (Phase(rules=(CustomRule(function=freeze.function, args=freeze.args),)),)
 
 
 def files_of(freeze: Freeze) -> list[str]:

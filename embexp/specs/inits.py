@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 from pydantic import Field
 
 from embexp.errors import CombinationFault
-from embexp.specs.base import Count, Spec, known_or, where_known
+from embexp.specs.base import Count, NamedCode, Spec, known_or, where_known
 from embexp.specs.freezing import NoFreeze
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.running import RuntimeKind
@@ -95,10 +95,17 @@ class MemoryMap(InitMethod):
         return spec.mappable(table) and spec.tables[table].may_be_mapped
 
 
+class CustomInit(NamedCode, InitMethod):
+    """The user's own function: `function(**args)` returns an `embexp.initialization.InitMethod`."""
+
+    kind: Literal["custom"] = "custom"
+    runtimes = (FUNCTION, SESSION, ESTIMATOR)
+
+
 _Methods = ConstantInGraph | PlaceholderFeed | Scaffold | VariableLoad | Assign | MemoryMap
-Init = Annotated[_Methods, Field(discriminator="kind")]
+Init = Annotated[_Methods | CustomInit, Field(discriminator="kind")]
 METHODS: dict[str, type[InitMethod]] = {method.model_fields["kind"].default: method for method in get_args(_Methods)}
-"""All init methods, by kind."""
+"""The init methods of embexp, by kind."""
 
 
 def no_shared_runtime(spec: RunSpec) -> Iterator[CombinationFault]:

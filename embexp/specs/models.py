@@ -8,12 +8,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs.base import Dim, Fraction, NonNegative, Positive, RowCount, Spec, where_known
+from embexp.specs.base import Dim, Fraction, NamedCode, NonNegative, Positive, RowCount, Spec, where_known
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -229,14 +229,10 @@ class TwoTower(_Recommender):
 Recommender = MatrixFactorization | TwoTower
 
 
-class KerasModel(Spec):
+class KerasModel(NamedCode):
     """The user's own function, which returns a `keras.Model`."""
 
     kind: Literal["keras"] = "keras"
-    function: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
-    """Dotted path `package.module:function`, importable from the working directory or the environment."""
-    args: dict[str, Any] = Field(default_factory=dict)
-    """Passed on as keyword arguments."""
 
 
 Model = Annotated[
@@ -308,8 +304,28 @@ class Softmax(_RecommendationLoss):
     kind: Literal["softmax"] = "softmax"
 
 
+class CustomLoss(NamedCode):
+    """The user's own function: `function(labels, logits, **args)` returns the loss of each example."""
+
+    kind: Literal["custom"] = "custom"
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """A task whose loss compares candidates."""
+        if spec.task in (Task.RANKING, Task.RECOMMENDATION):
+            rule = f"it takes the labels and logits of examples, and task {spec.task} compares candidates"
+            remedy = "loss=of_task" if spec.task is Task.RANKING else "loss=bpr, loss=sampled_softmax or loss=softmax"
+            yield Fault(scope.path, self.kind, rule, f"choose {remedy}")
+
+
 RecommendationLoss = BPR | SampledSoftmax | Softmax
-Loss = Annotated[LossOfTask | BPR | SampledSoftmax | Softmax, Field(discriminator="kind")]
+Loss = Annotated[LossOfTask | BPR | SampledSoftmax | Softmax | CustomLoss, Field(discriminator="kind")]
+
+
+class CustomMetric(NamedCode):
+    """The user's own metric: `function(labels, predictions, **args)` returns a number."""
+
+    higher_is_better: bool = True
+    """Which way early stopping and searches take it."""
 
 
 class Recommendation(Spec):

@@ -8,11 +8,17 @@ Learning-rate schedules: a factor over steps that multiplies an optimizer's `lea
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, assert_never
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal, assert_never
 
 from pydantic import Field, model_validator
 
-from embexp.specs.base import Count, Fraction, NonNegative, Number, Positive, Spec, WholeNumber
+from embexp.errors import CombinationFault
+from embexp.specs.base import Count, Fraction, NamedCode, NonNegative, Number, Positive, Spec, WholeNumber
+
+if TYPE_CHECKING:
+    from embexp.specs.base import Scope
+    from embexp.specs.run import RunSpec
 
 
 class _Warm(Spec):
@@ -148,7 +154,25 @@ class FTRL(_TableOptimizer):
     multiply_linear_by_learning_rate: bool = False
 
 
-TableOptimizer = Annotated[SGD | Adagrad | AdagradMomentum | Adam | FTRL, Field(discriminator="kind")]
+class CustomTableOptimizer(NamedCode, _TableOptimizer):
+    """The user's own rule: `function(rows, slots, gradients, learning_rate, **args)` returns rows and slots."""
+
+    kind: Literal["custom"] = "custom"
+    slots: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=200)], Number] = Field(
+        default_factory=dict
+    )
+    """Numbers that it keeps for each parameter, by name, with their initial values."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """A TPU, which has its own rules."""
+        if spec.strategy.own_memory:
+            rule = "a TPU moves the rows of tables by the rules that it has"
+            yield CombinationFault(scope.path, self.kind, rule, "choose another optimizer or another strategy")
+
+
+TableOptimizer = Annotated[
+    SGD | Adagrad | AdagradMomentum | Adam | FTRL | CustomTableOptimizer, Field(discriminator="kind")
+]
 
 
 def slots_of(optimizer: TableOptimizer) -> dict[str, float]:
@@ -164,6 +188,8 @@ def slots_of(optimizer: TableOptimizer) -> dict[str, float]:
             return {"momenta": 0.0, "velocities": 0.0}
         case FTRL():
             return {"accumulators": optimizer.initial_accumulator_value, "linears": 0.0}
+        case CustomTableOptimizer():
+            return dict(optimizer.slots)
         case _:
             assert_never(optimizer)
 
@@ -212,4 +238,12 @@ class DenseAdam(_DenseOptimizer):
     epsilon: Positive = 1e-7
 
 
-DenseOptimizer = Annotated[DenseSGD | DenseAdagrad | DenseAdam, Field(discriminator="kind")]
+class CustomDenseOptimizer(NamedCode):
+    """The user's own function: `function(learning_rate, **args)` returns a `keras.optimizers.Optimizer`."""
+
+    kind: Literal["custom"] = "custom"
+    learning_rate: Positive
+    schedule: Schedule = ConstantSchedule.model_construct()
+
+
+DenseOptimizer = Annotated[DenseSGD | DenseAdagrad | DenseAdam | CustomDenseOptimizer, Field(discriminator="kind")]

@@ -18,6 +18,7 @@ from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.models import (
     DLRM,
+    CustomMetric,
     KnowledgeGraph,
     Loss,
     LossOfTask,
@@ -56,6 +57,10 @@ class RunSpec(Spec):
     features: Annotated[dict[Name, Feature], Field(min_length=1)]
     model: Model
     loss: Loss = LossOfTask.model_construct()
+    metrics: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=200)], CustomMetric] = Field(
+        default_factory=dict
+    )
+    """Further metrics of all splits, by name."""
     recommendation: Recommendation = Recommendation.model_construct()
     optimizer: TableOptimizer
     dense_optimizer: DenseOptimizer
@@ -78,6 +83,11 @@ class RunSpec(Spec):
     def standardizes_labels(self) -> bool:
         """Whether the model predicts standardised labels; those of tasks other than rating have no unit."""
         return self.train.standardize_labels and self.task is Task.RATING
+
+    @property
+    def own_metrics(self) -> dict[str, bool]:
+        """The user's own metrics, and whether higher is better."""
+        return {name: metric.higher_is_better for name, metric in self.metrics.items()}
 
     def optimizer_of(self, table: str) -> TableOptimizer:
         """The table's own optimizer, or the top-level one."""
@@ -209,7 +219,9 @@ class RunSpec(Spec):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Faults of several choices: init methods that share no runtime, and ranking without candidates."""
-        return where_known(inits.no_shared_runtime(self), _nothing_to_rank(self), _no_scores(self))
+        return where_known(
+            inits.no_shared_runtime(self), _nothing_to_rank(self), _no_scores(self), _no_predictions(self)
+        )
 
 
 def _nothing_to_rank(spec: RunSpec) -> Iterator[Fault]:
@@ -230,6 +242,12 @@ def _no_scores(spec: RunSpec) -> Iterator[Fault]:
             "task ranking needs a model that scores candidates",
             "choose model=complex, model=distmult, model=transe or model=rotate",
         )
+
+
+def _no_predictions(spec: RunSpec) -> Iterator[Fault]:
+    if spec.metrics and spec.task in (Task.RANKING, Task.RECOMMENDATION):
+        rule = f"they compare labels with predictions, and the metrics of task {spec.task} are about lists"
+        yield Fault("metrics", ", ".join(spec.metrics), rule, "leave them out")
 
 
 def rule_faults(spec: RunSpec) -> list[Fault]:

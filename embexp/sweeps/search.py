@@ -227,7 +227,7 @@ def plan_search(
     """
     space = search_space.space(overrides)
     specs = check(space.probes())
-    sought = dict.fromkeys(_objectives(spec) for spec in specs)
+    sought = dict.fromkeys(objectives_of(spec) for spec in specs)
     if len(sought) > 1:
         words = " or ".join(", ".join(each.metric for each in one) for one in sought)
         rule = f"the trials have different metrics ({words}), which can't be compared"
@@ -243,8 +243,13 @@ def plan_search(
     return Search(space, aims, chosen, chosen.n_jobs or at_once(specs), max(spec.seeds for spec in specs))
 
 
-def _objectives(spec: RunSpec) -> tuple[Objective, ...]:
-    found = objectives(spec.task, spec.sweep.objective, spec.recommendation.cutoffs)
+def objectives_of(spec: RunSpec) -> tuple[Objective, ...]:
+    """What a search with this spec makes better.
+
+    Raises:
+        ConfigError: `sweep.objective` is no metric of the task, or there is no validation split.
+    """
+    found = objectives(spec.task, spec.sweep.objective, spec.recommendation.cutoffs, spec.own_metrics)
     split = getattr(spec.data, "split", None)
     if split is not None and not split.validates:
         rule = "a search chooses settings by the validation split, and that is empty"

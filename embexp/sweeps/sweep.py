@@ -33,7 +33,6 @@ from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.planning import Plan, PlannedJob
 from embexp.sweeps.processes import Command
 from embexp.system import files, locks, terminal
-from embexp.training.metric_names import objectives
 
 if TYPE_CHECKING:
     from embexp.sweeps.running import Runner
@@ -216,7 +215,7 @@ class Sweep:
         """What `sweep.objective` names, of a setting: the mean over its seeds, NaN if it failed."""
         spec = self._runner.ledger.job(outcomes[0].number).checked_spec
         wanted = spec.sweep.objective
-        values = search.objective_values(objectives(spec.task, wanted, spec.recommendation.cutoffs), outcomes)
+        values = search.objective_values(search.objectives_of(spec), outcomes)
         return values[0] if wanted is None or isinstance(wanted, str) else values
 
     def _missing(self, numbers: Sequence[int]) -> list[int]:

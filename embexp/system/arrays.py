@@ -1,13 +1,25 @@
-"""Arrays that TensorFlow takes over without a copy, and the rows of a matrix, read a block at a time."""
+"""Arrays: memory that TensorFlow takes over without a copy, the rows of a matrix by blocks, and `.npy` files.
+
+Headers of `.npy` files are read strictly. NumPy's own reader hands the header to Python's parser, which raises many
+kinds of errors, and takes sizes that no file has. Source:
+https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+"""
 
 from __future__ import annotations
 
 import ctypes
 import math
+import re
 import sys
-from typing import Any, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
+
+from embexp.system import files
 
 ALIGNMENT = 64
 """Where such memory begins: at a multiple of so many bytes. TensorFlow's kernels abort the process without."""
@@ -16,6 +28,12 @@ _HUGE_PAGE = 2 * 1024 * 1024
 _MADV_HUGEPAGE = 14
 """From Linux' <asm-generic/mman-common.h>."""
 _ROWS_READ = 4_096
+_MAGIC = b"\x93NUMPY"
+_LONGEST = 10_000  # the bound that NumPy has
+_VALUE = r"""'[^'\\]*'|"[^"\\]*"|True|False|\([0-9,\sL]*\)|\[[^{}]*\]"""
+_PAIR = re.compile(rf"""\s*['"](\w+)['"]\s*:\s*({_VALUE})\s*(?:,|$)""")
+_DTYPE = re.compile(r"[<>|=]?[?bBhHiIlLqQefdgFDGuicSUVmMO][0-9]{0,4}(\[[0-9]{0,9}\w{1,7}\])?")
+_HEADER_BYTES = 192  # a multiple of 64, so that the mapped values are aligned; room for any shape
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -140,3 +158,158 @@ class SomeRows:
     def memory_map(self) -> np.ndarray | None:
         """None: the rows are not contiguous."""
         return None
+
+
+class PickledError(ValueError):
+    """Objects in a file, which only a pickle could read."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a header says, and where it ends.
+
+    Attributes:
+        fortran_order: whether the first dimension varies fastest.
+        offset: bytes before the numbers.
+    """
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    fortran_order: bool
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return self.offset + math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_header(file: IO[bytes]) -> Header:
+    """Reads the header at the beginning of a file, and nothing behind it.
+
+    Raises:
+        PickledError: it holds objects.
+        ValueError: it is none.
+    """
+    start = file.read(8)
+    if len(start) < 8 or not start.startswith(_MAGIC):
+        raise ValueError("it does not begin as one")
+    if start[6:] not in (b"\x01\x00", b"\x02\x00", b"\x03\x00"):
+        raise ValueError(f"its version is {start[6]}.{start[7]}, expected 1.0, 2.0 or 3.0")
+    wide = 2 if start[6] == 1 else 4
+    length = int.from_bytes(file.read(wide), "little")
+    if length > _LONGEST:
+        raise ValueError(f"its header would be {length:,} bytes long, expected at most {_LONGEST:,}")
+    written = file.read(length)
+    if len(written) < length:
+        raise ValueError("it ends within its header")
+    try:
+        text = written.decode("utf-8" if start[6] == 3 else "latin-1").strip()
+    except UnicodeDecodeError:
+        raise ValueError("its header is not UTF-8") from None
+    pairs = _pairs(text)
+    if set(pairs) != {"descr", "fortran_order", "shape"}:
+        raise ValueError(f"its header is {text[:80]!r}, expected descr, fortran_order and shape")
+    if pairs["fortran_order"] not in ("True", "False"):
+        raise ValueError(f"fortran_order is {pairs['fortran_order'][:40]}, expected True or False")
+    return Header(_dtype(pairs["descr"]), _shape(pairs["shape"]), pairs["fortran_order"] == "True", 8 + wide + length)
+
+
+def mapped(path: Path) -> tuple[np.ndarray, Header]:
+    """The array in a `.npy` file, mapped to be read.
+
+    Raises:
+        ValueError: it is no such file, holds objects, or is cut short.
+        OSError: it can't be opened.
+    """
+    with files.opened(path) as file:
+        header = read_header(file)
+    size = path.stat().st_size
+    if size < header.size:
+        raise ValueError(f"found {size:,} bytes, expected {header.size:,}, by its header: the file is cut short")
+    order = "F" if header.fortran_order else "C"
+    if not math.prod(header.shape) or not header.dtype.itemsize:
+        if any(dimension > 1 << 40 for dimension in header.shape):
+            raise ValueError(f"its shape is {header.shape}, and it holds nothing")
+        return np.empty(header.shape, header.dtype, order), header  # type: ignore[call-overload,no-any-return,unused-ignore]
+    return np.memmap(path, header.dtype, "r", header.offset, header.shape, order), header  # type: ignore[call-overload,unused-ignore]
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """The items of a Python dict of literals, not evaluated; empty if it is none."""
+    if not (text.startswith("{") and text.endswith("}")):
+        return {}
+    inner, found, at = text[1:-1].strip(), {}, 0
+    while at < len(inner):
+        pair = _PAIR.match(inner, at)
+        if pair is None or pair[1] in found:
+            return {}
+        found[pair[1]] = pair[2]
+        at = pair.end()
+    return found
+
+
+def _dtype(descr: str) -> np.dtype:
+    if descr.startswith("["):
+        raise ValueError(f"its type is {descr[:80]}, with fields, expected numbers")
+    written = descr[1:-1]
+    if not _DTYPE.fullmatch(written):
+        raise ValueError(f"its type is {descr[:80]}, expected that of numbers")
+    if written.lstrip("<>|=").startswith("O"):
+        raise PickledError("it holds pickled Python objects, which are never read")
+    try:
+        return np.dtype(written)
+    except (TypeError, ValueError):
+        raise ValueError(f"its type is {descr[:80]}, expected that of numbers") from None
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    sizes = [part.strip().removesuffix("L") for part in text.strip("()").split(",")]
+    sizes = sizes[:-1] if sizes[-1] == "" else sizes
+    if not text.startswith("(") or len(sizes) > 32 or not all(re.fullmatch("[0-9]{1,18}", size) for size in sizes):
+        raise ValueError(f"its shape is {text[:80]}, expected sizes")
+    return tuple(map(int, sizes))
+
+
+class ArrayWriter:
+    """Writes a C-ordered `.npy` file of shape [rows] or [rows, width], chunk by chunk, in bounded memory.
+
+    Use as a context manager; the file is complete when the block ends without an error.
+    """
+
+    def __init__(self, path: Path, dtype: DTypeLike, width: int | None = None) -> None:
+        self._dtype = np.dtype(dtype)
+        self._width = width
+        self._file = path.open("wb")
+        self._file.write(bytes(_HEADER_BYTES))
+        self.rows = 0
+
+    def append(self, values: np.ndarray) -> None:
+        """Adds rows; `values` has shape [n] or [n, width] and is cast to the file's dtype."""
+        if values.shape[1:] != (() if self._width is None else (self._width,)):
+            raise ValueError(f"rows of shape {values.shape[1:]} do not fit a file of width {self._width}")
+        self._file.write(np.ascontiguousarray(values, self._dtype).data)
+        self.rows += len(values)
+
+    def __enter__(self) -> ArrayWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._file as file:
+            if kind is None:
+                shape = (self.rows,) if self._width is None else (self.rows, self._width)
+                text = repr({"descr": self._dtype.str, "fortran_order": False, "shape": shape})
+                file.seek(0)
+                file.write(b"\x93NUMPY\x01\x00" + (_HEADER_BYTES - 10).to_bytes(2, "little"))
+                file.write(text.encode("latin1").ljust(_HEADER_BYTES - 11) + b"\n")
+
+
+def mapped_array(path: Path) -> np.ndarray:
+    """The array in a `.npy` file, mapped copy-on-write: its pages stay in the file as long as nobody writes to it.
+
+    Copy-on-write and not read-only because DLPack refuses arrays that may not be written to.
+    """
+    array = np.load(path, mmap_mode="c", allow_pickle=False)
+    return np.asarray(array)  # the subclass np.memmap is slow to index and to convert

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 import tensorflow as tf
 
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, CustomTableOptimizer, TableOptimizer
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import learning_rates
 
@@ -124,6 +124,8 @@ def _optimizer(optimizer: TableOptimizer, learning_rate: Any) -> Any:
                 multiply_linear_by_learning_rate=optimizer.multiply_linear_by_learning_rate,
                 **shared,
             )
+        case CustomTableOptimizer():
+            raise ValueError("TPUEmbedding has no optimizer for the user's own rule")
         case _:
             assert_never(optimizer)
 

@@ -25,7 +25,17 @@ from typing import Any, assert_never
 
 import tensorflow as tf
 
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer, slots_of
+from embexp.specs.optimizers import (
+    FTRL,
+    SGD,
+    Adagrad,
+    AdagradMomentum,
+    Adam,
+    CustomTableOptimizer,
+    TableOptimizer,
+    slots_of,
+)
+from embexp.system.user_code import NamedFunction, kind_of
 
 __all__ = ["moves_every_row", "slots_of", "updated"]
 
@@ -76,6 +86,8 @@ def _stepped(
             return _adam(optimizer, w, slots, g, lr)
         case FTRL():
             return _ftrl(optimizer, w, slots, g, lr)
+        case CustomTableOptimizer():
+            return _custom(optimizer, w, slots, g, lr)
         case _:
             assert_never(optimizer)
 
@@ -130,6 +142,24 @@ def _ftrl(optimizer: FTRL, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) ->
         bound, denominator = tf.constant(l1, tf.float32), (power + beta) / lr + 2.0 * l2
     numerator = tf.clip_by_value(linear, -bound, bound) - linear if l1 else -linear
     return numerator / denominator, {"accumulators": a, "linears": linear}
+
+
+def _custom(
+    optimizer: CustomTableOptimizer, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
+) -> tuple[Any, dict[str, Any]]:
+    function = NamedFunction("optimizer", optimizer.function, optimizer.args, "rows, slots, gradients, learning_rate")
+    found = function(w, dict(slots), g, lr)
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], dict):
+        raise function.fault(f"it must return rows and a dict of slots, but returned {kind_of(found)}")
+    rows, after = found
+    if set(after) != set(slots):
+        rule = f"it must return the slots {', '.join(slots) or '{}'}, but returned {', '.join(after) or '{}'}"
+        raise function.fault(rule, "name them in optimizer.slots, with their initial values")
+    for name, value in {"the rows": rows, **after}.items():
+        if not tf.is_tensor(value) or value.dtype != tf.float32 or not value.shape.is_compatible_with(w.shape):
+            is_one = f"{value.dtype.name} {value.shape}" if tf.is_tensor(value) else kind_of(value)
+            raise function.fault(f"it must return float32 {w.shape} for {name}, but returned {is_one}")
+    return rows, after
 
 
 def _zeros(rows: Any) -> Any:

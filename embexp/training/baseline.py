@@ -161,7 +161,8 @@ def beaten(task: Task, found: Mapping[str, float], constant: Mapping[str, float]
     """
     match task:
         case Task.RATING:
-            gains = [_removed(found, constant, "loss")]
+            removed = _removed(found, constant, "rmse")
+            gains = [None if removed is None else 1 - (1 - removed) ** 2]
         case Task.CLICK:
             removed = _removed(found, constant, "log_loss")
             gains = [removed, LEAST_GAIN if (removed or 0) > 0 and found.get("auc", 0) >= _USEFUL_AUC else None]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Literal
 
 from embexp.errors import ConfigError, Fault
@@ -15,6 +16,7 @@ from embexp.specs.models import Recommendation, Task
 HITS = (1, 3, 10)
 """The k of Hits@k."""
 _SPLIT = "validation"
+_NONE: Mapping[str, bool] = MappingProxyType({})
 
 
 class Direction(StrEnum):
@@ -43,8 +45,14 @@ DIRECTIONS = {
 _AT_CUTOFF = re.compile(r"(recall|ndcg|hit_rate|coverage)_at_[1-9][0-9]*")
 
 
-def direction(metric: str) -> Direction | None:
-    """Which way a metric gets better; None for a name that no metric has."""
+def direction(metric: str, own: Mapping[str, bool] = _NONE) -> Direction | None:
+    """Which way a metric gets better; None for a name that no metric has.
+
+    Args:
+        own: the user's own metrics, and whether higher is better.
+    """
+    if metric in own:
+        return Direction.HIGHER if own[metric] else Direction.LOWER
     return Direction.HIGHER if _AT_CUTOFF.fullmatch(metric) else DIRECTIONS.get(metric)
 
 
@@ -56,8 +64,14 @@ def top_n_names(cutoffs: Sequence[int]) -> tuple[str, ...]:
     return (*found, "mrr", *(f"coverage_at_{k}" for k in cutoffs))
 
 
-def metrics_of(task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs) -> tuple[str, ...]:
-    """The metrics of a task; early stopping watches the first by default."""
+def metrics_of(
+    task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs, own: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """The metrics of a task, and the user's own; early stopping watches the first by default."""
+    return (*_metrics_of(task, cutoffs), *own)
+
+
+def _metrics_of(task: Task, cutoffs: Sequence[int]) -> tuple[str, ...]:
     match task:
         case Task.RECOMMENDATION:
             return top_n_names(cutoffs)
@@ -90,13 +104,21 @@ def headline(task: Task, measured: Iterable[str] = ()) -> str:
             return "mrr"
 
 
-def watched(task: Task, metric: str | None, cutoffs: Sequence[int] = Recommendation().cutoffs) -> str:
+def watched(
+    task: Task,
+    metric: str | None,
+    cutoffs: Sequence[int] = Recommendation().cutoffs,
+    own: Iterable[str] = (),
+) -> str:
     """The metric that early stopping watches: `metric`, or the task's first if that is None.
+
+    Args:
+        own: the user's own metrics.
 
     Raises:
         ConfigError: the task has no such metric.
     """
-    known = metrics_of(task, cutoffs)
+    known = metrics_of(task, cutoffs, own)
     if metric is None:
         return known[0]
     if metric not in known:
@@ -126,18 +148,22 @@ class Objective:
 
 
 def objectives(
-    task: Task, chosen: str | Sequence[str] | None, cutoffs: Sequence[int] = Recommendation().cutoffs
+    task: Task,
+    chosen: str | Sequence[str] | None,
+    cutoffs: Sequence[int] = Recommendation().cutoffs,
+    own: Mapping[str, bool] = _NONE,
 ) -> tuple[Objective, ...]:
     """The objectives of a search.
 
     Args:
         chosen: `sweep.objective`: one name, several, or None for the task's default, that of early stopping. The split
             may stand before the name: `validation auc`.
+        own: see `direction`.
 
     Raises:
         ConfigError: the task has no such metric, it is not one of the validation split, or it is named twice.
     """
-    known = metrics_of(task, cutoffs)
+    known = metrics_of(task, cutoffs, own)
     names = [known[0]] if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
     found: list[Objective] = []
     faults: list[Fault] = []
@@ -149,7 +175,7 @@ def objectives(
         if fault is not None:
             faults.append(fault)
         else:
-            higher = direction(name) is Direction.HIGHER
+            higher = direction(name, own) is Direction.HIGHER
             found.append(Objective(name, higher))
     if not names:
         faults.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -236,10 +236,33 @@ def predictions(runtime: Runtime, batches: Iterable[Any], count: int) -> tuple[n
     return np.concatenate(labels)[:count], np.concatenate(logits)[:count]
 
 
+def predicted(task: Task, logits: np.ndarray) -> np.ndarray:
+    """What logits predict, float32: the label [N]; the probability of 1 [N]; or those of the classes [N, C]."""
+    if task is Task.RATING:
+        return logits
+    z = logits.astype(np.float64)
+    if task is Task.CLICK:
+        return np.asarray(1 / (1 + np.exp(-z)), np.float32)
+    powers = np.exp(z - z.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True), np.float32)
+
+
 def evaluate_split(
-    task: Task, runtime: Runtime, batches: Iterable[Any], count: int, queries: Queries | None = None
+    task: Task,
+    runtime: Runtime,
+    batches: Iterable[Any],
+    count: int,
+    queries: Queries | None = None,
+    own: Callable[[np.ndarray, np.ndarray], dict[str, float]] | None = None,
 ) -> dict[str, float]:
-    """Metrics of a task over the first `count` examples; task ranking needs its `queries`."""
+    """Metrics of a task over the first `count` examples.
+
+    Args:
+        queries: for task ranking.
+        own: further metrics of labels and logits, or others under the same names.
+    """
     if queries is not None:
         return ranking.evaluate(runtime.predict(batches), queries)
-    return evaluate(task, *predictions(runtime, batches, count))
+    labels, logits = predictions(runtime, batches, count)
+    found = evaluate(task, labels, logits)
+    return found if own is None else found | own(labels, logits)

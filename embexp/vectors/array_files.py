@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import DataError, read_by_library
-from embexp.system import files, hdf5_files, npy
+from embexp.system import arrays, files, hdf5_files
 from embexp.system.hdf5_files import Dataset, File
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors.stored import BFLOAT16, Place, Stored, checked_shape, only_key, plural
@@ -43,8 +43,8 @@ def read_npy(path: Path, *, name: str | None = None) -> Stored:
     """
     name = name or str(path)
     try:
-        matrix, header = npy.mapped(path)
-    except npy.PickledError:
+        matrix, header = arrays.mapped(path)
+    except arrays.PickledError:
         raise DataError(f"{name}: {_PICKLED}") from None
     except ValueError as error:
         raise DataError(f"{name}: found no .npy file: {error}") from None
@@ -113,10 +113,10 @@ def extract(path: Path, key: str, folder: Path, progress: Progress = quiet) -> N
     read_npy(folder / "array.npy", name=name)
 
 
-def _header(path: Path, file: IO[bytes]) -> npy.Header:
+def _header(path: Path, file: IO[bytes]) -> arrays.Header:
     try:
-        return npy.read_header(file)
-    except npy.PickledError:
+        return arrays.read_header(file)
+    except arrays.PickledError:
         raise DataError(f"{path}: {_PICKLED}") from None
 
 

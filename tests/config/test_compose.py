@@ -38,6 +38,11 @@ NEEDS = {
     ("model", "dot"): ["model.left=[user,history]"],
     ("model", "biased_dot"): ["graph=ratings", "data=csv", "data.path=FILE", "data.label=rating"],
     ("model", "keras"): ["model.function=tests.config.test_compose:any_model"],
+    ("data", "custom"): ["data.path=FILE", "data.label=rating", "data.function=tests.config.test_compose:any_model"],
+    **{
+        (group, "custom"): [f"{group}.function=tests.config.test_compose:any_model"]
+        for group in ("loss", "optimizer", "dense_optimizer", "init", "freeze")
+    },
     ("pretrained", "file"): ["pretrained.path=FILE"],
     ("data", "text"): ["experiment=text_classification"],
     ("data", "text_few"): ["experiment=text_classification"],
@@ -134,7 +139,8 @@ def test_every_choice_composes_and_validates(group: str, choice: str) -> None:
 @pytest.mark.parametrize("group", ["optimizer", "dense_optimizer"])
 def test_no_experiment_leaks_values_into_another_choice(experiment: str, group: str) -> None:
     for choice in CHOICES[group]:
-        spec_of(f"experiment={experiment}", f"{group}={choice}", *NEEDS.get(("experiment", experiment), []))
+        needs = [*NEEDS.get((group, choice), []), *NEEDS.get(("experiment", experiment), [])]
+        spec_of(f"experiment={experiment}", f"{group}={choice}", *needs)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from embexp.data.batches import evaluation_batches, training_batches
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples, ListColumn
+from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.machine import anonymous_bytes
-from embexp.system.npy import ArrayWriter, mapped_array
 
 COUNT = 37
 

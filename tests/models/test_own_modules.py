@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.models import user_code
+from embexp.system import user_code
 
 BOMB = "raise SystemExit('the module was run')\n"
 
@@ -67,7 +67,7 @@ def test_modules_of_the_working_directory_and_of_any_other_folder_are(project: P
     sys.path.insert(0, str(project.parent / "src"))
     for function in ("mine:f", "package.parts:f", "elsewhere.mine_too:f"):
         assert user_code.foreign(function) == ""
-        assert user_code.faults_of_function(function) == []
+        assert user_code.faults_of_function(function, "model.function") == []
 
 
 def test_an_editable_install_is(project: Path) -> None:
@@ -86,7 +86,7 @@ def test_an_editable_install_is(project: Path) -> None:
 
     sys.meta_path.append(Finder)  # type: ignore[arg-type]
     assert [user_code.foreign(f"{name}:f") for name in ("linked", "found")] == ["", ""]
-    assert user_code.faults_of_function("found:f") == []
+    assert user_code.faults_of_function("found:f", "model.function") == []
     assert f"'theirs' is installed ({packages / 'theirs.py'})" in user_code.foreign("theirs:f")
 
 

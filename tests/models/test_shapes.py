@@ -160,7 +160,7 @@ def test_the_dense_input_can_not_be_a_feature() -> None:
 
 def test_the_checks_before_a_run_import_no_tensorflow() -> None:
     code = (
-        "import embexp.models.shapes, embexp.models.user_code, sys; print({'tensorflow', 'keras'} & set(sys.modules))"
+        "import embexp.models.shapes, embexp.system.user_code, sys; print({'tensorflow', 'keras'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

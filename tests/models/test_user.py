@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from embexp.errors import ConfigError
 from embexp.models import build as models
-from embexp.models import user_code
 from embexp.specs.models import KerasModel
+from embexp.system import user_code
 
 SHAPES = {"user": (4,), "words": (3, 2)}
 
@@ -252,13 +252,13 @@ def test_the_path_is_looked_up_without_running_anything(
     folder: Path, source: str, function: str, message: str | None
 ) -> None:
     (folder / "marked.py").write_text(source + "\nraise SystemExit('the module was run')\n", encoding="latin-1")
-    found = "\n".join(map(str, user_code.faults_of_function(function)))
+    found = "\n".join(map(str, user_code.faults_of_function(function, "model.function")))
     assert message in found if message else found == ""
 
 
 def test_parent_packages_are_not_run_either(folder: Path) -> None:
     (folder / "mine" / "__init__.py").write_text("raise SystemExit('the package was run')")
-    assert user_code.faults_of_function("mine.good:tower") == []
+    assert user_code.faults_of_function("mine.good:tower", "model.function") == []
 
 
 def test_the_working_directory_comes_last(folder: Path) -> None:
@@ -268,7 +268,7 @@ def test_the_working_directory_comes_last(folder: Path) -> None:
     (folder / "mine" / "good.py").write_text("raise SystemExit('the wrong module was run')")
     (elsewhere / "mine" / "good.py").write_text(GOOD)
     sys.path.insert(0, str(elsewhere))
-    assert user_code.faults_of_function("mine.good:tower") == []
+    assert user_code.faults_of_function("mine.good:tower", "model.function") == []
     build("mine.good:tower")
     assert sys.path[-1] == str(folder)
 

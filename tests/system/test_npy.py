@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from embexp.system import npy
+from embexp.system import arrays
 
 DTYPES = st.one_of(hnp.floating_dtypes(), hnp.integer_dtypes(), hnp.boolean_dtypes(), hnp.byte_string_dtypes(max_len=9))
 
@@ -26,18 +26,18 @@ def test_what_numpy_writes(dtype, shape, order, version, tmp_path_factory) -> No
     values = np.asarray(np.ones(shape, dtype), order=order)
     with path.open("wb") as file:
         np.lib.format.write_array(file, values, version=(version, 0))
-    found, header = npy.mapped(path)
+    found, header = arrays.mapped(path)
     assert (found.dtype, found.shape, header.size) == (values.dtype, values.shape, path.stat().st_size)
     np.testing.assert_array_equal(found, values)
 
 
 def test_objects(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([None, {}]), allow_pickle=True)
-    with pytest.raises(npy.PickledError, match="pickled Python objects, which are never read"):
-        npy.mapped(tmp_path / "a.npy")
+    with pytest.raises(arrays.PickledError, match="pickled Python objects, which are never read"):
+        arrays.mapped(tmp_path / "a.npy")
 
 
 def test_fields(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(3, "f4,i4"))
     with pytest.raises(ValueError, match="with fields, expected numbers"):
-        npy.mapped(tmp_path / "a.npy")
+        arrays.mapped(tmp_path / "a.npy")

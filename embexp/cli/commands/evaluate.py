@@ -23,7 +23,7 @@ Evaluates a finished run on a split of its own data, or on another file of the s
     --split SPLIT   Evaluates on a split of the run's own data: test (the default), validation or train; for a graph
                     with new entities also test_new and test_known.
     --json          Prints one JSON object instead of a table.
-    --allow-code MODULE:FUNCTION   Allows the function that makes the run's model, if that is not one of embexp's.
+    --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
 """
 
 Evaluator = Callable[[str, str | None, str], Mapping[str, float]]

@@ -28,7 +28,7 @@ may be larger than memory.
     --table NAME      With npy, word2vec and projector, writes only this table. It may be repeated.
     --binary          With word2vec, writes its binary form, NAME.bin.
     --allow-code MODULE:FUNCTION
-                      With savedmodel, allows the function that makes the run's model, if that is not one of embexp's.
+                      With savedmodel, allows a function that the run's record names, such as that of its model.
 
 A SavedModel takes the columns of the run's data by their names, and has these signatures:
 

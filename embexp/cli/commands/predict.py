@@ -20,7 +20,7 @@ run's data (labels may be missing). Writes CSV with one column, `prediction`, in
 
     --data FILE   Names the file of the examples.
     --out FILE    Names the file to write (default: standard output).
-    --allow-code MODULE:FUNCTION   Allows the function that makes the run's model, if that is not one of embexp's.
+    --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
 """
 
 Predictor = Callable[[str, str], Iterable[float | str]]

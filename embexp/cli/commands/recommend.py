@@ -23,7 +23,7 @@ data. Writes CSV with the columns `user`, `rank`, `item` and `score`, the best i
     --users FILE  Names a text file with a user per line (default: all users of the training split).
     --count N     Sets the number of items for each user (default: 10).
     --out FILE    Names the file to write (default: standard output).
-    --allow-code MODULE:FUNCTION   Allows the function that makes the run's model, if that is not one of embexp's.
+    --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
 """
 
 Lists = Mapping[str, Sequence[tuple[str, float]]]

@@ -50,7 +50,7 @@ RUN is the folder of a finished run: convert writes those rows of its table that
     --overwrite           With convert, replaces OUT if it exists.
     --count N             With neighbors, finds N rows for each token (default: 10).
     --table NAME          With convert and neighbors, names the table of a run, if it has several.
-    --allow-code M:F      For an unfinished run, allows the function F of module M, which makes its model.
+    --allow-code M:F      For an unfinished run, allows the function F of module M, which its record names.
 """
 
 _SHOWN_TOKENS = 5

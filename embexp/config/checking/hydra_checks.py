@@ -22,7 +22,7 @@ from embexp.config.checking.hydra_settings import SETTINGS, Use, setting_at
 from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.permission import Permission
 from embexp.errors import Fault
-from embexp.models import user_code
+from embexp.system import user_code
 
 _KNOWN = tuple(each.path for each in SETTINGS if each.use is not Use.NEVER)
 _IN_RUNS = {

@@ -25,7 +25,7 @@ from embexp.config import hydra_globals
 from embexp.config.messages import format_value
 from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
-from embexp.models import user_code
+from embexp.system import user_code
 
 LOGS = ("job_logging", "hydra_logging")
 NODES = ("callbacks", "launcher", "sweeper", *LOGS)

@@ -19,14 +19,14 @@ from embexp.config.permission import Permission
 from embexp.data import datasets, fetching
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs import footprint, tracking, vocabularies
-from embexp.specs.base import UnknownPartError, is_complete, known_or, where_known
+from embexp.specs.base import UnknownPartError, is_complete, known_or, named_code, where_known
 from embexp.specs.data import Clicks, Data
 from embexp.specs.freezing import FreezeRows
-from embexp.specs.models import KerasModel, Task
+from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.system import machine
+from embexp.system import machine, user_code
 
 _Part = TypeVar("_Part")
 _BYTES = 32
@@ -55,7 +55,13 @@ def faults(
         here: whether the run is to have the memory and the disk of this machine.
         fetch: whether to fetch the data set that the spec names; if not, one that is not here is not looked at.
     """
-    checks = [_model_faults(spec, permission), _metric_faults(spec), _objective_faults(spec), _runtime_faults(spec)]
+    checks = [
+        _code_faults(spec, permission),
+        _model_faults(spec),
+        _metric_faults(spec),
+        _objective_faults(spec),
+        _runtime_faults(spec),
+    ]
     checks += [_tracking_faults(spec)]
     if not permission.own:  # composed from what a sweep has recorded
         checks += [tracking.address_faults(spec)]
@@ -71,15 +77,22 @@ def faults(
     return list(where_known(*checks))
 
 
-def _model_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
-    """A function that does not exist or may not be run, or vectors with shapes that the model can't take."""
-    from embexp.models import shapes, user_code
+def _code_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
+    """Functions that do not exist or may not be run."""
+    for part, code in named_code(spec):
+        if (function := code.__dict__.get("function")) is None:
+            continue
+        path = f"{part}.function"
+        yield from user_code.faults_of_function(function, path)
+        if refusal := permission.refusal(function):
+            yield Fault(path, repr(function), refusal, permission.remedy(function))
+
+
+def _model_faults(spec: RunSpec) -> Iterator[Fault]:
+    """Vectors with shapes that the model can't take."""
+    from embexp.models import shapes
 
     model = _if_complete(lambda: spec.model)
-    if isinstance(model, KerasModel):
-        yield from user_code.faults_of_function(model.function)
-        if refusal := permission.refusal(model.function):
-            yield Fault("model.function", repr(model.function), refusal, permission.remedy(model.function))
     tables, features = spec.tables, spec.features
     if model is None or not (tables and features and is_complete(tables) and is_complete(features)):
         return
@@ -101,14 +114,17 @@ def _model_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
 
 
 def _metric_faults(spec: RunSpec) -> Iterator[Fault]:
-    """Early stopping on a metric that the task lacks."""
+    """An own metric with the name of another, and early stopping on a metric that the task lacks."""
+    from embexp.training import metric_names
+
+    for name in spec.metrics:
+        if metric_names.direction(name) is not None:
+            yield Fault(f"metrics.{name}", repr(name), "embexp has a metric of that name", "choose another name")
     metric = spec.train.early_stopping.metric
     if metric is None:
         return
-    from embexp.training import metric_names
-
     try:
-        metric_names.watched(spec.task, metric, spec.recommendation.cutoffs)
+        metric_names.watched(spec.task, metric, spec.recommendation.cutoffs, spec.metrics)
     except ConfigError as error:
         yield from error.faults
 
@@ -121,7 +137,7 @@ def _objective_faults(spec: RunSpec) -> Iterator[Fault]:
     from embexp.training.metric_names import objectives
 
     try:
-        objectives(spec.task, chosen, spec.recommendation.cutoffs)
+        objectives(spec.task, chosen, spec.recommendation.cutoffs, spec.own_metrics)
     except ConfigError as error:
         yield from error.faults
 

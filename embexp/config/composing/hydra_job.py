@@ -23,7 +23,7 @@ from embexp.config.checking import named_code
 from embexp.config.messages import format_value
 from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
-from embexp.models import user_code
+from embexp.system import user_code
 
 _Result = TypeVar("_Result")
 

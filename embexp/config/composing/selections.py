@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
@@ -87,7 +87,7 @@ class _Trial:
         self._lines = [str(each.input_line) for each in selections]
         self._keys = [each.get_key_element().lstrip("+~") for each in selections]
         self._ranks = [_rank(each) for each in selections]
-        self._tried_with: dict[int, int] = {}  # number of added choices when one failed: it may work with more
+        self._tried_with: dict[int, Set[int]] = {}  # the choices beside one that failed: it may work with others
 
     def add_all_possible(self) -> None:
         """Adds every choice that can be made, some only after others on which they depend.
@@ -97,7 +97,7 @@ class _Trial:
         while block := [
             number
             for number in sorted(range(len(self._lines)), key=lambda each: self._ranks[each])
-            if number not in self.added and self._tried_with.get(number) != len(self.added)
+            if number not in self.added and not (number in self._tried_with and self.added <= self._tried_with[number])
         ]:
             self._add_block(block)
 
@@ -106,13 +106,17 @@ class _Trial:
         if self.add(block):
             return
         if len(block) == 1:
-            self.errors[block[0]], self._tried_with[block[0]] = self.error, len(self.added)
+            self.errors[block[0]], self._tried_with[block[0]] = self.error, frozenset(self.added)
             return
         if named := _IMPOSSIBLE.match(str(self.error)):
             culprits = [number for number in block if self._keys[number] == named[1]]
             if 0 < len(culprits) < len(block):
+                company, error = self.added | set(block), self.error
                 self._add_block([number for number in block if number not in culprits])
-                self._add_block(culprits)
+                if len(culprits) == 1:  # among more choices than there are now it was impossible, too
+                    self.errors[culprits[0]], self._tried_with[culprits[0]] = error, company
+                else:
+                    self._add_block(culprits)
                 return
         first = [number for number in block if self._ranks[number] == self._ranks[block[0]]]
         half = len(first) if len(first) < len(block) else len(block) // 2

@@ -72,7 +72,7 @@ class ClickSource(DrawnSource):
     def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
         """Writes splits, an example's position being its time; the truth is the best possible on the test split."""
         from embexp.data import click_log, splits
-        from embexp.system.npy import mapped_array
+        from embexp.system.arrays import mapped_array
 
         layout, groups = encoded.layout, None
         if (group := self.data.split.group_column) is not None:

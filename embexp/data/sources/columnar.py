@@ -131,7 +131,7 @@ class ColumnarSource(TokenSource):
         import numpy as np
 
         from embexp.data import splits
-        from embexp.system.npy import mapped_array
+        from embexp.system.arrays import mapped_array
 
         timestamp, group = self._order(divided=True)
         chosen = encoded.divided()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import assert_never
 
 from embexp.data import fetching
-from embexp.data.sources import csv, parquet, recbole
+from embexp.data.sources import csv, custom, parquet, recbole
 from embexp.data.sources.clicks import ClickSource
 from embexp.data.sources.skipgram import SkipGramSource
 from embexp.data.sources.source import Source
 from embexp.data.sources.text import TextSource
 from embexp.data.sources.triples import TripleSource
-from embexp.specs.data import CSV, Clicks, Data, Parquet, RecBole, SkipGram, Text, Triples
+from embexp.specs.data import CSV, Clicks, CustomData, Data, Parquet, RecBole, SkipGram, Text, Triples
 
 
 def source_of(data: Data) -> Source:
@@ -26,6 +26,8 @@ def source_of(data: Data) -> Source:
             return csv.source(data)
         case Parquet():
             return parquet.source(data)
+        case CustomData():
+            return custom.source(data)
         case Text():
             return TextSource(data)
         case SkipGram():

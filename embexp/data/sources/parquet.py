@@ -23,7 +23,7 @@ _UNREADABLE = "the file can't be read as Parquet"
 
 def source(data: Parquet) -> ColumnarSource:
     """The source that a config describes."""
-    return ColumnarSource(data, data.kind, _locate)
+    return ColumnarSource(data, data.kind, locate)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,8 @@ def _row_bytes(metadata: Any) -> float:
     return max(1.0, float(size / metadata.num_rows))
 
 
-def _locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
+def locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
+    """The files, their headers read; raises `Unreadable` with every fault found."""
     tables = tuple(_table(file) for file in table_files.data_files(paths))
     located = Files(tables)
     faults = [fault for table in tables for fault in table_files.missing(table.path, table.names, wanted)]

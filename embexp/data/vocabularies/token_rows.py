@@ -23,7 +23,7 @@ from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.vocabularies import Row, SettledRules, UnknownPolicy, VocabularyRules
 from embexp.system import caching, digests
-from embexp.system.npy import ArrayWriter, mapped_array
+from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.parallel import Progress, ahead, at_once
 
 _ROWS = 16_384  # whose codes, column by column, stay in the processor's cache

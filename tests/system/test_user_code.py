@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.models import user_code
+from embexp.system import user_code
 
 PACKAGE = {
     "towers/__init__.py": "from towers.sizes import WIDTH\n",

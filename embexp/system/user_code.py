@@ -1,4 +1,6 @@
-"""The user's own code: found without running any of it, its source files, its own modules. No TensorFlow.
+"""The user's own code: found without running any of it, its source files, its own modules; and called. No TensorFlow.
+
+`NamedFunction` is the only thing that imports and calls code named by a config.
 
 Imports are followed in the source, without running it, also those inside functions. A module is the user's own if it
 belongs to the package of the function or lies beside it, in the same folder; installed packages and embexp are not, as
@@ -14,22 +16,28 @@ import ast
 import difflib
 import hashlib
 import importlib.util
+import inspect
 import os
+import re
 import site
 import symtable
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
 from pathlib import Path
+from typing import Any
 
-from embexp.errors import Fault
+from embexp.errors import ConfigError, Fault
 from embexp.system import digests
 
 _NEVER_OWN = ("embexp", "hydra_plugins")
 _INSTALLED = ("site-packages", "dist-packages")
+_IMPORTED: dict[str, str] = {}
+"""Digest of each of the user's files when a run imported it, by module."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +61,14 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class UserCode:
-    """The code of a user's function.
+    """The code of the user's functions in a run.
 
     Attributes:
-        function: its dotted path, `package.module:function`.
+        functions: their dotted paths, `package.module:function`.
         files: by the name of their module; empty if there is no such module.
     """
 
-    function: str
+    functions: tuple[str, ...]
     files: Mapping[str, SourceFile]
 
     @cached_property
@@ -69,18 +77,24 @@ class UserCode:
         return digests.of_json({file.name: file.digest for file in self.files.values()})
 
 
-def read_user_code(function: str) -> UserCode:
-    """Reads the code of a user's function.
+def read_user_code(*functions: str) -> UserCode:
+    """Reads the code of the user's functions.
 
     Args:
-        function: `package.module:function`; modules are searched for as `faults_of_function` does.
+        *functions: `package.module:function`; modules are searched for as `faults_of_function` does.
     """
-    module = function.partition(":")[0]
+    found: dict[str, SourceFile] = {}
+    for module in dict.fromkeys(function.partition(":")[0] for function in functions):
+        found |= _files_of(module)
+    return UserCode(tuple(functions), dict(sorted(found.items())))
+
+
+def _files_of(module: str) -> dict[str, SourceFile]:
     found: dict[str, SourceFile] = {}
     top = find_module(module.partition(".")[0])
     home = None if top is None else _home(top)
     if home is None:
-        return UserCode(function, found)
+        return found
     seen: set[str] = set()
     waiting = [module]
     while waiting:
@@ -101,7 +115,7 @@ def read_user_code(function: str) -> UserCode:
         found[name] = SourceFile(path, "/".join([*folder, path.name]), path.read_bytes())
         if path.suffix == ".py":
             waiting += _imported(found[name].content, name if package else parent)
-    return UserCode(function, dict(sorted(found.items())))
+    return found
 
 
 def _own(name: str, module: str, home: Path) -> bool:
@@ -258,22 +272,125 @@ def absolute_name(node: ast.ImportFrom, package: str) -> str:
     return ".".join([*above, *([base] if base else [])])
 
 
-def faults_of_function(function: str) -> list[Fault]:
+@dataclass(frozen=True)
+class NamedFunction:
+    """A function of the user's own that a config names.
+
+    Attributes:
+        path: config path of the choice that it makes, such as `model`.
+        name: `package.module:function`, which the caller has checked to be one that may be run.
+        args: keyword arguments of the config.
+        takes: names of the positional arguments that it is called with, such as `labels, logits`.
+    """
+
+    path: str
+    name: str
+    args: Mapping[str, Any]
+    takes: str
+
+    def load(self) -> Callable[..., Any]:
+        """Imports the function. The working directory is last on `sys.path`, so that no file there hides a module.
+
+        Raises:
+            ConfigError: there is no such module or function, or importing it raises an exception.
+        """
+        module_name, _, name = self.name.partition(":")
+        if found := faults_of_function(self.name, f"{self.path}.function"):
+            raise ConfigError(found)
+        sys.path[:] = search_path()
+        importlib.invalidate_caches()
+        _forget_changed(self.name)
+        try:
+            module = importlib.import_module(module_name)
+        except Exception as error:
+            raise self.fault(f"importing {module_name!r} raised {described(error)}") from error
+        loaded = getattr(module, name, None)
+        if loaded is None:
+            raise self.fault(f"module {module_name!r} has no {name!r}")
+        if not callable(loaded):
+            raise self.fault(f"it must be a function, but is {kind_of(loaded)}")
+        return loaded  # type: ignore[no-any-return]
+
+    def __call__(self, *values: Any, **more: Any) -> Any:
+        """Imports the function and calls it.
+
+        Args:
+            *values: positional arguments.
+            **more: keyword arguments; those of the config count before them.
+
+        Raises:
+            ConfigError: as `load`; it does not take these arguments, or it raises an exception.
+        """
+        loaded, args = self.load(), {**more, **self.args}
+        self.check_arguments(loaded, *values, **args)
+        try:
+            return loaded(*values, **args)
+        except Exception as error:
+            raise self.fault(f"it raised {described(error)}") from error
+
+    def check_arguments(self, loaded: Callable[..., Any], *values: Any, **args: Any) -> None:
+        """Checks arguments before a call, so that a TypeError inside the function is not mistaken for wrong ones."""
+        try:
+            signature = inspect.signature(loaded)
+        except (TypeError, ValueError):  # compiled functions may have no signature
+            return
+        try:
+            signature.bind(*values, **args)
+        except TypeError as error:
+            takes = ", ".join(filter(None, (self.takes, "**args")))
+            rule = f"{self.name} is called as function({takes}), which does not fit its signature"
+            raise ConfigError([Fault(f"{self.path}.args", repr(args), f"{rule} {signature}: {error}")]) from error
+
+    def fault(self, rule: str, remedy: str = "") -> ConfigError:
+        """The error that the function breaks a rule."""
+        return ConfigError([Fault(f"{self.path}.function", repr(self.name), rule, remedy)])
+
+
+def _forget_changed(function: str) -> None:
+    """Has modules imported again of which a file has changed since a run imported them, as in a notebook.
+
+    Otherwise a run would use other code than it records.
+    """
+    files = read_user_code(function).files
+    if any(_IMPORTED.get(name, file.digest) != file.digest for name, file in files.items()):
+        for name in files:
+            sys.modules.pop(name, None)
+    _IMPORTED.update({name: file.digest for name, file in files.items()})
+
+
+def described(error: BaseException) -> str:
+    """Type, message and the innermost line of the user's code, since a fault is shown without a stack trace."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = str(Path(__file__).parents[1])
+    own = [frame for frame in frames if not frame.filename.startswith(ours) and "site-packages" not in frame.filename]
+    location = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+    # Keras puts colours and a list of all arguments around the message of an exception inside a layer.
+    message = re.sub(r"\x1b\[\d+m", "", str(error)).partition("\n\nArguments received")[0]
+    message = re.sub(r"^Exception encountered when calling [^\n]*\n\n", "", message)
+    return f"{type(error).__name__}: {' '.join(message.split())}{location}"
+
+
+def kind_of(value: object) -> str:
+    """What a value is, in a sentence: `None`, or `a str`."""
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def faults_of_function(function: str, path: str) -> list[Fault]:
     """The faults of the dotted path `package.module:function` that the source files show.
 
     Modules are searched for in the environment and then in the working directory. Nothing is imported, not even parent
     packages. A module without readable source, or one that imports `*` or defines
     `__getattr__`, only has to exist.
 
-    Returns:
-        Faults on `model.function`; empty if none is found.
+    Args:
+        path: config path of the setting, such as `model.function`.
     """
     module, _, name = function.partition(":")
     spec = find_module(module)
     if spec is None:
         return [
             Fault(
-                "model.function",
+                path,
                 repr(function),
                 f"there is no module {module!r} in the working directory ({Path.cwd()}) or the environment",
                 "start from the folder that holds it, or install it",
@@ -285,12 +402,12 @@ def faults_of_function(function: str) -> list[Fault]:
         source = importlib.util.decode_source(Path(spec.origin).read_bytes())
         bound = _bound_names(source, spec.origin)
     except SyntaxError as error:
-        return [Fault("model.function", repr(function), f"{spec.origin}:{error.lineno} can't be parsed: {error.msg}")]
+        return [Fault(path, repr(function), f"{spec.origin}:{error.lineno} can't be parsed: {error.msg}")]
     if bound is None or name in bound:
         return []
     near = difflib.get_close_matches(name, bound, n=1)
     remedy = f"did you mean {module}:{near[0]}?" if near else ""
-    return [Fault("model.function", repr(function), f"{spec.origin} defines no {name!r}", remedy)]
+    return [Fault(path, repr(function), f"{spec.origin} defines no {name!r}", remedy)]
 
 
 def search_path() -> list[str]:
