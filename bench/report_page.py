@@ -25,7 +25,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from bench import machine
 from embexp.reports.collected import collect
-from embexp.reports.page import content, document
+from embexp.reports.page import document, of_runs
 from embexp.system import files
 from tests.reports import swept_runs
 from tests.reports.test_page_in_browser import FLAGS
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
         sweep = swept_runs.sweep(Path(folder) / "sweep", jobs=runs, evaluations=100)
         started = time.perf_counter()
         maps = [swept_runs.a_map(number, rows=2000) for number in range(_TABLES)]
-        page = document.document(content.of_runs(collect([sweep]), maps=maps), title="a sweep")
+        page = document(of_runs(collect([sweep]), maps=maps), title="a sweep")
         written = time.perf_counter() - started
         path = Path(folder) / "report.html"
         path.write_text(page, encoding="utf-8")

@@ -47,7 +47,7 @@ def test_the_wheel_carries_all_configs_and_the_types_marker(wheel: Path) -> None
     for path in (ROOT / "embexp").rglob("*"):  # the page of a report has styles, scripts and licences
         if path.is_file() and path.suffix not in (".py", ".pyc", ".so"):  # fused operations are built where they run
             assert str(path.relative_to(ROOT)) in names
-    assert "embexp/reports/page/assets/vendor/NOTICE" in names
+    assert "embexp/reports/assets/vendor/NOTICE" in names
     assert {"embexp/py.typed", "hydra_plugins/embexp_launcher.py"} <= names
     assert not [name for name in names if name.startswith(("tests/", "bench/")) or name.endswith(".so")]
 

@@ -186,9 +186,8 @@ def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]
     tpu_address.check_strategy(spec.strategy)  # a missing TPU is reported before TensorFlow is loaded
     with interruption.leaving_at_once(), environment.collecting_paused():
         environment.load_tensorflow()
-        import embexp.studies.run  # noqa: F401  what `execute` imports
         from embexp.records import inventory
-        from embexp.studies import report
+        from embexp.studies import run as studies  # which `execute` imports, too
 
     terminal = SafeConsole()
     found = Shown(Stages(terminal), terminal, SafeConsole(file=cast(IO[str], log), width=160))
@@ -198,7 +197,7 @@ def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]
         found.stages.close()
     digest = inventory.digest_of(directory)
     for console in (found.terminal, found.log):
-        console.print(report.terminal_report(result.summary, directory))
+        console.print(studies.terminal_report(result.summary, directory))
         if digest is not None:
             console.print(f"{inventory.NAME} has the SHA-256 digest {digest}", highlight=False, soft_wrap=True)
     return result

@@ -10,7 +10,7 @@ from typing import Any
 from rich.cells import cell_len
 
 from embexp.reports.groups import CONFIDENCE, REPEATS, Estimate, Group
-from embexp.reports.query import at, text_of
+from embexp.reports.record import at, text_of
 from embexp.reports.report import Report
 from embexp.system import printable, terminal
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from embexp.reports.query import at
-from embexp.reports.record import NO_RESULT, Record
+from embexp.reports.record import NO_RESULT, Record, at
 from embexp.training.metric_names import Direction
 
 REPEATS = ("data.fold", "seed")

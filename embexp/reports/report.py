@@ -10,11 +10,9 @@ from typing import Any, overload
 
 from embexp.errors import CommandLineError, RunError
 from embexp.reports import groups as grouping
-from embexp.reports import query
 from embexp.reports.collected import collect, varying
 from embexp.reports.groups import FEW, REPEATS, Group
-from embexp.reports.query import at
-from embexp.reports.record import Record
+from embexp.reports.record import Record, at, condition, ordered, reader, select
 from embexp.training.metric_names import Direction
 
 _SHOWN = 3
@@ -102,18 +100,18 @@ class Report(Sequence[Mapping[str, Any]]):
 
     def __str__(self) -> str:
         """The tables as `embexp report` prints them."""
-        from embexp.reports import rendering
+        from embexp.reports import formats
 
-        return rendering.as_text(self)
+        return formats.as_text(self)
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
         """The tables for a notebook."""
-        from embexp.reports import rendering
+        from embexp.reports import formats
 
-        return rendering.as_html(self)
+        return formats.as_html(self)
 
     def to_pandas(self) -> Any:
         """The rows as a `pandas.DataFrame`.
@@ -185,7 +183,7 @@ def tabulate(
     """
     if isinstance(filters, str):
         filters = [filters]
-    selected = query.select(records, [query.condition(each) for each in filters])
+    selected = select(records, [condition(each) for each in filters])
     if records and not selected:
         raise CommandLineError(f"none of the {len(records)} runs satisfies {' and '.join(filters)}")
     ended = [record for record in selected if record.status.has_results]
@@ -193,7 +191,7 @@ def tabulate(
     ranked = _by_validation(ended, direction) if direction else ended
     keys = varying(selected)
     compared = _compared_keys(selected)
-    results = query.ordered(ended, sort) if sort else ranked
+    results = ordered(ended, sort) if sort else ranked
     repeated, tested, doubts = _repeated(results, compared, metric, direction, baseline)
     if direction and not sort:
         repeated = grouping.ranked(repeated, f"validation {metric}", direction)
@@ -243,14 +241,14 @@ def _repeated(
     return grouping.judged(found, best, reference, tested), tested, notes
 
 
-def _baseline(found: Sequence[Group], condition: str, results: Sequence[Record]) -> Group:
+def _baseline(found: Sequence[Group], text: str, results: Sequence[Record]) -> Group:
     """The one group that satisfies a condition."""
-    parsed = query.condition(condition)
-    read = query.reader(results, parsed.key)
+    parsed = condition(text)
+    read = reader(results, parsed.key)
     matching = [group for group in found if parsed.holds(read(group.first))]
     if len(matching) != 1:
         raise CommandLineError(
-            f"--baseline {condition!r} must name one setting, and {len(matching)} of {len(found)} satisfy it"
+            f"--baseline {text!r} must name one setting, and {len(matching)} of {len(found)} satisfy it"
         )
     return matching[0]
 
@@ -270,7 +268,7 @@ def _primary(records: Sequence[Record]) -> tuple[str, Direction | None, list[str
 
 
 def _validation_examples(record: Record) -> int | None:
-    count = query.at(record.summary, "examples.validation")
+    count = at(record.summary, "examples.validation")
     return count if isinstance(count, int) else None
 
 

@@ -23,7 +23,7 @@ from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageE
 from embexp.initialization import filling
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
-from embexp.reports import rendering
+from embexp.reports import formats
 from embexp.runs import evaluations, execute, recorded
 from embexp.runs.data import read_data
 from embexp.runs.exports import exporting
@@ -88,11 +88,11 @@ class Run:
     allow_code: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Run: {rendering.run_as_text(self.summary, self.folder.path)}>"
+        return f"<Run: {formats.run_as_text(self.summary, self.folder.path)}>"
 
     def _repr_html_(self) -> str:
         """Status and metrics for a notebook."""
-        return rendering.run_as_html(self.summary, self.folder.path)
+        return formats.run_as_html(self.summary, self.folder.path)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, parsed.

@@ -15,7 +15,7 @@ from embexp.data import numbers
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.records.manifest import UsedCode
-from embexp.reports import rendering
+from embexp.reports import formats
 from embexp.runs import evaluations
 from embexp.runs.execute import execute
 from embexp.runs.prepare import Prepared, check_memory, check_room, prepare, reading_sources
@@ -53,11 +53,11 @@ class RunResult:
         return str(self.summary["status"])
 
     def __repr__(self) -> str:
-        return f"<RunResult: {rendering.run_as_text(self.summary, self.directory)}>"
+        return f"<RunResult: {formats.run_as_text(self.summary, self.directory)}>"
 
     def _repr_html_(self) -> str:
         """Status and metrics for a notebook."""
-        return rendering.run_as_html(self.summary, self.directory)
+        return formats.run_as_html(self.summary, self.directory)
 
 
 def run(

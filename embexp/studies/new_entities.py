@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from embexp.records import allowed_code, inventory
 from embexp.records.folder import RunFolder
-from embexp.reports import curves
+from embexp.reports import plots
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
 from embexp.runs.resume import resume
@@ -303,7 +303,7 @@ def write_plot(summary: Mapping[str, Any], directory: Path, *, name: str) -> Pat
     figure.suptitle(f"New entities · {name}", x=0.01, ha="left", fontsize=12, fontweight="bold")
     _quality(left, summary["runs"])
     _times(right, summary["runs"])
-    return curves.save(figure, directory / "comparison.png")
+    return plots.save(figure, directory / "comparison.png")
 
 
 def _quality(axes: Axes, runs: Mapping[str, Any]) -> None:

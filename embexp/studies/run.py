@@ -1,20 +1,28 @@
-"""Runs a spec, or resumes it: a single run, or a study of several."""
+"""Runs a spec, or resumes it: a single run, or a study of several; and their results on the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from embexp.errors import EmbexpError, RunError
 from embexp.records import allowed_code, inventory
 from embexp.records.folder import RunFolder
+from embexp.reports.results import Results, shown_path
 from embexp.runs import resume as resuming
 from embexp.runs import run as single
 from embexp.runs.run import RunResult
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import NewEntitiesStudy, NoStudy
+from embexp.specs.studies import GROWN, NewEntitiesStudy, NoStudy
 from embexp.studies import new_entities
 from embexp.system import files, machine_faults
 from embexp.system.parallel import Progress, quiet
@@ -25,6 +33,19 @@ Announce = Callable[[str], None]
 """Called with a heading before each run of a study."""
 Say = Callable[[str], object]
 """Called with a sentence."""
+_FILES = {
+    "summary.json": "all results",
+    "plots/comparison.png": "this comparison as a plot",
+    "base/ grown/ full/": "the runs, each with its own summary, checkpoints and plots",
+}
+_METRICS = {
+    "MRR, new entities": ("test_new", "mrr"),
+    "Hits@1": ("test_new", "hits_at_1"),
+    "Hits@10": ("test_new", "hits_at_10"),
+    "MRR, the others": ("test_known", "mrr"),
+    "MRR, all": ("test", "mrr"),
+}
+"""Metrics of the test triples, by split and name."""
 
 
 def run(
@@ -127,3 +148,88 @@ def _machine_errors() -> Iterator[None]:
         if (sentence := machine_faults.sentence(error)) is None:
             raise
         raise RunError(sentence) from error
+
+
+def terminal_report(summary: Mapping[str, Any], directory: Path) -> Results | Comparison:
+    """The results of a run or a study as a rich renderable."""
+    return Comparison(summary, directory) if "study" in summary else Results(summary, directory)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A rich renderable of a study of new entities."""
+
+    summary: Mapping[str, Any]
+    directory: Path
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yields the status, the table of the runs, a summary, and the files."""
+        frames = box.SIMPLE_HEAD if options.is_terminal and not options.ascii_only else None
+        status = str(self.summary["status"])
+        yield Text(f"{self.summary['name']}: {status}", "bold green" if status == "completed" else "bold yellow")
+        gap = [Text()] if frames is None else []
+        yield from gap
+        yield Padding(self._table(frames), (0, 0, 0, 2 if frames is None else 1), expand=False)
+        yield from gap
+        yield from self._sentences()
+        yield Text.assemble("results in ", (shown_path(self.directory), "bold"), overflow="fold")
+        files = Table.grid(padding=(0, 2))
+        for name, content in _FILES.items():
+            files.add_row(name, Text(content, "dim"))
+        yield Padding(files, (0, 0, 0, 2), expand=False)
+        for warning in self.summary["warnings"]:
+            yield Text.assemble(("warning: ", "bold yellow"), str(warning))
+
+    def _table(self, frames: box.Box | None) -> Table:
+        runs = self.summary["runs"]
+        table = Table(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column("")
+        for name in runs:
+            table.add_column(name, justify="right")
+        figures: dict[str, Callable[[Any], str]] = {
+            "entities": lambda run: f"{run['rows'][self._entities]:,}",
+            "triples trained": lambda run: f"{run['trained_triples']:,}",
+            "rows trained": lambda run: f"{sum(run['trainable_rows'].values()):,}",
+            "epochs": lambda run: f"{run['epochs']:.1f}",
+            "best epoch": lambda run: _number(run["best_epoch"], ".1f"),
+            "seconds to set up": lambda run: _number(run["seconds"]["setup"], ".1f"),
+            "seconds to train": lambda run: _number(run["seconds"]["training"], ".1f"),
+            "to the best epoch": lambda run: _number(run["seconds"]["best"], ".1f"),
+        }
+        for label, figure in figures.items():
+            table.add_row(label, *(figure(run) for run in runs.values()))
+        for label, (split, metric) in _METRICS.items():
+            table.add_row(label, *(_number(_metric(run, split, metric), ".4f") for run in runs.values()))
+        return table
+
+    @property
+    def _entities(self) -> str:
+        """The table of entities: that of the candidates."""
+        return str(self.summary["entities"])
+
+    def _sentences(self) -> Iterator[RenderableType]:
+        for name, rows in self.summary["old_rows"].items():
+            same = rows["digest_before"] == rows["digest_after"]
+            text = f"{rows['rows_changed']:,} of {rows['rows']:,} changed; digest {rows['digest_before'][:12]} before, "
+            text += f"{'the same' if same else rows['digest_after'][:12]} after"
+            yield Text.assemble(f"old rows of {name}: ", (text, "" if same else "bold red"))
+        ratios = self.summary["comparison"]
+        if ratios.get("mrr_new") is not None and ratios.get("training_seconds"):
+            yield Text(
+                f"{GROWN} reaches {ratios['mrr_new']:.1%} of full's MRR on the new entities in "
+                f"{ratios['training_seconds']:.1%} of its training time"
+            )
+
+
+def _metric(run: Mapping[str, Any], split: str, metric: str) -> float | None:
+    """A metric of a split; no test triple of the base run has new entities."""
+    if split not in run["metrics"] and split == "test_known":
+        split = "test"
+    elif split == "test" and "test_known" not in run["metrics"]:
+        return None
+    value = run["metrics"].get(split, {}).get(metric)
+    return None if value is None else float(value)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

@@ -21,9 +21,8 @@ from embexp.records.identity import DECIDES_NOTHING
 from embexp.records.inventory import Change
 from embexp.reports.jobs import noted_inventory, record_changes
 from embexp.specs import tracking
-from embexp.studies import repetition
 from embexp.studies import rerun as running
-from embexp.studies.rerun import Again
+from embexp.studies.rerun import Again, compare, compare_studies, is_beside
 
 
 @dataclass(frozen=True)
@@ -232,7 +231,7 @@ def _compared(folder: RunFolder, again: RunFolder, record: Record) -> Verificati
     return Verification(
         folder.path,
         record,
-        (*of_runs, *repetition.compare_studies(folder, again)),
+        (*of_runs, *compare_studies(folder, again)),
         tuple(_once(each for part in parts.values() for each in _own(part.circumstances, names))),
         tuple(f"{name}: {line}" for name, part in parts.items() for line in part.compared),
     )
@@ -249,7 +248,7 @@ def _once(found: Iterable[Difference]) -> list[Difference]:
 
 def _own(found: Sequence[Difference], names: Sequence[str]) -> list[Difference]:
     """Without that a run of a study starts from the checkpoint of the new run beside it, which is compared itself."""
-    beside = {each.name for each in found if each.kind is Kind.SPEC and repetition.is_beside(each, names)}
+    beside = {each.name for each in found if each.kind is Kind.SPEC and is_beside(each, names)}
     files = {name.removesuffix(".path") for name in beside}
     return [each for each in found if each.name not in (files if each.kind is Kind.DATA else beside)]
 
@@ -266,7 +265,7 @@ def _one(folder: RunFolder, again: RunFolder, record: Record, beside: Sequence[s
     found = circumstances(folder, again) if folder.manifest.exists() else []
     if not found and before.get("run_id") != after.get("run_id"):
         found = [Difference(Kind.SPEC, "run_id", before.get("run_id"), after.get("run_id"))]
-    repeated = repetition.compare(folder, again, beside=beside)
+    repeated = compare(folder, again, beside=beside)
     return Verification(folder.path, record, repeated.results, tuple(found), repeated.compared)
 
 

@@ -30,8 +30,7 @@ from embexp.errors import RunError
 from embexp.records import inventory
 from embexp.records.folder import json_object
 from embexp.reports.jobs import last_written
-from embexp.reports.query import at
-from embexp.reports.record import Status
+from embexp.reports.record import Status, at
 from embexp.sweeps import outcomes, progress
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.outcomes import Outcome

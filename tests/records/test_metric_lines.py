@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from embexp.errors import DataError
 from embexp.records import differences, folder
-from embexp.reports.page import content
+from embexp.reports import page
 
 
 def log(step: int, loss: Any, seconds: float = 0.0) -> dict[str, Any]:
@@ -104,4 +104,4 @@ def test_a_broken_line_is_named(case: str, tmp_path: Path) -> None:
         next(lines)
     assert str(raised.value).startswith(f"{file}:2: this line of metrics is damaged: ")
     assert len(str(raised.value)) < len(str(file)) + 200
-    content.read_curves(file)  # those of the page leave such a line out
+    page.read_curves(file)  # those of the page leave such a line out

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from embexp.errors import RunError
 from embexp.records import inventory
-from embexp.reports import formats
-from embexp.reports.page import content
+from embexp.reports import formats, page
 from embexp.reports.record import Record, Status
 from embexp.reports.report import Report, report, tabulate
 from embexp.system import printable
@@ -178,7 +177,7 @@ def test_a_changed_record_is_marked_everywhere(tmp_path: Path) -> None:
     text = str(found)
     assert text.splitlines()[0].split()[-2:] == ["record", "seconds"]
     assert "warning: the record of job 0 was changed since it ended (changed: summary.json); embexp verify" in text
-    reasons = {each["number"]: each["reason"] for each in content.of_runs(found.records)["runs"]}
+    reasons = {each["number"]: each["reason"] for each in page.of_runs(found.records)["runs"]}
     assert "its record was changed since it ended (changed: summary.json)" in reasons[0]
     assert reasons[2] == ""
 

@@ -15,14 +15,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embexp import reports
 from embexp.reports.collected import collect
-from embexp.reports.page import content, document, write_page
-from embexp.reports.page.content import Curve, Curves
+from embexp.reports.page import (
+    Curve,
+    Curves,
+    as_json,
+    document,
+    figures_of,
+    of_runs,
+    points_each,
+    read_curves,
+    shortened,
+    write_page,
+)
 from embexp.runs import table_maps
 from tests import short_runs
 from tests.reports import swept_runs
 
-VENDOR = Path(document.__file__).parent / "assets" / "vendor"
+ASSETS = Path(reports.__file__).parent / "assets"
+VENDOR = ASSETS / "vendor"
 HOSTILE = "</script><!--<script>&\u2028\u2029\ud800"
 
 
@@ -58,33 +70,33 @@ def test_the_page_has_all_runs_and_needs_nothing_else(swept: Path, tmp_path: Pat
 def test_the_page_of_200_runs_with_all_its_maps_has_at_most_six_megabytes(tmp_path: Path) -> None:
     swept_runs.sweep(tmp_path, jobs=200, evaluations=100)
     found = [swept_runs.a_map(number, rows=table_maps.MOST_ROWS) for number in range(table_maps.MOST_TABLES)]
-    page = document.document(content.of_runs(collect([tmp_path]), maps=found), title="many")
+    page = document(of_runs(collect([tmp_path]), maps=found), title="many")
     assert len(page.encode()) <= 6_000_000
 
 
 def test_runs_that_differ_in_the_seed_are_one_group(swept: Path) -> None:
-    data = content.of_runs(collect([swept]))
+    data = of_runs(collect([swept]))
     assert [run["group"] for run in data["runs"][:6]] == [0, 0, 1, 1, 2, 2]
     assert "seed" in data["columns"]
     assert "seed" not in data["groups"][0]
 
 
 def test_a_job_that_was_not_run_has_numbers_like_the_others(swept: Path) -> None:
-    data = content.of_runs(collect([swept]))
+    data = of_runs(collect([swept]))
     values = [run["values"][data["columns"].index("optimizer.learning_rate")] for run in data["runs"]]
     assert all(isinstance(value, float) for value in values)
 
 
 def test_the_history_is_that_of_a_search(tmp_path: Path) -> None:
     sweep = swept_runs.sweep(tmp_path / "sweep", jobs=2, evaluations=2)
-    assert content.of_runs(collect([sweep]))["search"] is None
+    assert of_runs(collect([sweep]))["search"] is None
     objectives = [{"metric": "validation mae", "direction": "minimize"}]
     swept_runs.write_json(sweep / "search.json", {"objectives": objectives, "trials": []})
-    assert content.of_runs(collect([sweep]))["search"] == {"by": "Optuna", "metrics": ["validation mae"]}
+    assert of_runs(collect([sweep]))["search"] == {"by": "Optuna", "metrics": ["validation mae"]}
 
 
 def test_shared_settings_are_stored_once(swept: Path) -> None:
-    data = content.of_runs(collect([swept]))
+    data = of_runs(collect([swept]))
     for job in (0, 3):
         spec = json.loads((swept / str(job) / "spec.json").read_text())
         settings = dict([*data["common"], *data["runs"][job]["settings"]])
@@ -95,7 +107,7 @@ def test_shared_settings_are_stored_once(swept: Path) -> None:
 
 
 def test_only_the_scripts_of_the_page_may_run(swept: Path) -> None:
-    page = document.document(content.of_runs(collect([swept]), maps=[swept_runs.a_map(0)]), title="a page")
+    page = document(of_runs(collect([swept]), maps=[swept_runs.a_map(0)]), title="a page")
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     assert policy[1].startswith("default-src 'none'")
@@ -108,7 +120,7 @@ def test_only_the_scripts_of_the_page_may_run(swept: Path) -> None:
 
 
 def test_the_scripts_make_no_markup_of_text() -> None:
-    for script in (Path(document.__file__).parent / "assets" / "js").glob("*.js"):
+    for script in (ASSETS / "js").glob("*.js"):
         text = script.read_text("utf-8")
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text), (
             script
@@ -125,7 +137,7 @@ def test_vendored_files_are_those_of_the_notice() -> None:
 
 @given(st.recursive(st.text() | st.just(HOSTILE), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_json_in_the_page_reads_back_and_ends_no_element(value: Any) -> None:
-    text = document.as_json(value)
+    text = as_json(value)
     assert not re.search("[<>&\u2028\u2029]", text)
     assert text.isascii()
     assert json.loads(text) == value
@@ -133,8 +145,8 @@ def test_json_in_the_page_reads_back_and_ends_no_element(value: Any) -> None:
 
 def test_hostile_titles_and_settings_stay_text(swept: Path, tmp_path: Path) -> None:
     records = collect([swept])
-    data = {**content.of_runs(records), "groups": [HOSTILE, "{{title}}"]}
-    page = document.document(data, title=f"{HOSTILE}{{{{data}}}}")
+    data = {**of_runs(records), "groups": [HOSTILE, "{{title}}"]}
+    page = document(data, title=f"{HOSTILE}{{{{data}}}}")
     assert page.count("<script") == page.count("</script>") == 3  # data, ECharts, the page's own: no map, no UMAP
     assert html.escape("</script><!--<script>&") in page
     assert data_of(page)["groups"] == [HOSTILE, "{{title}}"]
@@ -146,7 +158,7 @@ LEAVES = st.none() | st.booleans() | st.floats() | st.text() | st.integers()
 
 @given(st.dictionaries(KEYS, st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner))))
 def test_any_summary_gives_figures_that_json_has(summary: dict[str, Any]) -> None:
-    json.dumps(content.figures_of(summary), allow_nan=False)
+    json.dumps(figures_of(summary), allow_nan=False)
 
 
 def test_a_page_of_damaged_runs_is_written(tmp_path: Path) -> None:
@@ -175,10 +187,10 @@ def test_curves_are_what_metrics_jsonl_has(tmp_path: Path) -> None:
     ]
     path = tmp_path / "metrics.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines) + '\n{"event": "log", "st')
-    found = content.read_curves(path)
+    found = read_curves(path)
     assert found.by_name == {"train loss": Curve([10, 20], [0.5, None]), "validation auc": Curve([10], [0.75])}
     assert found.seconds == 2.5
-    assert content.read_curves(tmp_path / "missing") == Curves()
+    assert read_curves(tmp_path / "missing") == Curves()
 
 
 def test_long_curves_keep_their_ends_their_best_point_and_their_mean() -> None:
@@ -186,7 +198,7 @@ def test_long_curves_keep_their_ends_their_best_point_and_their_mean() -> None:
     values = [1.0 + (step % 7) / 100 for step in steps]
     values[1234] = 0.5
     run = Curves({"train loss": Curve(steps, values), "validation rmse": Curve(steps, values)})
-    short = content.shortened(run, 400)
+    short = shortened(run, 400)
     rmse, loss = short["validation rmse"], short["train loss"]
     assert len(rmse.steps) <= 400
     assert (rmse.steps[0], rmse.steps[-1], min(v for v in rmse.values if v)) == (1, 10_000, 0.5)
@@ -197,8 +209,8 @@ def test_long_curves_keep_their_ends_their_best_point_and_their_mean() -> None:
 
 def test_points_of_many_curves_are_bounded() -> None:
     runs = [Curves({str(name): Curve([1], [1.0]) for name in range(4)})] * 1000
-    assert content.points_each(runs) * 4000 <= 250_000
-    assert content.points_each(runs[:1]) == 400
+    assert points_each(runs) * 4000 <= 250_000
+    assert points_each(runs[:1]) == 400
 
 
 def test_components_are_those_of_the_covariance_matrix() -> None:

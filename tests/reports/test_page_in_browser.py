@@ -17,7 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from embexp.reports.collected import collect
-from embexp.reports.page import content, document
+from embexp.reports.page import document, of_runs
 from embexp.system import files
 from tests.reports import swept_runs
 
@@ -47,9 +47,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
 
 def written(folder: Path, sweep: Path, *, title: str = "a sweep", **more: Any) -> Path:
     """A page of a sweep with a map; `more` changes what the scripts read."""
-    found = content.of_runs(collect([sweep]), maps=[swept_runs.a_map(0)])
+    found = of_runs(collect([sweep]), maps=[swept_runs.a_map(0)])
     path = folder / "report.html"
-    files.write_text(path, document.document({**found, **more}, title=title))
+    files.write_text(path, document({**found, **more}, title=title))
     return path
 
 
@@ -211,10 +211,10 @@ def test_a_selection_in_parallel_coordinates_becomes_a_filter(opened: webdriver.
 
 def test_the_history_of_a_search_is_by_trial_and_objective(browser: webdriver.Chrome, tmp_path: Path) -> None:
     sweep = swept_runs.sweep(tmp_path / "sweep", jobs=12, seeds=1, evaluations=4)
-    data = content.of_runs(collect([sweep])[::-1])  # a report may have the runs in any order
+    data = of_runs(collect([sweep])[::-1])  # a report may have the runs in any order
     page = tmp_path / "report.html"
     search = {"by": "Optuna", "metrics": ["validation mae"]}
-    files.write_text(page, document.document({**data, "search": search}, title="a search"))
+    files.write_text(page, document({**data, "search": search}, title="a search"))
     fresh(browser, page)
     show(browser, "history")
     course = browser.execute_script(

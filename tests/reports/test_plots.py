@@ -11,9 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from embexp.reports import curves, plots
-from embexp.reports.curves import Final
-from embexp.reports.plots import overview_figure
+from embexp.reports import plots
+from embexp.reports.plots import Final, overview_figure
 from embexp.specs.models import Task
 
 CURVES = {
@@ -50,7 +49,7 @@ def summary(task: str = "click", **changed: Any) -> dict[str, Any]:
 
 
 def drawn(records: list[dict[str, Any]], about: dict[str, Any], kept: int | None = None) -> Figure:
-    return overview_figure(curves.read(records), about, about["steps"] if kept is None else kept)
+    return overview_figure(plots.read(records), about, about["steps"] if kept is None else kept)
 
 
 def labels(axes: Any) -> list[str]:
@@ -67,7 +66,7 @@ def titles(figure: Figure) -> list[str]:
 
 def one(metric: str, task: Task, final: Final, split_curves: Any) -> Any:
     axes = Figure().add_subplot()
-    curves.draw(axes, metric, split_curves, final, task=task)
+    plots.draw(axes, metric, split_curves, final, task=task)
     return axes
 
 
@@ -192,7 +191,7 @@ def test_write(tmp_path: Path) -> None:
 def test_further_metrics_are_those_that_the_overview_lacks(
     task: str, evaluated: tuple[str, ...], further: list[str]
 ) -> None:
-    recorded = curves.read([evaluation(1, **dict.fromkeys(evaluated, 0.5))])
+    recorded = plots.read([evaluation(1, **dict.fromkeys(evaluated, 0.5))])
     assert plots.further_metrics(recorded, Task(task)) == further
 
 

@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import CommandLineError
-from embexp.reports import query
-from embexp.reports.query import Condition, condition
-from embexp.reports.record import Record, Status
+from embexp.reports.record import Condition, Record, Status, condition, ordered, reader
 
 KEYS = (
     st.text(st.characters(exclude_characters="<>=!", exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool)
@@ -141,7 +139,7 @@ class TestKeys:
         ],
     )
     def test_they_are_found(self, key: str, values: list[Any]) -> None:
-        read = query.reader(self.RECORDS, key)
+        read = reader(self.RECORDS, key)
         assert [read(each) for each in self.RECORDS] == values
 
     @pytest.mark.parametrize(
@@ -155,12 +153,12 @@ class TestKeys:
     )
     def test_or_refused(self, key: str, words: str) -> None:
         with pytest.raises(CommandLineError) as error:
-            query.reader(self.RECORDS, key)
+            reader(self.RECORDS, key)
         assert str(error.value).startswith(words)
 
     def test_a_key_of_the_summary(self) -> None:
         found = Record(None, "a", 0, Status.COMPLETED, summary={"initialization": {"seconds": 1.5}})
-        assert query.reader([found], "initialization.seconds")(found) == 1.5
+        assert reader([found], "initialization.seconds")(found) == 1.5
 
 
 @given(st.lists(st.one_of(st.none(), NUMBERS, st.just(math.nan), st.sampled_from(["a", "b", "10", "9"])), max_size=8))
@@ -168,7 +166,7 @@ def test_sorting(values: list[Any]) -> None:
     records = [record(number, k=value) for number, value in enumerate(values)]
     records.append(record(99, k=0))
     for key, sign in (("k", 1), ("k:asc", 1), ("k:desc", -1)):
-        found = [each.settings["k"] for each in query.ordered(records, key)]
+        found = [each.settings["k"] for each in ordered(records, key)]
         assert sorted(map(repr, found)) == sorted(map(repr, [*values, 0]))
         present = [each for each in found if each is not None and each == each]
         assert found[: len(present)] == present
@@ -180,5 +178,5 @@ def test_sorting(values: list[Any]) -> None:
 
 def test_a_key_with_a_colon() -> None:
     records = [record(0, **{"a:b": 2}), record(1, **{"a:b": 1})]
-    assert [each.number for each in query.ordered(records, "a:b")] == [1, 0]
-    assert [each.number for each in query.ordered(records, "a:b:desc")] == [0, 1]
+    assert [each.number for each in ordered(records, "a:b")] == [1, 0]
+    assert [each.number for each in ordered(records, "a:b:desc")] == [0, 1]

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from embexp.reports import grid, rendering
+from embexp.reports import formats, grid
 from embexp.reports.grid import Column, fitted
 from embexp.reports.report import Report, report
 from tests.reports.made_runs import ledger, run, spec, sweep
@@ -17,7 +17,7 @@ from tests.reports.made_runs import ledger, run, spec, sweep
 
 def printed(found: Report, width: int = 120, *, terminal: bool = False) -> list[str]:
     text = io.StringIO()
-    rendering.show(found, Console(file=text, width=width, force_terminal=terminal, color_system=None))
+    formats.show(found, Console(file=text, width=width, force_terminal=terminal, color_system=None))
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 

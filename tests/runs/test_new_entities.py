@@ -25,8 +25,8 @@ from embexp.specs.studies import study_runs
 from embexp.studies import run as studies
 from embexp.studies import runs_compared, verification
 from embexp.studies.new_entities import OldRows, StudyRun, summarise
-from embexp.studies.report import Comparison
 from embexp.studies.rerun import Rerun
+from embexp.studies.run import Comparison
 from embexp.training.listeners import Listener
 from tests import planted_triples
 from tests.planted_triples import Triple, read

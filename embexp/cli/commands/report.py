@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         raise parser.incomplete("of which runs? Give a directory, such as outputs")
     if options.html and options.no_html:
         raise CommandLineError("--html names a file for the page and --no-html writes none: give one of them")
-    from embexp.reports import formats, rendering
+    from embexp.reports import formats
     from embexp.reports.report import report
     from embexp.runs import table_maps
     from embexp.system import files, terminal
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     found = report(options.directories, sort=options.sort, filters=options.filter, baseline=options.baseline)
     writers = {"csv": formats.as_csv, "json": formats.as_json, "latex": formats.as_latex}
     if options.format == "table":
-        rendering.show(found, terminal.console())
+        formats.show(found, terminal.console())
     else:
         printable.write_data(writers[options.format](found))
     messages = sys.stdout if options.format == "table" else sys.stderr
