@@ -21,8 +21,8 @@ from embexp.config.outline import keys_of, outline, package_of
 from embexp.errors import ConfigError, Fault
 from embexp.specs.run import RunSpec
 
-_IMPOSSIBLE = re.compile(r"Could not (?:override|delete) '([^'=]+)")
-"""How Hydra begins its message about a choice of the command line that nothing in the config can take."""
+_IMPOSSIBLE = re.compile(r"Could not (?:override|delete) '([^'=]+)|Error merging override [+~]*([^\s=]+)=")
+"""How Hydra begins its message about a choice of the command line that nothing in the config can take, or a value."""
 _GLOBAL = "_global_"
 _BYTE_ORDER_MARK = "\ufeff".encode()
 
@@ -109,11 +109,11 @@ class _Trial:
             self.errors[block[0]], self._tried_with[block[0]] = self.error, frozenset(self.added)
             return
         if named := _IMPOSSIBLE.match(str(self.error)):
-            culprits = [number for number in block if self._keys[number] == named[1]]
+            culprits = [number for number in block if self._keys[number] == (named[1] or named[2])]
             if 0 < len(culprits) < len(block):
                 company, error = self.added | set(block), self.error
                 self._add_block([number for number in block if number not in culprits])
-                if len(culprits) == 1:  # among more choices than there are now it was impossible, too
+                if named[1] and len(culprits) == 1:  # among more choices than there are now it was impossible, too
                     self.errors[culprits[0]], self._tried_with[culprits[0]] = error, company
                 else:
                     self._add_block(culprits)
