@@ -228,6 +228,10 @@ def plan_search(
     space = search_space.space(overrides)
     specs = check(space.probes())
     sought = dict.fromkeys(objectives_of(spec) for spec in specs)
+    splits = [getattr(spec.data, "split", None) for spec in specs]
+    if any(split is not None and not split.validates for split in splits):
+        rule = "a search chooses settings by the validation split, and that is empty"
+        raise ConfigError([Fault("data.split.validation", "0", rule, "set data.split.validation above 0")])
     if len(sought) > 1:
         words = " or ".join(", ".join(each.metric for each in one) for one in sought)
         rule = f"the trials have different metrics ({words}), which can't be compared"
@@ -244,17 +248,12 @@ def plan_search(
 
 
 def objectives_of(spec: RunSpec) -> tuple[Objective, ...]:
-    """What a search with this spec makes better.
+    """What `sweep.objective` names, or the default of the task.
 
     Raises:
-        ConfigError: `sweep.objective` is no metric of the task, or there is no validation split.
+        ConfigError: `sweep.objective` is no metric of the task.
     """
-    found = objectives(spec.task, spec.sweep.objective, spec.recommendation.cutoffs, spec.own_metrics)
-    split = getattr(spec.data, "split", None)
-    if split is not None and not split.validates:
-        rule = "a search chooses settings by the validation split, and that is empty"
-        raise ConfigError([Fault("data.split.validation", "0", rule, "set data.split.validation above 0")])
-    return found
+    return objectives(spec.task, spec.sweep.objective, spec.recommendation.cutoffs, spec.own_metrics)
 
 
 def objective_values(objectives: Sequence[Objective], outcomes: Sequence[Outcome]) -> list[float]:

@@ -152,7 +152,7 @@ def test_ids_of_runs_that_restore_nothing_stay() -> None:
     content["data"].pop("new_entities", None)
     del content["train"]["standardize_labels"]
     for part, keys in (
-        (content, ("loss", "recommendation")),
+        (content, ("loss", "metrics", "recommendation")),
         *((each, ("vocabulary",)) for each in content["tables"].values()),
         *((each, ("buckets",)) for each in content["features"].values()),
     ):
