@@ -43,9 +43,9 @@ def per_example(task: Task) -> Loss:
     """
     # Chosen here, not inside the loss: AutoGraph can't read `match` and would warn at every trace.
     match task:
-        case Task.RATING:
+        case Task.REGRESSION:
             return _squared_error
-        case Task.CLICK:
+        case Task.BINARY:
             return _log_loss
         case Task.CLASSIFICATION:
             return _softmax_log_loss

@@ -234,7 +234,7 @@ class Run:
         match self.spec.task:
             case Task.RECOMMENDATION:
                 return np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32)
-            case Task.RATING | Task.CLICK:
+            case Task.REGRESSION | Task.BINARY:
                 return predicted(self.spec.task, logits)
             case Task.CLASSIFICATION:
                 names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]

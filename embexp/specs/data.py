@@ -419,7 +419,7 @@ def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
 
 def _text_faults(spec: RunSpec) -> Iterator[Fault]:
     """Classes as ratings."""
-    if spec.task is Task.RATING:
+    if spec.task is Task.REGRESSION:
         yield Fault(
             "task",
             "rating",

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class Task(StrEnum):
     """The task of the model: what it predicts, its loss and its metrics."""
 
-    RATING = "rating"
+    REGRESSION = "rating"
     """A number: squared error; RMSE, MAE."""
-    CLICK = "click"
+    BINARY = "click"
     """Whether something happens, label 0 or 1: log loss; log loss, AUC."""
     CLASSIFICATION = "classification"
     """One of several classes, label 0, 1, 2, …: log loss of a softmax; accuracy, log loss, macro F1."""

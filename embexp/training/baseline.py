@@ -32,8 +32,8 @@ of the last logged steps, some thousand examples, so that a few per cent may be 
 _USEFUL_AUC = 0.6
 """Where clicks are rare, even the best model removes little of the log loss: then the order of predictions counts."""
 _PREDICTIONS = {
-    Task.RATING: "the mean of the training labels",
-    Task.CLICK: "the click rate of the training split",
+    Task.REGRESSION: "the mean of the training labels",
+    Task.BINARY: "the click rate of the training split",
     Task.CLASSIFICATION: "the most frequent class",
     Task.RANKING: "a random order",
 }
@@ -62,9 +62,9 @@ class Constant:
             rows: int64 [n], those of the split, at least one.
         """
         match self.task:
-            case Task.RATING:
+            case Task.REGRESSION:
                 return self._rating(labels, rows)
-            case Task.CLICK:
+            case Task.BINARY:
                 return self._click(labels, rows)
             case Task.CLASSIFICATION:
                 return self._classification(labels, rows)
@@ -160,10 +160,10 @@ def beaten(task: Task, found: Mapping[str, float], constant: Mapping[str, float]
     order to 1. A metric that either lacks is not compared; without any, the model counts as better.
     """
     match task:
-        case Task.RATING:
+        case Task.REGRESSION:
             removed = _removed(found, constant, "rmse")
             gains = [None if removed is None else 1 - (1 - removed) ** 2]
-        case Task.CLICK:
+        case Task.BINARY:
             removed = _removed(found, constant, "log_loss")
             gains = [removed, LEAST_GAIN if (removed or 0) > 0 and found.get("auc", 0) >= _USEFUL_AUC else None]
         case Task.CLASSIFICATION:
@@ -217,8 +217,8 @@ def warning(
 
 
 _SHOWN = {
-    Task.RATING: ("rmse",),
-    Task.CLICK: ("log_loss", "auc"),
+    Task.REGRESSION: ("rmse",),
+    Task.BINARY: ("log_loss", "auc"),
     Task.CLASSIFICATION: ("accuracy", "log_loss"),
     Task.RANKING: ("mrr",),
 }

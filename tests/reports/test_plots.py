@@ -71,7 +71,7 @@ def one(metric: str, task: Task, final: Final, split_curves: Any) -> Any:
 
 
 def test_what_a_curve_shows() -> None:
-    axes = one("loss", Task.CLICK, Final(45, {"test": 0.61}, bayes=0.5), CURVES)
+    axes = one("loss", Task.BINARY, Final(45, {"test": 0.61}, bayes=0.5), CURVES)
     assert axes.get_title(loc="left") == "Loss"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("step", "log loss (nats per example)\nlower is better")
     assert labels(axes) == [
@@ -90,12 +90,12 @@ def test_what_a_curve_shows() -> None:
 @pytest.mark.parametrize(
     ("metric", "task", "label", "best"),
     [
-        ("auc", Task.CLICK, "AUC (0.5 is chance)\nhigher is better", "0.6500 at step 15"),
-        ("log_loss", Task.CLICK, "log loss (nats per example)\nlower is better", "0.5800 at step 30"),
-        ("rmse", Task.RATING, "RMSE (rating points)\nlower is better", "0.5800 at step 30"),
+        ("auc", Task.BINARY, "AUC (0.5 is chance)\nhigher is better", "0.6500 at step 15"),
+        ("log_loss", Task.BINARY, "log loss (nats per example)\nlower is better", "0.5800 at step 30"),
+        ("rmse", Task.REGRESSION, "RMSE (rating points)\nlower is better", "0.5800 at step 30"),
         ("accuracy", Task.CLASSIFICATION, "fraction of the examples\nhigher is better", "0.6500 at step 15"),
         ("macro_f1", Task.CLASSIFICATION, "F1, mean over the classes\nhigher is better", "0.6500 at step 15"),
-        ("loss", Task.RATING, "mean squared error (rating points²)\nlower is better", "0.5800 at step 30"),
+        ("loss", Task.REGRESSION, "mean squared error (rating points²)\nlower is better", "0.5800 at step 30"),
         ("mean_rank", Task.RANKING, "mean rank, filtered (1 is best)\nlower is better", "0.5800 at step 30"),
         ("hits_at_3", Task.RANKING, "fraction with rank ≤ 3\nhigher is better", "0.6500 at step 15"),
     ],
@@ -209,7 +209,7 @@ def test_numbers_that_json_lacks_leave_gaps(tmp_path: Path) -> None:
     records = [log(10, "NaN"), log(20, 0.6), evaluation(10, auc="NaN"), evaluation(20, auc="NaN")]
     about = summary(metrics={"test": {"auc": None}})
     assert [path.name for path in plots.write_plots(records, about, tmp_path)] == ["overview.png"]
-    axes = one("auc", Task.CLICK, Final(2, {}), {"validation": [(1, float("nan")), (2, 0.6)]})
+    axes = one("auc", Task.BINARY, Final(2, {}), {"validation": [(1, float("nan")), (2, 0.6)]})
     assert labels(axes)[-1] == "best validation: 0.6000 at step 2"
 
 

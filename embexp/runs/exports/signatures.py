@@ -127,7 +127,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
 
     def _outputs(self, logits: Any) -> dict[str, Any]:
         match self._task:
-            case Task.CLICK:
+            case Task.BINARY:
                 # In double precision, as `embexp predict` computes it.
                 return {"predictions": tf.cast(tf.sigmoid(tf.cast(logits, tf.float64)), tf.float32)}
             case Task.CLASSIFICATION:
