@@ -54,7 +54,7 @@ def resume(
             say(f"{ended}; nothing is left to do")
             return RunResult(directory, summary)
         say(f"{ended}, and was killed before its last file: completing its files")
-        return finish(spec, folder, listeners=listeners)
+        return finish(folder, listeners=listeners)
     allowed_code.check(spec, allow_code, record=folder.spec)
     inventory.check_whole(directory)
     with reading_sources(spec):

@@ -21,13 +21,12 @@ from embexp.runs.exports.signatures import FeatureModel, IdColumn, TripleModel
 from embexp.runs.recorded import fitted_numbers
 from embexp.specs.data import RELATION, SOURCE, Text, Triples
 from embexp.specs.models import Task
-from embexp.specs.run import RunSpec
 from embexp.strategies.one_device import OneDevice
 from embexp.system import digests
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress
 from embexp.tables.serving import ExportedLookup, ExportedTable
-from embexp.training.step import Input, Step
+from embexp.training.step import Step
 
 Inputs = dict[str, dict[str, str]]
 """Name and description of each input, by signature."""
@@ -58,8 +57,11 @@ def write(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *
             name: ExportedTable(name, rows.rows, rows.dim, combiner=run.spec.tables[name].combiner)
             for name, rows in tables.items()
         }
-        model = _model(run, exported, columns)
-        step = _step(run.spec, exported, model)
+        classes = run.summary.get("classes", ())
+        dense = execute.dense_settings(run.spec, width=columns.dense_width, classes=len(classes), total_steps=1)
+        model = execute.dense_model(dense, {name: table.dim for name, table in exported.items()})
+        dense_part.restore_weights(model, run.folder.final_checkpoint)
+        step = Step(ExportedLookup(exported, run.spec.features), model, dense.inputs, OneDevice())
         module = _module(run, step, columns, vocabularies, _parts(model))
         module.tables = {name: table.variable for name, table in exported.items()}
         signatures = module.signatures()
@@ -67,33 +69,6 @@ def write(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *
             signatures["serving_text"] = _text_signature(module, run.spec.data, next(iter(columns.ids)))
         streaming.write_saved_model(module, signatures, tables, directory, progress=progress)
     return {name: _inputs(function) for name, function in signatures.items()}
-
-
-def _model(run: EarlierCheckpoint, tables: Mapping[str, ExportedTable], columns: Columns) -> Any:
-    """The dense part, with the weights of the run."""
-    spec = run.spec
-    model = execute.dense_model(
-        spec,
-        {name: table.dim for name, table in tables.items()},
-        execute.DenseSettings(
-            width=columns.dense_width, total_steps=1, outputs=max(1, len(run.summary.get("classes", ())))
-        ),
-    )
-    dense_part.restore_weights(model, run.folder.final_checkpoint)
-    return model
-
-
-def _step(spec: RunSpec, tables: Mapping[str, ExportedTable], model: Any) -> Step:
-    """The forward pass of the run's step."""
-    return Step(
-        backend=ExportedLookup(tables, spec.features),
-        model=model,
-        loss=lambda labels, logits: None,
-        optimizer=None,
-        inputs={name: Input(spec.ids_of(name), feature.weights) for name, feature in spec.features.items()},
-        counter=None,
-        strategy=OneDevice(),
-    )
 
 
 def _parts(model: Any) -> list[Any]:
