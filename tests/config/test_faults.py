@@ -239,7 +239,8 @@ CASES = {
     "classes as ratings": (
         ["experiment=text_classification", "task=regression"],
         "task",
-        "regression: the labels of data=text are classes, and their numbers have no meaning.\n    set task=classification",
+        "regression: the labels of data=text are classes, and their numbers have no meaning.\n"
+        "    set task=classification",
     ),
     "early stopping that sees nothing": (
         ["train.early_stopping.patience=1", "data.split.validation=0"],
