@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from embexp.specs.models import LossOfTask, Task
+from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
-from embexp.specs.vocabularies import Buckets, TableVocabulary, VocabularyRules
+from embexp.specs.strategies import Strategy
 from embexp.system import digests, machine
 
 _NONE: Mapping[str, str] = MappingProxyType({})
-_NEW_RULES = ("missing", "rare", "oov_buckets")
-"""Rules of vocabularies that came later than the others."""
 _NO_PART: dict[str, Any] = {
     "output": True,
     "checkpoint": True,
@@ -34,17 +32,6 @@ _NO_PART: dict[str, Any] = {
         "inter_op_threads",
     },
 }
-
-_LATER = {
-    "names": None,
-    "quoting": None,
-    "encoding": "utf-8",
-    "timestamp_format": None,
-    "token_separator": None,
-    "new_entities": None,
-    "positives": "one",
-}
-"""Settings of data that came later, and their defaults: with these, ids stay what they were."""
 
 DECIDES_NOTHING = tuple(name for name, whole in _NO_PART.items() if whole is True)
 """Settings at the top of a spec that change no result."""
@@ -83,7 +70,7 @@ class Identity:
         return self.content if self.code is None else digests.of_json([self.content, self.code])
 
 
-def identity(spec: RunSpec, content: str, code: str | None, files: Mapping[str, str]) -> Identity:
+def identity(strategy: Strategy, content: str, code: str | None, files: Mapping[str, str]) -> Identity:
     """The identity of a run that this process will do.
 
     Args:
@@ -91,7 +78,7 @@ def identity(spec: RunSpec, content: str, code: str | None, files: Mapping[str, 
         code: digest of the user's own code; None: the run uses none.
         files: digests of all files that the run reads, by config path, or by path where freeze policies name them.
     """
-    threads = machine.kernel_threads(spec.strategy.intra_op_threads, spec.strategy.inter_op_threads)
+    threads = machine.kernel_threads(strategy.intra_op_threads, strategy.inter_op_threads)
     return Identity(content, code, threads, machine.onednn(), machine.kernel_flags(), files)
 
 
@@ -114,19 +101,9 @@ def content_id(
     content: dict[str, Any] = spec.model_dump(mode="json", exclude=_NO_PART)
     if isinstance(numeric := content["data"].get("dense_features"), dict):
         content["data"]["dense_features"] = list(numeric.items())  # the model gets the columns in this order
-    _remove_later_settings(content)
     if spec.task is not Task.RECOMMENDATION:
         del content["recommendation"]
-    if isinstance(spec.loss, LossOfTask):
-        del content["loss"]
-    if not spec.metrics:
-        del content["metrics"]
-    if content["study"]["kind"] == "none":
-        del content["study"]
-    if content["restore"]["path"] is None:
-        del content["restore"]
-    else:
-        content["restore"]["path"] = restored_digest
+    content["restore"]["path"] = restored_digest
     content["data"].pop("fetch", None)  # how the files came here
     if "path" in content["data"]:
         content["data"]["path"] = data_digest
@@ -141,24 +118,6 @@ def content_id(
         if freeze is not None:
             freeze.pop("random", None)  # whether a run may be started says nothing of its bits
     return digests.of_json(content)
-
-
-def _remove_later_settings(content: dict[str, Any]) -> None:
-    """Removes the settings that came later and have their defaults."""
-    _remove_defaults(content["data"], _LATER, list(_LATER))
-    _remove_defaults(content["data"].get("vocabulary"), VocabularyRules().model_dump(mode="json"), _NEW_RULES)
-    for table in content["tables"].values():
-        _remove_defaults(table, {"vocabulary": TableVocabulary().model_dump(mode="json")}, ("vocabulary",))
-    for feature in content["features"].values():
-        _remove_defaults(feature, {"buckets": Buckets().model_dump(mode="json")}, ("buckets",))
-    _remove_defaults(content["train"], {"standardize_labels": False}, ("standardize_labels",))
-
-
-def _remove_defaults(part: Any, defaults: Mapping[str, Any], keys: Sequence[str]) -> None:
-    """Removes the keys of a part that have their defaults."""
-    for key in keys if isinstance(part, dict) else ():
-        if key in part and part[key] == defaults[key]:
-            del part[key]
 
 
 def _replace_files(freeze: Any, digest_of: Mapping[str, str]) -> None:

@@ -276,7 +276,7 @@ def dense_settings(
 
 
 def output_bias(task: Task, label_mean: float) -> float:
-    """The initial bias of the logit: the mean of regression's labels, the log odds of binary ones, or 0."""
+    """The initial bias of the logit: the mean label, the log odds of the rate of label 1, or 0."""
     match task:
         case Task.REGRESSION:
             return label_mean

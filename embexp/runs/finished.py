@@ -128,7 +128,7 @@ class Run:
         self._check_table(name)
         if self.summary["status"] == "unfinished":  # a checkpoint of the training may be incremental
             return np.concatenate(list(self._restored.tables[name].blocks()))
-        return recorded.read_table(self.folder, self.spec, name)
+        return recorded.read_table(self.folder, name, cache=self.spec.output.cache)
 
     @property
     def model(self) -> Any:
@@ -196,7 +196,7 @@ class Run:
         """A prediction for each example of a file.
 
         Returns:
-            float32 [n]: ratings, the probabilities of a click, or the scores of users' items; for classification
+            float32 [n]: numbers, the probabilities of label 1, or the scores of users' items; for classification
             str [n], the names of classes.
 
         Raises:
