@@ -1,6 +1,6 @@
 """What a model gets of numeric columns: filled, transformed, and with indicators of missing values.
 
-All arithmetic is float64, and what comes out is float32. `embexp.runs.exports.inputs` has the same in TensorFlow's
+All arithmetic is float64, and what comes out is float32. `embexp.runs.serving_inputs` has the same in TensorFlow's
 operations, for exported models.
 
 Numeric columns that a model gets as they are, though they are heavy-tailed or of a scale that learns badly. The inputs

@@ -21,11 +21,10 @@ from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageE
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.reports import formats
-from embexp.runs import execute, recorded
+from embexp.runs import execute, exporting, recorded
 from embexp.runs.data import read_data
 from embexp.runs.evaluations import Evaluator
-from embexp.runs.exports import exporting
-from embexp.runs.exports.exporting import Exported
+from embexp.runs.exporting import Exported
 from embexp.runs.runtimes.execution import Execution
 from embexp.specs import arguments
 from embexp.specs.base import summarize_names
@@ -266,7 +265,7 @@ class Run:
         return found if users is None else {user: found[user] for user in users}
 
     def export(self, out: Path | str, kind: str = "savedmodel", **options: Any) -> Exported:
-        """Writes the run for other programs; see `embexp.runs.exports.exporting.export`."""
+        """Writes the run for other programs; see `embexp.runs.exporting.export`."""
         return exporting.export(self.folder.path, out, kind, allow_code=self.allow_code, **options)
 
     def _evaluator(self) -> Evaluator:
