@@ -54,6 +54,7 @@ class Text(Texts):
     """Labelled texts as words. Column `words`: the words of a text in order."""
 
     kind: Literal["text"] = "text"
+    implementation = "embexp.data.sources.text:TextSource"
     label: str = "label"
     """Column of the name of a text's class, of CSV and Parquet."""
     max_length: Dim | None = None
@@ -87,6 +88,7 @@ class SkipGram(Texts):
     label_column: ClassVar[str] = "together"
 
     kind: Literal["skipgram"] = "skipgram"
+    implementation = "embexp.data.sources.skipgram:SkipGramSource"
     min_count: Count = 5
     """Rarer words are removed from the texts."""
     max_words: Count | None = None
@@ -165,6 +167,7 @@ class Triples(Source):
     label_column: ClassVar[str] = "answer"
 
     kind: Literal["triples"] = "triples"
+    implementation = "embexp.data.sources.triples:TripleSource"
     path: Annotated[str, Field(min_length=1)]
     fetch: DataSetName | None = None
     """Data set to fetch by name, of which `path` is then the place; null: none."""
@@ -227,6 +230,7 @@ class Clicks(DividedData):
     label_column: ClassVar[str] = "click"
 
     kind: Literal["clicks"] = "clicks"
+    implementation = "embexp.data.sources.clicks:ClickSource"
     examples: ExampleCount = 1_000_000
     users: RowCount = 1_000
     items: RowCount = 500
@@ -299,6 +303,7 @@ class RecBole(Columnar):
     """RecBole atomic files: a folder with NAME.inter and optionally NAME.user and NAME.item, joined by id column."""
 
     kind: Literal["recbole"] = "recbole"
+    implementation = "embexp.data.sources.recbole:source"
     fetch: DataSetName | None = None
     """Data set to fetch by name, of which `path` is then the place; null: none."""
 
@@ -331,6 +336,7 @@ class CSV(Columnar):
     """CSV or TSV files, with a header line or without one."""
 
     kind: Literal["csv"] = "csv"
+    implementation = "embexp.data.sources.csv:source"
     names: tuple[str, ...] | None = None
     """Names of the columns of files without a header line; null: the first line names them."""
     delimiter: Annotated[str, BeforeValidator(_delimiter), Field(min_length=1)] = ","
@@ -375,12 +381,14 @@ class Parquet(Columnar):
     """A Parquet file or a folder of them; list columns hold several values."""
 
     kind: Literal["parquet"] = "parquet"
+    implementation = "embexp.data.sources.parquet:source"
 
 
 class CustomData(NamedCode, Columnar):
     """The user's own function: `function(path, **args)` returns the columns of a file."""
 
     kind: Literal["custom"] = "custom"
+    implementation = "embexp.data.sources.custom:source"
 
 
 Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram | Triples | CustomData, Field(discriminator="kind")]
