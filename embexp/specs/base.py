@@ -172,7 +172,7 @@ class Spec(BaseModel):
 
 
 class Choice(Spec):
-    """An option of a group, found by its `kind`. It has settings and rules, and names the function that implements it."""
+    """An option of a group, found by its `kind`: its settings, its rules, and the name of what implements it."""
 
     implementation: ClassVar[str]
     """`module:function`; see `implementation`."""
