@@ -19,7 +19,6 @@ from embexp.freezing import policies
 from embexp.freezing.policies import TablePolicy
 from embexp.freezing.row_policies import RowFacts
 from embexp.freezing.row_policies import row_facts as table_facts
-from embexp.initialization import graph_limit
 from embexp.models import shapes
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
@@ -32,7 +31,6 @@ from embexp.records.identity import Identity
 from embexp.runs.data import Data, read_data
 from embexp.specs import footprint
 from embexp.specs.footprint import Rows
-from embexp.specs.freezing import files_of
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.optimizers import slot_count
 from embexp.specs.pretrained import Checkpoint, Match
@@ -253,7 +251,7 @@ def _table_rows(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[s
 def _check_constants(spec: RunSpec, rows: Mapping[str, int]) -> None:
     """Raises RunError if the tables that become constants don't fit into a graph."""
     in_graph = [name for name in spec.tables if isinstance(spec.init_of(name), ConstantInGraph)]
-    graph_limit.check({name: (rows[name], spec.tables[name].width) for name in in_graph})
+    ConstantInGraph.check({name: (rows[name], spec.tables[name].width) for name in in_graph})
 
 
 def _check_initial_values(tables: PreparedTables) -> None:
@@ -349,7 +347,7 @@ def _freeze_digests(spec: RunSpec) -> dict[str, str]:
     cache = caching.cache_folder(spec.output.cache)
     found = {}
     for name in spec.tables:
-        for path in files_of(spec.freeze_of(name)):
+        for path in spec.freeze_of(name).files:
             if not Path(path).is_file():
                 raise DataError(f"{spec.freeze_path(name)}: there is no file {path}")
             found[path] = caching.file_digest(Path(path), cache=cache)
