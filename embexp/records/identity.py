@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from embexp.specs.models import LossOfTask, Task
+from embexp.specs.losses import LossOfTask
+from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.vocabularies import Buckets, TableVocabulary, VocabularyRules
 from embexp.system import digests, machine

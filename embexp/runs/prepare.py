@@ -19,7 +19,6 @@ from embexp.freezing import policies
 from embexp.freezing.policies import TablePolicy
 from embexp.freezing.row_policies import RowFacts
 from embexp.freezing.row_policies import row_facts as table_facts
-from embexp.models import shapes
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
@@ -133,7 +132,7 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
 
     def check(found: Pretrained) -> None:
         sizes = {**rows, **{name: each.rows for name, each in found.tables.items()}}
-        _check_constants(with_dims(spec, found, shapes.run_faults), sizes)
+        _check_constants(with_dims(spec, found, RunSpec.input_faults), sizes)
 
     pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress, check=check)
     dense = _dense_source(spec)
@@ -171,7 +170,7 @@ def _settle(
         DataError: a file that a freeze policy names has unexpected content.
         RunError: a table can't be initialized as the config says.
     """
-    settled = with_dims(spec, pretrained, shapes.run_faults)
+    settled = with_dims(spec, pretrained, RunSpec.input_faults)
     runtime = settled.executing_runtime
     examples, train = data.training_examples, spec.train
     tables = prepare_tables(settled, facts, pretrained, steps_per_epoch=examples / train.batch_size, runtime=runtime)

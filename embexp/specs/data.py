@@ -26,7 +26,7 @@ from embexp.specs.base import (
     for_each,
     where_known,
 )
-from embexp.specs.models import Task, label_faults
+from embexp.specs.models import Task
 from embexp.specs.sources import DataSetName, DividedData, NumericColumn, NumericColumns, Source
 from embexp.specs.vocabularies import VocabularyRules
 
@@ -296,7 +296,25 @@ class Columnar(DividedData):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings of another kind of split, and labels that the task lacks or does not take."""
-        return where_known(super().faults(spec, scope), label_faults(self, spec))
+        return where_known(super().faults(spec, scope), _label_faults(self, spec))
+
+
+def _label_faults(data: Columnar, spec: RunSpec) -> Iterator[Fault]:
+    """Tasks that need labels without any, and labels of interactions that no threshold turns into 0 and 1."""
+    recommends = spec.task is Task.RECOMMENDATION
+    if data.label is None and not recommends:
+        rule = f"task {spec.task} needs labels"
+        yield Fault("data.label", "null", rule, "name their column, or choose experiment=recommendation")
+    if data.label is None and data.label_threshold is not None:
+        rule = "there are no labels that it could divide"
+        yield Fault("data.label_threshold", f"{data.label_threshold:g}", rule, "set data.label, or this to null")
+    if data.label is not None and recommends and data.label_threshold is None:
+        yield Fault(
+            "data.label_threshold",
+            "null",
+            "an interaction is a row whose label is at least the threshold",
+            "set it (to 1 for labels of 0 and 1), or data.label=null if every row is an interaction",
+        )
 
 
 class RecBole(Columnar):

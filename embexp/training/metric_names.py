@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Literal
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs.models import Recommendation, Task
+from embexp.specs.losses import Recommendation
+from embexp.specs.models import Task
 
 HITS = (1, 3, 10)
 """The k of Hits@k."""
