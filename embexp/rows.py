@@ -178,7 +178,7 @@ def update(
         ValueError: an argument has the wrong type or shape, or does not fit the optimizer.
     """
     _check(variable)
-    if rules.moves_every_row(optimizer):
+    if optimizer.moves_every_row:
         raise ValueError(
             "adam with lazy_adam=False updates every row, not only those of a gradient; set lazy_adam=True"
         )

@@ -13,6 +13,7 @@ import tensorflow as tf
 from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
 from embexp.specs.data import KNOWN
+from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings, HostRows
 from embexp.tables.serving import ServingBackend
@@ -95,6 +96,16 @@ class Serving(OneDevice):
         """The tables, with their initial values until a checkpoint is restored."""
         tables = filling.make_on_tpu(plans, hosts=1)
         return Embeddings(tables, ServingBackend(tables, features))
+
+
+def build_cpu(spec: CPU, *, traced: bool) -> OneDevice:
+    """This machine's processor."""
+    return OneDevice()
+
+
+def build_for_finished(spec: Strategy) -> OneDevice:
+    """The strategy for a finished run, on this machine's processor: it looks up and predicts, and does not train."""
+    return Serving() if spec.own_memory else OneDevice()
 
 
 @dataclass(frozen=True)

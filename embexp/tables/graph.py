@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any
 
 import tensorflow as tf
 
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, CustomTableOptimizer, TableOptimizer
+from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import learning_rates
 
@@ -80,54 +80,13 @@ def to_tensorflow(
 
 
 def _optimizer(optimizer: TableOptimizer, learning_rate: Any) -> Any:
-    embedding = tf.tpu.experimental.embedding
-    shared: dict[str, Any] = {
-        "learning_rate": learning_rate,
-        "clip_weight_min": optimizer.clip_weight_min,
-        "clip_weight_max": optimizer.clip_weight_max,
-        "clipvalue": optimizer.clipvalue,
-        "weight_decay_factor": optimizer.weight_decay_factor or None,
-        "multiply_weight_decay_factor_by_learning_rate": (
-            optimizer.multiply_weight_decay_factor_by_learning_rate or None
-        ),
-    }
-    match optimizer:
-        case SGD():
-            return embedding.SGD(**shared)
-        case Adagrad():
-            return embedding.Adagrad(initial_accumulator_value=optimizer.initial_accumulator_value, **shared)
-        case AdagradMomentum():
-            return embedding.AdagradMomentum(
-                momentum=optimizer.momentum,
-                use_nesterov=optimizer.use_nesterov,
-                exponent=optimizer.exponent,
-                beta2=optimizer.beta2,
-                epsilon=optimizer.epsilon,
-                **shared,
-            )
-        case Adam():
-            return embedding.Adam(
-                beta_1=optimizer.beta_1,
-                beta_2=optimizer.beta_2,
-                epsilon=optimizer.epsilon,
-                lazy_adam=optimizer.lazy_adam,
-                sum_inside_sqrt=optimizer.sum_inside_sqrt,
-                **shared,
-            )
-        case FTRL():
-            return embedding.FTRL(
-                learning_rate_power=optimizer.learning_rate_power,
-                l1_regularization_strength=optimizer.l1_regularization_strength,
-                l2_regularization_strength=optimizer.l2_regularization_strength,
-                beta=optimizer.beta,
-                initial_accumulator_value=optimizer.initial_accumulator_value,
-                multiply_linear_by_learning_rate=optimizer.multiply_linear_by_learning_rate,
-                **shared,
-            )
-        case CustomTableOptimizer():
-            raise ValueError("TPUEmbedding has no optimizer for the user's own rule")
-        case _:
-            assert_never(optimizer)
+    if optimizer.tensorflow is None:
+        raise ValueError(f"TPUEmbedding has no optimizer {optimizer.kind}")
+    settings = {name: getattr(optimizer, name) for name in type(optimizer).model_fields}
+    del settings["kind"], settings["schedule"]
+    for name in ("weight_decay_factor", "multiply_weight_decay_factor_by_learning_rate"):
+        settings[name] = settings[name] or None
+    return getattr(tf.tpu.experimental.embedding, optimizer.tensorflow)(**settings | {"learning_rate": learning_rate})
 
 
 def _learning_rate(

@@ -21,10 +21,11 @@ contradict each other here; this follows its protocol buffer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, assert_never
+from typing import Any
 
 import tensorflow as tf
 
+from embexp.specs.base import implementation
 from embexp.specs.optimizers import (
     FTRL,
     SGD,
@@ -37,12 +38,7 @@ from embexp.specs.optimizers import (
 )
 from embexp.system.user_code import NamedFunction, kind_of
 
-__all__ = ["moves_every_row", "slots_of", "updated"]
-
-
-def moves_every_row(optimizer: TableOptimizer) -> bool:
-    """Whether a step moves rows that the batch did not touch, at a cost of O(vocabulary)."""
-    return isinstance(optimizer, Adam) and not optimizer.lazy_adam
+__all__ = ["slots_of", "updated"]
 
 
 def updated(
@@ -67,34 +63,25 @@ def updated(
         if optimizer.multiply_weight_decay_factor_by_learning_rate:
             decay = decay * learning_rate
         rows = rows - decay * rows
-    rows, new_slots = _stepped(optimizer, rows, slots, gradient, learning_rate)
+    rows, new_slots = implementation(optimizer)(rows, slots, gradient, learning_rate)
     return _clipped(rows, optimizer.clip_weight_min, optimizer.clip_weight_max), new_slots
 
 
-def _stepped(
-    optimizer: TableOptimizer, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
-) -> tuple[Any, dict[str, Any]]:
-    match optimizer:
-        case SGD():
-            return w - lr * g, {}
-        case Adagrad():
-            a = slots["accumulators"] + g * g
-            return w - lr * g * tf.math.rsqrt(a), {"accumulators": a}
-        case AdagradMomentum():
-            return _adagrad_momentum(optimizer, w, slots, g, lr)
-        case Adam():
-            return _adam(optimizer, w, slots, g, lr)
-        case FTRL():
-            return _ftrl(optimizer, w, slots, g, lr)
-        case CustomTableOptimizer():
-            return _custom(optimizer, w, slots, g, lr)
-        case _:
-            assert_never(optimizer)
+def sgd(optimizer: SGD, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) -> tuple[Any, dict[str, Any]]:
+    """The rule `SGD` above, as the others are."""
+    return w - lr * g, {}
 
 
-def _adagrad_momentum(
+def adagrad(optimizer: Adagrad, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) -> tuple[Any, dict[str, Any]]:
+    """The rule `Adagrad`."""
+    a = slots["accumulators"] + g * g
+    return w - lr * g * tf.math.rsqrt(a), {"accumulators": a}
+
+
+def adagrad_momentum(
     optimizer: AdagradMomentum, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
 ) -> tuple[Any, dict[str, Any]]:
+    """The rule `AdagradMomentum`."""
     beta2, mu = optimizer.beta2, optimizer.momentum
     a = slots["accumulators"]
     a = a + g * g if beta2 == 1.0 else beta2 * a + (1.0 - beta2) * (g * g)
@@ -105,7 +92,8 @@ def _adagrad_momentum(
     return w - lr * step, {"accumulators": a, "momenta": m}
 
 
-def _adam(optimizer: Adam, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) -> tuple[Any, dict[str, Any]]:
+def adam(optimizer: Adam, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) -> tuple[Any, dict[str, Any]]:
+    """The rule `Adam`."""
     beta1, beta2, epsilon = optimizer.beta_1, optimizer.beta_2, optimizer.epsilon
     m = beta1 * slots["momenta"] + (1.0 - beta1) * g
     # Products in the order in which TensorFlow's graph optimizer puts them if all factors are constants or have known
@@ -118,7 +106,8 @@ def _adam(optimizer: Adam, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) ->
     return w - step, {"momenta": m, "velocities": v}
 
 
-def _ftrl(optimizer: FTRL, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) -> tuple[Any, dict[str, Any]]:
+def ftrl(optimizer: FTRL, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) -> tuple[Any, dict[str, Any]]:
+    """The rule `FTRL`."""
     l1, l2, beta = (
         optimizer.l1_regularization_strength,
         optimizer.l2_regularization_strength,
@@ -144,9 +133,10 @@ def _ftrl(optimizer: FTRL, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) ->
     return numerator / denominator, {"accumulators": a, "linears": linear}
 
 
-def _custom(
+def custom(
     optimizer: CustomTableOptimizer, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
 ) -> tuple[Any, dict[str, Any]]:
+    """The user's own rule."""
     function = NamedFunction("optimizer", optimizer.function, optimizer.args, "rows, slots, gradients, learning_rate")
     found = function(w, dict(slots), g, lr)
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], dict):

@@ -53,7 +53,7 @@ def move(
         own_rate = rate if moving.multipliers is None else rate * moving.multipliers
     slots = {slot: table.gather(ids, slot) for slot in table.slots}
     rows, slots = rules.updated(optimizer, rows, slots, gradient, own_rate)
-    if rules.moves_every_row(optimizer):
+    if optimizer.moves_every_row:
         _move_untouched(table, optimizer, rate, step)
     for slot, values in slots.items():
         table.scatter(ids, values, slot)
@@ -101,7 +101,7 @@ def _move_untouched(table: MovingTable, optimizer: TableOptimizer, rate: Any, st
 def is_whole(table: MovingTable, optimizer: TableOptimizer, read: Mapping[str, Occurrences]) -> bool:
     """Whether a step looks up all rows of a table, and its optimizer's rule moves each by itself."""
     large = 4 * table.rows * table.dim >= _LEAST
-    alike = isinstance(table, EmbeddingTable) and table.groups is None and not rules.moves_every_row(optimizer)
+    alike = isinstance(table, EmbeddingTable) and table.groups is None and not optimizer.moves_every_row
     whole = [each.static_shape[-1] == table.rows for each in read.values() if each.every_row]
     return large and alike and bool(whole) and all(whole)
 

@@ -8,11 +8,23 @@ from pathlib import Path
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.tensor_bundle import increments
+from embexp.tensor_bundle import increments, location
 from embexp.tensor_bundle.index import Entry, read_index
 from embexp.tensor_bundle.rekeying import KEY_END
 from embexp.tensor_bundle.tensor import Tensor, number_type, type_name
-from embexp.vectors.stored import FLOATS, Place, Stored, checked_shape, only_key
+from embexp.vectors.stored import FLOATS, Place, Stored, Wanted, checked_shape, only_key
+
+
+def read_checkpoint(path: Path, wanted: Wanted) -> Stored:
+    """One tensor of a checkpoint, by its prefix, its `.index` file or its folder.
+
+    Raises:
+        DataError: there is none, it can't be read, or doesn't hold the one matrix.
+    """
+    index = location.index_of(path, cache=wanted.cache)
+    if index is None:
+        raise DataError(f"{path}: found no checkpoint: neither {path.name}.index nor a folder that holds one")
+    return read(index, wanted.key)
 
 
 def read(index: Path, key: str | None) -> Stored:

@@ -88,7 +88,7 @@ def test_steps_are_one_application_of_the_summed_gradient(name: str, seed: int) 
         assert (error <= 1).all(), slot
 
 
-@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if not optimizers.moves_every_row(rule)])
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if not rule.moves_every_row])
 def test_rows_that_no_id_names_keep_every_bit(name: str) -> None:
     table = filled("item", 50, RULES[name])
     # Values that arithmetic would not leave alone: -0.0, infinities, NaN, in rows and slots.
@@ -186,7 +186,7 @@ def operations(graph: Any) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if not optimizers.moves_every_row(rule)])
+@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if not rule.moves_every_row])
 def test_nothing_in_a_step_is_as_large_as_the_table(name: str) -> None:
     rows = 7919
     table = filled("item", rows, RULES[name])
