@@ -10,16 +10,16 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.checkpoint import graph_view, save_util_v1
 
-from embexp.checkpoints import store
+from embexp.checkpoints import objects, store
 from embexp.checkpoints.paths import plain_path
+from embexp.checkpoints.restoring import assign
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle.index import Entry, read_index
+from embexp.tensor_bundle import increments
+from embexp.tensor_bundle.increments import Values
+from embexp.tensor_bundle.index import prefix_of
 from embexp.tensor_bundle.rekeying import KEY_END
-from embexp.tensor_bundle.tensor import read_content
 
-_CHUNK_BYTES = 1 << 24
 _OPTIMIZER = "optimizer/"
 _WEIGHTS_OF_OPTIMIZER = "optimizer/_trainable_variables/"
 """The optimizer's children that are the model's weights: the shortest way to them, so that it is their key."""
@@ -38,14 +38,14 @@ class DenseValues:
     notes: tuple[str, ...] = ()
 
     def assign(self) -> None:
-        """Assigns the values to eager variables."""
+        """Assigns the values to eager variables, or in the default session."""
         for variable, value in self.values:
-            variable.assign(value)
+            assign(variable, value)
 
     def fill(self, session: Any) -> None:
         """Assigns the values to variables of a graph, in a session."""
-        for variable, value in self.values:
-            session.run(variable.initializer, {variable.initializer.inputs[1]: value})
+        with session.as_default():
+            self.assign()
 
 
 def read(parts: Any, index: Path, *, same_optimizer: bool) -> DenseValues:
@@ -62,27 +62,29 @@ def read(parts: Any, index: Path, *, same_optimizer: bool) -> DenseValues:
     """
     weights, slots = _variables(parts)
     stored = {
-        key.removesuffix(KEY_END): entry for key, entry in read_index(index).items() if not key.startswith(_OTHER_PARTS)
+        key.removesuffix(KEY_END): values
+        for key, values in increments.tensors(increments.chain(prefix_of(index))).items()
+        if not key.startswith(_OTHER_PARTS)
     }
     stored_slots = {
-        key: entry
-        for key, entry in stored.items()
+        key: values
+        for key, values in stored.items()
         if key.startswith(_OPTIMIZER) and not key.startswith(_WEIGHTS_OF_OPTIMIZER)
     }
-    stored_weights = {key: entry for key, entry in stored.items() if key not in stored_slots}
+    stored_weights = {key: values for key, values in stored.items() if key not in stored_slots}
     if faults := [*_faults(weights, stored_weights)]:
         raise CheckpointError(
             f"the dense part of {index.parent} does not fit this experiment's: {'; '.join(faults)}. Use the same model"
             " again, or set pretrained.dense=false to begin with a new dense part"
         )
-    values = [(variable, tensor(key, stored_weights[key])) for key, variable in weights.items()]
-    fresh = [key for key in slots if key not in stored_slots or _shape(slots[key]) != stored_slots[key].shape]
+    values = [(variable, _checked(stored_weights[key])) for key, variable in weights.items()]
+    fresh = [key for key in slots if key not in stored_slots or _shape(slots[key]) != stored_slots[key].entry.shape]
     if not slots or not weights:
         return DenseValues(values)
     if not same_optimizer or fresh:
         why = "differ in number or shape" if same_optimizer else "are of another kind of optimizer"
         return DenseValues(values, (f"dense_optimizer: begins afresh, as the checkpoint's slots {why}",))
-    values += [(variable, tensor(key, stored_slots[key])) for key, variable in slots.items()]
+    values += [(variable, _checked(stored_slots[key])) for key, variable in slots.items()]
     if extra := len(stored_slots.keys() - slots.keys()):
         return DenseValues(
             values, (f"dense_optimizer: {extra} slots of the checkpoint are ignored: it has no such slots",)
@@ -90,46 +92,36 @@ def read(parts: Any, index: Path, *, same_optimizer: bool) -> DenseValues:
     return DenseValues(values)
 
 
-def tensor(key: str, entry: Entry) -> np.ndarray:
-    """A tensor that is stored in one piece.
-
-    Raises:
-        CheckpointError: it is not, or its type has no counterpart in NumPy.
-        DataError: its file is damaged or cut short.
-    """
-    (piece, *more) = entry.pieces
-    dtype = tf.dtypes.as_dtype(entry.kind)
-    if more or dtype.as_numpy_dtype is object:
-        raise CheckpointError(f"{piece.path}: found a tensor of {dtype.name} in {1 + len(more)} pieces, expected one")
-    return np.frombuffer(b"".join(read_content(key, piece, _CHUNK_BYTES)), dtype.as_numpy_dtype).reshape(entry.shape)
+def _checked(values: Values) -> np.ndarray:
+    values.verify()
+    return values.value()
 
 
 def _variables(parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """By key, the model's variables and those of the optimizer alone."""
-    # Without the tables, which would be read whole.
+    # Without the tables.
     seen = tf.train.Checkpoint(model=parts.model, optimizer=parts.optimizer, random=parts.random, step=parts.step)
-    with tf.device("/cpu:0"):
-        saveables, _ = save_util_v1.frozen_saveables_and_savers(graph_view.ObjectGraphView(seen))
     model_weights = {id(variable.value) for variable in parts.model.weights}
     weights, slots = {}, {}
-    for each in saveables:
-        variable = each.op.value if isinstance(each.op, keras.Variable) else each.op
-        key = each.name.removesuffix("/.ATTRIBUTES/")
+    for each in objects.graph_of(seen).values:
+        variable = each.object.value if isinstance(each.object, keras.Variable) else each.object
         if id(variable) in model_weights:
-            weights[key] = variable
-        elif key.startswith(_OPTIMIZER):
-            slots[key] = variable
+            weights[each.path] = variable
+        elif each.path.startswith(_OPTIMIZER):
+            slots[each.path] = variable
     return weights, slots
 
 
-def _faults(weights: Mapping[str, Any], stored: Mapping[str, Entry]) -> list[str]:
+def _faults(weights: Mapping[str, Any], stored: Mapping[str, Values]) -> list[str]:
     faults = []
     for key, variable in weights.items():
         if key not in stored:
             faults.append(f"it lacks {_name(variable)} {_shape(variable)}")
-        elif stored[key].shape != _shape(variable):
-            faults.append(f"{_name(variable)} is {_shape(variable)} and was {stored[key].shape}")
-    return faults + [f"it has {key} {entry.shape} too many" for key, entry in stored.items() if key not in weights]
+        elif stored[key].entry.shape != _shape(variable):
+            faults.append(f"{_name(variable)} is {_shape(variable)} and was {stored[key].entry.shape}")
+    return faults + [
+        f"it has {key} {values.entry.shape} too many" for key, values in stored.items() if key not in weights
+    ]
 
 
 def _shape(variable: Any) -> tuple[int, ...]:

@@ -24,10 +24,9 @@ from google.protobuf.message import DecodeError
 from embexp.errors import CheckpointError, DataError
 from embexp.tensor_bundle import tensor
 from embexp.tensor_bundle.index import Entry, read_index
+from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
 from embexp.tensor_bundle.tensor import read_strings
 
-GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
-"""Key of the graph in the checkpoint."""
 TRAINABLE = "_trainable_variables"
 """The edge from a Keras optimizer to the list of the variables that it trains."""
 
@@ -110,18 +109,18 @@ def read(index: Path) -> ObjectGraph:
         DataError: it is no checkpoint, or it is damaged.
     """
     entries = read_index(index)
-    if GRAPH_KEY not in entries:
+    if OBJECT_GRAPH not in entries:
         prefix = str(index).removesuffix(".index")
         tensors = f"{len(entries)} tensor{'' if len(entries) == 1 else 's'}"
         raise CheckpointError(
             f"{prefix} is a name-based checkpoint: it holds {tensors} by name, and no object graph\n"
             f"    `embexp checkpoint convert {prefix} OUT --to object` writes an object-based one"
         )
-    strings = read_strings(GRAPH_KEY, entries[GRAPH_KEY])
+    strings = read_strings(OBJECT_GRAPH, entries[OBJECT_GRAPH])
     try:
         return _parsed(strings[0], entries)
     except (DecodeError, IndexError) as error:
-        raise DataError(f"{index}: {GRAPH_KEY} is no object graph: {error}") from None
+        raise DataError(f"{index}: {OBJECT_GRAPH} is no object graph: {error}") from None
 
 
 def _parsed(message: bytes, entries: Mapping[str, Entry]) -> ObjectGraph:

@@ -8,7 +8,6 @@ run goes on with those of its checkpoint.
 from __future__ import annotations
 
 import contextlib
-import enum
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -183,18 +182,11 @@ class TouchedRows:
         self._clear()
 
 
-class Bypass(enum.Enum):
-    """What TensorFlow gets for a table whose rows `checkpoints.streaming` writes or reads."""
-
-    SAVING = "no rows, under the table's key"
-    RESTORING = "nothing"
-
-
 class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
     """A table, or one of its slots, as checkpoints see it: one variable with all rows.
 
-    `checkpoints.streaming` writes and reads it in blocks, bypassing TensorFlow (`bypass`). Without a bypass
-    (`tf.train.Checkpoint.write`), TensorFlow eagerly writes and reads it as one tensor.
+    `checkpoints` writes and reads it in blocks, without TensorFlow (`without_rows`). `tf.train.Checkpoint` eagerly
+    writes and reads it as one tensor.
 
     Attributes:
         shape: [rows, dim].
@@ -223,7 +215,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
         self.shape = tf.TensorShape([table.rows, table.dim])
         self.covered, self._read, self._write = covered, read, write
         self._take = functools.partial(table.take, slot=slot)
-        self._bypass: Bypass | None = None
+        self._rowless = False
 
     @property
     def rows_per_block(self) -> int:
@@ -253,14 +245,11 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
             start += len(block)
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
-        match self._bypass:
-            case Bypass.SAVING:
-                with tf.device("/cpu:0"):
-                    return {_KEY: tf.zeros([0, int(self.shape[1])])}
-            case Bypass.RESTORING:
-                return {}
+        if self._rowless:
+            with tf.device("/cpu:0"):
+                return {_KEY: tf.zeros([0, int(self.shape[1])])}
         if not tf.executing_eagerly():
-            raise ValueError(f"{self.name}: in a graph, it is saved by `checkpoints.graph_saver`")
+            raise ValueError(f"{self.name}: in a graph, it is saved by `checkpoints.streaming`")
         whole = arrays.empty(tuple(self.shape), np.float32)
         start = 0
         for block in self.blocks():
@@ -271,7 +260,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
     def _restore_from_tensors(self, restored: dict[str, Any]) -> Any:
         if not tf.executing_eagerly():
             # A saver of a graph creates this operation for everything that it writes; running it must fail.
-            return tf.debugging.Assert(False, [f"{self.name} is restored by checkpoints.graph_saver"])
+            return tf.debugging.Assert(False, [f"{self.name} is restored by checkpoints.streaming"])
         whole = restored[_KEY]
         if not whole.shape.is_compatible_with(self.shape):
             raise ValueError(f"{self.name} is {self.shape.as_list()}, the checkpoint's {whole.shape.as_list()}")
@@ -286,13 +275,13 @@ def rows_per_block(dim: int) -> int:
 
 
 @contextlib.contextmanager
-def bypass(tables: Iterable[StreamedTable], how: Bypass) -> Iterator[None]:
-    """Keeps TensorFlow from writing or reading rows of the tables inside the block."""
+def without_rows(tables: Iterable[StreamedTable]) -> Iterator[None]:
+    """Has TensorFlow write no rows of the tables inside the block, under the tables' keys."""
     tables = list(tables)
     try:
         for table in tables:
-            table._bypass = how
+            table._rowless = True
         yield
     finally:
         for table in tables:
-            table._bypass = None
+            table._rowless = False

@@ -104,7 +104,7 @@ def _convert(path: Path, files: Sequence[Path], prefix: Path) -> None:
         writer.close()
     whole = {name: parts[0].key for name, parts in slices.items() if len(parts) == 1 and parts[0].is_whole}
     sliced = {name: sorted(parts, key=lambda part: part.start) for name, parts in slices.items() if name not in whole}
-    rekeying.rewrite(prefix.with_name(f"{prefix.name}.index"), whole, sliced)
+    rekeying.rewrite(index.index_of(prefix), whole, sliced)
 
 
 def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], index.Fields]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import bisect
 import math
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,9 +116,24 @@ def read_encoded(index: Path) -> tuple[dict[bytes, bytes], int]:
         raise _no_index(index, error) from None
 
 
+def index_of(prefix: Path) -> Path:
+    """The index of the checkpoint with a prefix."""
+    return prefix.with_name(f"{prefix.name}.index")
+
+
+def prefix_of(index: Path) -> Path:
+    """The prefix of the checkpoint with an index."""
+    return index.with_name(index.name.removesuffix(".index"))
+
+
 def data_file(index: Path, shard: int, shards: int) -> Path:
     """One of the data files that belong to an index."""
-    return index.with_name(f"{index.name.removesuffix('.index')}.data-{shard:05d}-of-{shards:05d}")
+    return index.with_name(f"{prefix_of(index).name}.data-{shard:05d}-of-{shards:05d}")
+
+
+def data_files(entries: Iterable[Entry]) -> list[Path]:
+    """All data files with values of these tensors."""
+    return sorted({piece.path for entry in entries for piece in entry.pieces})
 
 
 def masked(crc: int) -> int:

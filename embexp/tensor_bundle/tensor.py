@@ -145,6 +145,30 @@ class Tensor:
         (piece,) = self.entry.pieces
         return self._values(Piece((1,), (0,), piece.path, piece.offset, piece.size, piece.checksum), 0, 1).reshape(())
 
+    def blocks(self, rows: int) -> Iterator[np.ndarray]:
+        """All rows in order; each piece's checksum is compared after its last block.
+
+        Args:
+            rows: of a block, at most.
+
+        Yields:
+            [n, ...], which can't be written to.
+
+        Raises:
+            DataError: NumPy lacks the type, a piece is not of whole rows, or a data file is missing, cut short, or
+                damaged.
+        """
+        dtype, row = self._readable(), self.entry.shape[1:]
+        size = math.prod(row) * dtype.itemsize
+        for piece in self.entry.pieces:
+            whole_rows = piece.shape and piece.shape[1:] == row and piece.size == piece.shape[0] * size
+            if self.entry.kind == STRING or not whole_rows:
+                raise DataError(
+                    f"{piece.path}: found {self.key} in a piece of {list(piece.shape)}, expected whole rows"
+                )
+            for data in read_content(self.key, piece, rows * size):
+                yield np.frombuffer(data, dtype).reshape(-1, *row)
+
     def verify(self) -> None:
         """Reads all of it, a block at a time, and compares the checksums.
 
@@ -178,31 +202,6 @@ class Tensor:
         values = np.empty(math.prod(piece.shape), object)
         values[:] = read_strings(self.key, Entry(piece.shape, STRING, (piece,)))
         return values.reshape(piece.shape)
-
-
-def read_blocks(key: str, entry: Entry, rows: int) -> Iterator[np.ndarray]:
-    """The rows of a float32 matrix in their order; each piece's checksum is compared behind its last block.
-
-    Args:
-        rows: of a block, at most.
-
-    Yields:
-        float32 [n, dim], which can't be written to.
-
-    Raises:
-        DataError: it is no such matrix, or a data file is missing, cut short, or damaged.
-    """
-    if entry.kind != FLOAT32 or len(entry.shape) != 2:
-        raise DataError(
-            f"{entry.pieces[0].path}: found {key} of TensorFlow's type {entry.kind} and shape {list(entry.shape)},"
-            " expected a matrix of float32"
-        )
-    dim = entry.shape[1]
-    for piece in entry.pieces:
-        if piece.shape[1:] != (dim,) or piece.size != 4 * piece.shape[0] * dim:
-            raise DataError(f"{piece.path}: found {key} in a piece of {list(piece.shape)}, expected rows of {dim}")
-        for data in read_content(key, piece, 4 * rows * dim):
-            yield np.frombuffer(data, "<f4").reshape(-1, dim)
 
 
 def read_content(key: str, piece: Piece, size: int, *, checked: bool = True) -> Iterator[bytes]:

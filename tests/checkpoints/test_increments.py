@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import embexp.checkpoints
-from embexp.checkpoints import graph_saver, store
+from embexp.checkpoints import store, streaming
 from embexp.errors import CheckpointError, DataError
 from embexp.specs.optimizers import SGD, Adagrad, Adam, TableOptimizer
 from embexp.tables import optimizers, reading
@@ -94,7 +94,7 @@ def save(directory: Path, tables: list[Any], changed: dict[str, np.ndarray], bas
         return
 
     def write(prefix: str) -> None:
-        store.write_increment(seen(tables, count), prefix, base=store.prefix_in(base), changed=changed)
+        streaming.write(seen(tables, count), prefix, base=store.prefix_in(base), changed=changed)
 
     store.write_by(write, directory)
 
@@ -277,7 +277,8 @@ def test_a_table_that_does_not_fit_is_told(tmp_path: Path) -> None:
     larger = EmbeddingTable("item", ROWS + 1, DIM, slots={"accumulators": 0.1})
     with pytest.raises(CheckpointError, match=r"\(item\) float32 \[38, 3\], in the checkpoint float32 \[37, 3\]"):
         store.read(seen([larger]), directories[2])
-    assert store.keys(directories[2])["embedding/item.Saccumulators"] == (ROWS, DIM)
+    shapes = {info.short: info.shape for info in embexp.checkpoints.keys(directories[2]).values()}
+    assert shapes["embedding/item.Saccumulators"] == (ROWS, DIM)
 
 
 def test_it_is_not_copied_away_from_its_base(tmp_path: Path) -> None:
@@ -317,9 +318,7 @@ def test_tensorflow_does_not_take_it_for_a_whole_one(tmp_path: Path) -> None:
 def test_a_session_refuses_it(tmp_path: Path) -> None:
     directories, _ = three(tmp_path, "split")
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        saver = graph_saver.saver_of(
-            tf.train.Checkpoint(embedding=TableCheckpoint([EmbeddingTable("item", ROWS, DIM)]))
-        )
+        saver = streaming.saver_of(tf.train.Checkpoint(embedding=TableCheckpoint([EmbeddingTable("item", ROWS, DIM)])))
         with pytest.raises(CheckpointError, match=r"step_00000002 is an incremental checkpoint, .* runtime=function"):
             saver.restore(session, store.prefix_in(directories[2]))
 

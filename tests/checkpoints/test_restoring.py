@@ -13,6 +13,7 @@ import tensorflow as tf
 from embexp import checkpoints
 from embexp.checkpoints import restoring
 from embexp.errors import CheckpointError, DataError
+from embexp.tensor_bundle import tensor
 
 
 class Net(tf.Module):
@@ -403,10 +404,8 @@ def test_large_variables_are_assigned_in_blocks(tmp_path: Path, kind: str, monke
     }
     path = checkpoints.save(tmp_path / "c", {name: tf.Variable(value) for name, value in values.items()}, kind=kind)
     sizes = []
-    real = restoring.read_content
-    monkeypatch.setattr(
-        restoring, "read_content", lambda key, piece, size: sizes.append(size) or real(key, piece, size)
-    )
+    real = tensor.read_content
+    monkeypatch.setattr(tensor, "read_content", lambda key, piece, size: sizes.append(size) or real(key, piece, size))
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
         mirrored = tf.Variable(np.zeros_like(values["matrix"]))

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.checkpoints import graph_saver, store
+from embexp.checkpoints import store, streaming
 from embexp.errors import CheckpointError, DataError
 from embexp.specs.optimizers import Adam
 from embexp.specs.tables import Feature
@@ -23,7 +23,7 @@ from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.tables.tpu_tables import TPUTable
-from embexp.tensor_bundle.increments import Matrices
+from embexp.tensor_bundle.tensor import Tensor
 
 ROWS, DIM, BLOCK = 103, 3, 10
 SLOTS = (None, "momenta", "velocities")
@@ -181,7 +181,7 @@ def test_few_blocks_are_in_memory_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, other: str
 ) -> None:
     written = counted(monkeypatch, reading.StreamedTable, "blocks")
-    read = counted(monkeypatch, Matrices, "blocks")
+    read = counted(monkeypatch, Tensor, "blocks")
     sizes: list[int] = []
     serialize = reading.StreamedTable._serialize_to_tensors
 
@@ -270,7 +270,7 @@ def test_a_saver_alone_is_refused_where_it_would_leave_rows_out(tmp_path: Path) 
         groups = RowGroups("item", (~FROZEN).astype(np.uint8), np.array([[0, 1]], np.float32), [0])
         table = SplitTable("item", groups, DIM)
         whole = tf.train.Checkpoint(embedding=TableCheckpoint([table]))
-        saver = graph_saver.saver_of(whole)
+        saver = streaming.saver_of(whole)
         with pytest.raises(ValueError, match="would leave rows out: embedding/item"):
             saver.complete_saver()
         with pytest.raises(ValueError, match="item: in a graph, it is saved by"):

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp import estimator
-from embexp.checkpoints import graph_saver, naming, store
+from embexp.checkpoints import naming, store, streaming
 from embexp.checkpoints.paths import plain_path
 from embexp.errors import RunError
 from embexp.initialization import filling
@@ -95,7 +95,7 @@ def start(blueprint: Blueprint) -> Execution:
             train=parts.step.train,
             predict=parts.step.predict,
             counter=counter,
-            scaffold=timed_scaffold(fills, graph_saver.saver_of(parts.checkpoint).complete_saver(), watch),
+            scaffold=timed_scaffold(fills, streaming.saver_of(parts.checkpoint).complete_saver(), watch),
             every_session=fills.always,
             at_end=remember_touched,
         )

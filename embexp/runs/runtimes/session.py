@@ -11,8 +11,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from embexp.checkpoints import graph_saver, naming, store
-from embexp.checkpoints.paths import plain_path
+from embexp.checkpoints import naming, store, streaming
 from embexp.initialization import filling, scaffolding
 from embexp.initialization.method import Fill, SessionFills
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
@@ -49,16 +48,14 @@ def start(blueprint: Blueprint) -> Execution:
         restored = blueprint.restored(parts.checkpoint)
         if restored is not None:
             fills.once.append(restored.run_restore_ops)
-        saver = graph_saver.saver_of(parts.checkpoint)
+        saver = streaming.saver_of(parts.checkpoint)
         names = naming.variable_names(parts.checkpoint)
         scaffold = timed_scaffold(fills, saver.saver, Stopwatch()) if fills.scaffold else None
     with watch:
         runtime.open(fills.always if scaffold else [*fills.once, *fills.always], filled=fills.whole, scaffold=scaffold)
 
     def restore(directory: Path) -> None:
-        store.prefix_in(directory)
-        with plain_path(directory) as plain:
-            runtime.call(partial(saver.restore, prefix=store.prefix_in(plain)))
+        runtime.call(partial(saver.restore, prefix=store.prefix_in(directory)))
 
     return Execution(
         runtime=runtime,
