@@ -27,7 +27,7 @@ from embexp.checkpoints.matching import Matching, Taking
 from embexp.checkpoints.objects import part_of
 from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_temporary
 from embexp.errors import CheckpointError
-from embexp.tables.reading import StreamedTable
+from embexp.tables.checkpointing import StreamedTable
 from embexp.tensor_bundle.increments import Values
 from embexp.tensor_bundle.index import index_of, prefix_of
 from embexp.tensor_bundle.writer import BundleWriter
@@ -106,8 +106,10 @@ def matched_run(checkpoint: Any, index: Path, source: object) -> Matching:
         CheckpointError: a variable is missing, extra or of another shape or type; or the checkpoint is damaged.
         DataError: the checkpoint is damaged.
     """
-    found = matching.match(index, objects.graph_of(checkpoint), naming.variable_names(checkpoint), {})
-    if faults := Taking(str(source), checkpoint, found, found.objects, None, {}).take().faults():
+    names = naming.variable_names(checkpoint)
+    found = matching.match(index, objects.graph_of(checkpoint), names, {})
+    shown = names if found.by_name else {}
+    if faults := Taking(str(source), checkpoint, found, found.objects, None, shown).take().faults():
         raise CheckpointError("\n".join([f"{source} does not fit what it is restored into:", *faults]))
     return found
 
@@ -298,6 +300,8 @@ def write_keras_bundle(path: Path, folder: Path) -> Path:
         for key, stored in contents.open_checkpoint(path).entries.items():
             if stored.numeric:
                 value = stored.values.value()
-                writer.add_bytes(key, tf.as_dtype(value.dtype).as_datatype_enum, value.shape, np.ascontiguousarray(value))
+                writer.add_bytes(
+                    key, tf.as_dtype(value.dtype).as_datatype_enum, value.shape, np.ascontiguousarray(value)
+                )
         writer.finish()
     return index_of(folder / CHECKPOINT_NAME)

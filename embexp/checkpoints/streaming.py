@@ -24,8 +24,7 @@ from embexp.checkpoints.paths import plain_path
 from embexp.errors import CheckpointError, RunError
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
-from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.reading import StreamedTable, rows_per_block, without_rows
+from embexp.tables.checkpointing import StreamedTable, TableCheckpoint, rows_per_block, without_rows
 from embexp.tables.variables import scatter_rows
 from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.increments import SomeRows

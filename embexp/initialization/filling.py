@@ -18,10 +18,9 @@ from embexp.specs.tables import Combiner, Storage
 from embexp.system.arrays import MappableRows, Rows
 from embexp.system.user_code import NamedFunction, kind_of
 from embexp.tables import optimizers
-from embexp.tables.learning_rates import RowGroups
-from embexp.tables.mapped import MappedTable
+from embexp.tables.optimizers import RowGroups
 from embexp.tables.row_engine import AnyTable
-from embexp.tables.split import SplitTable
+from embexp.tables.split import MappedTable, SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_tables import TPUTable
 

@@ -43,9 +43,9 @@ from embexp.system import digests
 from embexp.system.arrays import MappableRows
 from embexp.system.machine import PeakMemory, keep_freed
 from embexp.system.user_code import NamedFunction
-from embexp.tables import learning_rates, optimizers
+from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.learning_rates import RowGroups
+from embexp.tables.optimizers import RowGroups
 from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
 
@@ -258,7 +258,7 @@ def assemble(
         optimizer = dense_optimizer.build(
             # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
             spec.dense_optimizer,
-            lambda step: learning_rates.schedule_factor(schedule, counter, total_steps=dense.total_steps),
+            lambda step: optimizers.schedule_factor(schedule, counter, total_steps=dense.total_steps),
         )
         optimizer.build(model.trainable_variables)
     step = Step(

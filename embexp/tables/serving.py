@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from embexp.specs.tables import Combiner, Feature
-from embexp.tables import bounds, graph, inputs
-from embexp.tables.bounds import without_autograph
+from embexp.tables import graph, inputs
 from embexp.tables.graph import TableShape
+from embexp.tables.inputs import without_autograph
 from embexp.tables.row_engine import EmbeddingBackend, RowEngine
 from embexp.tables.tpu_backend import shard_initializer
 from embexp.tables.tpu_tables import FROZEN_ROWS_OPTIMIZER, TPUTable
@@ -69,7 +69,7 @@ class ServingBackend:
         Raises:
             RuntimeError: `training` is set.
             ValueError: `inputs` does not allow an input.
-            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.translated_errors` translates it.
+            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `inputs.translated_errors` translates it.
         """
         if training:
             raise RuntimeError("the serving backend only looks rows up; they can't be trained")
@@ -78,7 +78,7 @@ class ServingBackend:
             table, value = self._tables[feature.table], features[name]
             read = inputs.occurrences(name, feature, table.combiner, value)
             own, weights[name] = value if isinstance(value, tuple) else (value, None)
-            with tf.control_dependencies([bounds.check(name, table.name, table.rows, read.ids)]):
+            with tf.control_dependencies([inputs.check(name, table.name, table.rows, read.ids)]):
                 ids[name] = tf.nest.map_structure(tf.identity, own, expand_composites=True)
         self._enqueued = ids, weights
 

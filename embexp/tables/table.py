@@ -12,8 +12,9 @@ import tensorflow as tf
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.arrays import Rows
-from embexp.tables.learning_rates import RowGroups
-from embexp.tables.reading import ReadableTable, StreamedTable, gathered, in_place
+from embexp.tables.checkpointing import StreamedTable
+from embexp.tables.optimizers import RowGroups
+from embexp.tables.reading import ReadableTable, gathered, in_place
 from embexp.tables.variables import TableVariable, gather_rows, scatter_rows, variable, write_rows
 
 

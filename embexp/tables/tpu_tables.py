@@ -22,7 +22,8 @@ from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.arrays import Rows, SomeRows
 from embexp.tables import optimizers as rules
-from embexp.tables.reading import ReadableTable, StreamedTable
+from embexp.tables.checkpointing import StreamedTable
+from embexp.tables.reading import ReadableTable
 from embexp.tables.split import split_index
 from embexp.tables.variables import TableVariable, WritableRows, variable, variable_over
 

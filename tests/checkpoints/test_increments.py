@@ -18,9 +18,9 @@ import embexp.checkpoints
 from embexp.checkpoints import store, streaming
 from embexp.errors import CheckpointError, DataError
 from embexp.specs.optimizers import SGD, Adagrad, Adam, TableOptimizer
-from embexp.tables import optimizers, reading
+from embexp.tables import checkpointing, optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.learning_rates import RowGroups
+from embexp.tables.optimizers import RowGroups
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tensor_bundle.increments import is_incremental, needed
@@ -39,7 +39,7 @@ RULES: dict[str, TableOptimizer] = {"sgd": SGD(), "adagrad": Adagrad(), "adam": 
 @pytest.fixture(autouse=True, scope="module")
 def _small_blocks() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_BLOCK_BYTES", 4 * DIM * BLOCK)
+        patch.setattr(checkpointing, "_BLOCK_BYTES", 4 * DIM * BLOCK)
         yield
 
 
@@ -160,7 +160,7 @@ def bytes_of(directory: Path) -> int:
 
 
 def test_bytes_follow_the_rows_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr(checkpointing, "_BLOCK_BYTES", 1 << 20)
     rows, dim = 20_000, 16
     table = EmbeddingTable("item", rows, dim, slots={"accumulators": 0.1})
     table.write(0, np.zeros((rows, dim), np.float32))

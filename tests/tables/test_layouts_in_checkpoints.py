@@ -15,7 +15,7 @@ from embexp.errors import CheckpointError
 from embexp.specs.optimizers import Adam
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.learning_rates import RowGroups
+from embexp.tables.optimizers import RowGroups
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from embexp.errors import VocabularyError
 from embexp.specs.optimizers import Adam
 from embexp.specs.tables import Combiner, Feature
-from embexp.tables import bounds
+from embexp.tables import inputs
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.serving import ServingBackend
@@ -92,7 +92,7 @@ def test_ids_are_checked_and_nothing_is_trained() -> None:
         serving.apply_gradients({})
     with pytest.raises(RuntimeError, match=r"once after enqueue\(\)"):
         serving.activations()
-    with pytest.raises(VocabularyError, match="looks up id 11 in table 't'"), bounds.translated_errors():
+    with pytest.raises(VocabularyError, match="looks up id 11 in table 't'"), inputs.translated_errors():
         serving.enqueue({"one": tf.constant([11])}, training=False)
 
 

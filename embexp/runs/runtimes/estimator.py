@@ -28,7 +28,7 @@ from embexp.runs.runtimes import session
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.runs.runtimes.session import Feeds, TableView, components, timed_scaffold
 from embexp.specs.tables import Storage
-from embexp.tables import bounds
+from embexp.tables import inputs
 from embexp.tables.reading import TouchedRows
 from embexp.tables.row_engine import AnyTable
 
@@ -228,7 +228,7 @@ class EstimatorRuntime:
             self._training = LoopThread(
                 lambda hook: self._estimator.train(self._input(training=True), hooks=[hook]), self._prepared
             )
-        with bounds.translated_errors():
+        with inputs.translated_errors():
             return sum(float(self._training.step(components(next(iterator)))) for _ in range(steps))
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -242,7 +242,7 @@ class EstimatorRuntime:
         predicting = LoopThread(predict_all, self._prepared)
         try:
             for batch in batches:
-                with bounds.translated_errors():
+                with inputs.translated_errors():
                     yield batch.labels.numpy(), predicting.step(components(batch))
         finally:
             predicting.stop()

@@ -15,7 +15,7 @@ from embexp.checkpoints import naming, store, streaming
 from embexp.initialization import filling, scaffolding
 from embexp.initialization.method import Fill, SessionFills
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
-from embexp.tables import bounds
+from embexp.tables import inputs
 from embexp.tables.reading import ReadableTable, TouchedRows
 from embexp.tables.row_engine import AnyTable
 from embexp.vectors import checkpoint
@@ -137,7 +137,7 @@ class SessionRuntime:
             RunError: another fault of the inputs.
         """
         total = 0.0
-        with bounds.translated_errors():
+        with inputs.translated_errors():
             for _ in range(steps):
                 total += float(self._session.run(self._loss, self._train_feeds.feed_dict(components(next(iterator)))))
         return total
@@ -145,7 +145,7 @@ class SessionRuntime:
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each batch its labels, float32 [B], and logits, [B] or [B, C]."""
         for batch in batches:
-            with bounds.translated_errors():
+            with inputs.translated_errors():
                 logits = self._session.run(self._logits, self._predict_feeds.feed_dict(components(batch)))
             yield batch.labels.numpy(), logits
 
