@@ -33,7 +33,7 @@ _BY_START = {
     "save_counter": STEP,
     "global_step": STEP,
 }
-_WEIGHTS_OF_OPTIMIZER = "optimizer/_trainable_variables/"
+WEIGHTS_OF_OPTIMIZER = "optimizer/_trainable_variables/"
 """A Keras optimizer refers to the model's weights; it is the shortest way to them, so they have such keys."""
 _SLOT_OF_KERAS_2 = "/.OPTIMIZER_SLOT/"
 _STEPS_OF_KERAS = "/iteration"
@@ -233,7 +233,7 @@ def groups_of_objects(keys: Iterable[str]) -> dict[str, Group]:
             found[key] = Group(GRAPH)
         elif _SLOT_OF_KERAS_2 in name:
             found[key] = Group(OPTIMIZER)
-        elif name.startswith(_WEIGHTS_OF_OPTIMIZER):
+        elif name.startswith(WEIGHTS_OF_OPTIMIZER):
             found[key] = Group(DENSE)
         else:
             found[key] = group_of_name(name)

@@ -24,8 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from rich.cells import cell_len
 
-from embexp.checkpoints.drawing.tree import Branch
-from embexp.checkpoints.object_graph import Role
+from embexp.checkpoints.object_graph import Branch, Role
 from embexp.system import files, printable
 
 COLOURS = {Role.OBJECT: "#000000", Role.VARIABLE: "#1f5fd0", Role.OPTIMIZER: "#d01f1f", Role.SLOT: "#d97700"}

@@ -13,6 +13,7 @@ import math
 import tempfile
 import weakref
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,21 @@ from tensorflow.python.ops import resource_variable_ops
 
 from embexp.checkpoints import contents, matching, naming, objects, paths
 from embexp.checkpoints.account import LiveAccount
+from embexp.checkpoints.contents import WEIGHTS_OF_OPTIMIZER
 from embexp.checkpoints.matching import Matching, Taking
 from embexp.checkpoints.objects import part_of
 from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_temporary
 from embexp.errors import CheckpointError
 from embexp.tables.checkpointing import StreamedTable
+from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.increments import Values
 from embexp.tensor_bundle.index import index_of, prefix_of
+from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
 from embexp.tensor_bundle.writer import BundleWriter
 
 _BLOCK_BYTES = 1 << 22
+_OPTIMIZER = "optimizer/"
+_OTHER_PARTS = ("embedding/", "random/", "step", "save_counter", OBJECT_GRAPH)
 
 
 def restore(
@@ -305,3 +311,109 @@ def write_keras_bundle(path: Path, folder: Path) -> Path:
                 )
         writer.finish()
     return index_of(folder / CHECKPOINT_NAME)
+
+
+@dataclass(frozen=True)
+class DenseValues:
+    """Values to restore into a dense part.
+
+    Attributes:
+        notes: what is not restored, and why.
+    """
+
+    values: list[tuple[Any, np.ndarray]]
+    notes: tuple[str, ...] = ()
+
+    def assign(self) -> None:
+        """Assigns the values to eager variables, or in the default session."""
+        for variable, value in self.values:
+            assign(variable, value)
+
+    def fill(self, session: Any) -> None:
+        """Assigns the values to variables of a graph, in a session."""
+        with session.as_default():
+            self.assign()
+
+
+def read_dense(parts: Any, index: Path, *, same_optimizer: bool) -> DenseValues:
+    """Reads the values of a dense part from an earlier checkpoint, matched by their place in model and optimizer.
+
+    Args:
+        parts: a `tf.train.Checkpoint` with model, optimizer, random and step, all of whose variables exist.
+        index: the `.index` file of the earlier checkpoint.
+        same_optimizer: whether the optimizers are of the same kind, so that slots can be restored.
+
+    Raises:
+        CheckpointError: weights differ in number or shape; the message lists them all.
+        DataError: the checkpoint is damaged.
+    """
+    weights, slots = _variables(parts)
+    stored = {
+        key.removesuffix(KEY_END): values
+        for key, values in increments.tensors(increments.chain(prefix_of(index))).items()
+        if not key.startswith(_OTHER_PARTS)
+    }
+    stored_slots = {
+        key: values
+        for key, values in stored.items()
+        if key.startswith(_OPTIMIZER) and not key.startswith(WEIGHTS_OF_OPTIMIZER)
+    }
+    stored_weights = {key: values for key, values in stored.items() if key not in stored_slots}
+    if faults := [*_faults(weights, stored_weights)]:
+        raise CheckpointError(
+            f"the dense part of {index.parent} does not fit this experiment's: {'; '.join(faults)}. Use the same model"
+            " again, or set pretrained.dense=false to begin with a new dense part"
+        )
+    values = [(variable, _checked(stored_weights[key])) for key, variable in weights.items()]
+    fresh = [key for key in slots if key not in stored_slots or _shape(slots[key]) != stored_slots[key].entry.shape]
+    if not slots or not weights:
+        return DenseValues(values)
+    if not same_optimizer or fresh:
+        why = "differ in number or shape" if same_optimizer else "are of another kind of optimizer"
+        return DenseValues(values, (f"dense_optimizer: begins afresh, as the checkpoint's slots {why}",))
+    values += [(variable, _checked(stored_slots[key])) for key, variable in slots.items()]
+    if extra := len(stored_slots.keys() - slots.keys()):
+        return DenseValues(
+            values, (f"dense_optimizer: {extra} slots of the checkpoint are ignored: it has no such slots",)
+        )
+    return DenseValues(values)
+
+
+def _checked(values: Values) -> np.ndarray:
+    values.verify()
+    return values.value()
+
+
+def _variables(parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """By key, the model's variables and those of the optimizer alone."""
+    # Without the tables.
+    seen = tf.train.Checkpoint(model=parts.model, optimizer=parts.optimizer, random=parts.random, step=parts.step)
+    model_weights = {id(variable.value) for variable in parts.model.weights}
+    weights, slots = {}, {}
+    for each in objects.graph_of(seen).values:
+        variable = each.object.value if isinstance(each.object, keras.Variable) else each.object
+        if id(variable) in model_weights:
+            weights[each.path] = variable
+        elif each.path.startswith(_OPTIMIZER):
+            slots[each.path] = variable
+    return weights, slots
+
+
+def _faults(weights: Mapping[str, Any], stored: Mapping[str, Values]) -> list[str]:
+    faults = []
+    for key, variable in weights.items():
+        if key not in stored:
+            faults.append(f"it lacks {_name(variable)} {_shape(variable)}")
+        elif stored[key].entry.shape != _shape(variable):
+            faults.append(f"{_name(variable)} is {_shape(variable)} and was {stored[key].entry.shape}")
+    return faults + [
+        f"it has {key} {values.entry.shape} too many" for key, values in stored.items() if key not in weights
+    ]
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return tuple(variable.shape.as_list())
+
+
+def _name(variable: Any) -> str:
+    return str(variable.name).split(":")[0]

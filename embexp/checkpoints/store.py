@@ -130,6 +130,21 @@ def read(checkpoint: Any, directory: Path) -> None:
     restoring.read_run(checkpoint, index_of(Path(prefix_in(directory))), directory)
 
 
+def restore_weights(model: Any, directory: Path) -> None:
+    """Restores all weights of a Keras model from a run's checkpoint.
+
+    Raises:
+        CheckpointError: a weight is missing or of another shape.
+    """
+    prefix_in(directory)  # raises if there is none, with the directory's own name
+    like = tf.train.Checkpoint(model=model)
+    with plain_path(directory) as path:
+        try:
+            like.read(prefix_in(path)).expect_partial().assert_existing_objects_matched()
+        except (ValueError, AssertionError, tf.errors.OpError) as error:
+            raise CheckpointError(f"{directory} does not fit the model: {error}") from error
+
+
 def copy(prefix: str, target: str) -> None:
     """Copies the files of a whole checkpoint to another prefix, by hard links where the file system has them.
 

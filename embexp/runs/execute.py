@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.checkpoints import dense_part, restoring
+from embexp.checkpoints import restoring
 from embexp.checkpoints.account import LiveAccount
 from embexp.data import batches
 from embexp.data.batches import Items
@@ -176,19 +176,19 @@ def _restored(settings: Restoring, path: Path | None, checkpoint: Any) -> LiveAc
         ) from None
 
 
-def _dense_values(spec: RunSpec, earlier: EarlierCheckpoint | None, checkpoint: Any) -> dense_part.DenseValues:
+def _dense_values(spec: RunSpec, earlier: EarlierCheckpoint | None, checkpoint: Any) -> restoring.DenseValues:
     """What the dense part takes from an earlier checkpoint before the first step.
 
     Raises:
         CheckpointError: the checkpoint does not fit the model.
     """
     if earlier is None:
-        return dense_part.DenseValues([])
+        return restoring.DenseValues([])
     kinds = [
         (each.kind, getattr(each, "function", None)) for each in (spec.dense_optimizer, earlier.spec.dense_optimizer)
     ]
     same = kinds[0] == kinds[1]
-    return dense_part.read(checkpoint, earlier.index, same_optimizer=same)
+    return restoring.read_dense(checkpoint, earlier.index, same_optimizer=same)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from embexp.errors import RunError
 from embexp.specs import strategies as specs
 from embexp.strategies import mirrored, tpu
-from embexp.strategies.one_device import OneDevice, Serving
+from embexp.strategies.one_device import OneDevice
 from embexp.strategies.strategy import Strategy
 
 
@@ -36,11 +36,6 @@ def build(spec: specs.Strategy, *, traced: bool = False) -> Strategy:
             return tpu.build_simulator(spec, serve=not traced)
         case _:
             assert_never(spec)
-
-
-def build_for_finished(spec: specs.Strategy) -> Strategy:
-    """The strategy for a finished run, on this machine's processor: it looks up and predicts, and does not train."""
-    return Serving() if spec.own_memory else OneDevice()
 
 
 def build_gpu(count: int) -> Strategy:

@@ -410,9 +410,8 @@ def graph(arguments: Sequence[str]) -> int:
 
 
 def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
-    from embexp.checkpoints import object_graph, paths
-    from embexp.checkpoints.drawing import picture
-    from embexp.checkpoints.drawing.tree import spanning_tree, walk
+    from embexp.checkpoints import object_graph, paths, picture
+    from embexp.checkpoints.object_graph import spanning_tree, walk
 
     if out is not None and out.suffix.lower() not in picture.FORMATS:
         endings = ", ".join(picture.FORMATS)
