@@ -154,7 +154,6 @@ def difference(a: Contents, b: Contents, *, rows: int, matches: Mapping[str, Row
     """Compares two checkpoints.
 
     Args:
-        a: the first.
         rows: how many of the rows that moved most are named for each table, and how many of the first ones that differ.
         matches: for tables and slots whose rows are to be matched by token, by key in A.
 

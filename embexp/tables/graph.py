@@ -18,8 +18,6 @@ class TableShape:
     """Size, combiner and initializer of a table.
 
     Attributes:
-        dim: width of a row.
-        combiner: how several rows of one example become one vector.
         initializer: callable `(shape, dtype) -> tensor` with which a `TPUEmbedding` fills the table;
             None: TensorFlow's default, truncated normal of 1/sqrt(dim).
     """

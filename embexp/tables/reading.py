@@ -26,8 +26,6 @@ class ReadableTable(ABC):
     In a graph of TensorFlow 1, sessions hold the values of variables, so reading works only eagerly.
 
     Attributes:
-        dim: width of a row.
-        frozen: no step moves a row.
         storage: how rows are kept: a `Storage`, or "sharded".
         touched: uint8 [rows], 1 for each row that a training step looked up since `take_touched`; None when not
             tracked.

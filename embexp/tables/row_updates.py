@@ -45,7 +45,6 @@ def move(
 
     Args:
         table: with the optimizer's slots.
-        touched: the rows.
         gradient: float32 [u, dim]; None: zeros.
         rate: learning rate, float32 scalar.
         step: int64 variable, the number of the step, for rows whose learning rates change by phase.

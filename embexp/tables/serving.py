@@ -18,8 +18,6 @@ class ExportedTable:
     `RowEngine` sees a frozen table.
 
     Attributes:
-        dim: width of a row.
-        combiner: how several rows of one example become one vector.
         variable: float32 [any, dim], of no rows.
     """
 

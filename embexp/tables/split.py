@@ -28,11 +28,8 @@ class MappedTable(ReadableTable):
     without a copy. `read`, `blocks` and `digest` work in both.
 
     Attributes:
-        dim: width of a row.
-        combiner: how several rows of one example become one vector.
         touched: None.
         by_reference: True: no checkpoint holds it.
-        storage: how the rows are kept.
     """
 
     storage = Storage.MEMORY_MAP
@@ -58,7 +55,6 @@ class MappedTable(ReadableTable):
             file_rows: integers [rows], for each row of the table its row in the file, -1 where the file lacks it;
                 None: the table is the file.
             others: the table's rows; only those that the file lacks are read, and copied.
-            combiner: how several rows of one example become one vector.
 
         Raises:
             ValueError: TensorFlow can't use the mapping without a copy, or `file_rows` are not rows of it.
@@ -143,15 +139,11 @@ class SplitTable(ReadableTable):
     `touched_rows` work only eagerly.
 
     Attributes:
-        dim: width of a row.
-        combiner: how several rows of one example become one vector.
         slots: by slot name, float32 [rows that may move, dim].
         initial: initial value of each slot.
-        groups: which rows move when, and how fast.
         touched: uint8 [rows], see `EmbeddingTable.touched`.
         frozen: False: some rows may move.
         by_reference: False: checkpoints hold all rows.
-        storage: how the rows are kept.
         fixed: variable of the frozen rows, float32 [n, dim].
         others: variable of the other rows, float32 [m, dim].
         index: variable, int32 or int64 [rows]: the row of `fixed`, or -1 - the row of `others`.
@@ -176,10 +168,8 @@ class SplitTable(ReadableTable):
 
         Args:
             groups: which rows move when, and how fast; rows that never move are frozen.
-            dim: width of a row.
             mapping: a file in which frozen rows stay, see `MappedTable`; None: they are in a variable.
             file_rows: integers [rows], the row of the file that is each row of the table, -1 where it has none.
-            combiner: how several rows of one example become one vector.
             slots: initial value of each slot, see `optimizers.slots_of`.
             track_touched: keep a byte per row, 1 once training has looked the row up.
 

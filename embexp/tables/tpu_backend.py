@@ -225,8 +225,6 @@ def shard_initializer(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Cal
     """An initializer for `TableConfig` that reads only the rows of each shard.
 
     Args:
-        count: number of rows.
-        dim: width of a row.
         chunk_bytes: most bytes that are read at once.
 
     Returns:
@@ -342,7 +340,6 @@ def enqueue(into: Enqueued, name: str, feature: Feature, table: TPUTable, form: 
     """Adds one feature to a replica's inputs.
 
     Args:
-        into: the replica's inputs.
         feature: its settings; an `output_shape` is that of one replica.
         form: from `_input_form`.
         value: ids, or a pair (ids, weights).

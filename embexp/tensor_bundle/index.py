@@ -83,7 +83,7 @@ def read_index(index: Path) -> dict[str, Entry]:
             if key.startswith(b"\x00"):
                 continue  # a slice of a tensor, found below by its tensor's name
             fields = wire_fields(value)
-            shape = _shape(fields)
+            shape = shape_of(fields)
             pieces = [_piece(index, fields, (0,) * len(shape), shards)]
             if 7 in fields:
                 starts = sorted(map(_extents, fields[7]))
@@ -209,7 +209,7 @@ def _block(data: bytes | mmap.mmap, offset: int, size: int) -> Iterator[tuple[by
 
 def _piece(index: Path, fields: Fields, start: tuple[int, ...], shards: int) -> Piece:
     return Piece(
-        shape=_shape(fields),
+        shape=shape_of(fields),
         start=start,
         path=data_file(index, wire_number(fields, 3), shards),
         offset=wire_number(fields, 4),
@@ -218,7 +218,12 @@ def _piece(index: Path, fields: Fields, start: tuple[int, ...], shards: int) -> 
     )
 
 
-def _shape(fields: Fields) -> tuple[int, ...]:
+def shape_of(fields: Fields) -> tuple[int, ...]:
+    """The shape in the entry of a tensor.
+
+    Raises:
+        ValueError: it has more dimensions or values than NumPy takes.
+    """
     dimensions = [each for message in fields.get(2, []) for each in wire_fields(message).get(2, [])]
     shape = tuple(wire_number(wire_fields(each), 1) for each in dimensions)
     # NumPy takes no more, whatever is 0.
