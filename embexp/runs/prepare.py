@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embexp.checkpoints import opening, paths
+from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.data import numbers
 from embexp.data.vocabularies.vocabulary import Vocabulary
@@ -299,7 +299,7 @@ def _source(path: Path) -> Path:
     """
     if paths.is_keras_file(path):
         return path
-    if (found := opening.find(path)).suffix == ".index":
+    if (found := paths.find(path)).suffix == ".index":
         found = paths.index_of(path)
         check_checkpoint(*paths.files_of(found))
     return found
