@@ -10,7 +10,7 @@ import contextlib
 import json
 import platform
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from types import NoneType
@@ -28,7 +28,7 @@ from embexp.system import machine_faults
 NAME = "sweep.sqlite"
 VERSION = 2
 
-_SECONDS = "SELECT SUM(MAX(0, ended - started)) FROM attempts WHERE job = jobs.number"
+_JOBS = "SELECT *, (SELECT SUM(MAX(0, ended - started)) FROM attempts WHERE job = number) AS seconds FROM jobs"
 _SCHEMA = (
     """CREATE TABLE jobs (
         number INTEGER PRIMARY KEY,
@@ -68,6 +68,11 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
     "same_as": (int, NoneType),
 }
 """What each column of a job holds: SQLite takes anything in any."""
+_PLANNED = (
+    "number", "overrides", "settings", "spec", "identity", "hydra", "state", "reason", "directory", "same_as", "run_id",
+)  # fmt: skip
+"""Columns that are known when a job is planned."""
+_IN_JSON = ("overrides", "settings", "hydra")
 _NOTED = {"command": ("folder",), "engine": ("name", "hydra", "folder")}
 """Keys of what is noted about a sweep without which it can't go on."""
 
@@ -84,11 +89,6 @@ class Attempt:
     host: str
     started: float
     ended: float | None = None
-
-    @property
-    def seconds(self) -> float | None:
-        """Its duration; None while it runs."""
-        return None if self.ended is None else max(0.0, self.ended - self.started)
 
 
 @dataclass(frozen=True)
@@ -189,26 +189,12 @@ class Ledger:
     def add(self, jobs: Iterable[LedgerJob], notes: Mapping[str, Any] | None = None) -> None:
         """Adds jobs, or replaces those of the same number, and notes facts about the whole sweep; all or nothing."""
         rows = [
-            (
-                job.number,
-                json.dumps(job.overrides),
-                json.dumps(dict(job.settings)),
-                job.spec,
-                job.identity,
-                json.dumps(dict(job.hydra)),
-                job.state.value,
-                job.reason,
-                job.directory,
-                job.same_as,
-                job.run_id,
-            )
+            [json.dumps(getattr(job, name)) if name in _IN_JSON else getattr(job, name) for name in _PLANNED]
             for job in jobs
         ]
-        columns = "number, overrides, settings, spec, identity, hydra, state, reason, directory, same_as, run_id"
+        places = ", ".join("?" * len(_PLANNED))
         with self._transaction() as connection:
-            connection.executemany(
-                f"INSERT OR REPLACE INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
-            )
+            connection.executemany(f"INSERT OR REPLACE INTO jobs ({', '.join(_PLANNED)}) VALUES ({places})", rows)
             connection.executemany(
                 "INSERT OR REPLACE INTO sweep (key, value) VALUES (?, ?)",
                 [(key, json.dumps(value)) for key, value in (notes or {}).items()],
@@ -220,8 +206,7 @@ class Ledger:
         Raises:
             RunError: one of them is damaged.
         """
-        rows = self._rows(f"SELECT *, ({_SECONDS}) AS seconds FROM jobs ORDER BY number")
-        return [self._job(row) for row in rows]
+        return [self._job(row) for row in self._rows(f"{_JOBS} ORDER BY number")]
 
     def job(self, number: int) -> LedgerJob:
         """One job.
@@ -229,7 +214,7 @@ class Ledger:
         Raises:
             RunError: there is no job of that number, or it is damaged.
         """
-        rows = self._rows(f"SELECT *, ({_SECONDS}) AS seconds FROM jobs WHERE number = ?", number)
+        rows = self._rows(f"{_JOBS} WHERE number = ?", number)
         if not rows:
             raise RunError(f"{self.path} has no job {number}")
         return self._job(rows[0])
@@ -263,26 +248,24 @@ class Ledger:
 
     def queue(self, numbers: Iterable[int], now: float) -> None:
         """Notes that jobs are passed to a launcher of others."""
-        with self._transaction() as connection:
-            connection.executemany(
-                "UPDATE jobs SET state = ?, reason = '', scheduler = NULL, scheduler_job = NULL, queued = ?"
-                " WHERE number = ?",
-                [(Status.QUEUED.value, now, number) for number in numbers],
-            )
+        statement = (
+            "UPDATE jobs SET state = ?, reason = '', scheduler = NULL, scheduler_job = NULL, queued = ?"
+            " WHERE number = ?"
+        )
+        self._change(statement, [(Status.QUEUED, now, number) for number in numbers])
 
     def identify(self, scheduler: str, ids: Mapping[int, str]) -> None:
         """Notes the ids that a scheduler has given to jobs, by number."""
-        with self._transaction() as connection:
-            connection.executemany(
-                "UPDATE jobs SET scheduler = ?, scheduler_job = ? WHERE number = ?",
-                [(scheduler, text, number) for number, text in ids.items()],
-            )
+        statement = "UPDATE jobs SET scheduler = ?, scheduler_job = ? WHERE number = ?"
+        self._change(statement, [(scheduler, text, number) for number, text in ids.items()])
 
     def leave(self, number: int, state: Status, reason: str = "") -> None:
         """Notes where a job is that has not ended, and why."""
+        self._change("UPDATE jobs SET state = ?, reason = ? WHERE number = ?", [(state, reason, number)])
+
+    def _change(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         with self._transaction() as connection:
-            statement = "UPDATE jobs SET state = ?, reason = ? WHERE number = ?"
-            connection.execute(statement, (state.value, reason, number))
+            connection.executemany(statement, rows)
 
     def end(
         self,
@@ -307,7 +290,7 @@ class Ledger:
                 "UPDATE jobs SET state = ?, reason = ?, run_id = ?, inventory = ?, ended = COALESCE("
                 "(SELECT ended FROM attempts WHERE job = jobs.number ORDER BY attempt DESC LIMIT 1), ended, ?)"
                 " WHERE number = ? OR same_as = ?",
-                (state.value, reason, run_id, inventory, now, number, number),
+                (state, reason, run_id, inventory, now, number, number),
             )
 
     def noted(self, key: str) -> Any:

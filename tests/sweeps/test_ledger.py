@@ -21,8 +21,8 @@ from embexp.records.folder import RunFolder
 from embexp.reports import jobs as reports_jobs
 from embexp.reports.record import Status
 from embexp.sweeps import jobs, ledger, progress
+from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.ledger import Attempt, Ledger, LedgerJob
-from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.progress import ProgressFile, Reached
 from tests.locked import held_elsewhere
 
