@@ -137,7 +137,7 @@ def test_identical_errors_end_the_sweep(command: Command, capsys: pytest.Capture
         ("hydra.launcher.jobs=many", "hydra.launcher.jobs = 'many'"),
         ("hydra.launcher.retries=-1", "hydra.launcher.retries = -1: it must be at least 0"),
         ("hydra.launcher.timeout_minutes=0", "hydra.launcher.timeout_minutes = 0: it must be greater than 0"),
-        ("+hydra.launcher.retires=1", r"(?s)the launcher has no key 'retires'.*did you mean retries"),
+        ("+hydra.launcher.retires=1", r"(?s)hydra.launcher has no key 'retires'.*did you mean retries"),
     ],
 )
 def test_wrong_settings_of_the_launcher(override: str, message: str, command: Command, elsewhere: Path) -> None:

@@ -322,7 +322,7 @@ def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
     [
         (
             {"n_trial": 5},
-            r"hydra\.sweeper\.n_trial = 5: the sweeper optuna has no such setting.*\n.*did you mean n_trials",
+            r"hydra\.sweeper\.n_trial = 5: hydra.sweeper has no key 'n_trial'.*\n.*did you mean n_trials",
         ),
         ({"n_trials": 0}, r"n_trials = 0: it must be at least 1"),
         ({"sampler": "tpf"}, r"sampler = 'tpf': it must be tpe, random, cmaes or grid"),
