@@ -108,7 +108,7 @@ class Engine:
             KeyboardInterrupt: Ctrl-C came. The jobs on this machine have ended, those of a scheduler go on, and the
                 ledger knows both.
         """
-        jobs_here = _Run(self, ledger, watch or Watch(ledger.directory))
+        jobs_here = _Run(self, ledger, Watch(ledger.directory) if watch is None else watch)
         try:
             return jobs_here.run(numbers)
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`embexp run -m`, `embexp.sweep`, and `embexp resume` of a sweep: jobs are checked, entered into the ledger and run."""
+"""`embexp run -m`, `embexp.sweep`, `embexp resume` of a sweep: jobs are checked, entered into the ledger and run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from embexp.system import files, locks, terminal
 if TYPE_CHECKING:
     from embexp.sweeps.running import Runner
 
-_PATIENCE = 10.0
+PATIENCE = 10.0
 """Seconds to wait for an earlier process of the sweep, which was killed, to be gone."""
 _NOT_SETTINGS = {"output", "sweep", "seeds"}
 """Parts of a spec that do not describe its run."""
@@ -117,7 +117,7 @@ def _runner(
     from embexp.sweeps.running import Runner  # not above: it needs NumPy, and wrong settings are reported without it
 
     with (
-        locks.of_folder(place, f"the sweep in {place}").exclusive(patience=_PATIENCE),
+        locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
         Ledger(place, create=True) as ledger,
         Runner(ledger, launching, console, folder=folder, command=command, engine=engine) as runner,
     ):

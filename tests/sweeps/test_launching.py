@@ -194,7 +194,7 @@ def test_a_sweep_is_resumed_with_other_settings_of_the_launcher_alone(command: C
     assert run(command, "seed=1")
     with pytest.raises(ConfigError, match=r"(?s)train.steps = 3: a sweep is resumed as it was planned.*hydra.launcher"):
         sweeps.resume(Path("s"), ["train.steps=3"], command=command)
-    with pytest.raises(ConfigError, match=r"hydra.launcher.job = 3: the launcher has no key 'job'"):
+    with pytest.raises(ConfigError, match=r"hydra.launcher.job = 3: hydra.launcher has no key 'job'"):
         sweeps.resume(Path("s"), ["hydra.launcher.job=3"], command=command)
     with pytest.raises(RunError, match="is not the directory of a sweep"):
         sweeps.resume(Path("nowhere"), command=command)

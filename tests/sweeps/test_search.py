@@ -352,4 +352,4 @@ def test_what_cannot_be_combined(overrides: list[str], chosen: str, node: dict[s
         SearchSettings.model_validate(node), space, objectives(Task.CLICK, chosen), study=False
     )
     with pytest.raises(ConfigError, match=words):
-        raise ConfigError(faults)
+        raise ConfigError(list(faults))
