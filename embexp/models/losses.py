@@ -37,15 +37,15 @@ def mean_loss(task: Task) -> Loss:
 def per_example(task: Task) -> Loss:
     """The loss of each example, [B].
 
-    rating: (logit - label)^2. click: -label log p - (1 - label) log(1 - p) with p = sigmoid(logit), computed from the
-    logit, so that it neither overflows nor loses digits. classification: -log p[label] with p = softmax(logits),
+    regression: (logit - label)^2. binary: -label log p - (1 - label) log(1 - p) with p = sigmoid(logit), computed from
+    the logit, so that it neither overflows nor loses digits. classification: -log p[label] with p = softmax(logits),
     computed from logits [B, C]; labels are the numbers of classes.
     """
     # Chosen here, not inside the loss: AutoGraph can't read `match` and would warn at every trace.
     match task:
-        case Task.RATING:
+        case Task.REGRESSION:
             return _squared_error
-        case Task.CLICK:
+        case Task.BINARY:
             return _log_loss
         case Task.CLASSIFICATION:
             return _softmax_log_loss

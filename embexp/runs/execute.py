@@ -224,11 +224,11 @@ def dense_settings(prepared: Prepared) -> DenseSettings:
 
 
 def output_bias(task: Task, label_mean: float) -> float:
-    """The initial bias of the logit: the mean rating, the log odds of the mean click rate, or 0."""
+    """The initial bias of the logit: the mean label, the log odds of the rate of label 1, or 0."""
     match task:
-        case Task.RATING:
+        case Task.REGRESSION:
             return label_mean
-        case Task.CLICK:
+        case Task.BINARY:
             rate = min(max(label_mean, 1e-6), 1 - 1e-6)
             return math.log(rate / (1 - rate))
         case Task.CLASSIFICATION | Task.RANKING | Task.RECOMMENDATION:

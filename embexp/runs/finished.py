@@ -211,7 +211,7 @@ class Run:
         """A prediction for each example of a file.
 
         Returns:
-            float32 [n]: ratings, the probabilities of a click, or the scores of users' items; for classification
+            float32 [n]: numbers, the probabilities of label 1, or the scores of users' items; for classification
             str [n], the names of classes.
 
         Raises:
@@ -234,7 +234,7 @@ class Run:
         match self.spec.task:
             case Task.RECOMMENDATION:
                 return np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32)
-            case Task.RATING | Task.CLICK:
+            case Task.REGRESSION | Task.BINARY:
                 return predicted(self.spec.task, logits)
             case Task.CLASSIFICATION:
                 names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]

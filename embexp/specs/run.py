@@ -81,8 +81,8 @@ class RunSpec(Spec):
 
     @property
     def standardizes_labels(self) -> bool:
-        """Whether the model predicts standardised labels; those of tasks other than rating have no unit."""
-        return self.train.standardize_labels and self.task is Task.RATING
+        """Whether the model predicts standardised labels; those of tasks other than regression have no unit."""
+        return self.train.standardize_labels and self.task is Task.REGRESSION
 
     @property
     def own_metrics(self) -> dict[str, bool]:

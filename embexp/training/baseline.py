@@ -2,8 +2,8 @@
 
 | task | prediction for every example | metrics |
 |---|---|---|
-| rating | the mean | RMSE, MAE, loss |
-| click | the click rate | log loss, AUC 0.5 |
+| regression | the mean | RMSE, MAE, loss |
+| binary | the rate of label 1 | log loss, AUC 0.5 |
 | classification | the classes' frequencies; the most frequent one | log loss; accuracy, macro F1 |
 | ranking | an order of the candidates at random | the expectations of MRR, Hits@k and mean rank |
 """
@@ -22,7 +22,7 @@ from embexp.training.metric_names import HITS
 
 _EXAMPLES_AT_ONCE = 1 << 20
 _LEAST_RATE = 1e-6
-"""A click rate of 0 or 1 in the training split would make the log loss of any other infinite."""
+"""A rate of 0 or 1 in the training split would make the log loss of any other infinite."""
 LEAST_GAIN = 0.01
 """What a model gains at least, of all that there is to gain. Less is what a training that hardly moved, or chance on
 some thousand examples, gives."""
@@ -30,10 +30,10 @@ _BY_HEART = 0.1
 """The share of a constant's training loss that is gone where the training split was learned. The training loss is that
 of the last logged steps, some thousand examples, so that a few per cent may be chance."""
 _USEFUL_AUC = 0.6
-"""Where clicks are rare, even the best model removes little of the log loss: then the order of predictions counts."""
+"""Where label 1 is rare, even the best model removes little of the log loss: then the order of predictions counts."""
 _PREDICTIONS = {
-    Task.RATING: "the mean of the training labels",
-    Task.CLICK: "the click rate of the training split",
+    Task.REGRESSION: "the mean of the training labels",
+    Task.BINARY: "the rate of label 1 in the training split",
     Task.CLASSIFICATION: "the most frequent class",
     Task.RANKING: "a random order",
 }
@@ -44,7 +44,7 @@ class Constant:
     """The constant prediction of a task that predicts labels.
 
     Attributes:
-        mean: of the training labels: for task click, the click rate.
+        mean: of the training labels: for task binary, the rate of label 1.
         frequencies: for task classification: how many training examples each class has, plus one, so that a class
             that training lacks has a probability; float64 [C].
     """
@@ -62,10 +62,10 @@ class Constant:
             rows: int64 [n], those of the split, at least one.
         """
         match self.task:
-            case Task.RATING:
-                return self._rating(labels, rows)
-            case Task.CLICK:
-                return self._click(labels, rows)
+            case Task.REGRESSION:
+                return self._regression(labels, rows)
+            case Task.BINARY:
+                return self._binary(labels, rows)
             case Task.CLASSIFICATION:
                 return self._classification(labels, rows)
             case Task.RANKING | Task.RECOMMENDATION:
@@ -73,7 +73,7 @@ class Constant:
             case _:
                 assert_never(self.task)
 
-    def _rating(self, labels: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+    def _regression(self, labels: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         squares = absolutes = 0.0
         for some in _some(labels, rows):
             squares += float(np.square(some - self.mean).sum())
@@ -81,7 +81,7 @@ class Constant:
         loss = squares / len(rows)
         return {"rmse": math.sqrt(loss), "mae": absolutes / len(rows), "loss": loss}
 
-    def _click(self, labels: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+    def _binary(self, labels: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         rate = min(max(self.mean, _LEAST_RATE), 1 - _LEAST_RATE)
         clicked = sum(float(some.sum()) for some in _some(labels, rows)) / len(rows)
         loss = -clicked * math.log(rate) - (1 - clicked) * math.log1p(-rate)
@@ -155,15 +155,15 @@ def _counts(labels: np.ndarray, rows: np.ndarray, classes: int) -> np.ndarray:
 def beaten(task: Task, found: Mapping[str, float], constant: Mapping[str, float]) -> bool:
     """Whether the metrics of a split are better than those of a constant prediction, by more than `LEAST_GAIN`.
 
-    rating: the share of the squared error that the model removes. click: that of the log loss; any if the AUC is 0.6.
-    classification: the share of the errors, or of the log loss. ranking: the part of the way from the MRR of a random
-    order to 1. A metric that either lacks is not compared; without any, the model counts as better.
+    regression: the share of the squared error that the model removes. binary: that of the log loss; any if the AUC is
+    0.6. classification: the share of the errors, or of the log loss. ranking: the part of the way from the MRR of a
+    random order to 1. A metric that either lacks is not compared; without any, the model counts as better.
     """
     match task:
-        case Task.RATING:
+        case Task.REGRESSION:
             removed = _removed(found, constant, "rmse")
             gains = [None if removed is None else 1 - (1 - removed) ** 2]
-        case Task.CLICK:
+        case Task.BINARY:
             removed = _removed(found, constant, "log_loss")
             gains = [removed, LEAST_GAIN if (removed or 0) > 0 and found.get("auc", 0) >= _USEFUL_AUC else None]
         case Task.CLASSIFICATION:
@@ -217,8 +217,8 @@ def warning(
 
 
 _SHOWN = {
-    Task.RATING: ("rmse",),
-    Task.CLICK: ("log_loss", "auc"),
+    Task.REGRESSION: ("rmse",),
+    Task.BINARY: ("log_loss", "auc"),
     Task.CLASSIFICATION: ("accuracy", "log_loss"),
     Task.RANKING: ("mrr",),
 }

@@ -75,9 +75,9 @@ def _metrics_of(task: Task, cutoffs: Sequence[int]) -> tuple[str, ...]:
     match task:
         case Task.RECOMMENDATION:
             return top_n_names(cutoffs)
-        case Task.RATING:
+        case Task.REGRESSION:
             return ("rmse", "mae", "loss")
-        case Task.CLICK:
+        case Task.BINARY:
             return ("log_loss", "auc", "loss")
         case Task.CLASSIFICATION:
             return ("accuracy", "log_loss", "macro_f1", "loss")
@@ -94,9 +94,9 @@ def headline(task: Task, measured: Iterable[str] = ()) -> str:
     match task:
         case Task.RECOMMENDATION:
             return next((name for name in measured if name.startswith("ndcg_at_")), metrics_of(task)[0])
-        case Task.RATING:
+        case Task.REGRESSION:
             return "rmse"
-        case Task.CLICK:
+        case Task.BINARY:
             return "auc"
         case Task.CLASSIFICATION:
             return "accuracy"

@@ -22,7 +22,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
     """All metrics of a task.
 
     Args:
-        task: rating gives rmse, mae and loss (the mean squared error); click gives log_loss, auc and loss (the log
+        task: regression gives rmse, mae and loss (the mean squared error); binary gives log_loss, auc and loss (the log
             loss again, under the name that all tasks share); classification gives accuracy, log_loss, macro_f1 and
             loss.
         labels: numbers [N]; 0 or 1 for click, 0 to C - 1 for classification.
@@ -33,7 +33,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
 
     Raises:
         DivergedError: a logit is not finite.
-        DataError: a click label other than 0 and 1, or a class without a logit.
+        DataError: a binary label other than 0 and 1, or a class without a logit.
         ValueError: there are no examples, the lengths differ, or the task is ranking or recommendation, which
             `ranking` evaluates.
     """
@@ -44,9 +44,9 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
     y, z = vector_metrics(labels, logits)
     _check_finite(z)
     match task:
-        case Task.RATING:
+        case Task.REGRESSION:
             return {"rmse": rmse(y, z), "mae": mae(y, z), "loss": float(np.mean((z - y) ** 2))}
-        case Task.CLICK:
+        case Task.BINARY:
             check_labels(task, y)
             loss = log_loss(y, z)
             ranking = {} if undefined(task, y) else {"auc": auc(y, z)}
@@ -82,7 +82,7 @@ def _check_finite(logits: np.ndarray) -> None:
 def undefined(task: Task, labels: ArrayLike) -> dict[str, str]:
     """The task's metrics that are undefined for these labels, each with the reason."""
     y = np.asarray(labels)
-    if task is Task.CLICK and y.size and np.all(y == y.flat[0]):
+    if task is Task.BINARY and y.size and np.all(y == y.flat[0]):
         return {"auc": f"all {y.size:,} labels are {y.flat[0]:g}, and AUC compares two classes"}
     return {}
 
@@ -99,14 +99,14 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
     """
     match task:
         # A ranking's labels are made with its data, and a threshold makes those of interactions.
-        case Task.RATING | Task.RANKING | Task.RECOMMENDATION:
+        case Task.REGRESSION | Task.RANKING | Task.RECOMMENDATION:
             return
-        case Task.CLICK:
+        case Task.BINARY:
             wrong = labels[(labels != 0) & (labels != 1)]
             if wrong.size:
                 raise DataError(
-                    f"task click needs labels of 0 and 1, but {wrong.size:,} of {labels.size:,} are others, such as"
-                    f" {wrong[0]:g}; set data.label_threshold, or task=rating"
+                    f"task binary needs labels of 0 and 1, but {wrong.size:,} of {labels.size:,} are others, such as"
+                    f" {wrong[0]:g}; set data.label_threshold, or task=regression"
                 )
         case Task.CLASSIFICATION:
             # A label as large as the number of examples is a mistake, not the number of a class.
@@ -238,10 +238,10 @@ def predictions(runtime: Runtime, batches: Iterable[Any], count: int) -> tuple[n
 
 def predicted(task: Task, logits: np.ndarray) -> np.ndarray:
     """What logits predict, float32: the label [N]; the probability of 1 [N]; or those of the classes [N, C]."""
-    if task is Task.RATING:
+    if task is Task.REGRESSION:
         return logits
     z = logits.astype(np.float64)
-    if task is Task.CLICK:
+    if task is Task.BINARY:
         return np.asarray(1 / (1 + np.exp(-z)), np.float32)
     powers = np.exp(z - z.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True), np.float32)

@@ -67,7 +67,7 @@ def spec_of(strategy: Any, optimizer: Any, *, combiner: str = "mean", seed: int 
     made["item"] = made["item"].model_copy(update=settings)
     return RunSpec(
         name="contract",
-        task=Task.RATING,
+        task=Task.REGRESSION,
         seed=seed,
         data=Clicks(),
         tables=made,

@@ -63,7 +63,7 @@ def experiment() -> tuple[EmbeddingTable, Step, Any]:
     step = Step(
         engine,
         model,
-        losses.mean_loss(Task.CLICK),
+        losses.mean_loss(Task.BINARY),
         optimizer,
         {name: Input(name) for name in features},
         counter,
