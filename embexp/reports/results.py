@@ -81,8 +81,7 @@ class Results:
         if execution:
             items.append((" / ".join(execution) + (" (a simulation)" if self.summary.get("simulated") else ""), "dim"))
         yield _joined(items)
-        items = []
-        throughput = self.summary.get("throughput") or {}
+        throughput, items = self.summary.get("throughput") or {}, []
         if (rate := throughput.get("examples_per_second")) is not None:
             items.append((f"{rate:,.0f} examples/s", ""))
         if (milliseconds := throughput.get("step_ms_median")) is not None:
@@ -178,9 +177,9 @@ def _table(frames: box.Box | None, left: Sequence[str], right: Sequence[str], af
     for name in left:
         table.add_column(name, overflow="fold")
     for name in right:
-        table.add_column(name, justify="right", no_wrap=False)
+        table.add_column(name, justify="right")
     for name in after:
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     return table
 
 
@@ -323,12 +322,8 @@ def coverage_table(content: Mapping[str, Any], frames: box.Box | None) -> Table 
     tables: Mapping[str, Any] = content.get("tables") or {}
     if not tables:
         return None
-    shown = Table(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    shown.add_column("pretrained", overflow="fold")
-    for name in ("rows found", "rows missing", "occurrences found"):
-        shown.add_column(name, justify="right")
-    shown.add_column("most frequent missing", overflow="fold")
-    shown.add_column("file", overflow="fold")
+    headings = ("rows found", "rows missing", "occurrences found")
+    shown = _table(frames, ["pretrained"], headings, ["most frequent missing", "file"])
     for name, facts in tables.items():
         found, missing = facts["rows_pretrained"], facts["rows_missing"]
         occurrences = facts["occurrences"]

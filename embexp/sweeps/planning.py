@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from embexp.config import composition, hydra_globals
 from embexp.config.checking import hydra_checks
 from embexp.config.composing import record, selections
-from embexp.config.composing.compose import compose
+from embexp.config.composing.compose import Composition, compose
 from embexp.config.composing.loader import Loader
 from embexp.config.composing.overrides import parse, repeated
 from embexp.config.composition import Job
@@ -178,7 +178,7 @@ class PlannedJob:
     Attributes:
         number: from 0.
         overrides: as Hydra gives them, such as `data.fold=3`.
-        config: composes its config again, as configs of many jobs would take much memory; None: it is not composed.
+        compose: composes it again, as configs of many jobs would take much memory; None: it is not composed.
         skip: why it is skipped, or "".
         setting: number of the combination of overrides that it is, or repeats with another seed.
         same_as: number of the first job that asks for the same run, unless it is that one.
@@ -187,15 +187,15 @@ class PlannedJob:
     number: int
     overrides: tuple[str, ...]
     spec: RunSpec
-    config: Callable[[], DictConfig] | None
+    compose: Callable[[], Composition] | None
     skip: str = ""
     setting: int = 0
     same_as: int | None = None
 
     @property
     def settings(self) -> dict[str, str]:
-        """Value by key of the overrides."""
-        return settings(self.overrides)
+        """Value by key of the overrides, without + and ~."""
+        return {key_of(each): each.partition("=")[2] for each in self.overrides}
 
     @property
     def identity(self) -> str:
@@ -215,11 +215,6 @@ class Checked:
     jobs: tuple[PlannedJob, ...]
     added: frozenset[str]
     impossible: tuple[Fault, ...]
-
-
-def settings(overrides: Iterable[str]) -> dict[str, str]:
-    """Value by key of overrides, without + and ~."""
-    return {key_of(each): each.partition("=")[2] for each in overrides}
 
 
 def varying(settings: Sequence[Mapping[str, str]]) -> list[str]:
@@ -267,8 +262,8 @@ def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], 
                 why = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in job.impossible)
                 for fault in job.impossible:
                     impossible.setdefault((fault.path, fault.value, fault.rule), (fault, []))[1].append(setting)
-            config = partial(_config, loader, (*hydra, *words))
-            jobs.append(PlannedJob(len(jobs), tuple(words), job.spec, config, why, setting))
+            again = partial(compose, loader, (*hydra, *words))
+            jobs.append(PlannedJob(len(jobs), tuple(words), job.spec, again, why, setting))
             added |= composed.added
     if faults:
         raise ConfigError([_in_jobs(fault, numbers, batch[:seen]) for fault, numbers in faults.items()])
@@ -294,11 +289,6 @@ def _repeated(loader: Loader, hydra: Sequence[str], overrides: Sequence[str]) ->
     for number in range(spec.seeds):
         words = [*others, f"seed={spec.seed + number}"]
         yield words, composition.candidate(loader, [*hydra, *words])
-
-
-def _config(loader: Loader, overrides: Sequence[str]) -> DictConfig:
-    """The config of a job that has been checked."""
-    return compose(loader, overrides).config
 
 
 def _with_duplicates(jobs: Sequence[PlannedJob]) -> Iterator[PlannedJob]:
@@ -452,7 +442,7 @@ class Enrolment:
                 entry = replace(entry, same_as=other, directory=first.directory)
                 return replace(entry, state=first.state, reason=first.reason, run_id=first.run_id)
         taken = {each.directory for each in self._jobs.values()}
-        config = None if job.config is None else job.config()
+        config = None if job.compose is None else job.compose().config
         wanted = name = str(number if config is None else record.job_directory(config, number))
         for count in itertools.count(2):
             if name not in taken:
