@@ -61,7 +61,8 @@ def tabulate(
         raise CommandLineError(f"none of the {len(records)} runs satisfies {' and '.join(filters)}")
     ended = [record for record in selected if record.status.has_results]
     metric, direction, notes = _primary(ended)
-    ranked = _by_validation(ended, direction) if direction else ended
+    ranked = sorted(ended, key=lambda each: grouping.rank(each.validation, direction)) if direction else ended
+    has_best = direction is not None and ranked and grouping.rank(ranked[0].validation, direction) < math.inf
     keys = varying(selected)
     compared = _compared_keys(selected)
     results = ordered(ended, sort) if sort else ranked
@@ -76,7 +77,7 @@ def tabulate(
         compared=tuple(compared),
         metric=metric,
         direction=direction,
-        best=next((record for record in ranked[:1] if _is_number(record.validation)), None) if direction else None,
+        best=ranked[0] if has_best else None,
         groups=tuple(repeated),
         tested=tested,
         notes=(*notes, *doubts),
@@ -143,21 +144,6 @@ def _primary(records: Sequence[Record]) -> tuple[str, Direction | None, list[str
 def _validation_examples(record: Record) -> int | None:
     count = at(record.summary, "examples.validation")
     return count if isinstance(count, int) else None
-
-
-def _by_validation(records: Sequence[Record], direction: Direction) -> list[Record]:
-    """The best first; runs without a value, or with NaN, last."""
-    sign = -1.0 if direction is Direction.HIGHER else 1.0
-
-    def rank(record: Record) -> tuple[bool, float]:
-        value = record.validation
-        return (False, sign * value) if value is not None and _is_number(value) else (True, 0.0)
-
-    return sorted(records, key=rank)
-
-
-def _is_number(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def _metric_names(records: Sequence[Record]) -> list[str]:

@@ -360,8 +360,7 @@ def withdraw(sweep: Path, number: int) -> None:
 def submitted_job(sweep: Path, number: int) -> LedgerJob:
     """What `submit` wrote."""
     content = json.loads((sweep / _FOLDER / f"{number}.json").read_bytes())["job"]
-    content |= {"overrides": tuple(content["overrides"]), "state": Status(content["state"])}
-    return LedgerJob(**content)
+    return LedgerJob(**content | {"overrides": tuple(content["overrides"]), "state": Status(content["state"])})
 
 
 def submission(sweep: Path, number: int) -> str | None:

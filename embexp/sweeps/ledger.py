@@ -13,11 +13,11 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from types import NoneType
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from embexp.config.checking.validate import rule_of
 from embexp.config.messages import format_value
 from embexp.errors import RunError
 from embexp.records.folder import first_fault, json_of
@@ -60,14 +60,6 @@ _SCHEMA = (
     )""",
     "CREATE TABLE sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
 )
-_COLUMNS: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("number", "attempts"), (int,)),
-    **dict.fromkeys(("overrides", "settings", "spec", "identity", "hydra", "state", "reason"), (str,)),
-    **dict.fromkeys(("run_id", "directory", "inventory", "scheduler", "scheduler_job"), (str, NoneType)),
-    **dict.fromkeys(("started", "ended", "seconds", "queued"), (float, int, NoneType)),
-    "same_as": (int, NoneType),
-}
-"""What each column of a job holds: SQLite takes anything in any."""
 _PLANNED = (
     "number", "overrides", "settings", "spec", "identity", "hydra", "state", "reason", "directory", "same_as", "run_id",
 )  # fmt: skip
@@ -145,6 +137,9 @@ class LedgerJob:
             return RunSpec.model_validate_json(self.spec)
         except ValidationError as error:
             raise RunError(f"the spec of job {self.number} of the ledger is damaged: {first_fault(error)}") from None
+
+
+_JOB = TypeAdapter(LedgerJob)
 
 
 class Ledger:
@@ -359,24 +354,17 @@ def exists(directory: Path) -> bool:
 
 def _job(values: dict[str, Any]) -> LedgerJob:
     """A job from the columns of its row; raises ValueError if there is something else in one of them."""
-    for key, kinds in _COLUMNS.items():
-        if not isinstance(values.get(key), kinds):
-            raise ValueError(
-                f"its {key} is {format_value(values[key])}" if key in values else f"there is no column {key}"
-            )
-    overrides = json_of(values["overrides"])
-    if not isinstance(overrides, list) or not all(isinstance(each, str) for each in overrides):
-        raise ValueError(f"its overrides are no list of texts in JSON: {format_value(values['overrides'])}")
-    mappings = {key: json_of(values[key]) for key in ("settings", "hydra")}
-    for key, found in mappings.items():
-        if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
-            raise ValueError(f"its {key} is no mapping to texts in JSON: {format_value(values[key])}")
-    if not isinstance(json_of(values["spec"]), dict):
-        raise ValueError(f"its spec is no mapping in JSON: {format_value(values['spec'])}")
-    if values["state"] not in list(Status):
-        raise ValueError(f"its state is {format_value(values['state'])}, not one of {', '.join(Status)}")
-    directory = PurePath(values["directory"] or ".")
+    parsed = {key: json_of(value) if key in _IN_JSON else value for key, value in values.items()}
+    try:
+        job = _JOB.validate_python({**dict.fromkeys(_PLANNED), **parsed})
+    except ValidationError as error:
+        fault = error.errors()[0]
+        if (key := str(fault["loc"][0])) not in values:
+            raise ValueError(f"there is no column {key}") from None
+        raise ValueError(f"its {key} is {format_value(values[key])}: {rule_of(fault)}") from None
+    if not isinstance(json_of(job.spec), dict):
+        raise ValueError(f"its spec is no mapping in JSON: {format_value(job.spec)}")
+    directory = PurePath(job.directory or ".")
     if directory.is_absolute() or ".." in directory.parts or "\0" in str(directory):
         raise ValueError(f"its directory is {format_value(str(directory))}, which is not inside the sweep's")
-    known = {key: values[key] for key in _COLUMNS}
-    return LedgerJob(**{**known, **mappings, "overrides": tuple(overrides), "state": Status(values["state"])})
+    return job
