@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.checkpoints import dense_part, restoring
+from embexp.checkpoints import restoring
 from embexp.checkpoints.account import LiveAccount
 from embexp.data import batches
 from embexp.data.batches import Items
@@ -26,13 +26,13 @@ from embexp.freezing.watching import Watch, Watched
 from embexp.initialization.filling import FileRows, TablePlan
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
-from embexp.models.losses import PairLoss, recommendation_loss
 from embexp.pretrained.tables import beside_file, mapping_of, row_source, slot_sources
-from embexp.runs.evaluations import Evaluator, own_loss
+from embexp.runs.evaluations import Evaluator
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
 from embexp.specs.data import CANDIDATES, Triples
-from embexp.specs.models import CustomLoss, KnowledgeGraph, Loss, LossOfTask, Model, Task
+from embexp.specs.losses import CustomLoss, Loss, RecommendationLoss
+from embexp.specs.models import KnowledgeGraph, Model, Task
 from embexp.specs.optimizers import DenseOptimizer
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, RuntimeKind, Save
@@ -41,9 +41,9 @@ from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.system.arrays import MappableRows
 from embexp.system.machine import PeakMemory, keep_freed
-from embexp.tables import learning_rates, optimizers
+from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.learning_rates import RowGroups
+from embexp.tables.optimizers import RowGroups
 from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
 
@@ -104,7 +104,7 @@ def training_batches(prepared: Prepared, first_step: int = 0) -> Any:
     """The training batches from `first_step` on, a `tf.data.Dataset`."""
     spec, data, items = prepared.spec, prepared.data, None
     examples, rows = data.scan.examples, data.scan.splits["train"]
-    if data.interactions is not None and not isinstance(spec.loss, LossOfTask | CustomLoss):
+    if data.interactions is not None and isinstance(spec.loss, RecommendationLoss):
         items = Items(data.interactions, examples, rows, spec.loss, spec.seed)
     return batches.training_batches(
         examples,
@@ -137,14 +137,14 @@ def build(
     """
     spec, data, earlier = prepared.spec, prepared.data, prepared.dense
 
-    def dense_values(checkpoint: Any) -> dense_part.DenseValues:
+    def dense_values(checkpoint: Any) -> restoring.DenseValues:
         """What the dense part takes from an earlier checkpoint before the first step."""
         if earlier is None:
-            return dense_part.DenseValues([])
+            return restoring.DenseValues([])
         kinds = [
             (each.kind, getattr(each, "function", None)) for each in (dense.optimizer, earlier.spec.dense_optimizer)
         ]
-        return dense_part.read(checkpoint, earlier.index, same_optimizer=kinds[0] == kinds[1])
+        return restoring.read_dense(checkpoint, earlier.index, same_optimizer=kinds[0] == kinds[1])
 
     dense = dense_settings(
         spec,
@@ -301,9 +301,7 @@ def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, c
         optimizer = dense_optimizer.build(
             # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
             dense.optimizer,
-            lambda step: learning_rates.schedule_factor(
-                dense.optimizer.schedule, counter, total_steps=dense.total_steps
-            ),
+            lambda step: optimizers.schedule_factor(dense.optimizer.schedule, counter, total_steps=dense.total_steps),
         )
         optimizer.build(model.trainable_variables)
     step = Step(
@@ -311,7 +309,7 @@ def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, c
         model=model,
         inputs=dense.inputs,
         strategy=strategy,
-        loss=_loss(dense),
+        loss=losses.build(dense.loss, dense.model, dense.task, dense.outputs),
         optimizer=optimizer,
         counter=counter,
         one_vs_all=OneVsAll(model, dense.model.loss, dense.model.label_smoothing)
@@ -353,16 +351,6 @@ def dense_model(dense: DenseSettings, dims: Mapping[str, int]) -> keras.Model:
     if deviation is None:
         return model
     return models.standardized(model, shapes=shapes, dense_width=dense.width, mean=mean, deviation=deviation)
-
-
-def _loss(dense: DenseSettings) -> losses.Loss | PairLoss:
-    if isinstance(dense.loss, CustomLoss):
-        return losses.custom(own_loss(dense.loss), dense.outputs)
-    if not isinstance(dense.loss, LossOfTask):
-        return recommendation_loss(dense.loss)
-    if isinstance(dense.model, KnowledgeGraph):
-        return losses.ranking(dense.model.loss, dense.model.label_smoothing)
-    return losses.mean_loss(dense.task)
 
 
 def initial_rows(tables: PreparedTables) -> dict[str, MappableRows]:

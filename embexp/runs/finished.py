@@ -31,7 +31,7 @@ from embexp.specs.base import summarize_names
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
-from embexp.strategies import build as strategies
+from embexp.strategies.one_device import OneDevice
 from embexp.system import caching
 from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import quiet
@@ -307,6 +307,5 @@ class Run:
             total_steps=max(1, self.summary["steps"]),
             classes=len(self.classes),
         )
-        strategy = strategies.build_for_finished(self.spec.strategy)
         with self.folder.reading():
-            return execute.build_finished(tables, dense, strategy, self.checkpoint)
+            return execute.build_finished(tables, dense, OneDevice(), self.checkpoint)

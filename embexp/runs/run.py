@@ -23,7 +23,7 @@ from embexp.runs.summary import plot, plotted_if_diverged, summarise, write_proj
 from embexp.specs import strategies as specs
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Checkpointing, Save
-from embexp.strategies import build as strategies
+from embexp.strategies import strategy as strategies
 from embexp.strategies import strategy as thread_counts
 from embexp.strategies.strategy import Strategy
 from embexp.system import files, interruption, native

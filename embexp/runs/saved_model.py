@@ -31,7 +31,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.checkpoints import dense_part, streaming
+from embexp.checkpoints import store, streaming
 from embexp.data.batches import Batch
 from embexp.data.columns import Columns, columns_of
 from embexp.data.numbers import FittedColumn
@@ -85,7 +85,7 @@ def write(
         classes = run.summary.get("classes", ())
         dense = execute.dense_settings(run.spec, width=columns.dense_width, classes=len(classes), total_steps=1)
         model = execute.dense_model(dense, {name: table.dim for name, table in exported.items()})
-        dense_part.restore_weights(model, run.folder.final_checkpoint)
+        store.restore_weights(model, run.folder.final_checkpoint)
         step = Step(ExportedLookup(exported, run.spec.features), model, dense.inputs, OneDevice())
         module = _module(run, step, columns, vocabularies, _parts(model))
         module.tables = {name: table.variable for name, table in exported.items()}

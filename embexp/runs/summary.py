@@ -20,7 +20,6 @@ from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.base import merged, summarize_names
 from embexp.specs.data import CANDIDATES
-from embexp.tables import optimizers
 from embexp.tables.reading import ReadableTable
 from embexp.training import baseline
 from embexp.training.loop import Outcome
@@ -82,7 +81,7 @@ def summarise(
                 *(
                     f"tables.{name}: optimizer adam with lazy_adam=false updates every row at every step: O(vocabulary)"
                     for name in spec.tables
-                    if optimizers.moves_every_row(spec.optimizer_of(name))
+                    if spec.optimizer_of(name).moves_every_row
                 ),
                 *watch.warnings,
                 *(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, assert_never
+from typing import Any, NoReturn
 
 import yaml
 
@@ -19,8 +19,9 @@ from embexp.records import inventory
 from embexp.records.differences import leaves
 from embexp.records.folder import RunFolder, json_object
 from embexp.records.identity import DECIDES_NOTHING
+from embexp.specs.base import implementation
 from embexp.specs.run import RunSpec
-from embexp.specs.tracking import MLflow, NoTracking, WandB, missing_packages
+from embexp.specs.tracking import MLflow, NoTracking, missing_packages
 from embexp.specs.tracking import Tracking as Settings
 from embexp.tracking.tracker import Delivery, Direct, Parameter, Point, Queued, TrackedRun, Tracker, reason
 from embexp.training.listeners import Listener
@@ -192,19 +193,7 @@ def _tracker(settings: Settings) -> Tracker | None:
     if lack := missing_packages(settings):
         rule, remedy = lack
         raise RunError(f"tracking={settings.kind}: {rule}\n    {remedy}, or set tracking=none")
-    match settings:
-        case NoTracking():
-            return None
-        case MLflow():
-            from embexp.tracking.mlflow import MLflowRun
-
-            return MLflowRun(settings)
-        case WandB():
-            from embexp.tracking.wandb import WandBRun
-
-            return WandBRun(settings)
-        case _:
-            assert_never(settings)
+    return None if isinstance(settings, NoTracking) else implementation(settings)()
 
 
 def open_store(settings: Settings) -> None:
