@@ -19,9 +19,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from embexp.data.encode import Chunk
 from embexp.data.examples import Layout
-from embexp.data.files.arrow_columns import Column
+from embexp.data.files.arrow_columns import Chunk, Column
 from embexp.data.texts import Corpus, Text
 from embexp.data.vocabularies.token_rows import from_counts
 from embexp.data.vocabularies.vocabulary import TokenVocabulary

@@ -14,8 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data.vocabularies import vocabulary
-from embexp.data.vocabularies.buckets import described, stands_for_tokens
-from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import (
+    IdentityVocabulary,
+    TokenVocabulary,
+    Vocabulary,
+    described,
+    stands_for_tokens,
+)
 from embexp.errors import CommandLineError, DataError, RunError
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows

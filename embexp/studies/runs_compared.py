@@ -14,8 +14,7 @@ from embexp.checkpoints import difference
 from embexp.checkpoints.contents import GRAPH, Contents, KeyInfo
 from embexp.checkpoints.difference import Change
 from embexp.checkpoints.opening import open_checkpoint
-from embexp.data.vocabularies.buckets import same_rows, stands_for_tokens
-from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary, same_rows, stands_for_tokens
 from embexp.errors import DataError, NotARunError
 from embexp.records import differences
 from embexp.records.differences import Difference, Kind, MetricsCompared, between

@@ -13,7 +13,7 @@ from embexp.errors import DataError
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
-from embexp.vectors import converted
+from embexp.vectors import file_source
 from embexp.vectors.file_source import FileSource
 from embexp.vectors.stored import Stored, read_token_file, tokens_path
 from embexp.vectors.word_vectors import COMPRESSED_SUFFIXES as COMPRESSED
@@ -142,9 +142,9 @@ def _from_stream(
         raise DataError(f"{path}: found a key, {key!r}, but a file of format {form} holds one matrix only")
     digest = caching.file_digest(path, cache=cache, progress=progress)
     packed = path.suffix.lower() if path.suffix.lower() in COMPRESSED else ""
-    how = [converted.VERSION, digest, packed, form, key, invalid_text, non_finite, header_count]
+    how = [file_source.VERSION, digest, packed, form, key, invalid_text, non_finite, header_count]
     folder = caching.folder(cache, "vectors", digests.of_json(how), convert)
-    return converted.read(folder, name=str(path), dtype=np.dtype("f4"), files=[path], non_finite=non_finite)
+    return file_source.read(folder, name=str(path), dtype=np.dtype("f4"), files=[path], non_finite=non_finite)
 
 
 def _stored(
@@ -167,7 +167,9 @@ def _stored(
                 array_files.extract(path, name, made, progress)
 
             digest = caching.file_digest(path, cache=cache, progress=progress)
-            folder = caching.folder(cache, "vectors", digests.of_json([converted.VERSION, digest, "npz", name]), unpack)
+            folder = caching.folder(
+                cache, "vectors", digests.of_json([file_source.VERSION, digest, "npz", name]), unpack
+            )
             return array_files.read_extracted(path, name, folder)
         case Format.SAFETENSORS:
             from embexp.vectors import array_files

@@ -24,7 +24,7 @@ from embexp.errors import DataError
 from embexp.system import files
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
-from embexp.vectors import converted, stored, text_blocks
+from embexp.vectors import file_source, stored, text_blocks
 from embexp.vectors.stored import excerpt, plural
 
 NAME = "vectors"
@@ -89,7 +89,7 @@ def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, 
     with _beside(path, form, tokens) as place, files.atomic_write(path) as file:
         match form:
             case Written.NPY:
-                file.write(converted.header(source.rows, source.dim))
+                file.write(file_source.header(source.rows, source.dim))
                 for _, values in chunks:
                     file.write(values.data)
             case Written.SAFETENSORS:

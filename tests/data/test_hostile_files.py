@@ -50,7 +50,7 @@ def refused(path: Path, kind: str, said: str, **more) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines may have 4,000 bytes."""
-    for module in ("text_lines", "dialect"):
+    for module in ("text_lines", "text_table"):
         monkeypatch.setattr(f"embexp.data.files.{module}.LONGEST", 4_000)
 
 

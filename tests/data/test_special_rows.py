@@ -12,9 +12,8 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data.vocabularies.buckets import same_rows
 from embexp.data.vocabularies.token_rows import from_counts, with_rows
-from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary, same_rows
 from embexp.errors import DataError
 from embexp.specs.vocabularies import VocabularyRules
 

@@ -147,80 +147,58 @@ def _looked(path: Path) -> str:
 
 def head_faults(files: Files, wanted: Sequence[Wanted], *, rows: int) -> list[Fault]:
     """The first row of each file that can't be read, among so many of each."""
-    faults = []
-    for table in (*files.tables, *(side.table for side in files.sides)):
-        beside = table not in files.tables
-        here = [one for one in wanted if not beside or one.name in (files.side_of or {})]
-        if wrong := table.head_fault(here, rows=rows):
-            faults.append(Fault("data.path", repr(str(table.path)), wrong))
-    return faults
+    of_sides = [one for one in wanted if one.name in (files.side_of or {})]
+    looked_at = [(table, wanted) for table in files.tables] + [(side.table, of_sides) for side in files.sides]
+    return [
+        Fault("data.path", repr(str(table.path)), wrong)
+        for table, columns in looked_at
+        if (wrong := table.head_fault(columns, rows=rows))
+    ]
 
 
 def missing(path: Path, names: Sequence[str], wanted: Sequence[Wanted]) -> list[Fault]:
     """Wanted columns that are not among those of a file, or more than once."""
-    faults = repeated(path, names, wanted)
+    faults = []
     for one in wanted:
-        if one.name in names:
+        if (count := list(names).count(one.name)) == 1:
             continue
-        near = difflib.get_close_matches(one.name, dict.fromkeys(names[:_COMPARED]), n=3, cutoff=0.6)
-        listing = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        remedy = f"did you mean {' or '.join(repr(name) for name in near)}?" if near else f"its columns are: {listing}"
-        faults.append(Fault(one.asked_by, repr(one.name), f"{path} has no such column", remedy))
+        rule, remedy = f"{path} has {count} columns of this name; it must be one", ""
+        if not count:
+            near = difflib.get_close_matches(one.name, dict.fromkeys(names[:_COMPARED]), n=3, cutoff=0.6)
+            listing = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+            rule = f"{path} has no such column"
+            remedy = f"did you mean {' or '.join(map(repr, near))}?" if near else f"its columns are: {listing}"
+        faults.append(Fault(one.asked_by, repr(one.name), rule, remedy))
     return faults
 
 
-def repeated(path: Path, names: Sequence[str], wanted: Sequence[Wanted]) -> list[Fault]:
-    """Wanted columns whose name several columns of a file have."""
-    return [
-        Fault(one.asked_by, repr(one.name), f"{path} has {names.count(one.name)} columns of this name; it must be one")
-        for one in wanted
-        if list(names).count(one.name) > 1
-    ]
-
-
 def shape_faults(files: Files, wanted: Sequence[Wanted]) -> list[Fault]:
-    """Columns that hold several values per example where one is needed, or not all alike."""
-    faults = []
-    lists = files.lists()
-    for table in files.tables[1:]:
-        for one in wanted:
-            if (one.name in table.lists) != (one.name in lists):
-                faults.append(
-                    Fault(
-                        one.asked_by,
-                        repr(one.name),
-                        f"{table.path} and {files.tables[0].path} must agree on whether "
-                        "the column holds several values",
-                    )
-                )
+    """Columns that hold several values per example where one is needed, or not the same in all files."""
+    faults, lists, first = [], files.lists(), files.tables[0]
+    kinds = {True: "several values", False: "one value"}
     for one in wanted:
-        if one.single and one.name in lists:
-            faults.append(
-                Fault(one.asked_by, repr(one.name), "the column holds several values per example; it must hold one")
+        several = one.name in lists
+        rules = [
+            f"{table.path} and {first.path} must agree on whether the column holds several values"
+            for table in files.tables[1:]
+            if (one.name in table.lists) != several
+        ]
+        if one.single and several:
+            rules.append("the column holds several values per example; it must hold one")
+        if one.weighs is not None and several != (one.weighs in lists):
+            rules.append(
+                f"weights must come one for each id, but this column holds {kinds[several]} per example "
+                f"and {one.weighs!r} {kinds[not several]}"
             )
-        if one.weighs is not None and (one.name in lists) != (one.weighs in lists):
-            kinds = {True: "several values", False: "one value"}
-            faults.append(
-                Fault(
-                    one.asked_by,
-                    repr(one.name),
-                    f"weights must come one for each id, but this column holds {kinds[one.name in lists]} per example "
-                    f"and {one.weighs!r} {kinds[one.weighs in lists]}",
-                )
-            )
+        faults += [Fault(one.asked_by, repr(one.name), rule) for rule in rules]
     return faults
 
 
 def single_faults(files: Files, wanted: Sequence[Wanted]) -> list[Fault]:
     """Columns that hold one value per example where several are needed."""
-    lists = files.lists()
+    remedy, lists = "leave it out, or name a column that holds several", files.lists()
     return [
-        Fault(
-            need.path,
-            need.value,
-            list_rule(one.name),
-            "leave it out, or name a column that holds several",
-        )
+        Fault(need.path, need.value, list_rule(one.name), remedy)
         for one in wanted
         if one.name not in lists
         for need in one.several

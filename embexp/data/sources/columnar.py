@@ -196,8 +196,8 @@ class ColumnarSource(TokenSource):
     def _encode(
         self, paths: Sequence[Path], columns: Columns, *, divided: bool, cache: Path, progress: Progress
     ) -> Encoded:
-        from embexp.data import encode
-        from embexp.data.examples import Encoded
+        from embexp.data.examples import Encoded, encode
+        from embexp.data.files.arrow_columns import chunks_of_files
         from embexp.system import caching, digests
 
         located = self._located(paths, columns, divided=divided)
@@ -222,8 +222,8 @@ class ColumnarSource(TokenSource):
         )
 
         def make(folder: Path) -> None:
-            encode.encode(
-                encode.chunks_of_files(located, self._wanted(columns, divided=divided)),
+            encode(
+                chunks_of_files(located, self._wanted(columns, divided=divided)),
                 folder,
                 columns,
                 lists=located.lists(),

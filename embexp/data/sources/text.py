@@ -81,8 +81,8 @@ class TextSource(TokenSource):
         self, corpus: Corpus, columns: Columns, classes: Sequence[str], *, cache: Path, progress: Progress
     ) -> Encoded:
         """Encodes texts; without `classes` these follow from the labels."""
-        from embexp.data import encode, text_examples
-        from embexp.data.examples import CLASSES, Encoded
+        from embexp.data import text_examples
+        from embexp.data.examples import CLASSES, Encoded, encode
         from embexp.system import caching, digests
 
         content = corpus.digest(cache=cache)
@@ -105,7 +105,7 @@ class TextSource(TokenSource):
             if corpus.label is not None:
                 known = known or list(text_examples.class_names(corpus))
                 (folder / CLASSES).write_text(json.dumps(known), "utf-8")
-            encode.encode(
+            encode(
                 text_examples.labelled_chunks(corpus, columns.label, known, max_length=self.data.max_length),
                 folder,
                 columns,

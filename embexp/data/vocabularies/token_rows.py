@@ -15,11 +15,10 @@ import pyarrow.compute as pc
 from embexp.data import splits
 from embexp.data.columns import BucketColumn
 from embexp.data.examples import Encoded, Examples, Layout, examples, read_tokens
-from embexp.data.number_fitting import fit_buckets
+from embexp.data.numbers import fit_buckets
 from embexp.data.sources.source import FORMAT
-from embexp.data.vocabularies.buckets import BucketVocabulary, HashVocabulary
 from embexp.data.vocabularies.token_keys import sorted_places
-from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary, TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.vocabularies import Row, SettledRules, UnknownPolicy, VocabularyRules
 from embexp.system import caching, digests
