@@ -129,7 +129,7 @@ def encode_file(
 def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progress, folder: Path) -> None:
     """Writes splits, vocabularies, rows and facts into an empty folder."""
     progress("dividing the examples", None)
-    division = source.divide(encoded, folder, progress=progress)
+    division = source.divide(encoded, folder)
     source.learn(columns, encoded, folder, progress=progress)
     train, total = mapped_array(folder / "train.npy"), 0.0
     if encoded.layout.label:

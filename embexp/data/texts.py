@@ -16,7 +16,6 @@ installation lacks has no texts.
 from __future__ import annotations
 
 import ast
-import csv
 import hashlib
 import itertools
 import os
@@ -29,9 +28,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from embexp.data.columns import Wanted
 from embexp.data.files import text_lines
-from embexp.data.files.table_files import unreadable
-from embexp.data.sources.source import HEAD_LINES, Description, Unreadable
+from embexp.data.files.table_files import looked, missing, stop_at, unreadable
+from embexp.data.files.text_table import BadLine, Dialect, header_fields, no_utf8, records_of
+from embexp.data.sources.source import HEAD_LINES, Description
 from embexp.errors import ConfigError, DataError, Fault, read_by_library
 from embexp.specs.data import SkipGram
 from embexp.specs.data import Text as LabelledTexts
@@ -39,6 +40,7 @@ from embexp.specs.sources import Split, SplitKind
 from embexp.system.files import fault_of
 
 _PARQUET_ROWS = 8192
+_CSV = Dialect(",", quoted=True)
 _STANDARD_LIBRARY = "Python's standard library"
 CLASSES = {
     "concurrency": "asyncio concurrent multiprocessing queue sched subprocess threading",
@@ -58,6 +60,7 @@ CLASSES = {
 """The modules, or packages, that make a class of texts."""
 _MOST = 400  # texts of a class, lest one outnumber the others
 _FEWEST_WORDS = 5
+_NO_UTF8 = "found bytes that are not UTF-8, expected text in UTF-8"
 _PASSED_OVER = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests"}
 _Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _TOKEN_PATTERN = r"\b\w\w+\b"
@@ -89,13 +92,12 @@ class Corpus:
         """The files of texts; none for the standard library.
 
         Raises:
-            Unreadable: there are none, or a column is missing.
+            ConfigError: there are none, or a column is missing.
         """
         if self.path is None:
             return []
         if not self.path.exists():
-            where = "" if self.path.is_absolute() else f"looked in {Path.cwd()}"
-            raise unreadable(self.path, "there is no such file or folder", where)
+            raise unreadable(self.path, "there is no such file or folder", looked(self.path))
         if not self.path.is_dir():
             _check_columns(self.path, self.text, self.label)
             return [self.path]
@@ -127,14 +129,11 @@ class Corpus:
         """Digest of the content: of the bytes of all files and, for folders, of their names, which are the classes.
 
         Raises:
-            ConfigError: see `table_files`.
+            ConfigError: see `files`.
         """
         from embexp.system import caching, digests
 
-        try:
-            files = self.files()
-        except Unreadable as unreadable:
-            raise ConfigError(unreadable.faults) from None
+        files = self.files()
         if self.path is None:
             return _library_digest()
         if self.path.is_dir():
@@ -149,8 +148,8 @@ class Corpus:
             self.files()
             for _ in itertools.islice(self.texts(), HEAD_LINES):
                 pass
-        except Unreadable as unreadable:
-            return unreadable.faults
+        except ConfigError as error:
+            return list(error.faults)
         except DataError as error:
             return [Fault("data.path", repr(str(self.path)), str(error))]
         return []
@@ -160,7 +159,7 @@ class Corpus:
 
         Raises:
             DataError: a line, or row, can't be read.
-            Unreadable: see `table_files`.
+            ConfigError: see `files`.
         """
         labelled = self.label is not None
         if self.path is None:
@@ -255,35 +254,22 @@ def _from_lines(path: Path, *, labelled: bool) -> Iterator[Text]:
 
 def _from_csv(path: Path, text: str, label: str | None) -> Iterator[Text]:
     """Columns of a CSV file with a header line: of the texts and, unless it is None, of the classes."""
-    limit = csv.field_size_limit(text_lines.LONGEST)
-    size, read, line = path.stat().st_size, 0, 1
-
-    def lines() -> Iterator[str]:
-        nonlocal read
-        for number, content in enumerate(text_lines.lines_of(path), 1):
-            read += len(content)
-            yield _decoded(content, f"{path}, line {number}")
-
+    rows = records_of(path, _CSV)
+    size, read = path.stat().st_size, 0
     try:
-        rows = csv.reader(lines())
-        header = next(rows, [])
-        if text not in header or (label is not None and label not in header):
-            raise DataError(f"{path}, line 1: found no whole header")
+        _, header = next(rows)
         column, name_column = header.index(text), None if label is None else header.index(label)
-        line = rows.line_num + 1
-        for fields in rows:
-            if fields:
-                place = f"{path}, line {line}"
-                if len(fields) != len(header):
-                    found = f"found {len(fields)} fields, expected {len(header)}"
-                    raise DataError(f"{place}: {found}")
-                name = None if name_column is None else _named(fields[name_column], place)
-                yield Text(fields[column], name, path, place, min(1.0, read / size))
-            line = rows.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{path}, line {line}: found no fields of CSV: {error}") from None
-    finally:
-        csv.field_size_limit(limit)
+        for line, fields in rows:
+            place = f"{path}, line {line}"
+            if len(fields) != len(header):
+                raise DataError(f"{place}: found {len(fields)} fields, expected {len(header)}")
+            if no_utf8("".join(fields)) is not None:
+                raise DataError(f"{place}: {_NO_UTF8}")
+            read += sum(map(len, fields)) + len(fields)
+            name = None if name_column is None else _named(fields[name_column], place)
+            yield Text(fields[column], name, path, place, min(1.0, read / size))
+    except BadLine as error:
+        raise DataError(f"{path}, {error}") from None
 
 
 def _from_parquet(path: Path, text: str, label: str | None) -> Iterator[Text]:
@@ -309,31 +295,20 @@ def _from_parquet(path: Path, text: str, label: str | None) -> Iterator[Text]:
 
 
 def _check_columns(path: Path, text: str, label: str | None) -> None:
-    """Raises Unreadable if a file is empty, or a CSV or Parquet file lacks a column."""
+    """Raises ConfigError if a file is empty, or a CSV or Parquet file lacks a column."""
     if fault := fault_of(path):
         raise unreadable(path, fault)
     if path.stat().st_size == 0:
         raise unreadable(path, "the file is empty")
-    kind = text_lines.form_of(path)
-    names: list[str]
-    if kind == ".csv":
-        try:
-            first = _decoded(next(text_lines.lines_of(path)), f"{path}, line 1")
-            names = next(csv.reader([first]), [])
-        except (DataError, csv.Error) as error:
-            raise unreadable(path, str(error)) from None
-    elif kind == ".parquet":
-        names = _parquet_columns(path, text, label)
-    else:
-        return
-    faults = []
-    for key, name in (("text", text), ("label", label)):
-        if name is not None and names.count(name) != 1:
-            what = "no such column" if name not in names else f"{names.count(name)} columns of this name"
-            rule, remedy = f"{path} has {what}", f"its columns are: {', '.join(names[:20])}"
-            faults.append(Fault(f"data.{key}", repr(name), rule, remedy))
-    if faults:
-        raise Unreadable(faults)
+    match text_lines.form_of(path):
+        case ".csv":
+            names = header_fields(path, _CSV)
+        case ".parquet":
+            names = _parquet_columns(path, text, label)
+        case _:
+            return
+    wanted = [Wanted(text, "data.text"), *([] if label is None else [Wanted(label, "data.label")])]
+    stop_at(missing(path, names, wanted))
 
 
 def _parquet_columns(path: Path, text: str, label: str | None) -> list[str]:
@@ -376,7 +351,7 @@ def _decoded(content: bytes, place: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise DataError(f"{place}: found bytes that are not UTF-8, expected text in UTF-8") from None
+        raise DataError(f"{place}: {_NO_UTF8}") from None
 
 
 def _library_sources() -> list[Path]:

@@ -34,7 +34,7 @@ RULES = st.builds(
 def vocabulary(values: list[str], rules: VocabularyRules, unseen: list[str] = ()) -> TokenVocabulary:  # type: ignore[assignment]
     counted = Counter({"": 0} | dict.fromkeys(unseen, 0))
     counted.update(values)
-    return from_counts(pa.array(list(counted), pa.large_string()), np.array(list(counted.values())), rules)
+    return from_counts(pa.array(list(counted), pa.large_string()), np.array(list(counted.values())), rules)[0]
 
 
 def kinds_of(values: list[str], rules: VocabularyRules) -> dict[str, str]:

@@ -25,7 +25,7 @@ awkward = texts | st.sampled_from(
 
 def of(counted: dict[str, int], **rules: object) -> TokenVocabulary:
     tokens = pa.array(list(counted), pa.large_string())
-    return from_counts(tokens, np.array(list(counted.values()), np.int64), VocabularyRules(**rules))
+    return from_counts(tokens, np.array(list(counted.values()), np.int64), VocabularyRules(**rules))[0]
 
 
 @given(

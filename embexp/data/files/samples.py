@@ -76,7 +76,7 @@ def sample(path: Path, names: Sequence[str] | None = None) -> Sample:
         names: of the columns of a text file without a header line; None: the first line shows whether it has one.
 
     Raises:
-        Unreadable: there is no such file.
+        ConfigError: there is no such file.
         DataError: it can't be read.
     """
     if path.is_dir() and (found := text_lines.of_form(path, ".inter")):

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from embexp.data.columns import Wanted
-from embexp.data.sources.source import Unreadable
-from embexp.errors import Fault
+from embexp.errors import ConfigError, Fault
 from embexp.specs.tables import list_rule
 from embexp.system import files
 
@@ -86,15 +85,15 @@ class Files:
         return [table.path for table in self.tables] + [self.sides[number].table.path for number in used]
 
 
-def unreadable(path: Path, rule: str, remedy: str = "") -> Unreadable:
+def unreadable(path: Path, rule: str, remedy: str = "") -> ConfigError:
     """One fault of a file."""
-    return Unreadable([Fault("data.path", repr(str(path)), rule, remedy)])
+    return ConfigError([Fault("data.path", repr(str(path)), rule, remedy)])
 
 
 def stop_at(faults: Sequence[Fault]) -> None:
-    """Raises Unreadable, each fault once, if there are any."""
+    """Raises ConfigError, each fault once, if there are any."""
     if faults:
-        raise Unreadable(list(dict.fromkeys(faults)))
+        raise ConfigError(list(dict.fromkeys(faults)))
 
 
 def data_files(paths: Sequence[Path]) -> list[Path]:
@@ -104,7 +103,7 @@ def data_files(paths: Sequence[Path]) -> list[Path]:
         paths: files, folders, and patterns as of a shell (`*`, `?`, `[…]`, and `**` for any folders).
 
     Raises:
-        Unreadable: there is none, a file is named twice, or a folder holds folders.
+        ConfigError: there is none, a file is named twice, or a folder holds folders.
     """
     found = [file for path in paths for file in _data_files(path)]
     seen: set[Path] = set()
@@ -120,10 +119,10 @@ def _data_files(path: Path) -> list[Path]:
         matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
         matches = [match for match in matches if not match.name.startswith((".", "_")) and not match.is_dir()]
         if not matches:
-            raise unreadable(path, "no file matches this pattern", _looked(path))
+            raise unreadable(path, "no file matches this pattern", looked(path))
         return [file for match in matches for file in _data_files(match)]
     if not path.exists():
-        raise unreadable(path, "there is no such file or folder", _looked(path))
+        raise unreadable(path, "there is no such file or folder", looked(path))
     if not path.is_dir():
         if fault := files.fault_of(path):
             raise unreadable(path, fault)
@@ -141,7 +140,8 @@ def _data_files(path: Path) -> list[Path]:
     return entries
 
 
-def _looked(path: Path) -> str:
+def looked(path: Path) -> str:
+    """Where a path that is not there was looked for, as a remedy."""
     return f"looked in {Path.cwd()}" if not path.is_absolute() else ""
 
 

@@ -159,7 +159,7 @@ def excerpt(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…") if text else "nothing"
 
 
-def _no_utf8(text: str) -> int | None:
+def no_utf8(text: str) -> int | None:
     """The first byte that is not UTF-8, see `records_of`."""
     if text.isascii():
         return None
@@ -332,7 +332,7 @@ class TextTable:
 
         for one in wanted:
             text, several, where = fields[one.name], one.name in self.lists, f"in column {one.name!r}"
-            if one.tokens and (byte := _no_utf8(text)) is not None:
+            if one.tokens and (byte := no_utf8(text)) is not None:
                 return f"the byte 0x{byte:02X} {where}", f"text in UTF-8{self.dialect.remedy}"
             values = values_of(one.name) if several else [text]
             if one.numbers and one.name in self.dates:
@@ -357,14 +357,14 @@ def header_fields(path: Path, dialect: Dialect, *, what: str = "its first line m
         what: a file without lines lacks, for its fault.
 
     Raises:
-        Unreadable: there is none, or it is not in the encoding.
+        ConfigError: there is none, or it is not in the encoding.
     """
     if fault := files.fault_of(path):
         raise unreadable(path, fault)
     if path.stat().st_size == 0:
         raise unreadable(path, f"the file is empty; {what}")
     for _, fields in _readable(path, dialect):
-        if (byte := _no_utf8("".join(fields))) is not None:
+        if (byte := no_utf8("".join(fields))) is not None:
             raise unreadable(path, f"line 1: found the byte 0x{byte:02X}, expected text in UTF-8{dialect.remedy}")
         return fields
     raise unreadable(path, f"the file holds empty lines only; {what}")
@@ -377,7 +377,7 @@ def with_examples(table: TextTable, dated: Mapping[str, str | None] | None = Non
         dated: columns that may hold dates, and their format; without one, the first line shows whether they do.
 
     Raises:
-        Unreadable: it has none.
+        ConfigError: it has none.
     """
     lines = _readable(table.path, table.dialect)
     if table.headed:

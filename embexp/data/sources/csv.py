@@ -51,7 +51,7 @@ def _table(data: CSV, path: Path, wanted: Sequence[Wanted]) -> TextTable:
 
 
 def _check_names(path: Path, first: Sequence[str], names: Sequence[str], wanted: Sequence[Wanted]) -> None:
-    """Raises Unreadable if the first line has another number of fields than there are names, or is a header."""
+    """Raises ConfigError if the first line has another number of fields than there are names, or is a header."""
     line = ", ".join(map(repr, first[:20]))
     found = dict(zip(names, first, strict=False))
     numbers = [found[one.name] for one in wanted if one.numbers and one.name in found and not one.time]

@@ -95,7 +95,7 @@ def _row_bytes(metadata: Any) -> float:
 
 
 def locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
-    """The files, their headers read; raises `Unreadable` with every fault found."""
+    """The files, their headers read; raises `ConfigError` with every fault found."""
     tables = tuple(_table(file) for file in table_files.data_files(paths))
     located = Files(tables)
     faults = [fault for table in tables for fault in table_files.missing(table.path, table.names, wanted)]
