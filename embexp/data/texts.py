@@ -26,20 +26,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from embexp.data.columns import Wanted
 from embexp.data.files import text_lines
 from embexp.data.files.table_files import looked, missing, stop_at, unreadable
 from embexp.data.files.text_table import BadLine, Dialect, header_fields, no_utf8, records_of
 from embexp.data.sources.source import HEAD_LINES, Description
-from embexp.errors import ConfigError, DataError, Fault, read_by_library
+from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.data import SkipGram
 from embexp.specs.data import Text as LabelledTexts
 from embexp.specs.sources import Split, SplitKind
 from embexp.system.files import fault_of
 
-_PARQUET_ROWS = 8192
 _CSV = Dialect(",", quoted=True)
 _STANDARD_LIBRARY = "Python's standard library"
 CLASSES = {
@@ -275,70 +273,45 @@ def _from_csv(path: Path, text: str, label: str | None) -> Iterator[Text]:
 def _from_parquet(path: Path, text: str, label: str | None) -> Iterator[Text]:
     """Columns of a Parquet file: of the texts, or of lists of tokens, and, unless it is None, of the classes."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    columns = [text, *([] if label is None else [label])]
-    row = 0
-    # A generator's block is left while somebody works with a text, so their errors don't come through here.
-    with read_by_library(f"{path} can't be read as Parquet"), pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=columns):
-            several = _is_list(batch.schema.field(text).type)
-            kind = pa.large_list(pa.large_string()) if several else pa.large_string()
-            texts = batch[text].cast(kind).to_pylist()
-            names = [None] * batch.num_rows if label is None else batch[label].cast(pa.large_string()).to_pylist()
-            for one, name in zip(texts, names, strict=True):
-                row += 1
-                place = f"{path}, row {row}"
-                name = None if label is None else _named(name or "", place)
-                tokens = tuple(token for token in one or () if token) if several else None
-                yield Text("" if several else one or "", name, path, place, row / file.metadata.num_rows, tokens)
+    from embexp.data.sources import parquet
+
+    table, row = parquet.table(path), 0
+    several = text in table.lists
+    kind = pa.large_list(pa.large_string()) if several else pa.large_string()
+    for block in table.blocks(_columns(text, label)):
+        texts = block.tokens[text].cast(kind).to_pylist()
+        names = [None] * block.count if label is None else block.tokens[label].cast(pa.large_string()).to_pylist()
+        for one, name in zip(texts, names, strict=True):
+            row += 1
+            place = f"{path}, row {row}"
+            name = None if label is None else _named(name or "", place)
+            tokens = tuple(token for token in one or () if token) if several else None
+            yield Text("" if several else one or "", name, path, place, block.done, tokens)
+
+
+def _columns(text: str, label: str | None) -> list[Wanted]:
+    named = {text: "data.text"} if label is None else {text: "data.text", label: "data.label"}
+    return [Wanted(name, path, tokens=True) for name, path in named.items()]
 
 
 def _check_columns(path: Path, text: str, label: str | None) -> None:
-    """Raises ConfigError if a file is empty, or a CSV or Parquet file lacks a column."""
+    """Raises ConfigError if a file is empty, or a CSV or Parquet file lacks a column of text."""
     if fault := fault_of(path):
         raise unreadable(path, fault)
     if path.stat().st_size == 0:
         raise unreadable(path, "the file is empty")
+    wanted = _columns(text, label)
     match text_lines.form_of(path):
         case ".csv":
-            names = header_fields(path, _CSV)
+            stop_at(missing(path, header_fields(path, _CSV), wanted))
         case ".parquet":
-            names = _parquet_columns(path, text, label)
-        case _:
-            return
-    wanted = [Wanted(text, "data.text"), *([] if label is None else [Wanted(label, "data.label")])]
-    stop_at(missing(path, names, wanted))
+            from embexp.data.sources import parquet
 
-
-def _parquet_columns(path: Path, text: str, label: str | None) -> list[str]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with read_by_library("the file can't be read as Parquet"):
-            schema: Any = pq.read_schema(path)
-            names = list(schema.names)
-    except DataError as error:
-        raise unreadable(path, str(error)) from error
-    for name in (text, label):
-        kind = None if name is None or schema.names.count(name) != 1 else schema.field(name).type
-        if kind is not None and name == text and _is_list(kind):
-            kind = kind.value_type
-        if kind is not None and not (
-            pa.types.is_string(kind)
-            or pa.types.is_large_string(kind)
-            or pa.types.is_dictionary(kind)
-            or pa.types.is_integer(kind)
-        ):
-            raise unreadable(path, f"column {name!r} holds {kind}, expected text")
-    return names
-
-
-def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+            table = parquet.table(path)
+            lists = [one for one in wanted[1:] if one.name in table.lists]
+            stop_at(missing(path, table.names, wanted) + parquet.type_faults(table, wanted))
+            stop_at([Fault(one.asked_by, repr(one.name), "the column holds lists; it must hold text") for one in lists])
 
 
 def _named(label: str, place: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,11 @@ def tensors(index: Path) -> dict[str, Entry]:
     return {key.removesuffix(KEY_END): entry for key, entry in read_index(index).items()}
 
 
+def data_files(entries: Iterable[Entry]) -> list[Path]:
+    """The files that hold some tensors, each once."""
+    return sorted({piece.path for entry in entries for piece in entry.pieces})
+
+
 def stored_tensor(index: Path, tensors: Mapping[str, Entry], key: str | None) -> Stored:
     """One tensor of a checkpoint whose index has been read, mapped. Its checksum is compared by `Stored.check`.
 
@@ -68,7 +73,7 @@ def stored_tensor(index: Path, tensors: Mapping[str, Entry], key: str | None) ->
         dim=dim,
         dtype=dtype,
         read=tensor.read,
-        files=[index, *sorted({piece.path for piece in entry.pieces})],
+        files=[index, *data_files([entry])],
         place=Place(entry.pieces[0].path, entry.pieces[0].offset) if whole else None,
         check=tensor.verify,
     )

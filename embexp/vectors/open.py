@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -13,7 +14,7 @@ from embexp.errors import DataError
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
-from embexp.vectors import file_source
+from embexp.vectors import file_source, word_vectors
 from embexp.vectors.file_source import FileSource
 from embexp.vectors.stored import Stored, read_token_file, tokens_path
 from embexp.vectors.word_vectors import COMPRESSED_SUFFIXES as COMPRESSED
@@ -126,17 +127,9 @@ def _from_stream(
     progress: Progress,
 ) -> Stored:
     def convert(folder: Path) -> None:
-        from embexp.vectors import word_vectors
-
+        writer = partial(file_source.Writer, folder, invalid_text=invalid_text, non_finite=non_finite)
         with open_stream(path, key, progress) as stream:
-            if form is Format.WORD2VEC_BINARY:
-                word_vectors.convert_word2vec_binary(
-                    stream, folder, invalid_text=invalid_text, non_finite=non_finite, header_count=header_count
-                )
-            else:
-                word_vectors.convert_text(
-                    stream, form, folder, invalid_text=invalid_text, non_finite=non_finite, header_count=header_count
-                )
+            word_vectors.convert(stream, form, writer, header_count)
 
     if key is not None and path.suffix.lower() != ".zip":
         raise DataError(f"{path}: found a key, {key!r}, but a file of format {form} holds one matrix only")

@@ -13,7 +13,7 @@ import itertools
 import os
 import zipfile
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import DataError, read_by_library
-from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
+from embexp.specs.pretrained import Format, HeaderCount
 from embexp.system import files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import text_blocks
@@ -53,20 +53,20 @@ class Header:
     dim: int
 
 
-def convert_text(
-    stream: Stream,
-    form: Format,
-    folder: Path,
-    *,
-    invalid_text: InvalidText,
-    non_finite: NonFinite,
-    header_count: HeaderCount,
-) -> None:
-    """Parses text into a folder of the cache.
+def convert(stream: Stream, form: Format, writer_of: Callable[[int], Writer], header_count: HeaderCount) -> None:
+    """Reads text, or word2vec's binary form, into a folder of the cache.
+
+    Args:
+        writer_of: makes the writer of rows of so many numbers.
+        header_count: what becomes of a header line that names a wrong number of rows.
 
     Raises:
-        DataError: a line that can't be read, or that a policy doesn't allow; a header that doesn't fit.
+        DataError: a line or row that can't be read, or that a policy doesn't allow; a header that doesn't fit; a
+            binary file that ends too early or goes on behind its last row.
     """
+    if form is Format.WORD2VEC_BINARY:
+        _convert_binary(stream, writer_of, header_count)
+        return
     blocks = _blocks(stream)
     first = next(blocks, b"")
     if not first:
@@ -80,7 +80,7 @@ def convert_text(
     else:
         dim = _dim(stream.name, first)
     rows = 0
-    with closing(Writer(folder, dim, invalid_text=invalid_text, non_finite=non_finite)) as writer:
+    with closing(writer_of(dim)) as writer:
         for values, tokens in _parsed(stream.name, first, blocks, dim, line):
             writer.add(values, tokens, f"{stream.name}, line", line + rows)
             rows += len(values)
@@ -190,18 +190,10 @@ def _usual(counts: list[int]) -> int:
     return seen[0][0] if seen else 0
 
 
-def convert_word2vec_binary(
-    stream: Stream, folder: Path, *, invalid_text: InvalidText, non_finite: NonFinite, header_count: HeaderCount
-) -> None:
-    """Reads the rows into a folder of the cache.
-
-    Raises:
-        DataError: no such file, one that ends too early or goes on behind its last row, or a row that a policy
-            doesn't allow.
-    """
+def _convert_binary(stream: Stream, writer_of: Callable[[int], Writer], header_count: HeaderCount) -> None:
     start = stream.read(256)
     rows, dim, rest = _binary_header(stream.name, start)
-    with closing(Writer(folder, dim, invalid_text=invalid_text, non_finite=non_finite)) as writer:
+    with closing(writer_of(dim)) as writer:
         done, ended = 0, False
         while not ended and (done < rows or header_count is HeaderCount.IGNORE):
             more = stream.read(max(_BINARY_BLOCK_BYTES, 4 * dim))
