@@ -53,20 +53,16 @@ class Header:
     dim: int
 
 
-def convert(stream: Stream, form: Format, writer_of: Callable[[int], Writer], header_count: HeaderCount) -> None:
-    """Reads text, or word2vec's binary form, into a folder of the cache.
+def convert_text(stream: Stream, form: Format, writer_of: Callable[[int], Writer], header_count: HeaderCount) -> None:
+    """Parses text into a folder of the cache.
 
     Args:
         writer_of: makes the writer of rows of so many numbers.
         header_count: what becomes of a header line that names a wrong number of rows.
 
     Raises:
-        DataError: a line or row that can't be read, or that a policy doesn't allow; a header that doesn't fit; a
-            binary file that ends too early or goes on behind its last row.
+        DataError: a line that can't be read, or that a policy doesn't allow; a header that doesn't fit.
     """
-    if form is Format.WORD2VEC_BINARY:
-        _convert_binary(stream, writer_of, header_count)
-        return
     blocks = _blocks(stream)
     first = next(blocks, b"")
     if not first:
@@ -190,7 +186,15 @@ def _usual(counts: list[int]) -> int:
     return seen[0][0] if seen else 0
 
 
-def _convert_binary(stream: Stream, writer_of: Callable[[int], Writer], header_count: HeaderCount) -> None:
+def convert_word2vec_binary(
+    stream: Stream, form: Format, writer_of: Callable[[int], Writer], header_count: HeaderCount
+) -> None:
+    """Reads word2vec's binary form into a folder of the cache.
+
+    Raises:
+        DataError: no such file, one that ends too early or goes on behind its last row, or a row that a policy
+            doesn't allow.
+    """
     start = stream.read(256)
     rows, dim, rest = _binary_header(stream.name, start)
     with closing(writer_of(dim)) as writer:
