@@ -194,7 +194,8 @@ def _lines(path: Path, tokens: pa.LargeStringArray) -> bytes:
 def _check_tokens(path: Path, form: Written, dim: int, tokens: pa.LargeStringArray | None) -> None:
     """Raises DataError for tokens that would be read back as something else."""
     if tokens is None:
-        raise DataError(f"{path}: the vectors have no tokens, and each row of {form} begins with one; write .npy")
+        what = "row" if form is Written.BIN else "line"
+        raise DataError(f"{path}: the vectors have no tokens, and each {what} of {form} begins with one; write .npy")
     for row, token in enumerate(tokens.to_pylist()):
         if form is Written.BIN:
             wrong = not token or " " in token or token.startswith("\n")
