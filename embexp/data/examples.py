@@ -31,7 +31,7 @@ CLASSES = "classes.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What an encoded folder holds; written beside the arrays as `layout.json`.
+    """What an encoded folder holds; written next to the arrays as `layout.json`.
 
     Attributes:
         ids: id columns with one value per example, the columns of `ids.npy`, [count, len(ids)].

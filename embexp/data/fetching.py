@@ -131,10 +131,10 @@ def _written(name: str, data: DataSet, found: Mapping[str, Path], empty: Path) -
 
 def _file(name: str, file: Remote, temporary: Path, progress: Progress) -> Path:
     """A file of a data set, as its digest says: one that was put here, of an installed package, or downloaded."""
-    given = by_hand(name, file)
-    if given.is_file():
-        _check(given, file, "remove it, or put the right file there")
-        return given
+    placed = by_hand(name, file)
+    if placed.is_file():
+        _check(placed, file, "remove it, or put the right file there")
+        return placed
     packaged = _packaged(file)
     if packaged is not None and _digest(packaged, file) == file.digest:
         return packaged
@@ -143,7 +143,7 @@ def _file(name: str, file: Remote, temporary: Path, progress: Progress) -> Path:
     target = temporary / file.name
     label = f"fetching {file.url} ({terminal.byte_size(file.size)})"
     progress(label, None)
-    remedy = f"download it elsewhere and put it at {given}, or give data.path=… instead"
+    remedy = f"download it elsewhere and put it at {placed}, or give data.path=… instead"
     try:
         download(file.url, target, limit=file.size, progress=lambda done: progress(label, min(1.0, done / file.size)))
     except DownloadError as error:
@@ -170,8 +170,8 @@ def download(url: str, to: Path, *, limit: int, progress: Callable[[int], None])
     with _of_server():
         response = urllib.request.build_opener().open(request, timeout=SECONDS)  # with the proxies as they are now
     with response:
-        told = response.headers.get("Content-Length")
-        length = int(told) if told is not None and told.isdecimal() else None
+        header = response.headers.get("Content-Length", "")
+        length = int(header) if header.isdecimal() else None
         if length is not None and length > limit:
             raise DownloadError(f"the server offers {length:,} bytes, expected {limit:,}")
         done = 0

@@ -364,7 +364,7 @@ def quantiles(blocks: Iterable[np.ndarray], count: int, folder: Path) -> tuple[f
         if not size:
             return ()
         values = np.memmap(path, np.float32, "r+", shape=(size,))
-        values.sort()  # in place: nothing is held beside the pages of the file
+        values.sort()  # in place: nothing is held but the pages of the file
         # In whole numbers: rounded places would part values from those that are equal to them.
         steps = 2 if count == 1 else count - 1
         places = np.array([1] if count == 1 else range(count)) * (size - 1)

@@ -116,7 +116,7 @@ class Corpus:
         return "" if self.path is None else "folder" if self.path.is_dir() else text_lines.form_of(self.path)
 
     def settings(self) -> dict[str, str]:
-        """JSON of what decides, beside the content, how texts become words."""
+        """JSON of what decides, with the content, how texts become words."""
         return {
             "words": _TOKEN_PATTERN if self.separator is None else self.separator,
             "text": self.text,

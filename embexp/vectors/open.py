@@ -46,7 +46,7 @@ def open_vectors(
         format: of the file; None: by its suffix.
         key: which matrix of a file that may hold several: array, dataset, tensor, column of lists, file in a zip.
         token_column: column of tokens of a Parquet or Arrow file, dataset of tokens of an HDF5 file.
-        tokens_file: a token per line for a file that has none; None: `NAME.tokens.txt` beside it, if there is one.
+        tokens_file: a token per line for a file that has none; None: `NAME.tokens.txt` next to it, if there is one.
         invalid_text: what becomes of tokens that are not UTF-8, in text and in word2vec's binary form.
         header_count: what becomes of a header line that names a wrong number of rows.
         progress: called as reading goes on.

@@ -72,7 +72,7 @@ def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, 
     """Writes float32 vectors, with memory for a chunk of rows.
 
     Args:
-        tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` beside a `.npy` or
+        tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` next to a `.npy` or
             `.safetensors`.
         path: where to, replaced if there is one.
         progress: called as writing goes on.
@@ -94,7 +94,7 @@ def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, 
                 file.write(_written(form, some, values))
         file.flush()
         os.fsync(file.fileno())
-        if place is not None:  # a matrix is never seen beside the tokens of another one
+        if place is not None:  # a matrix is never seen with the tokens of another one
             place.unlink(missing_ok=True)
 
 

@@ -156,7 +156,7 @@ class TestIdentity:
         ("t.json", '{"kind": "token"}', "t.json is not a vocabulary"),
         ("t.json", "[]", "t.json is not a vocabulary"),
         ("t.json", "{", "t.json is not a vocabulary"),
-        ("u.json", "{}", "there is no vocabulary .*t.tsv, nor t.json beside it"),
+        ("u.json", "{}", "there is no vocabulary .*t.tsv, nor t.json next to it"),
     ],
 )
 def test_what_is_no_vocabulary_is_an_error(tmp_path: Path, name: str, content: str, text: str) -> None:

@@ -165,9 +165,9 @@ def chunks_of_files(files: Files, wanted: Sequence[Wanted]) -> Iterator[Chunk]:
         DataError: a line or value can't be read; names the file, the line, what was found and what was expected.
     """
     sides = [_joined(side, number, files, wanted) for number, side in enumerate(files.sides)]
-    beside = files.side_of or {}
+    joined = files.side_of or {}
     keys = [Wanted(side.key, "", tokens=True) for side in files.sides]
-    main = [one for one in wanted if one.name not in beside]
+    main = [one for one in wanted if one.name not in joined]
     read = main + [key for key in keys if not any(one.name == key.name and one.tokens for one in main)]
     sizes = [table.path.stat().st_size for table in files.tables]
     before = 0
@@ -200,7 +200,7 @@ def _explained(table: Table, wanted: Sequence[Wanted], error: Exception, first: 
 
 
 class _SideColumns:
-    """Columns of a file beside the examples' own, looked up by its key."""
+    """Columns of a file joined to the examples' own, looked up by its key."""
 
     def __init__(self, key: str, keys: pa.Array, columns: tuple[dict[str, pa.Array], dict[str, pa.Array]]) -> None:
         self._key, self._keys, self._columns = key, keys, columns

@@ -26,7 +26,7 @@ from embexp.system.files import fault_of
 
 HEAD_ROWS = 10_000
 BLOCKS, BLOCK_ROWS, BLOCK_BYTES = 8, 1_000, 1 << 19
-"""Blocks beside the first rows, over all files, and the most that is read of each."""
+"""Blocks in addition to the first rows, over all files, and the most that is read of each."""
 _TYPES = {"token": False, "token_seq": True, "float": False, "float_seq": True}
 HEAD_BYTES = 1 << 23
 """Read of the first file to see how it is written."""
@@ -363,7 +363,7 @@ def kind_of(
     if is_text:
         return Kind.TEXT, f"{words:.0f} words each, and most differ", " "
     if unique:
-        return Kind.UNIQUE, "another value in each row", None
+        return Kind.UNIQUE, "unique in each row", None
     return Kind.CATEGORY, "text that recurs", None
 
 
@@ -375,7 +375,7 @@ def _kind_of_numbers(name: str, counts: Counter[str], numbers: Sequence[float], 
     if _TIME.search(name) and not _ID.search(name):
         return Kind.TIME, "its name, and numbers"
     if _ID.search(name):
-        return (Kind.UNIQUE, "another value in each row") if unique else (Kind.CATEGORY, "its name is that of an id")
+        return (Kind.UNIQUE, "unique in each row") if unique else (Kind.CATEGORY, "its name is that of an id")
     if whole and unique and sorted(numbers) == list(range(int(min(numbers)), int(min(numbers)) + len(numbers))):
         return Kind.UNIQUE, "it counts the rows"
     if whole and len(counts) <= FEW:

@@ -55,7 +55,7 @@ class Table(Protocol):
 
 @dataclass(frozen=True)
 class Side:
-    """A file beside the examples' own, joined by the column `key`, in which each of its rows has another value."""
+    """A file joined to the examples' own by the column `key`, whose values are unique in it."""
 
     table: Table
     key: str
@@ -76,8 +76,8 @@ class Files:
 
     def lists(self) -> frozenset[str]:
         """Names of the columns that hold several values per example (the first file decides)."""
-        beside = {name for name, number in (self.side_of or {}).items() if name in self.sides[number].table.lists}
-        return self.tables[0].lists | beside
+        joined = {name for name, number in (self.side_of or {}).items() if name in self.sides[number].table.lists}
+        return self.tables[0].lists | joined
 
     def paths(self) -> list[Path]:
         """Every file that is read."""

@@ -29,7 +29,7 @@ def source(data: RecBole) -> ColumnarSource:
 def _locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
     if len(paths) > 1:
         raise table_files.unreadable(
-            paths[0], "data=recbole reads one file NAME.inter and those beside it, not several"
+            paths[0], "data=recbole reads one file NAME.inter and those next to it, not several"
         )
     located, faults = _joined(_interactions(paths[0]), wanted)
     table_files.stop_at(faults)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PAIR = ("center", "context")
 """Its id columns."""
 _DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", "power", "seed"}
-"""The settings of which the pairs are a function, beside the texts."""
+"""The settings of which the pairs are a function, with the texts."""
 
 
 @dataclass(frozen=True)

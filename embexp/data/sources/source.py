@@ -46,10 +46,10 @@ class Description:
 
 @dataclass(frozen=True)
 class Division:
-    """What dividing the examples gave, beside the files it wrote.
+    """What dividing the examples gave, in addition to the files it wrote.
 
     Attributes:
-        more_splits: names of splits beside train, validation and test.
+        more_splits: names of splits in addition to train, validation and test.
         truth: what only a synthetic source knows, on the test split.
     """
 
@@ -97,7 +97,7 @@ class Source(ABC):
         """
 
     def division_key(self) -> dict[str, Any]:
-        """JSON of the settings on which `divide` depends, beside what `encode` made."""
+        """JSON of the settings on which `divide` depends, in addition to what `encode` made."""
         return split_key(self.data)
 
     def divide(self, encoded: Encoded, folder: Path) -> Division:
@@ -191,7 +191,7 @@ def cached(
     Args:
         folder: how its name begins.
         content: digest of what is read.
-        settings: JSON of those on which the examples depend beside that.
+        settings: JSON of those on which the examples depend in addition.
     """
     from embexp.data.examples import Encoded
     from embexp.system import caching, digests

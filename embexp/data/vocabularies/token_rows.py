@@ -293,7 +293,7 @@ def write_shares(
     buckets: Mapping[str, BucketColumn],
     folder: Path,
 ) -> None:
-    """Counts values by kind and writes the counts beside the splits.
+    """Counts values by kind and writes the counts next to the splits.
 
     Args:
         kinds: of each code, see `_kinds_of`, by table of tokens.

@@ -92,7 +92,7 @@ class Vocabulary(ABC):
         """
         text, small = stem.parent / f"{stem.name}.tsv", stem.parent / f"{stem.name}.json"
         if not small.exists() and not text.exists():
-            raise DataError(f"there is no vocabulary {text}, nor {small.name} beside it")
+            raise DataError(f"there is no vocabulary {text}, nor {small.name} next to it")
         path = small if small.exists() else text
         if fault := files.fault_of(path):
             raise DataError(f"{path}: {fault}")
