@@ -21,7 +21,8 @@ from embexp.records.folder import RunFolder, summary_damage
 from embexp.reports import jobs
 from embexp.reports.jobs import RECENT, Job, last_written, record_changes
 from embexp.reports.record import NO_RESULT, Record, Status
-from embexp.specs.models import Recommendation, Task
+from embexp.specs.losses import Recommendation
+from embexp.specs.models import Task
 from embexp.specs.studies import DESCRIPTIONS
 from embexp.training import metric_names
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from embexp.checkpoints import difference
-from embexp.checkpoints.contents import GRAPH, Contents, KeyInfo
+from embexp.checkpoints.contents import GRAPH, Contents, KeyInfo, open_checkpoint
 from embexp.checkpoints.difference import Change
-from embexp.checkpoints.opening import open_checkpoint
 from embexp.data.vocabularies.buckets import same_rows, stands_for_tokens
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, NotARunError

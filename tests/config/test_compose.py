@@ -14,7 +14,6 @@ from embexp.config import composition, folders
 from embexp.errors import CommandLineError, ConfigError
 from embexp.records.folder import RunFolder
 from embexp.runs.prepare import prepare
-from embexp.specs.freezing import files_of
 from embexp.specs.inits import Assign
 from embexp.specs.optimizers import Adam, CosineSchedule
 from embexp.specs.pretrained import NoPretrained
@@ -290,7 +289,7 @@ def test_the_files_of_freeze_policies_are_found_from_any_folder(
         folder = RunFolder(tmp_path)
         folder.write_spec(spec)
         recorded = folder.read_spec()
-        assert set(files_of(recorded.freeze_of("item"))) == {str(start / "tokens.txt"), str(start / "mask.npy")}
+        assert set(recorded.freeze_of("item").files) == {str(start / "tokens.txt"), str(start / "mask.npy")}
         assert prepare(recorded).tables.policies["item"].frozen_rows == frozen
 
 
