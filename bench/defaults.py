@@ -22,8 +22,8 @@ from typing import Any
 from tests.planted_experiments import CASES
 
 METRICS = {
-    "rating": "rmse",
-    "click": "log_loss",
+    "regression": "rmse",
+    "binary": "log_loss",
     "classification": "accuracy",
     "ranking": "mrr",
     "recommendation": "ndcg_at_10",
