@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +23,9 @@ from embexp.config.messages import format_value
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import arguments, run
+from embexp.specs.models import RENAMED_TASKS
 from embexp.specs.run import RunSpec
+from embexp.system.printable import print
 
 _OWN_LAUNCHER = "embexp"
 
@@ -134,6 +138,7 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
         The spec, or None if the config is invalid, and all faults, including those of composing.
     """
     here = runs_here(composition.config)
+    _report_old_name(composition.container.get("task"))
     spec, faults = _checked(
         composition.container,
         composition.faults,
@@ -144,6 +149,13 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     )
     faults = patterns.folded(_kinds_told_once(faults, composition), composition.expansion.origins)
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]
+
+
+@functools.cache
+def _report_old_name(task: object) -> None:
+    """Says once what a task is called now."""
+    if (new := RENAMED_TASKS.get(str(task))) is not None:
+        print(f"task={task} is called task={new} since 0.2.0", file=sys.stderr)
 
 
 def _kinds_told_once(faults: list[Fault], composition: Composition) -> list[Fault]:

@@ -27,7 +27,7 @@ def build(
     Args:
         shapes: by feature name, the shape of its activations without the batch: (dim,) or (L, dim).
         dense_width: number of dense features; 0 for none.
-        output_bias: initial bias of each logit, such as the mean rating or the log odds of a click. A user's own
+        output_bias: initial bias of each logit, such as the mean label or its log odds. A user's own
             model does not get it.
         seed: the run's seed. Initial values depend only on it and on layer names.
         outputs: logits per example: 1, or the number of classes.

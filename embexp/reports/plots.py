@@ -237,9 +237,9 @@ def _unit(metric: str, task: Task) -> str:
         case Task.BINARY | Task.CLASSIFICATION, "loss" | "log_loss":
             return "log loss (nats per example)"
         case Task.REGRESSION, "loss":
-            return "mean squared error (rating points²)"
+            return "mean squared error (label units²)"
         case Task.REGRESSION, "rmse" | "mae":
-            return f"{metric.upper()} (rating points)"
+            return f"{metric.upper()} (label units)"
         case _, "auc":
             return "AUC (0.5 is chance)"
         case _, "accuracy":

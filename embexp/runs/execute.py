@@ -223,7 +223,7 @@ def dense_settings(prepared: Prepared) -> DenseSettings:
 
 
 def output_bias(task: Task, label_mean: float) -> float:
-    """The initial bias of the logit: the mean rating, the log odds of the mean click rate, or 0."""
+    """The initial bias of the logit: the mean label, the log odds of the rate of label 1, or 0."""
     match task:
         case Task.REGRESSION:
             return label_mean

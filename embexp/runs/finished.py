@@ -211,7 +211,7 @@ class Run:
         """A prediction for each example of a file.
 
         Returns:
-            float32 [n]: ratings, the probabilities of a click, or the scores of users' items; for classification
+            float32 [n]: numbers, the probabilities of label 1, or the scores of users' items; for classification
             str [n], the names of classes.
 
         Raises:

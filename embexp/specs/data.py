@@ -74,7 +74,7 @@ class Text(Texts):
         return self.vocabulary
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Settings that belong to another kind of split, and classes as ratings."""
+        """Settings that belong to another kind of split, and regression of classes."""
         return where_known(super().faults(spec, scope), _text_faults(spec))
 
 
@@ -444,11 +444,11 @@ def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
 
 
 def _text_faults(spec: RunSpec) -> Iterator[Fault]:
-    """Classes as ratings."""
+    """Regression of classes."""
     if spec.task is Task.REGRESSION:
         yield Fault(
             "task",
-            "rating",
+            str(Task.REGRESSION),
             "the labels of data=text are classes, and their numbers have no meaning",
             "set task=classification, or choose data=csv if the labels are numbers",
         )

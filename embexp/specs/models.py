@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Task(StrEnum):
     """The task of the model: what it predicts, its loss and its metrics."""
 
-    REGRESSION = "rating"
+    REGRESSION = "regression"
     """A number: squared error; RMSE, MAE."""
-    BINARY = "click"
+    BINARY = "binary"
     """Whether something happens, label 0 or 1: log loss; log loss, AUC."""
     CLASSIFICATION = "classification"
     """One of several classes, label 0, 1, 2, …: log loss of a softmax; accuracy, log loss, macro F1."""
@@ -33,6 +33,14 @@ class Task(StrEnum):
     """One of many candidates, for the queries of a knowledge graph: the model's loss; MRR, Hits@k."""
     RECOMMENDATION = "recommendation"
     """Items for a user, from interactions (implicit feedback): the chosen loss; Recall@k, NDCG@k, hit rate, MRR."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Task | None:
+        return RENAMED_TASKS.get(str(value))
+
+
+RENAMED_TASKS = {"rating": Task.REGRESSION, "click": Task.BINARY}
+"""Tasks by their names before 0.2.0, which are still read."""
 
 
 class Activation(StrEnum):

@@ -69,7 +69,7 @@ class RunSpec(Spec):
 
     @property
     def standardizes_labels(self) -> bool:
-        """Whether the model predicts standardised labels; those of tasks other than rating have no unit."""
+        """Whether the model predicts standardised labels; those of tasks other than regression have no unit."""
         return self.train.standardize_labels and self.task is Task.REGRESSION
 
     @property

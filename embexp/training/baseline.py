@@ -2,8 +2,8 @@
 
 | task | prediction for every example | metrics |
 |---|---|---|
-| rating | the mean | RMSE, MAE, loss |
-| click | the click rate | log loss, AUC 0.5 |
+| regression | the mean | RMSE, MAE, loss |
+| binary | the rate of label 1 | log loss, AUC 0.5 |
 | classification | the classes' frequencies; the most frequent one | log loss; accuracy, macro F1 |
 | ranking | an order of the candidates at random | the expectations of MRR, Hits@k and mean rank |
 """
@@ -23,7 +23,7 @@ from embexp.training import metric_names
 
 _EXAMPLES_AT_ONCE = 1 << 20
 _LEAST_RATE = 1e-6
-"""A click rate of 0 or 1 in the training split would make the log loss of any other infinite."""
+"""A rate of 0 or 1 in the training split would make the log loss of any other infinite."""
 LEAST_GAIN = 0.01
 """What a model gains at least, of all that there is to gain. Less is what a training that hardly moved, or chance on
 some thousand examples, gives."""
@@ -31,10 +31,10 @@ _BY_HEART = 0.1
 """The share of a constant's training loss that is gone where the training split was learned. The training loss is that
 of the last logged steps, some thousand examples, so that a few per cent may be chance."""
 _USEFUL_AUC = 0.6
-"""Where clicks are rare, even the best model removes little of the log loss: then the order of predictions counts."""
+"""Where label 1 is rare, even the best model removes little of the log loss: then the order of predictions counts."""
 _PREDICTIONS = {
     Task.REGRESSION: "the mean of the training labels",
-    Task.BINARY: "the click rate of the training split",
+    Task.BINARY: "the rate of label 1 in the training split",
     Task.CLASSIFICATION: "the most frequent class",
     Task.RANKING: "a random order",
 }
@@ -45,7 +45,7 @@ class Constant:
     """The constant prediction of a task that predicts labels.
 
     Attributes:
-        mean: of the training labels: for task click, the click rate.
+        mean: of the training labels: for task binary, the rate of label 1.
         frequencies: for task classification: how many training examples each class has, plus one, so that a class
             that training lacks has a probability; float64 [C].
     """
@@ -115,7 +115,7 @@ def mae(split: _Split) -> float:
 
 
 def log_loss(split: _Split) -> float:
-    """Of the click rate."""
+    """Of the rate of label 1."""
     rate = min(max(split.constant.mean, _LEAST_RATE), 1 - _LEAST_RATE)
     return -split.positives * math.log(rate) - (1 - split.positives) * math.log1p(-rate)
 
@@ -212,9 +212,9 @@ def _counts(labels: np.ndarray, rows: np.ndarray, classes: int) -> np.ndarray:
 def beaten(task: Task, found: Mapping[str, float], constant: Mapping[str, float]) -> bool:
     """Whether the metrics of a split are better than those of a constant prediction, by more than `LEAST_GAIN`.
 
-    rating: the share of the squared error that the model removes. click: that of the log loss; any if the AUC is 0.6.
-    classification: the share of the errors, or of the log loss. ranking: the part of the way from the MRR of a random
-    order to 1. A metric that either lacks is not compared; without any, the model counts as better.
+    regression: the share of the squared error that the model removes. binary: that of the log loss; any if the AUC is
+    0.6. classification: the share of the errors, or of the log loss. ranking: the part of the way from the MRR of a
+    random order to 1. A metric that either lacks is not compared; without any, the model counts as better.
     """
     match task:
         case Task.REGRESSION:

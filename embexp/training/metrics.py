@@ -22,10 +22,10 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
     """All metrics of a task.
 
     Args:
-        task: rating gives rmse, mae and loss (the mean squared error); click gives log_loss, auc and loss (the log
+        task: regression gives rmse, mae and loss (the mean squared error); binary gives log_loss, auc and loss (the log
             loss again, under the name that all tasks share); classification gives accuracy, log_loss, macro_f1 and
             loss.
-        labels: numbers [N]; 0 or 1 for click, 0 to C - 1 for classification.
+        labels: numbers [N]; 0 or 1 for binary, 0 to C - 1 for classification.
         logits: numbers [N]; [N, C] for classification.
 
     Returns:
@@ -33,7 +33,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
 
     Raises:
         DivergedError: a logit is not finite.
-        DataError: a click label other than 0 and 1, or a class without a logit.
+        DataError: a binary label other than 0 and 1, or a class without a logit.
         ValueError: there are no examples, the lengths differ, or the task is ranking or recommendation, which
             `ranking` evaluates.
     """
@@ -88,8 +88,8 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
             wrong = labels[(labels != 0) & (labels != 1)]
             if wrong.size:
                 raise DataError(
-                    f"task click needs labels of 0 and 1, but {wrong.size:,} of {labels.size:,} are others, such as"
-                    f" {wrong[0]:g}; set data.label_threshold, or task=rating"
+                    f"task binary needs labels of 0 and 1, but {wrong.size:,} of {labels.size:,} are others, such as"
+                    f" {wrong[0]:g}; set data.label_threshold, or task=regression"
                 )
         case Task.CLASSIFICATION:
             # A label as large as the number of examples is a mistake, not the number of a class.

@@ -240,7 +240,7 @@ def in_float64(graph: Graph, spec: RunSpec, first: dict[str, np.ndarray]) -> exa
         bias,
         rate=random_graphs.RATE,
         factors=graph.factors,
-        clicks=spec.task == "click",
+        clicks=spec.task == "binary",
     )
 
 

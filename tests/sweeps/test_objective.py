@@ -43,7 +43,7 @@ def test_a_test_metric_is_refused(split: str) -> None:
 @pytest.mark.parametrize(
     ("chosen", "words"),
     [
-        ("rmse", "the metrics of task click are log_loss, auc, loss"),
+        ("rmse", "the metrics of task binary are log_loss, auc, loss"),
         ("train loss", "settings are chosen by the validation split"),
         (["auc", "validation auc"], "named twice"),
         ([], "a search needs an objective"),

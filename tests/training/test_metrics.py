@@ -200,7 +200,7 @@ def test_predictions_that_are_no_numbers_are_not_averaged(task: Task, logit: flo
 
 
 def test_ratings_are_no_clicks() -> None:
-    with pytest.raises(DataError, match=r"2 of 3 are others, such as 3; set data\.label_threshold, or task=rating"):
+    with pytest.raises(DataError, match=r"2 of 3 are others, such as 3; set data\.label_threshold, or task=regression"):
         metrics.evaluate(Task.BINARY, [1, 3, 5], [0, 0, 0])
 
 
@@ -284,7 +284,7 @@ def test_the_watched_metric() -> None:
     assert metric_names.watched(Task.BINARY, None) == "log_loss"
     assert metric_names.watched(Task.CLASSIFICATION, None) == "accuracy"
     assert metric_names.watched(Task.BINARY, "auc") == "auc"
-    message = r"train\.early_stopping\.metric = 'acu': the metrics of task click are log_loss, auc, loss\."
+    message = r"train\.early_stopping\.metric = 'acu': the metrics of task binary are log_loss, auc, loss\."
     with pytest.raises(ConfigError, match=message + r"\s+did you mean 'auc'\?"):
         metric_names.watched(Task.BINARY, "acu")
 

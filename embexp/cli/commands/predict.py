@@ -15,7 +15,7 @@ USAGE = "embexp predict DIR --data FILE [--out FILE] [--allow-code MODULE:FUNCTI
 HELP = f"""\
 usage: {USAGE}
 
-Predicts a rating, the probability of a click or the name of a class for each example of a file in the format of the
+Predicts a number, the probability of label 1 or the name of a class for each example of a file in the format of the
 run's data (labels may be missing). Writes CSV with one column, `prediction`, in the order of the file.
 
     --data FILE   Names the file of the examples.

@@ -1,7 +1,8 @@
 """The functions of an exported model: columns by name to predictions, or triples to scores and the best entities.
 
-A model of tasks rating, click and classification takes what the files of the run's data hold, under the names of their
-columns. A column with several values per example comes in one of three forms, here and in the names of the signatures:
+A model of tasks regression, binary and classification takes what the files of the run's data hold, under the names of
+their columns. A column with several values per example comes in one of three forms, here and in the names of the
+signatures:
 
 | form | `predict` takes | a signature takes |
 |---|---|---|
