@@ -22,8 +22,7 @@ from embexp.freezing.row_policies import row_facts as table_facts
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.fit import with_dims
-from embexp.pretrained.tables import Pretrained, mapping_of
+from embexp.pretrained.tables import Pretrained, mapping_of, with_dims
 from embexp.records import allowed_code, identity
 from embexp.records.folder import RunFolder, around, check_checkpoint
 from embexp.records.identity import Identity
