@@ -13,8 +13,8 @@ from embexp.errors import CommandLineError
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
-    from embexp.config.composing.loader import Loader
     from embexp.config.folders import Folders
+    from embexp.config.loader import Loader
     from embexp.config.permission import Permission
 
 WHICH_RUN = "which run? Give its directory"
@@ -145,7 +145,7 @@ def config_folders(options: argparse.Namespace) -> Folders:
 
 def config_loader(options: argparse.Namespace) -> Loader:
     """A loader that composes configs from these folders."""
-    from embexp.config.composing.loader import Loader
+    from embexp.config.loader import Loader
 
     return Loader(config_folders(options), options.config_name, permission(options))
 

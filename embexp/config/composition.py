@@ -9,16 +9,14 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from embexp.config import folders
-from embexp.config.checking import hydra_checks, resources, validate
-from embexp.config.checking.resources import data_columns
-from embexp.config.composing import patterns, selections
-from embexp.config.composing.compose import Composition, check_interpolations, resolved
-from embexp.config.composing.compose import compose as compose_container
-from embexp.config.composing.loader import Loader
-from embexp.config.composing.overrides import parse, repeated
+from embexp.config import folders, hydra_checks, patterns, resources, selections, validate
+from embexp.config.compose import Composition, check_interpolations, resolved
+from embexp.config.compose import compose as compose_container
+from embexp.config.loader import Loader
 from embexp.config.messages import format_value
+from embexp.config.overrides import parse, repeated
 from embexp.config.permission import OWN_MODULES, Permission
+from embexp.config.resources import data_columns
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs import arguments, run
 from embexp.specs.run import RunSpec

@@ -12,15 +12,13 @@ from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
-from embexp.config import composition, hydra_globals
-from embexp.config.checking import hydra_checks, validate
-from embexp.config.composing import selections
-from embexp.config.composing.compose import compose
-from embexp.config.composing.loader import Loader
-from embexp.config.composing.overrides import parse, repeated
+from embexp.config import composition, hydra_checks, hydra_globals, selections, validate
+from embexp.config.compose import compose
 from embexp.config.composition import Job
 from embexp.config.folders import Folders
+from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, format_value, listing
+from embexp.config.overrides import parse, repeated
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec

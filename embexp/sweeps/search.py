@@ -20,8 +20,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from embexp.config.checking.validate import rule_of, valid_values
 from embexp.config.messages import did_you_mean, format_value
+from embexp.config.validate import rule_of, valid_values
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.reports.record import Status
 from embexp.specs.run import RunSpec

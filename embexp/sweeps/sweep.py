@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 from rich.console import Console
 
-from embexp.config import composition
-from embexp.config.composing import overrides as additions
-from embexp.config.composing import record
-from embexp.config.composing.hydra_job import Callbacks
-from embexp.config.composing.loader import Loader
+from embexp.config import composition, record
+from embexp.config import overrides as additions
+from embexp.config.hydra_job import Callbacks
+from embexp.config.loader import Loader
 from embexp.config.messages import format_value
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError

@@ -17,9 +17,8 @@ from omegaconf import open_dict, read_write
 
 import embexp
 from embexp.cli import commands
-from embexp.config import composition, folders
-from embexp.config.checking import named_code
-from embexp.config.composing.compose import compose
+from embexp.config import composition, folders, named_code
+from embexp.config.compose import compose
 from embexp.config.permission import OWN_MODULES
 from embexp.errors import CommandLineError, ConfigError, RunError, UsageError
 from embexp.records import inventory

@@ -15,10 +15,8 @@ import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from embexp.config import composition
-from embexp.config.checking import named_code
-from embexp.config.composing import hydra_job
-from embexp.config.composing.compose import compose
+from embexp.config import composition, hydra_job, named_code
+from embexp.config.compose import compose
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import ConfigError
 from embexp.sweeps import engines

@@ -18,10 +18,9 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
 import embexp
-from embexp.config import composition
-from embexp.config.composing import record
-from embexp.config.composing.compose import compose
-from embexp.config.composing.loader import Loader
+from embexp.config import composition, record
+from embexp.config.compose import compose
+from embexp.config.loader import Loader
 from embexp.errors import ConfigError
 
 

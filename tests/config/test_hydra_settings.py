@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 import embexp
 from embexp.cli import commands
 from embexp.cli.commands import run
-from embexp.config.checking.hydra_settings import SETTINGS, Use, setting_at
+from embexp.config.hydra_settings import SETTINGS, Use, setting_at
 from embexp.errors import CommandLineError, ConfigError
 from embexp.specs.run import RunSpec
 

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from embexp.cli import commands
-from embexp.config import composition
-from embexp.config.checking import named_code
-from embexp.config.composing import hydra_job
-from embexp.config.composing.compose import compose
-from embexp.config.composing.hydra_job import Callbacks
+from embexp.config import composition, hydra_job, named_code
+from embexp.config.compose import compose
+from embexp.config.hydra_job import Callbacks
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import ConfigError
 from tests.cli.test_run import FakeRunner

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from embexp.config import composition
-from embexp.config.composing import values
-from embexp.config.composing.loader import Loader
+from embexp.config import composition, values
+from embexp.config.loader import Loader
 from embexp.errors import ConfigError
 
 FILES: dict[str, tuple[bytes, str]] = {

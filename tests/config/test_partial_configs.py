@@ -12,9 +12,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from embexp.config import composition
-from embexp.config.checking import validate
-from embexp.config.composing.compose import Composition, compose
+from embexp.config import composition, validate
+from embexp.config.compose import Composition, compose
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs.base import UnknownPartError, is_complete
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embexp.config import composition, folders
-from embexp.config.composing.compose import compose
+from embexp.config.compose import compose
 from embexp.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embexp.config import composition
-from embexp.config.composing.compose import compose
+from embexp.config.compose import compose
 
 CASES = {
     "~train.steps": ("a removal", "only a key with a value can be removed, and its value is null", ""),

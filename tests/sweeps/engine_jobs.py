@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from embexp.config import composition
-from embexp.config.composing.compose import compose
+from embexp.config.compose import compose
 from embexp.config.permission import OWN_MODULES
 from embexp.specs.studies import Launching
 from embexp.sweeps import engines

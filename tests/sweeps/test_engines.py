@@ -16,7 +16,7 @@ from rich.console import Console
 
 from embexp.cli import commands
 from embexp.config import composition
-from embexp.config.composing.compose import compose
+from embexp.config.compose import compose
 from embexp.config.permission import OWN_MODULES
 from embexp.errors import ConfigError
 from embexp.reports.record import Status

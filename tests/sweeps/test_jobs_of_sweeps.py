@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 
-from embexp.config import composition, folders
-from embexp.config.composing import record
-from embexp.config.composing.loader import Loader
+from embexp.config import composition, folders, record
+from embexp.config.loader import Loader
 from embexp.errors import ConfigError
 from embexp.sweeps import planning
 from tests.thoroughness import examples

@@ -205,7 +205,7 @@ class _Line:
 
     @classmethod
     def read(cls, words: Sequence[str]) -> _Line:
-        from embexp.config.composing import patterns
+        from embexp.config import patterns
         from embexp.config.folders import find
         from embexp.config.outline import outline
 
@@ -294,7 +294,7 @@ def _choices(folders: Folders, group: str) -> list[str]:
 
 def _hydra(values: Any) -> dict[str, Any]:
     """The settings of Hydra that have an effect, as nested mappings, over those of the files."""
-    from embexp.config.checking import hydra_settings
+    from embexp.config import hydra_settings
 
     node: dict[str, Any] = copy.deepcopy(values) if isinstance(values, dict) else {}
     for setting in hydra_settings.SETTINGS:

@@ -159,9 +159,8 @@ def _group_choices(found: Folders) -> str:
 
 
 def _run_one(options: argparse.Namespace, runner: Runner) -> int:
-    from embexp.config import composition
-    from embexp.config.composing import hydra_job, record
-    from embexp.config.composing.hydra_job import Callbacks
+    from embexp.config import composition, hydra_job, record
+    from embexp.config.hydra_job import Callbacks
     from embexp.records import output_directory
     from embexp.specs import run
     from embexp.specs.running import Existing
@@ -222,7 +221,7 @@ def _show_config(options: argparse.Namespace) -> int:
         CommandLineError: the config has no such node, or it can't be resolved.
     """
     from embexp.config import composition, hydra_globals
-    from embexp.config.composing.compose import compose
+    from embexp.config.compose import compose
 
     composed = compose(config_loader(options), options.overrides)
     _, faults = composition.check(composed, look_at_data=False)
@@ -291,7 +290,7 @@ def check_recorded(spec: RunSpec, allow_code: Sequence[str]) -> None:
     Raises:
         ConfigError: with all faults.
     """
-    from embexp.config.checking import resources
+    from embexp.config import resources
     from embexp.config.permission import Permission
     from embexp.specs import run
 
@@ -359,9 +358,8 @@ def _changed(spec: RunSpec, overrides: Sequence[str]) -> RunSpec:
 
 def _directory(overrides: Sequence[str]) -> tuple[Path, bool]:
     """The directory of a new run, from Hydra's settings, and whether it is named by the time."""
-    from embexp.config import composition
-    from embexp.config.composing import record
-    from embexp.config.composing.compose import compose
+    from embexp.config import composition, record
+    from embexp.config.compose import compose
 
     composed = compose(composition.loader(), overrides)
     if composed.faults:

@@ -10,9 +10,9 @@ from typing import Any
 from hydra.core.override_parser.types import ChoiceSweep, Override, ValueType
 from hydra.errors import OverrideParseException
 
-from embexp.config.composing import patterns
-from embexp.config.composing.loader import Loader
+from embexp.config import patterns
 from embexp.config.folders import Folders
+from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, format_value
 from embexp.config.outline import outline
 from embexp.config.yaml_files import DEEPEST, MOST_DIGITS

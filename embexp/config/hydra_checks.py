@@ -16,9 +16,8 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_globals, yaml_files
-from embexp.config.checking import named_code
-from embexp.config.checking.hydra_settings import SETTINGS, Use, setting_at
+from embexp.config import hydra_globals, named_code, yaml_files
+from embexp.config.hydra_settings import SETTINGS, Use, setting_at
 from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.permission import Permission
 from embexp.errors import Fault

@@ -28,11 +28,9 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_globals, yaml_files
-from embexp.config.checking import hydra_checks, named_code
-from embexp.config.composing import hydra_job
-from embexp.config.composing.hydra_job import Callbacks
+from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code, yaml_files
 from embexp.config.folders import Folders
+from embexp.config.hydra_job import Callbacks
 from embexp.config.permission import OWN_MODULES, Permission
 from embexp.errors import ConfigError, Fault
 

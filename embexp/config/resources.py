@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from embexp.config.checking import validate
+from embexp.config import validate
 from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.permission import Permission
 from embexp.data import datasets, fetching

@@ -17,17 +17,15 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
 
-from embexp.config import hydra_globals
-from embexp.config.checking import hydra_checks, named_code, resources, validate
-from embexp.config.checking.resources import data_columns
-from embexp.config.composing import patterns, record, values
-from embexp.config.composing.loader import Loader
-from embexp.config.composing.overrides import is_selection, parse, with_additions
-from embexp.config.composing.patterns import Expansion
-from embexp.config.composing.selections import hydra_in_files, lift, select
-from embexp.config.composing.sources import Sources
+from embexp.config import hydra_checks, hydra_globals, named_code, patterns, record, resources, validate, values
+from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, format_value
+from embexp.config.overrides import is_selection, parse, with_additions
+from embexp.config.patterns import Expansion
 from embexp.config.permission import OWN_MODULES, Permission
+from embexp.config.resources import data_columns
+from embexp.config.selections import hydra_in_files, lift, select
+from embexp.config.sources import Sources
 from embexp.errors import ConfigError, Fault
 
 _PATHS_OF_TABLES = (

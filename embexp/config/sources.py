@@ -11,7 +11,7 @@ import yaml
 from hydra.core.override_parser.types import Override
 
 from embexp.config import yaml_files
-from embexp.config.composing.loader import Loader
+from embexp.config.loader import Loader
 
 
 class Sources:

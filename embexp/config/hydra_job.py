@@ -18,8 +18,7 @@ from hydra.experimental.callback import Callback
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from embexp.config import hydra_globals
-from embexp.config.checking import named_code
+from embexp.config import hydra_globals, named_code
 from embexp.config.messages import format_value
 from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault

@@ -13,9 +13,9 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigTypeError
 
-from embexp.config.checking import broken_files, hydra_checks
-from embexp.config.composing.loader import COMPOSITION_ERRORS, Loader
+from embexp.config import broken_files, hydra_checks
 from embexp.config.folders import Folders
+from embexp.config.loader import COMPOSITION_ERRORS, Loader
 from embexp.config.messages import did_you_mean, format_value, listing, nearest
 from embexp.config.outline import keys_of, outline, package_of
 from embexp.errors import ConfigError, Fault

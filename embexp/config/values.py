@@ -8,9 +8,9 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config.composing.selections import choices
 from embexp.config.folders import Folders
 from embexp.config.messages import did_you_mean, format_value
+from embexp.config.selections import choices
 from embexp.errors import Fault
 
 _KEYED_BY_NAME = ("tables", "features")
