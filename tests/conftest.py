@@ -22,7 +22,7 @@ from hypothesis import settings
 
 from embexp.config import composition
 from embexp.config.loader import Loader
-from embexp.config.permission import OWN_MODULES, Permission
+from embexp.config.named_code import OWN_MODULES, Permission
 from tests import preloaded
 from tests.thoroughness import PROFILES
 

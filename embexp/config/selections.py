@@ -1,19 +1,21 @@
-"""Composes the config of some choices; if that fails, finds the choices that can't be made, and why."""
+"""Composes the config of some choices; if that fails, says which can't be made, and which file is broken."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
+import yaml
 from hydra.core.override_parser.types import Override
+from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigTypeError
 
-from embexp.config import broken_files, hydra_checks
+from embexp.config import hydra_checks, yaml_files
 from embexp.config.folders import Folders
 from embexp.config.loader import COMPOSITION_ERRORS, Loader
 from embexp.config.messages import did_you_mean, format_value, listing, nearest
@@ -21,7 +23,7 @@ from embexp.config.outline import keys_of, outline, package_of
 from embexp.errors import ConfigError, Fault
 from embexp.specs.run import RunSpec
 
-_IMPOSSIBLE = re.compile(r"Could not (?:override|delete) '([^'=]+)|Error merging override [+~]*([^\s=]+)=")
+_IMPOSSIBLE = re.compile(r"(?:Could not (?:override|delete) '|Error merging override [+~]*)([^'\s=]+)")
 """How Hydra begins its message about a choice of the command line that nothing in the config can take, or a value."""
 _GLOBAL = "_global_"
 _BYTE_ORDER_MARK = "\ufeff".encode()
@@ -43,16 +45,57 @@ def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, 
             known.append(override)
         else:
             faults.append(fault)
-    trial = _Trial(loader, known)
-    trial.add_all_possible()
-    if not trial.added and not trial.add([]):
-        other = [number for number, error in trial.errors.items() if str(error) != str(trial.error)]
-        faults += [_why(loader, known[number], trial.errors[number], None) for number in other]
-        raise ConfigError([*faults, broken_files.fault(loader.folders, trial.error, [loader.config_name])])
-    made = choices(trial.config)
-    for number in sorted(set(range(len(known))) - trial.added):
-        faults.append(_why(loader, known[number], trial.errors[number], made))
-    return trial.config, [known[number] for number in sorted(trial.added)], faults
+    made, errors = _possible(loader, known)
+    try:
+        config = loader.compose([str(known[number].input_line) for number in made])
+    except COMPOSITION_ERRORS as error:  # with none of them
+        faults += [
+            _why(loader, known[number], each, None) for number, each in errors.items() if str(each) != str(error)
+        ]
+        raise ConfigError([*faults, broken(loader.folders, error, [loader.config_name])]) from None
+    faults += [_why(loader, known[number], errors[number], choices(config)) for number in sorted(errors)]
+    return config, [known[number] for number in made], faults
+
+
+def _possible(loader: Loader, selections: Sequence[Override]) -> tuple[list[int], dict[int, Exception]]:
+    """The numbers of the choices that can be made together, and the error of each other one, found by composing."""
+    keys = [each.get_key_element().lstrip("+~") for each in selections]
+    left, errors = list(range(len(selections))), {}
+
+    def error_of(numbers: Collection[int]) -> Exception | None:
+        try:
+            loader.compose([str(selections[number].input_line) for number in sorted(numbers)])
+        except COMPOSITION_ERRORS as error:
+            return error
+        return None
+
+    while (error := error_of(left)) is not None:
+        named = _IMPOSSIBLE.match(str(error))
+        culprits = [number for number in left if named is not None and keys[number] == named[1]]
+        if len(culprits) != 1:
+            break
+        left.remove(culprits[0])
+        errors[culprits[0]] = error
+    else:
+        return left, errors
+    made: list[int] = []
+    more = True
+    while more:  # some can only be made after others on which they depend
+        more = False
+        for number in sorted(set(left) - set(made), key=lambda each: _rank(selections[each])):
+            if (error := error_of([*made, number])) is None:
+                made, more = [*made, number], True
+                errors.pop(number, None)
+            else:
+                errors[number] = error
+    return sorted(made), errors
+
+
+def _rank(override: Override) -> int:
+    """How a choice depends on others: 0 not at all, 1 its group must not be chosen yet, 2 its group must be chosen."""
+    if override.is_add():
+        return 1
+    return 0 if override.package is None and not override.is_delete() else 2
 
 
 def choices(config: DictConfig) -> Mapping[str, str | None]:
@@ -66,80 +109,6 @@ def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> Any:
     made = [each for each in selections if "/" in each.key_or_group or not each.is_hydra_override()]
     chosen: dict[str, Any] = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_delete()}
     return outline(loader.folders, loader.config_name, chosen).at("hydra")
-
-
-class _Trial:
-    """Finds, by composing, the choices that can be combined.
-
-    Attributes:
-        added: numbers of the choices in the config.
-        error: the last error.
-        errors: the error of each single choice that could not be added, by its number.
-    """
-
-    config: DictConfig
-    error: Exception
-
-    def __init__(self, loader: Loader, selections: Sequence[Override]) -> None:
-        self.added: set[int] = set()
-        self.errors: dict[int, Exception] = {}
-        self._loader = loader
-        self._lines = [str(each.input_line) for each in selections]
-        self._keys = [each.get_key_element().lstrip("+~") for each in selections]
-        self._ranks = [_rank(each) for each in selections]
-        self._tried_with: dict[int, Set[int]] = {}  # the choices beside one that failed: it may work with others
-
-    def add_all_possible(self) -> None:
-        """Adds every choice that can be made, some only after others on which they depend.
-
-        Independent choices come first: the fewer choices fail, the fewer configs have to be composed.
-        """
-        while block := [
-            number
-            for number in sorted(range(len(self._lines)), key=lambda each: self._ranks[each])
-            if number not in self.added and not (number in self._tried_with and self.added <= self._tried_with[number])
-        ]:
-            self._add_block(block)
-
-    def _add_block(self, block: Sequence[int]) -> None:
-        """Adds a block; if that fails, adds it without the choice that Hydra names, or its halves separately."""
-        if self.add(block):
-            return
-        if len(block) == 1:
-            self.errors[block[0]], self._tried_with[block[0]] = self.error, frozenset(self.added)
-            return
-        if named := _IMPOSSIBLE.match(str(self.error)):
-            culprits = [number for number in block if self._keys[number] == (named[1] or named[2])]
-            if 0 < len(culprits) < len(block):
-                company, error = self.added | set(block), self.error
-                self._add_block([number for number in block if number not in culprits])
-                if named[1] and len(culprits) == 1:  # among more choices than there are now it was impossible, too
-                    self.errors[culprits[0]], self._tried_with[culprits[0]] = error, company
-                else:
-                    self._add_block(culprits)
-                return
-        first = [number for number in block if self._ranks[number] == self._ranks[block[0]]]
-        half = len(first) if len(first) < len(block) else len(block) // 2
-        self._add_block(block[:half])
-        self._add_block(block[half:])
-
-    def add(self, block: Sequence[int]) -> bool:
-        """Adds all of some choices, in the order of the command line, or none of them."""
-        together = self.added | set(block)
-        try:
-            self.config = self._loader.compose([self._lines[number] for number in sorted(together)])
-        except COMPOSITION_ERRORS as error:
-            self.error = error
-            return False
-        self.added = together
-        return True
-
-
-def _rank(override: Override) -> int:
-    """How a choice depends on others: 0 not at all, 1 its group must not be chosen yet, 2 its group must be chosen."""
-    if override.is_add():
-        return 1
-    return 0 if override.package is None and not override.is_delete() else 2
 
 
 def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
@@ -163,7 +132,7 @@ def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
     for name in map(str, each):
         if name not in known:
             return Fault(key, format_value(choice), rule, _instead(folders, group, name, known))
-        if known[name].is_relative_to(folders.user or os.devnull) and (fault := broken_files.unreadable(known[name])):
+        if known[name].is_relative_to(folders.user or os.devnull) and (fault := unreadable(known[name])):
             return Fault(key, format_value(choice), fault.rule, fault.remedy, fault.source)
     return None
 
@@ -193,7 +162,7 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
     """
     key, value = override.get_key_element().lstrip("+~"), format_value(override.value())
     if override.is_hydra_override():
-        return hydra_checks.rejected(override, error, hydra_in_files(loader, [override]))
+        return hydra_checks.rejected(override, error)
     if made is not None:
         if override.is_add() and key in made:
             return Fault(key, value, "it is already chosen", f"write {key}=… without the +")
@@ -209,7 +178,7 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
     file = f"{override.key_or_group}/{override.value()}"
     if (hydra := hydra_checks.rejected_in_file(error)) is not None:
         return Fault(*hydra, source=str(loader.folders.file(file) or ""))
-    fault = broken_files.fault(loader.folders, error, [file, loader.config_name])
+    fault = broken(loader.folders, error, [file, loader.config_name])
     return Fault(key, value, fault.rule, fault.remedy, fault.source)
 
 
@@ -266,3 +235,164 @@ def _fault(group: str, choice: str, package: str, file: Path) -> Fault:
     if file.read_bytes().startswith(_BYTE_ORDER_MARK):
         remedy = "save the file without a byte order mark, which hides its line with @package"
     return Fault(group, format_value(choice), rule, remedy, os.fspath(file))
+
+
+_NO_OVERRIDE = re.compile(r"(?:In '(?P<config>[^']+)': )?Could not override '(?P<key>[^']+)'")
+_CHOSEN_AGAIN = re.compile(r"Multiple values for (?P<key>\S+)\. ")
+_TOO_EARLY = re.compile(r"In (?P<config>\S+): Override '(?P<key>\S+) : ")
+"""What Hydra says of a defaults list that it can't compose."""
+_YAML_REMEDIES = {
+    "'\\t'": "indent with spaces: YAML takes no tabs",
+    "duplicate key": "remove one of the two",
+    "expected ',' or ']'": "close the list with ]",
+    "expected ',' or '}'": "close the mapping with }",
+    "unexpected end of stream": "close the quote",
+    "could not find expected ':'": "write KEY: VALUE, with a blank after the colon",
+    "mapping values are not allowed": "quote a text that has a colon",
+    "constructor for the tag": "a config holds plain values: remove the tag",
+    "undefined alias": "quote a text that begins with *",
+    "another document": "a file is one document: remove the line ---",
+    "block end": "indent the keys of a mapping alike",
+}
+"""What to do, by a part of what PyYAML says."""
+
+
+def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault:
+    """The fault of config files that can't be composed.
+
+    Args:
+        error: what composing raised, one of `loader.COMPOSITION_ERRORS`.
+        composed: the requested configs, such as `config` and `optimizer/adam`, the likely culprit first.
+    """
+    composed = list(composed)
+    if isinstance(error, MissingConfigException):
+        return _missing(folders, error, composed)
+    if isinstance(error, RecursionError):
+        file = folders.file(composed[0])
+        if composed[0] not in outline(folders, composed[0]).named_by:
+            rule, remedy = "one of its values leads back to itself", "remove the alias"
+        else:
+            rule, remedy = "its defaults lead back to itself", "remove it from its own defaults"
+        return Fault("", "its files", rule, remedy, str(file or ""))
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return _invalid(error.problem_mark.name, error)
+    files = [file for each in composed for file in outline(folders, each).files]
+    for file in files:
+        if (found := unreadable(file)) is not None:
+            return found
+    if isinstance(error, AssertionError):
+        return Fault("", "its files", "the defaults of one of them name no group", "write - GROUP: CHOICE")
+    return _of_defaults(folders, str(error), composed, files) or Fault(
+        "", "its files", f"they can't be composed: {first_line(error)}"
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, or of its cause if the error has no text."""
+    text = str(error).strip()
+    if not text and error.__cause__ is not None:
+        return first_line(error.__cause__)
+    return text.split("\n")[0].rstrip(".") or type(error).__name__
+
+
+def _missing(folders: Folders, error: MissingConfigException, composed: list[str]) -> Fault:
+    """The fault of a file that is not there."""
+    missing = error.missing_cfg_file or ""
+    group, _, choice = missing.rpartition("/")
+    where = listing(map(str, folders.in_order))
+    if not group:
+        configs = sorted({path.stem for folder in folders.in_order for path in folder.glob("*.yaml")})
+        near = did_you_mean(choice, configs) or f"there {'are' if len(configs) > 1 else 'is'} {listing(configs)}"
+        groups = [each for each, choices in folders.choices.items() if choice in choices]
+        remedy = f"choose it with {groups[0]}={choice}" if groups else near
+        return Fault("--config-name", format_value(choice), f"there is no file {missing}.yaml in {where}", remedy)
+    named_by = next((file for each in composed if (file := outline(folders, each).named_by.get(missing))), "")
+    return Fault(
+        group,
+        format_value(choice),
+        f"there is no file {missing}.yaml in {where}",
+        did_you_mean(choice, error.options or folders.choices.get(group, {})),
+        str(named_by),
+    )
+
+
+def _of_defaults(folders: Folders, text: str, composed: list[str], files: list[Path]) -> Fault | None:
+    """The fault of a defaults list with an override that is none; None: Hydra complains about something else."""
+    if found := _NO_OVERRIDE.match(text):
+        key = found["key"]
+        made = outline(folders, composed[-1]).choices
+        rule = f"it overrides /{key}, and nothing in this config is chosen there"
+        near = did_you_mean(key, made) or did_you_mean(key.partition("@")[0], folders.choices)
+        group = (found["config"] or "").rpartition("/")[0]
+        bare = key.removeprefix(f"{group}/").partition("@")[0]
+        if group and key.startswith(f"{group}/") and folders.is_group(bare):
+            rule = f"it overrides {bare}, which is {group}/{bare} for a file in the folder {group}"
+            near, key = f"begin the group with a slash: override /{bare}", bare
+    elif found := _CHOSEN_AGAIN.match(text):
+        key = found["key"]
+        rule, near = f"it chooses {key}, which is chosen already", f"write override /{key}: CHOICE"
+    elif found := _TOO_EARLY.match(text):
+        key = found["key"]
+        rule = f"its defaults list overrides {key} before it is chosen"
+        near = "move the overrides to the end of the list, before _self_"
+    else:
+        return None
+    config = found.groupdict().get("config")
+    of_config = folders.file(config) if config else None
+    files = files if of_config is None else [of_config]
+    places = [f"{file}:{line}" for file in files if (line := _line(file, key)) is not None]
+    return Fault("", "its files", rule, near, places[0] if places else "")
+
+
+def _line(file: Path, key: str) -> int | None:
+    """The line of a defaults list that names a group."""
+    entry = re.compile(rf"\s*-\s*(override\s+)?/?{re.escape(key)}\s*:")
+    for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        if entry.match(text):
+            return number
+    return None
+
+
+def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
+    """The fault of a file that is not valid YAML, or is refused."""
+    if isinstance(error, yaml_files.Refused):
+        return error.fault
+    mark, problem = error.problem_mark, error.problem or "it can't be read"
+    remedy = next((remedy for part, remedy in _YAML_REMEDIES.items() if part in problem), "")
+    line = f":{mark.line + 1}" if mark is not None else ""
+    return Fault("", "a file", f"it is not valid YAML: {problem}", remedy, f"{file}{line}")
+
+
+def _key_line(file: Path, key: str) -> int:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return next((number for number, line in enumerate(lines, 1) if line.startswith(f"{key}:")), 1)
+
+
+def unreadable(file: Path) -> Fault | None:
+    """The fault of a file that holds no text, or no mapping; None: it does."""
+    try:
+        yaml_files.checked(file)
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)  # with the messages of Hydra's
+    except UnicodeDecodeError as error:
+        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        return Fault("", "a file", "it is not UTF-8", "save it as UTF-8", f"{file}:{line}")
+    except FileNotFoundError:
+        return Fault("", "a file", "it is a link to a file that is not there", "", str(file))
+    except OSError as error:
+        what = "it is a folder" if file.is_dir() else f"it can't be read: {error.strerror}"
+        return Fault("", "a file", what, "", str(file))
+    except yaml.MarkedYAMLError as error:
+        return _invalid(file, error)
+    except (ValueError, yaml.YAMLError) as error:
+        return Fault("", "a file", f"it is not valid YAML: {first_line(error)}", "", str(file))
+    if content is None:
+        return None
+    if isinstance(content, dict):
+        defaults = content.get("defaults", [])
+        entries = defaults if isinstance(defaults, list) else [0]
+        if any(not isinstance(entry, str | dict) for entry in entries):
+            rule = f"its defaults are a list of choices, and these are {format_value(defaults)}"
+            return Fault("", "a file", rule, "write - GROUP: CHOICE", f"{file}:{_key_line(file, 'defaults')}")
+        return None
+    what = "a list" if isinstance(content, list) else format_value(content)
+    return Fault("", "a file", f"a config is a mapping of keys, and this is {what}", "write KEY: VALUE", str(file))

@@ -13,8 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from embexp.config import composition, hydra_checks, hydra_globals, selections, validate
-from embexp.config.compose import compose
-from embexp.config.composition import Job
+from embexp.config.composition import Job, compose_config
 from embexp.config.folders import Folders
 from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, format_value, listing
@@ -75,7 +74,7 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
     tasks = [each for each in parsed if not each.is_hydra_override()]
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
     engines.require_package(parsed)
-    base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
+    base = compose_config(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
     faults = [*repeated(parsed), *hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]
     if faults:
         raise ConfigError(faults)
@@ -294,7 +293,7 @@ def _repeated(loader: Loader, hydra: Sequence[str], overrides: Sequence[str]) ->
 
 def _config(loader: Loader, overrides: Sequence[str]) -> DictConfig:
     """The config of a job that has been checked."""
-    return compose(loader, overrides).config
+    return compose_config(loader, overrides).config
 
 
 def _with_duplicates(jobs: Sequence[PlannedJob]) -> Iterator[PlannedJob]:

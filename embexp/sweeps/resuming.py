@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from embexp.config import composition
-from embexp.config.permission import Permission
+from embexp.config.named_code import Permission
 from embexp.errors import RunError
 from embexp.records import allowed_code
 from embexp.specs import tracking

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 from rich.console import Console
 
-from embexp.config import composition, record
+from embexp.config import composition, hydra_job
 from embexp.config import overrides as additions
 from embexp.config.hydra_job import Callbacks
 from embexp.config.loader import Loader
 from embexp.config.messages import format_value
-from embexp.config.permission import OWN_MODULES, Permission
+from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError
 from embexp.records import allowed_code
 from embexp.reports.collected import settings_of
@@ -81,7 +81,7 @@ def sweep(
         raise ConfigError(faults)
     from embexp.sweeps.running import Runner  # not above: it needs NumPy, and wrong settings are reported without it
 
-    place = (directory or record.sweep_directory(plan.base)).absolute()
+    place = (directory or hydra_job.sweep_directory(plan.base)).absolute()
     if fresh or not ledgers.exists(place):
         place = files.new_directory(place)
     command_line = {
@@ -101,7 +101,7 @@ def sweep(
         engine = None if plan.engine is None else plan.engine.as_json()
         launching = plan.launching.model_dump(mode="json")
         running.begin({"command": command_line, "launching": launching, "engine": engine})
-        record.note_sweep(plan.base, place)
+        hydra_job.note_sweep(plan.base, place)
         loader.multirun(plan.base, running, plan.overrides, callbacks)
         return runner.finish()
 
@@ -326,7 +326,7 @@ class Enrolment:
                 return replace(entry, state=first.state, reason=first.reason, run_id=first.run_id)
         taken = {each.directory for each in self._jobs.values()}
         config = None if job.config is None else job.config()
-        wanted = name = str(number if config is None else record.job_directory(config, number))
+        wanted = name = str(number if config is None else hydra_job.job_directory(config, number))
         count = 1
         while name in taken:
             count += 1
@@ -334,8 +334,8 @@ class Enrolment:
         if config is None:
             return replace(entry, directory=name)
         sweep = self._ledger.directory
-        record.note_sweep(config, sweep)
-        return replace(entry, directory=name, hydra=record.texts(config, sweep / name))
+        hydra_job.note_sweep(config, sweep)
+        return replace(entry, directory=name, hydra=hydra_job.texts(config, sweep / name))
 
 
 def _reconsidered(known: LedgerJob, job: PlannedJob) -> bool:

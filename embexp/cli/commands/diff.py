@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from embexp.records.differences import Difference
     from embexp.studies.runs_compared import RunsCompared
 
-USAGE = "embexp diff A B [--rows N] [--json]"
-
-HELP = f"""\
-usage: {USAGE}
+HELP = """\
+usage: embexp diff A B [--rows N] [--json]
 
 Compares two runs, or two studies: specs, circumstances (package versions, threads, code, data, machine, environment
 variables), metrics with the first step that differs, and results. Also compares the tensors of the final checkpoints
@@ -43,13 +41,11 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         NotARunError: one of them is not the directory of a run.
     """
-    parser = Parser("diff", USAGE, HELP)
+    parser = Parser("diff", HELP)
     parser.add_argument("directories", nargs="*")
     parser.add_argument("--rows", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
+    parser.switches("--json")
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
     if len(options.directories) != 2:
         raise parser.incomplete("give the directories of two runs, A and B")
     if options.rows < 1:

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from embexp.runs.prepare import Prepared
     from embexp.specs.run import RunSpec
 
-USAGE = "embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--time] [--config-dir DIR] [--allow-code M:F]"
-
-HELP = f"""\
-usage: {USAGE}
+HELP = """\
+usage: embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--time] [--config-dir DIR] [--allow-code M:F]
 
 Shows what `embexp run` with the same arguments would do: the runtime, the features, and settings without effect. For
 each table, shows the bytes of parameters, optimizer slots and frozen rows, its init method and its own settings. With
@@ -44,14 +42,10 @@ _LONGEST = 120
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("plan", USAGE, HELP)
+    parser = Parser("plan", HELP)
     add_config_arguments(parser)
-    parser.add_argument("--scan", action="store_true")
-    parser.add_argument("--trace", action="store_true")
-    parser.add_argument("--time", action="store_true")
+    parser.switches("--scan", "--trace", "--time")
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
     from embexp.system import terminal
 
     console = terminal.console()

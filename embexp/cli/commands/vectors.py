@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from embexp.cli.stages import Stages
     from embexp.vectors.file_source import FileSource
 
-USAGE = "embexp vectors info FILE | convert FILE_OR_RUN OUT | neighbors FILE_OR_RUN TOKEN… [OPTIONS]"
-
 HELP = f"""\
-usage: {USAGE}
+usage: embexp vectors info FILE | convert FILE_OR_RUN OUT | neighbors FILE_OR_RUN TOKEN… [OPTIONS]
 
     info FILE                     Shows rows, dimension, dtype, tokens, irregularities, and if the file can be mapped.
     convert FILE_OR_RUN OUT       Writes .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt, .bin or .parquet.
@@ -59,48 +57,42 @@ _SHOWN_TOKENS = 5
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
     options = _parse(arguments)
-    if options is None:
-        return DONE
-    usage = f"\n    usage: {USAGE}"
-    operands = options.operands
-    match options.action:
-        case None:
-            raise CommandLineError(f"embexp vectors: which action?{usage}")
-        case "info":
-            if len(operands) != 1:
-                raise CommandLineError(f"embexp vectors info: give one FILE{usage}")
-            _info(Path(operands[0]), options)
-        case "convert":
-            if len(operands) != 2:
-                raise CommandLineError(f"embexp vectors convert: give FILE_OR_RUN and OUT{usage}")
-            _convert(Path(operands[0]), Path(operands[1]), options)
-        case "neighbors":
-            if len(operands) < 2:
-                raise CommandLineError(f"embexp vectors neighbors: give FILE_OR_RUN and at least one TOKEN{usage}")
-            _neighbors(Path(operands[0]), operands[1:], options)
+    match options.action, options.operands:
+        case "info", [file]:
+            _info(Path(file), options)
+        case "convert", [file_or_run, out]:
+            _convert(Path(file_or_run), Path(out), options)
+        case "neighbors", [file_or_run, *tokens]:
+            _neighbors(Path(file_or_run), tokens, options)
     return DONE
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace | None:
-    parser = Parser("vectors", USAGE, HELP)
-    parser.add_argument("action", nargs="?", choices=("info", "convert", "neighbors"))
+_OPERANDS = {
+    "info": (1, "give one FILE"),
+    "convert": (2, "give FILE_OR_RUN and OUT"),
+    "neighbors": (2, "give FILE_OR_RUN and at least one TOKEN"),
+}
+"""How many operands each action takes, neighbors at least, and what to say if it has others."""
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = Parser("vectors", HELP)
+    parser.needs("action", "which action?", choices=("info", "convert", "neighbors"))
     parser.add_argument("operands", nargs="*")
     parser.add_argument("--format", type=Format, choices=list(Format), metavar="FORMAT")
-    parser.add_argument("--key")
-    parser.add_argument("--token-column")
+    parser.values("--key", "--token-column", "--cache", "--table")
     parser.add_argument("--tokens", type=Path)
     parser.add_argument("--invalid-text", choices=list(InvalidText), type=InvalidText)
     parser.add_argument("--non-finite", choices=list(NonFinite), type=NonFinite)
     parser.add_argument("--header-count", choices=list(HeaderCount), type=HeaderCount)
-    parser.add_argument("--cache")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--overwrite", action="store_true")
+    parser.switches("--json", "--overwrite")
     parser.add_argument("--count", type=int)
-    parser.add_argument("--table")
     add_allow_code(parser)
     options = parser.parse(arguments)
-    if options is None:
-        return None
+    count, question = _OPERANDS[options.action]
+    given = len(options.operands)
+    if given < count or (given > count and options.action != "neighbors"):
+        raise parser.incomplete(f"{options.action}: {question}")
     for option, is_set, actions in (
         ("--json", options.json, ("info", "neighbors")),
         ("--overwrite", options.overwrite, ("convert",)),
@@ -108,7 +100,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace | None:
         ("--table", options.table is not None, ("convert", "neighbors")),
         ("--allow-code", bool(options.allow_code), ("convert", "neighbors")),
     ):
-        if is_set and options.action not in (None, *actions):
+        if is_set and options.action not in actions:
             raise CommandLineError(
                 f"embexp vectors {options.action} has no option {option}: it belongs to {', '.join(actions)}"
             )
