@@ -267,7 +267,8 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
     try:
         if override.is_delete():
             return _remove(override, config)
-        groups = choices(config) if isinstance(value, str) and isinstance(_node(config, key), DictConfig) else ()
+        takes_choice = isinstance(value, str) and isinstance(_node(config, key), DictConfig | None)
+        groups = choices(config) if takes_choice else ()
         if (group := next((each for each in groups if each.endswith(f"@{key}")), None)) is not None:
             return Fault(key, format_value(value), "it is a mapping of keys", f"choose a file: {group}={value}")
         present = is_present(config, key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED, dispatch
-from embexp.cli.finished import warn_of_checkpoint
+from embexp.cli.finished import warn_of_checkpoint, write_json
 from embexp.errors import CheckpointError, CommandLineError, DataError, RunError
-from embexp.system import printable
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -135,9 +133,7 @@ def list_keys(arguments: Sequence[str]) -> int:
             except DataError as error:
                 faults.append(str(error))
     if options.json:
-        printable.write_data(
-            json.dumps(_contents_as_json(contents, figures, faults), ensure_ascii=False, allow_nan=False) + "\n"
-        )
+        write_json(_contents_as_json(contents, figures, faults))
     else:
         _show_contents(contents, figures if options.values else None)
         if options.verify and not faults:
@@ -273,9 +269,7 @@ def _diff(path_a: str, path_b: str, *, rows: int, as_json: bool) -> Difference:
         return of_a(table) or of_b(table)
 
     if as_json:
-        printable.write_data(
-            json.dumps(_difference_as_json(a, b, found, vocabulary), ensure_ascii=False, allow_nan=False) + "\n"
-        )
+        write_json(_difference_as_json(a, b, found, vocabulary))
     else:
         _show_difference(a, b, found, vocabulary)
     return found

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED
+from embexp.cli.finished import write_json
 from embexp.errors import CommandLineError
-from embexp.system import printable
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         content = {"a": str(a), "b": str(b), "differ": not same}
         content |= {"parts": {name: part.as_json() for name, part in parts.items()}} if "" not in parts else {}
         content |= parts[""].as_json() if "" in parts else {}
-        printable.write_data(json.dumps(content, ensure_ascii=False) + "\n")
+        write_json(content)
     else:
         _show(a, b, parts, same)
     return DONE if same else FAILED
