@@ -245,18 +245,14 @@ def _print(config: DictConfig, package: str | None, *, resolve: bool) -> None:
 
 def _selected(config: DictConfig, what: str) -> DictConfig:
     """A copy of the experiment's config (job), of Hydra's (hydra), or of both (all)."""
-    from omegaconf import OmegaConf, flag_override, open_dict
+    from omegaconf import OmegaConf
 
-    config = config.copy()
-    OmegaConf.set_readonly(config, None)
-    OmegaConf.set_readonly(config.hydra, None)
-    with open_dict(config), flag_override(config, "struct", False):
-        if what == "job":
-            del config["hydra"]
-        elif what == "hydra":
-            for key in [key for key in config if key != "hydra"]:
-                del config[key]
-    return config
+    found = OmegaConf.masked_copy(
+        config, [str(key) for key in config if what == "all" or (key == "hydra") == (what == "hydra")]
+    )
+    if what != "job":
+        OmegaConf.set_readonly(found.hydra, None)
+    return found
 
 
 def _folder_of(path: str) -> RunFolder:
