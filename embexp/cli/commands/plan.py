@@ -40,12 +40,13 @@ def main(arguments: Sequence[str]) -> int:
     add_config_arguments(parser)
     parser.switches("--scan", "--trace", "--time")
     options = parser.parse(arguments)
-    from embexp.cli import run_plan
     from embexp.system import terminal
 
     console = terminal.console()
     if (spec := _sweep(options, console) if is_multirun(options) else _single(options)) is not None:
         scan = options.scan or options.trace or options.time
+        from embexp.cli import run_plan
+
         run_plan.show(spec, console, scan=scan, trace=options.trace, timed=options.time)
     return DONE
 
