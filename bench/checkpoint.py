@@ -120,7 +120,7 @@ def child(distribution: str, rows: int, steps: int, repetitions: int, folder: Pa
             if way == WHOLE:
                 streaming.write(ours, prefix)
             else:
-                store.write_increment(ours, prefix, base=base, changed=changed)
+                streaming.write(ours, prefix, base=base, changed=changed)
 
     # The system's first use of memory takes far longer than the next, which is what a long training sees.
     reused = folder / "reused"

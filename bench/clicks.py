@@ -71,7 +71,7 @@ defaults:
   - override /optimizer: adagrad
   - override /dense_optimizer: adam
 name: click_log
-task: click
+task: binary
 data:
   path: PATH
   label: label

@@ -23,8 +23,8 @@ from embexp.system import files
 from tests.planted_experiments import CASES
 
 METRICS = {
-    "rating": "rmse",
-    "click": "log_loss",
+    "regression": "rmse",
+    "binary": "log_loss",
     "classification": "accuracy",
     "ranking": "mrr",
     "recommendation": "ndcg_at_10",

@@ -56,7 +56,7 @@ def made(layout: str, path: Path) -> Any:
     from embexp.initialization.whole import as_rows
     from embexp.specs.optimizers import Adam
     from embexp.tables import optimizers
-    from embexp.tables.learning_rates import RowGroups
+    from embexp.tables.optimizers import RowGroups
     from embexp.tables.split import SplitTable
     from embexp.tables.table import EmbeddingTable
 

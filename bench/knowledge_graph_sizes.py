@@ -59,7 +59,7 @@ def begun(graph: Path, folder: Path, *, dim: int, batch: int, threads: int) -> I
     from embexp.runs import evaluations
     from embexp.runs.execute import execute
     from embexp.runs.prepare import prepare
-    from embexp.strategies import build as strategies
+    from embexp.strategies import strategy as strategies
 
     spec = embexp.compose(
         [

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from embexp.initialization.assign import assign_rows
 from embexp.system.machine import PeakMemory
-from embexp.tables.mapped import MappedTable
+from embexp.tables.split import MappedTable
 from embexp.tables.table import EmbeddingTable
 
 IDS = 4096

@@ -54,7 +54,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
     from embexp.runs.prepare import prepare
     from embexp.runs.runtimes.execution import Blueprint, start
     from embexp.specs.running import RuntimeKind
-    from embexp.strategies import build as strategies
+    from embexp.strategies import strategy as strategies
     from embexp.training.step import Assembly
 
     spec = embexp.compose(

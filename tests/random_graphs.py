@@ -334,9 +334,9 @@ def graphs(draw: Any) -> Graph:
     heirs = [name for name in names if tables[name]["freeze"] is None]
     freeze = draw(policies("all", vocabularies[heirs[0]], written, False)) if heirs else {"kind": "none"}
     settings["freeze"] = without_idle_rules(freeze, [bare._rows(name) for name in heirs])
-    settings["task"] = draw(st.sampled_from(["rating", "click"]))
+    settings["task"] = draw(st.sampled_from(["regression", "binary"]))
     count = TRAIN + TEST
-    labels = generator.integers(0, 2, count) if settings["task"] == "click" else generator.integers(-8, 9, count) / 8
+    labels = generator.integers(0, 2, count) if settings["task"] == "binary" else generator.integers(-8, 9, count) / 8
     dense = generator.integers(-8, 9, (count, draw(st.integers(0, 2)))) / 8
     return Graph(
         settings=settings,

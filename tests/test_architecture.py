@@ -58,7 +58,7 @@ TENSORFLOW_FREE = {
     "config",
     "sweeps",
     "freezing",
-    "checkpoints/opening.py",
+    "checkpoints/paths.py",
     "checkpoints/contents.py",
     "checkpoints/difference.py",
     "checkpoints/keras_weights.py",

@@ -63,13 +63,13 @@ def task_or_fault(label: ColumnFacts, columns: Sequence[ColumnFacts]) -> tuple[s
         return "", f"it holds {label.why}"
     numeric = label.kind in (Kind.NUMBER, Kind.CATEGORY, Kind.TIME) and _is_number(label.examples)
     if not numeric:
-        return "", "a label is a number: 0 and 1 for clicks, a rating, or 0, 1, 2, … for classes"
+        return "", "a label is a number: 0 and 1, any number such as a rating, or 0, 1, 2, … for classes"
     if label.numbers == (0.0, 1.0):
-        return "click", ""
+        return "binary", ""
     classes = label.numbers == tuple(map(float, range(len(label.numbers)))) and 2 < len(label.numbers) <= _MOST_CLASSES
     if classes and any(each.kind is Kind.TEXT for each in columns):
         return "classification", ""
-    return "rating", ""
+    return "regression", ""
 
 
 def _is_number(examples: Sequence[str]) -> bool:
@@ -151,7 +151,7 @@ def text(experiment: Experiment) -> str:
     names = _names([column.name for column in tables])
     model = _model(experiment)
     # In one epoch over a click log, Adagrad at its default rate found more than Adam at any of three (`bench.clicks`).
-    optimizer = "adagrad" if experiment.task == "click" else "adam"
+    optimizer = "adagrad" if experiment.task == "binary" else "adam"
     left_out = [use for use in experiment.uses if use.role is Role.OUT]
     sample = experiment.sample
     looked = f"all {sample.rows:,} rows" if sample.whole else f"{sample.count:,} of about {sample.rows:,} rows"
@@ -179,12 +179,16 @@ def text(experiment: Experiment) -> str:
     return "\n".join(lines) + "\n"
 
 
-_TITLES = {"click": "Click prediction", "rating": "Prediction of a number", "classification": "Classification"}
+_TITLES = {
+    "binary": "Binary classification",
+    "regression": "Prediction of a number",
+    "classification": "Classification",
+}
 
 
 def _model(experiment: Experiment) -> str:
     vectors = len(experiment.columns(Role.TABLE)) + bool(experiment.columns(Role.NUMBER))
-    return "dlrm_concat" if experiment.task == "click" and vectors > 2 else "mlp"
+    return "dlrm_concat" if experiment.task == "binary" and vectors > 2 else "mlp"
 
 
 def _data(experiment: Experiment) -> list[str]:
@@ -279,7 +283,7 @@ def _training(rows: int, task: str) -> list[str]:
         "train:",
         f"  batch_size: {batch}",
         f"  epochs: {max(epochs, 2)}",
-        *(["  standardize_labels: true   # one learning rate for labels of any scale"] if task == "rating" else []),
+        *(["  standardize_labels: true   # one learning rate for labels of any scale"] if task == "regression" else []),
         "  # Ends when the validation no longer improves, with the values of the best epoch.",
         "  early_stopping: {patience: 2}",
     ]

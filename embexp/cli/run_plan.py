@@ -20,7 +20,7 @@ from embexp.runs.prepare import Prepared, check_memory, prepare, prepare_success
 from embexp.specs import footprint, studies
 from embexp.specs.base import merged, named_code, summarize_names
 from embexp.specs.freezing import FreezeTable, NoFreeze
-from embexp.specs.optimizers import Adam, TableOptimizer, slot_count
+from embexp.specs.optimizers import TableOptimizer, slot_count
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import RuntimeKind
@@ -321,7 +321,7 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield f"not checked: {code.function} ({path}.function)"
     for name in spec.tables:
         optimizer = spec.optimizer_of(name)
-        if isinstance(optimizer, Adam) and not optimizer.lazy_adam and not spec.frozen(name):
+        if optimizer.moves_every_row and not spec.frozen(name):
             yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false updates every row at every step"
     for column, setting in source_of(spec.data).description().whole_tables.items():
         for table in {each.table for name, each in spec.features.items() if spec.column_of(name) == column}:

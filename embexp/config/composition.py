@@ -6,8 +6,10 @@ an interpolation stands for is counted before it is resolved.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +38,9 @@ from embexp.config.patterns import Expansion
 from embexp.config.sources import Sources
 from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.specs import arguments, run
+from embexp.specs.models import RENAMED_TASKS
 from embexp.specs.run import RunSpec
+from embexp.system.printable import print
 
 _OWN_LAUNCHER = "embexp"
 CHANGEABLE = ("train.steps", "train.epochs", "output", "checkpoint", "tracking")
@@ -211,6 +215,7 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     Returns:
         The spec, or None if the config is invalid, and all faults, including those of composing.
     """
+    _report_old_name(composition.container.get("task"))
     spec, faults = _checked(
         composition.container,
         composition.faults,
@@ -221,6 +226,13 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     )
     faults = patterns.folded(_kinds_reported_once(faults, composition), composition.expansion.origins)
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]
+
+
+@functools.cache
+def _report_old_name(task: object) -> None:
+    """Says once what a task is called now."""
+    if (new := RENAMED_TASKS.get(str(task))) is not None:
+        print(f"task={task} is called task={new} since 0.2.0", file=sys.stderr)
 
 
 def _kinds_reported_once(faults: list[Fault], composition: Composition) -> list[Fault]:

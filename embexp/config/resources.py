@@ -80,8 +80,6 @@ def _code_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
 
 def _model_faults(spec: RunSpec) -> Iterator[Fault]:
     """Vectors with shapes that the model can't take."""
-    from embexp.models import shapes
-
     model = _if_complete(lambda: spec.model)
     tables, features = spec.tables, spec.features
     if model is None or not (tables and features and is_complete(tables) and is_complete(features)):
@@ -95,11 +93,10 @@ def _model_faults(spec: RunSpec) -> Iterator[Fault]:
         dims = checks.dims(_if_complete(lambda: spec.pretrained), tables)
     if len(dims) < len(tables):  # the run checks it, once the files are open
         return
-    yield from shapes.faults(
-        model,
-        shapes={name: feature.activation_shape(dims[feature.table]) for name, feature in features.items()},
-        dense_width=getattr(_if_complete(lambda: spec.data), "dense_width", 0),
-        classes=known_or(None, lambda: spec.task) is Task.CLASSIFICATION,
+    yield from model.input_faults(
+        {name: feature.activation_shape(dims[feature.table]) for name, feature in features.items()},
+        getattr(_if_complete(lambda: spec.data), "dense_width", 0),
+        known_or(None, lambda: spec.task) is Task.CLASSIFICATION,
     )
 
 

@@ -28,7 +28,7 @@ from embexp.data.interactions import Interactions
 from embexp.data.queries import Candidates, KnownAnswers, stored
 from embexp.data.splits import Order, batch_groups
 from embexp.specs.data import KNOWN
-from embexp.specs.models import BPR, RecommendationLoss, Softmax
+from embexp.specs.losses import DrawnNegatives, RecommendationLoss
 from embexp.system import arrays, digests
 
 _GROUP_CELLS = 262_144
@@ -293,7 +293,7 @@ class Items:
         self._example = SharedArray(catalogue.examples)
         self._log_share = SharedArray(np.log(catalogue.counts / catalogue.counts.sum()).astype(np.float32))
         self._unseen = None
-        if isinstance(loss, BPR) and loss.exclude_seen:
+        if isinstance(loss, DrawnNegatives) and loss.exclude_seen:
             users = np.arange(int(examples.ids[train, examples.id_columns.index(self._user)].max()) + 1)
             self._unseen = _Unseen(interactions.seen(examples, [train], users), catalogue.size)
 
@@ -324,20 +324,17 @@ class Items:
         return batches.enumerate(start_step).map(_plain(add))
 
     def _items(self, step: Any, users: Any, numbers: Any) -> Any:
-        match self._loss:
-            case Softmax():
-                return tf.range(self._size)
-            case BPR():
-                return tf.concat([numbers, tf.reshape(self._drawn(step, users, numbers), [-1])], 0)
-            case _:
-                return numbers
+        if self._loss.whole_catalogue:
+            return tf.range(self._size)
+        if isinstance(self._loss, DrawnNegatives):
+            return tf.concat([numbers, tf.reshape(self._drawn(step, users, numbers, self._loss.negatives), [-1])], 0)
+        return numbers
 
-    def _drawn(self, step: Any, users: Any, numbers: Any) -> Any:
-        """Negatives, int32 [B, k]."""
-        assert isinstance(self._loss, BPR)
+    def _drawn(self, step: Any, users: Any, numbers: Any, count: int) -> Any:
+        """Negatives, int32 [B, count]."""
         high, low = digests.seed_of(self._seed, "negatives")
         seed = tf.stack([tf.constant((high << 32) + low, tf.int64), step])
-        uniform = tf.random.stateless_uniform([tf.size(numbers), self._loss.negatives], seed, dtype=tf.float64)
+        uniform = tf.random.stateless_uniform([tf.size(numbers), count], seed, dtype=tf.float64)
         if self._unseen is not None:
             return self._unseen.item(users[:, None], uniform)
         drawn = tf.cast(uniform * (self._size - 1), tf.int32)  # one fewer, and those from the item on moved up by one

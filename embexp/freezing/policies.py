@@ -13,8 +13,9 @@ import numpy as np
 
 from embexp.errors import ConfigError, Fault
 from embexp.freezing import row_policies
-from embexp.freezing.row_policies import RowFacts
-from embexp.specs.freezing import FreezeTable, NoFreeze, Phase, phases_of
+from embexp.freezing.row_policies import NamedRows, RowFacts
+from embexp.specs.base import implementation
+from embexp.specs.freezing import FreezeTable, NoFreeze, Phase
 from embexp.specs.inits import MemoryMap
 from embexp.specs.optimizers import slot_count
 from embexp.specs.run import RunSpec
@@ -121,7 +122,7 @@ def _table_policy(
             storage = Storage.MEMORY_MAP if mapped else Storage.VARIABLE
             taken = (Taken(0, 0, freeze.kind, 0.0, facts.rows, facts.rows),)
             return TablePolicy(facts.rows, storage, fully_frozen=True, taken=taken)
-    phases = phases_of(freeze)
+    phases = freeze.as_phases
     grouping = group(phases, first_steps(phases, steps_per_epoch), facts, partial(_rule_path, spec, name))
     if mapped and np.any(grouping.frozen & facts.pretrained):
         storage = Storage.MEMORY_MAP
@@ -302,7 +303,7 @@ def group(
     for number, phase in enumerate(phases):
         deciding, of_phase = _deciding(number, phase, facts, path)
         taken += of_phase
-        factors = [*(rule.multiplier for rule in phase.rules), 1.0]
+        factors = [*(rule.factor for rule in phase.rules), 1.0]
         groups, histories = _refined(groups, histories, deciding, factors)
     multipliers = np.array(histories, np.float32).T
     return Grouping(groups, multipliers, tuple(starts), tuple(taken))
@@ -318,11 +319,11 @@ def _deciding(
     deciding = np.full(facts.rows, none, np.uint8)
     taken = []
     for place, rule in enumerate(phase.rules):
-        found = row_policies.policy_of(rule, path(number, place))(facts)
+        found: NamedRows = implementation(rule)(path(number, place), facts)
         mine = found.mask & (deciding == none)
         deciding[mine] = place
         counts = int(np.count_nonzero(found.mask)), int(np.count_nonzero(mine))
-        taken.append(Taken(number, place, rule.kind, rule.multiplier, *counts, found.shortfall))
+        taken.append(Taken(number, place, rule.kind, rule.factor, *counts, found.shortfall))
     return deciding, taken
 
 

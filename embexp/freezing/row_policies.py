@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import assert_never
 
 import numpy as np
 
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError
-from embexp.specs.freezing import CustomRule, OldRowsRule, PretrainedRowsRule, RowsRule, Rule, TableRule
+from embexp.specs.freezing import CustomFreeze, FreezeOldRows, FreezePretrainedRows, FreezeRows, FreezeTable, TableRule
 from embexp.system import arrays, files
 from embexp.system.user_code import NamedFunction, kind_of
 
@@ -46,15 +45,6 @@ class NamedRows:
     shortfall: str = ""
 
 
-Naming = Callable[[RowFacts], NamedRows]
-"""A freeze policy: which rows of a table it names.
-
-Raises:
-    DataError: a file that it reads is malformed.
-    ValueError: it is about tokens, and no vocabulary is at hand.
-"""
-
-
 def row_facts(
     vocabulary: Vocabulary | None, rows: int, pretrained: np.ndarray | None, old: np.ndarray | None
 ) -> RowFacts:
@@ -74,21 +64,8 @@ def _own_rows(vocabulary: Vocabulary, tokens: Sequence[str]) -> np.ndarray:
     return np.where(rows < vocabulary.first, -1, rows)
 
 
-def listed_rows(
-    facts: RowFacts,
-    *,
-    ranges: Sequence[tuple[int, int]],
-    tokens: Sequence[str],
-    tokens_file: Path | None,
-    mask_file: Path | None,
-) -> NamedRows:
-    """Rows that are listed in any of these ways.
-
-    Args:
-        ranges: half-open, [start, stop), of row numbers.
-        tokens: of the table's vocabulary.
-        tokens_file: further tokens, one a line.
-        mask_file: a `.npy` file of booleans, one for each row.
+def listed_rows(rule: FreezeRows, path: str, facts: RowFacts) -> NamedRows:
+    """Rows that are listed by number, by token or by a mask.
 
     Raises:
         DataError: a file is malformed.
@@ -96,11 +73,11 @@ def listed_rows(
     """
     mask = np.zeros(facts.rows, np.bool_)
     shortfalls = []
-    for start, stop in ranges:
+    for start, stop in rule.rows:
         mask[start:stop] = True
         if stop > facts.rows:
             shortfalls.append(f"[{start}, {stop}] goes beyond the table's {facts.rows} rows")
-    tokens = [*tokens, *([] if tokens_file is None else _tokens(tokens_file))]
+    tokens = [*rule.tokens, *([] if rule.tokens_file is None else _tokens(Path(rule.tokens_file)))]
     if tokens:
         if facts.rows_of is None:
             raise ValueError("a rule about tokens needs the table's vocabulary")
@@ -110,12 +87,12 @@ def listed_rows(
         if lacking:
             some = ", ".join(map(repr, lacking[:3])) + (", …" if len(lacking) > 3 else "")
             shortfalls.append(f"{len(lacking)} of {len(tokens)} tokens are not in the vocabulary ({some})")
-    if mask_file is not None:
-        of_file = _mask(mask_file)
+    if rule.mask_file is not None:
+        of_file = _mask(Path(rule.mask_file))
         if len(of_file) == facts.rows:
             mask |= of_file
         else:
-            shortfalls.append(f"{mask_file} has {len(of_file)} values, and the table {facts.rows} rows")
+            shortfalls.append(f"{rule.mask_file} has {len(of_file)} values, and the table {facts.rows} rows")
     return NamedRows(mask, "; ".join(shortfalls))
 
 
@@ -139,26 +116,27 @@ def _mask(path: Path) -> np.ndarray:
     return mask
 
 
-def old_rows(facts: RowFacts) -> NamedRows:
+def old_rows(rule: FreezeOldRows, path: str, facts: RowFacts) -> NamedRows:
     """Rows that an earlier run trained; rows that are new since are not named."""
     if facts.old is None:
         return NamedRows(np.zeros(facts.rows, np.bool_), "the table has no rows of a checkpoint")
     return NamedRows(facts.old)
 
 
-def pretrained_rows(facts: RowFacts) -> NamedRows:
+def pretrained_rows(rule: FreezePretrainedRows, path: str, facts: RowFacts) -> NamedRows:
     """Rows of the pretrained file; those that it lacks are not named."""
     if facts.pretrained is None:
         return NamedRows(np.zeros(facts.rows, np.bool_), "the table has no pretrained file")
     return NamedRows(facts.pretrained)
 
 
-def custom_rows(function: NamedFunction, facts: RowFacts) -> NamedRows:
+def custom_rows(rule: CustomFreeze, path: str, facts: RowFacts) -> NamedRows:
     """Rows that the user's own function names: `function(facts, **args)` returns bool [rows].
 
     Raises:
         ConfigError: it can't be imported or called, or returns something else.
     """
+    function = NamedFunction(path, rule.function, rule.args, "facts")
     mask = function(facts)
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (facts.rows,):
         found = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, np.ndarray) else kind_of(mask)
@@ -166,7 +144,7 @@ def custom_rows(function: NamedFunction, facts: RowFacts) -> NamedRows:
     return NamedRows(mask, "" if mask.any() else f"{function.name} names none")
 
 
-def whole_table(facts: RowFacts) -> NamedRows:
+def whole_table(rule: FreezeTable | TableRule, path: str, facts: RowFacts) -> NamedRows:
     """Every row."""
     return NamedRows(np.ones(facts.rows, np.bool_))
 
@@ -178,34 +156,3 @@ def check_random(name: str, random: bool | None, facts: RowFacts) -> None:
             f"random is false, and the pretrained file has nothing for table {name}, so that random values would"
             " stay as they are"
         )
-
-
-def policy_of(rule: Rule, path: str) -> Naming:
-    """The policy of a rule: names rows of any table, see `Naming`.
-
-    Args:
-        path: config path of the rule.
-    """
-    match rule:
-        case TableRule():
-            return whole_table
-        case PretrainedRowsRule():
-            return pretrained_rows
-        case OldRowsRule():
-            return old_rows
-        case RowsRule():
-            return partial(
-                listed_rows,
-                ranges=rule.rows,
-                tokens=rule.tokens,
-                tokens_file=_path(rule.tokens_file),
-                mask_file=_path(rule.mask_file),
-            )
-        case CustomRule():
-            return partial(custom_rows, NamedFunction(path, rule.function, rule.args, "facts"))
-        case _:
-            assert_never(rule)
-
-
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.initialization.method import CHUNK_BYTES, InitMethod, Pairs, SessionFills
+from embexp.initialization.method import InitMethod, Pairs, SessionFills
 from embexp.initialization.whole import Fills, pairs
+from embexp.specs.inits import CHUNK_BYTES, Assign, MemoryMap
 from embexp.system import arrays
 from embexp.system.arrays import Rows
 from embexp.tables.variables import WritableRows, scatter_rows
@@ -19,8 +20,9 @@ from embexp.tables.variables import WritableRows, scatter_rows
 _BYTES_PER_VALUE = 4
 
 
-def method(chunk_bytes: int = CHUNK_BYTES) -> InitMethod:
-    """`init=assign`: eagerly and in sessions, in chunks of at most `chunk_bytes`; a single row may be larger."""
+def method(init: Assign | MemoryMap, path: str) -> InitMethod:
+    """Eagerly and in sessions, in chunks of at most `chunk_bytes`; a single row may be larger."""
+    chunk_bytes = init.chunk_bytes
 
     def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:
         fills.add(AssignInSession(variables, chunk_bytes).fill, always=always)

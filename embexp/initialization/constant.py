@@ -10,18 +10,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp.initialization import graph_limit
 from embexp.initialization.method import InitMethod, Pairs, SessionFills
 from embexp.initialization.whole import Source, as_rows, mapped
+from embexp.specs.inits import ConstantInGraph
 
 
-def method() -> InitMethod:
+def method(init: ConstantInGraph, path: str) -> InitMethod:
     """`init=constant`: in sessions only; below 2 GiB for all tables together."""
 
     def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:
         """Adds nothing: the variables' initial values are constants."""
 
-    return InitMethod(in_session=in_session, initial_value=initial_value, check=graph_limit.check)
+    return InitMethod(in_session=in_session, initial_value=initial_value, check=ConstantInGraph.check)
 
 
 def initial_value(source: Source) -> Callable[..., Any]:
@@ -33,7 +33,7 @@ def initial_value(source: Source) -> Callable[..., Any]:
         RunError: the matrix has too many bytes for a graph.
     """
     rows = as_rows(source)
-    graph_limit.check({"": (rows.rows, rows.dim)})
+    ConstantInGraph.check({"": (rows.rows, rows.dim)})
 
     def value(shape: Any = None, dtype: Any = None, partition_info: Any = None) -> Any:
         return tf.constant(mapped(rows), tf.float32, shape)

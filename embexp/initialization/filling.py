@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 
 from embexp.errors import ConfigError, Fault
-from embexp.initialization import assign, constant, placeholder_feed, scaffolding, variable_load
-from embexp.initialization.method import CHUNK_BYTES, Fill, InitMethod, SessionFills
-from embexp.specs import inits
-from embexp.specs.inits import Init
+from embexp.initialization import assign
+from embexp.initialization.method import Fill, InitMethod, SessionFills
+from embexp.specs.base import implementation
+from embexp.specs.inits import CHUNK_BYTES, Init
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.system.arrays import MappableRows, Rows
-from embexp.system.user_code import NamedFunction, kind_of
 from embexp.tables import optimizers
-from embexp.tables.learning_rates import RowGroups
-from embexp.tables.mapped import MappedTable
+from embexp.tables.optimizers import RowGroups
 from embexp.tables.row_engine import AnyTable
-from embexp.tables.split import SplitTable
+from embexp.tables.split import MappedTable, SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_tables import TPUTable
 
@@ -70,6 +68,16 @@ class TablePlan:
     frozen_rows: np.ndarray | None = None
     file: FileRows | None = None
     slots: Mapping[str, MappableRows] = field(default_factory=dict)
+
+    @property
+    def method(self) -> InitMethod:
+        """Its init method.
+
+        Raises:
+            ConfigError: the user's own function can't be imported or called, or returns something else.
+        """
+        method: InitMethod = implementation(self.init)(self.init_path)
+        return method
 
     def variables(self, initial_value: Callable[..., Any] | None = None) -> AnyTable:
         """Makes the table in the current graph, with untouched memory for the values to be filled.
@@ -129,47 +137,13 @@ Plans = Mapping[str, TablePlan]
 """By the name of the table."""
 
 
-def build(init: inits.Init, path: str = "init") -> InitMethod:
-    """The init method of a setting.
-
-    Args:
-        path: its config path.
-
-    Raises:
-        ConfigError: the user's own function can't be imported or called, or returns something else.
-    """
-    match init:
-        case inits.ConstantInGraph():
-            return constant.method()
-        case inits.PlaceholderFeed():
-            return placeholder_feed.method()
-        case inits.Scaffold():
-            return scaffolding.method()
-        case inits.VariableLoad():
-            return variable_load.method()
-        case inits.Assign():
-            return assign.method(init.chunk_bytes)
-        case inits.MemoryMap():
-            # The table's storage says which rows stay in their file. The others, of some tables all, are assigned.
-            return assign.method()
-        case inits.CustomInit():
-            function = NamedFunction(path, init.function, init.args, "")
-            if not isinstance(method := function(), InitMethod):
-                raise function.fault(
-                    f"it must return an embexp.initialization.InitMethod, but returned {kind_of(method)}"
-                )
-            return method
-        case _:
-            assert_never(init)
-
-
 def make_tables(plans: Plans) -> dict[str, AnyTable]:
     """Makes the variables of every table in the current graph; only `memory_map` and `constant` fill them.
 
     Raises:
         RunError: constants would be more than a graph can hold.
     """
-    methods = {name: build(plan.init, plan.init_path) for name, plan in plans.items()}
+    methods = {name: plan.method for name, plan in plans.items()}
     for check in {method.check for method in methods.values()}:
         sources = {name: plans[name].source for name, method in methods.items() if method.check is check}
         check({name: (source.rows, source.dim) for name, source in sources.items()})
@@ -181,7 +155,7 @@ def make_tables(plans: Plans) -> dict[str, AnyTable]:
 
 def make_on_tpu(plans: Plans, *, hosts: int) -> dict[str, TPUTable]:
     """The tables of a TPU with `hosts` hosts; its backend makes and fills them."""
-    return {name: plan.on_tpu(hosts, build(plan.init, plan.init_path).chunk_bytes) for name, plan in plans.items()}
+    return {name: plan.on_tpu(hosts, plan.method.chunk_bytes) for name, plan in plans.items()}
 
 
 def fill_tables(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> bool:
@@ -197,7 +171,7 @@ def fill_tables(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> bool
             filled = True
     for name, table in tables.items():
         for part, rows in table.fills(plans[name].source):
-            if (eagerly := build(plans[name].init, plans[name].init_path).eagerly) is None:
+            if (eagerly := plans[name].method.eagerly) is None:
                 raise _unfit(plans[name], "it does not work in the function runtime", "choose runtime=session")
             eagerly(part, rows)
             filled = True
@@ -216,7 +190,7 @@ def fill_in_sessions(tables: Mapping[str, AnyTable], plans: Plans) -> SessionFil
             fills.whole.extend(variable for variable, _ in feeds)
         pairs = [(part.variable, rows) for part, rows in table.fills(plans[name].source)]
         if pairs:
-            if (in_session := build(plans[name].init, plans[name].init_path).in_session) is None:
+            if (in_session := plans[name].method.in_session) is None:
                 raise _unfit(plans[name], "it does not work in sessions", "choose runtime=function")
             in_session(pairs, fills, table.by_reference)
     return fills

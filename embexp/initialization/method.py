@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from embexp.specs.inits import CHUNK_BYTES, CustomInit
 from embexp.system.arrays import Rows
+from embexp.system.user_code import NamedFunction, kind_of
 from embexp.tables.variables import TableVariable
-
-CHUNK_BYTES = 64 * 1024 * 1024
-"""Largest chunk of initial values in flight, unless the config sets another."""
 
 Fill = Callable[[Any], None]
 """Fills variables in the session that it is called with."""
@@ -58,3 +57,16 @@ class InitMethod:
     initial_value: Callable[[Rows], Callable[..., Any]] | None = None
     check: Callable[[Mapping[str, tuple[int, int]]], None] = lambda sizes: None
     chunk_bytes: int = CHUNK_BYTES
+
+
+def custom(init: CustomInit, path: str) -> InitMethod:
+    """`init=custom`: what the user's own function returns.
+
+    Raises:
+        ConfigError: it can't be imported or called, or returns something else.
+    """
+    function = NamedFunction(path, init.function, init.args, "")
+    method = function()
+    if not isinstance(method, InitMethod):
+        raise function.fault(f"it must return an embexp.initialization.InitMethod, but returned {kind_of(method)}")
+    return method

@@ -9,9 +9,10 @@ from typing import Any
 
 from embexp.initialization.method import InitMethod, Pairs, SessionFills
 from embexp.initialization.whole import Fills, mapped, pairs
+from embexp.specs.inits import PlaceholderFeed
 
 
-def method() -> InitMethod:
+def method(init: PlaceholderFeed, path: str) -> InitMethod:
     """`init=placeholder_feed`: in sessions only."""
 
     def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:

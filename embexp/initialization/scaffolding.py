@@ -18,6 +18,7 @@ from tensorflow.python.ops import resources
 from embexp.initialization import placeholder_feed
 from embexp.initialization.method import InitMethod, Pairs, SessionFills
 from embexp.initialization.whole import Fills, mapped, pairs
+from embexp.specs.inits import Scaffold
 from embexp.system.arrays import Rows
 
 _v1 = tf.compat.v1
@@ -26,7 +27,7 @@ InitFn = Callable[[Any, Any], object]
 """`init_fn(scaffold, session)`, as `tf.compat.v1.train.Scaffold` takes it."""
 
 
-def method() -> InitMethod:
+def method(init: Scaffold, path: str) -> InitMethod:
     """`init=scaffold`: in sessions only, depending on the variable's collection."""
 
     def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:

@@ -10,9 +10,10 @@ from tensorflow.python.util import deprecation
 
 from embexp.initialization.method import InitMethod, Pairs, SessionFills
 from embexp.initialization.whole import Fills, Source, mapped, pairs
+from embexp.specs.inits import VariableLoad
 
 
-def method() -> InitMethod:
+def method(init: VariableLoad, path: str) -> InitMethod:
     """`init=variable_load`: eagerly and in sessions."""
 
     def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:

@@ -1,39 +1,22 @@
-"""The factory of models, from a model's description to a Keras model; the multi-layer perceptron is here."""
+"""From a model's description to a Keras model; the multi-layer perceptron and the user's own model are here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+import warnings
+from collections.abc import Mapping
+from typing import Any
 
 import keras
+import tensorflow as tf
 
 from embexp.errors import ConfigError
-from embexp.models import layers, user
-from embexp.models import shapes as rules
-from embexp.models.dlrm import dlrm
-from embexp.models.knowledge_graph import Regularization, complex_product, distmult, rotate, transe
-from embexp.models.recommendation import dot, matrix_factorization, two_tower
-from embexp.models.shapes import DENSE, Shapes
-from embexp.models.texts import bag_of_words, text_cnn
+from embexp.models import layers
+from embexp.models.layers import Head
+from embexp.specs.base import implementation
 from embexp.specs.data import CANDIDATES
-from embexp.specs.models import (
-    DLRM,
-    MLP,
-    Activation,
-    BagOfWords,
-    ComplEx,
-    DistMult,
-    Dot,
-    KerasModel,
-    KnowledgeGraph,
-    MatrixFactorization,
-    Model,
-    RotatE,
-    TextCNN,
-    TransE,
-    TwoTower,
-)
-from embexp.system.user_code import NamedFunction
+from embexp.specs.models import DENSE, MLP, KerasModel, KnowledgeGraph, Model, Shapes
+from embexp.system import digests
+from embexp.system.user_code import NamedFunction, described, kind_of
 
 
 def build(
@@ -44,14 +27,14 @@ def build(
     Args:
         shapes: by feature name, the shape of its activations without the batch: (dim,) or (L, dim).
         dense_width: number of dense features; 0 for none.
-        output_bias: initial bias of each logit, such as the mean rating or the log odds of a click. A user's own
+        output_bias: initial bias of each logit, such as the mean label or its log odds. A user's own
             model does not get it.
         seed: the run's seed. Initial values depend only on it and on layer names.
         outputs: logits per example: 1, or the number of classes.
 
     Returns:
         A Keras model that takes a dict of float32 tensors: by feature name [B, dim] or [B, L, dim], and
-        [B, dense_width] under `embexp.models.shapes.DENSE` if there are dense features. It returns logits, float32
+        [B, dense_width] under `embexp.specs.models.DENSE` if there are dense features. It returns logits, float32
         [B, outputs] (a user's own may return [B] if `outputs` is 1). A model of knowledge graphs takes candidates
         [1, C, dim] or [B, C, dim], for any C, and returns their scores [B, C]. A model of recommendation returns two:
         vectors of users [B, d] and of items [N, d].
@@ -59,35 +42,13 @@ def build(
     Raises:
         ConfigError: the model can't take these inputs, or the user's function fails.
     """
-    if found := rules.faults(model, shapes=shapes, dense_width=dense_width, classes=outputs > 1):
+    if found := list(model.input_faults(shapes, dense_width, outputs > 1)):
         raise ConfigError(found)
     if isinstance(model, KnowledgeGraph):
         shapes = {**shapes, CANDIDATES: (None, *shapes[CANDIDATES])}
     activations = _symbolic(shapes, dense_width)
-    match model:
-        case Dot():
-            logits = dot(activations, left=model.left, right=model.right, biases=model.biases, output_bias=output_bias)
-        case MLP() | DLRM() | BagOfWords() | TextCNN():
-            hidden = _hidden(model, activations, seed)
-            max_norm = model.max_norm if isinstance(model, TextCNN) else None
-            logits = layers.logits(hidden, outputs=outputs, bias=output_bias, seed=seed, max_norm=max_norm)
-        case TransE() | DistMult() | ComplEx() | RotatE():
-            logits = _scores(model, activations, seed)
-        case MatrixFactorization():
-            logits = matrix_factorization(
-                activations,
-                user_features=model.user_features,
-                item_features=model.item_features,
-                item_biases=model.item_biases,
-            )
-        case TwoTower():
-            logits = two_tower(activations, model, seed=seed)
-        case KerasModel():
-            function = NamedFunction("model", model.function, model.args, "activations")
-            return user.build(function, activations=activations, seed=seed, outputs=outputs)
-        case _:
-            assert_never(model)
-    return keras.Model(inputs=activations, outputs=logits, name=model.kind)
+    made = implementation(model)(activations, Head(seed, outputs, output_bias))
+    return made if isinstance(made, keras.Model) else keras.Model(inputs=activations, outputs=made, name=model.kind)
 
 
 def standardized(model: keras.Model, *, shapes: Shapes, dense_width: int, mean: float, deviation: float) -> keras.Model:
@@ -119,42 +80,6 @@ def random_state(model: keras.Model) -> list[Any]:
     return [variable.value for variable in model.variables if id(variable) not in weights]
 
 
-def _hidden(model: MLP | DLRM | BagOfWords | TextCNN, activations: Mapping[str, Any], seed: int) -> Any:
-    """Input of the last, linear layer, [B, n]."""
-    dropout = model.dropout
-    match model:
-        case MLP():
-            return _mlp(activations, widths=model.hidden, activation=model.activation, dropout=dropout, seed=seed)
-        case DLRM():
-            return dlrm(
-                activations,
-                bottom=model.bottom,
-                top=model.top,
-                activation=model.activation,
-                dropout=dropout,
-                concat=model.concat,
-                seed=seed,
-            )
-        case BagOfWords():
-            return bag_of_words(activations, dropout=dropout, seed=seed)
-        case TextCNN():
-            return text_cnn(activations, widths=model.widths, maps=model.maps, dropout=dropout, seed=seed)
-
-
-def _scores(model: KnowledgeGraph, activations: Mapping[str, Any], seed: int) -> Any:
-    """Scores of the candidates, [B, C]."""
-    regularization = Regularization(dropout=model.dropout, n3=model.n3, l2=model.l2)
-    match model:
-        case TransE():
-            return transe(activations, regularization, norm=model.norm, margin=model.margin, seed=seed)
-        case DistMult():
-            return distmult(activations, regularization, seed=seed)
-        case ComplEx():
-            return complex_product(activations, regularization, seed=seed)
-        case RotatE():
-            return rotate(activations, regularization, margin=model.margin, seed=seed)
-
-
 def _symbolic(shapes: Shapes, dense_width: int) -> dict[str, Any]:
     named = {name: tuple(shape) for name, shape in shapes.items()}
     if dense_width:
@@ -162,25 +87,76 @@ def _symbolic(shapes: Shapes, dense_width: int) -> dict[str, Any]:
     return {name: keras.Input(shape=named[name], dtype="float32", name=name) for name in sorted(named)}
 
 
-def _mlp(
-    activations: Mapping[str, Any],
-    *,
-    widths: Sequence[int],
-    activation: Activation,
-    dropout: float,
-    seed: int,
-) -> Any:
+def mlp(model: MLP, activations: Mapping[str, Any], head: Head) -> Any:
     """A multi-layer perceptron of all inputs.
 
     Args:
         activations: symbolic tensors [B, dim] or [B, L, dim], the latter flattened. They are concatenated in the
             order of their names, so that the order of the config's features does not matter.
-        widths: units of the hidden layers.
-        dropout: fraction of the hidden units that is dropped in training.
-        seed: the run's seed.
 
     Returns:
-        Input of the linear layer that gives the logits, [B, n].
+        Logits [B, outputs].
     """
     x = layers.concatenated([activations[name] for name in sorted(activations)], name="mlp.inputs")
-    return layers.hidden(x, widths, activation=activation, dropout=dropout, seed=seed, name="hidden")
+    x = layers.hidden(
+        x, model.hidden, activation=model.activation, dropout=model.dropout, seed=head.seed, name="hidden"
+    )
+    return layers.logits(x, head)
+
+
+def own(model: KerasModel, activations: Mapping[str, Any], head: Head) -> keras.Model:
+    """The user's own model: `function(activations, **args) -> keras.Model`; for C classes, with `classes=C` too.
+
+    - `activations` is a dict of symbolic float32 tensors (`keras.Input`): by feature name [B, dim], or [B, L, dim] for
+      a sequence, and [B, n] under "dense.features" if the data has dense features.
+    - The model is called with a dict of the same names and returns logits [B] or [B, 1], or [B, C]:
+      `keras.Model(inputs=activations, outputs=logits)`, or a subclass whose `call` takes that dict.
+    - `add_loss` and the updates of BatchNormalization take effect in training.
+    - Before the call, the global seeds of Python, NumPy and TensorFlow are set from the run's seed.
+
+    Raises:
+        ConfigError: there is no such module or function, it does not take these arguments, it raises an exception, or
+            it does not return a Keras model that takes these inputs and returns so many logits per example.
+    """
+    function, outputs = NamedFunction("model", model.function, model.args, "activations"), head.outputs
+    function.load()  # before the seed is set: importing may draw
+    # Initializers without their own seed draw from the global ones: without this, no two runs would start alike.
+    keras.utils.set_random_seed(digests.seed_of(head.seed, "model", "function")[0])
+    made = function(dict(activations), **({"classes": outputs} if outputs > 1 else {}))
+    if not isinstance(made, keras.Model):
+        raise function.fault(
+            f"it must return a keras.Model, but returned {kind_of(made)}",
+            "return keras.Model(inputs=activations, outputs=logits)",
+        )
+    _check_output(function, _output(made, function, activations), outputs)
+    return made
+
+
+def _output(model: keras.Model, function: NamedFunction, activations: Mapping[str, Any]) -> Any:
+    """The model's output as a traced tensor of unknown batch size; nothing is computed."""
+    inputs = {name: tf.TensorSpec(x.shape, x.dtype) for name, x in activations.items()}
+    traced = tf.function(lambda x: model(x, training=False), autograph=False)
+    with warnings.catch_warnings():
+        # Keras only warns of missing or extra inputs, and then takes them in the wrong order.
+        warnings.filterwarnings("error", message="The structure of `inputs` doesn't match", category=UserWarning)
+        try:
+            model(dict(activations), training=False)  # symbolic: creates the variables of a subclass
+            return traced.get_concrete_function(inputs).structured_outputs
+        except Exception as error:
+            raise function.fault(
+                f"its model must take a dict of {', '.join(activations)}, but calling it so raised {described(error)}",
+                "build it with keras.Model(inputs=activations, outputs=logits), unused inputs included",
+            ) from error
+
+
+def _check_output(function: NamedFunction, output: Any, outputs: int) -> None:
+    if not isinstance(output, tf.TensorSpec | tf.Tensor):
+        raise function.fault(f"its model must return one tensor of logits, but returns {kind_of(output)}")
+    shape = output.shape
+    fits = (shape.rank == 2 and shape[1] == outputs) or (shape.rank == 1 and outputs == 1)
+    if not fits:
+        found = ", ".join("B" if axis == 0 else str(size) for axis, size in enumerate(shape))
+        wanted = "[B] or [B, 1]" if outputs == 1 else f"[B, {outputs}], one per class"
+        raise function.fault(f"its model must return logits of shape {wanted}, but returns [{found}]")
+    if not output.dtype.is_floating:
+        raise function.fault(f"its model must return floating-point logits, but returns {output.dtype.name}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, assert_never
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from embexp.specs.base import implementation
 from embexp.specs.optimizers import CustomDenseOptimizer, DenseAdagrad, DenseAdam, DenseOptimizer, DenseSGD
 from embexp.system.user_code import NamedFunction, kind_of
 
@@ -31,27 +32,33 @@ def build(spec: DenseOptimizer, factor: Factor | None = None) -> keras.optimizer
         ConfigError: the user's own function can't be imported or called, or returns no optimizer of Keras.
     """
     rate = float(spec.learning_rate) if factor is None else Scheduled(spec.learning_rate, factor)
-    if isinstance(spec, CustomDenseOptimizer):
-        return _custom(NamedFunction("dense_optimizer", spec.function, spec.args, "learning_rate"), rate)
-    shared: dict[str, Any] = {
-        "learning_rate": rate,
-        "clipnorm": spec.clipnorm,
-        # 0 means none, but Keras would compute a decay of 0.
-        "weight_decay": spec.weight_decay or None,
-    }
-    match spec:
-        case DenseSGD():
-            return SGD(momentum=spec.momentum, nesterov=spec.nesterov, **shared)
-        case DenseAdagrad():
-            return Adagrad(initial_accumulator_value=spec.initial_accumulator_value, epsilon=spec.epsilon, **shared)
-        case DenseAdam():
-            return Adam(beta_1=spec.beta_1, beta_2=spec.beta_2, epsilon=spec.epsilon, **shared)
-        case _:
-            assert_never(spec)
+    return implementation(spec)(rate)
 
 
-def _custom(function: NamedFunction, rate: float | Scheduled) -> keras.optimizers.Optimizer:
+def sgd(spec: DenseSGD, rate: Any) -> keras.optimizers.Optimizer:
+    """Keras' SGD; the rate is a number or a `Scheduled`."""
+    return SGD(momentum=spec.momentum, nesterov=spec.nesterov, **_shared(spec, rate))
+
+
+def adagrad(spec: DenseAdagrad, rate: Any) -> keras.optimizers.Optimizer:
+    """Keras' Adagrad."""
+    accumulator = spec.initial_accumulator_value
+    return Adagrad(initial_accumulator_value=accumulator, epsilon=spec.epsilon, **_shared(spec, rate))
+
+
+def adam(spec: DenseAdam, rate: Any) -> keras.optimizers.Optimizer:
+    """Keras' Adam."""
+    return Adam(beta_1=spec.beta_1, beta_2=spec.beta_2, epsilon=spec.epsilon, **_shared(spec, rate))
+
+
+def _shared(spec: DenseSGD | DenseAdagrad | DenseAdam, rate: Any) -> dict[str, Any]:
+    # A weight decay of 0 means none, but Keras would compute one.
+    return {"learning_rate": rate, "clipnorm": spec.clipnorm, "weight_decay": spec.weight_decay or None}
+
+
+def custom(spec: CustomDenseOptimizer, rate: Any) -> keras.optimizers.Optimizer:
     """The optimizer that the user's function returns; its gradients are summed over the replicas as well."""
+    function = NamedFunction("dense_optimizer", spec.function, spec.args, "learning_rate")
     optimizer = function(rate)
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise function.fault(f"it must return a keras.optimizers.Optimizer, but returned {kind_of(optimizer)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -11,24 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.models import layers
-from embexp.models.shapes import DENSE
-from embexp.specs.models import Activation
+from embexp.models.layers import Head
+from embexp.specs.models import DENSE, DLRM
 from embexp.system import native
 
 _TRIED = 64
 """Examples on which the bits of both ways are compared."""
 
 
-def dlrm(
-    activations: Mapping[str, Any],
-    *,
-    bottom: Sequence[int],
-    top: Sequence[int],
-    activation: Activation,
-    dropout: float,
-    concat: bool,
-    seed: int,
-) -> Any:
+def dlrm(model: DLRM, activations: Mapping[str, Any], head: Head) -> Any:
     """Naumov et al.: "Deep Learning Recommendation Model for Personalization and Recommendation Systems" (2019), §2.
 
     The bottom MLP maps the dense features to the embeddings' dim d. The dot products of all pairs of vectors (bottom
@@ -37,26 +28,22 @@ def dlrm(
     Args:
         activations: symbolic tensors [B, d] by feature, and [B, n] under `DENSE` if there are dense features;
             without these there is no bottom MLP. Features are taken in the order of their names.
-        bottom: hidden units of the bottom MLP; a last layer of d units is added.
-        top: hidden units of the top MLP.
-        activation: non-linearity of all hidden layers and of the bottom's last one.
-        dropout: fraction of the top MLP's hidden units that is dropped in training.
-        concat: the top MLP's input includes the embeddings, between the bottom output and the products.
-        seed: the run's seed.
 
     Returns:
-        Input of the linear layer that gives the logits, [B, n].
+        Logits [B, outputs].
     """
+    activation, seed = model.activation, head.seed
     embeddings = [activations[name] for name in sorted(activations) if name != DENSE]
     processed = []
     if DENSE in activations:
-        widths = (*bottom, embeddings[0].shape[-1])
+        widths = (*model.bottom, embeddings[0].shape[-1])
         processed = [
             layers.hidden(activations[DENSE], widths, activation=activation, dropout=0.0, seed=seed, name="bottom")
         ]
     vectors = [*processed, *embeddings]
-    x = PairwiseDots(len(vectors if concat else processed), name="interactions.dots")(vectors)
-    return layers.hidden(x, top, activation=activation, dropout=dropout, seed=seed, name="top")
+    x = PairwiseDots(len(vectors if model.concat else processed), name="interactions.dots")(vectors)
+    x = layers.hidden(x, model.top, activation=activation, dropout=model.dropout, seed=seed, name="top")
+    return layers.logits(x, head)
 
 
 class PairwiseDots(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped

@@ -15,15 +15,15 @@ vector is inverted, so that a triple has the same score in both directions:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import keras
 
 from embexp.models import layers, scoring
+from embexp.models.layers import Head
 from embexp.models.scoring import Distances, Products
-from embexp.models.shapes import DENSE
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE
+from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
 
 _TINY = 1e-24
 """Least squared modulus of a relation's number before it is scaled to 1: the square root has no derivative at 0."""
@@ -36,67 +36,35 @@ Combine = Callable[[Any, Any, Any], Any]
 """From source and relation, [B, dim], and -1 for inverse and 1 for other relations, [B, 1] or None, to [B, dim]."""
 
 
-@dataclass(frozen=True)
-class Regularization:
-    """The regularizers of a knowledge graph model.
-
-    Attributes:
-        dropout: fraction of the combination of source and relation that is dropped in training.
-        n3: weight of the sum of |x|^3 over source and relation in the model's own loss, the mean over the queries.
-        l2: weight of the sum of x^2 in that loss.
-    """
-
-    dropout: float
-    n3: float
-    l2: float
+def transe(model: TransE, activations: Activations, head: Head) -> Any:
+    """Bordes et al.: "Translating embeddings for modeling multi-relational data" (2013). Returns scores [B, C]."""
+    query = _query(model, activations, _translated, head)
+    distance = scoring.absolute if model.norm == 1 else scoring.euclidean
+    return Distances(distance, model.margin, name="head.distances")([query, activations[CANDIDATES]])
 
 
-def transe(activations: Activations, regularization: Regularization, *, norm: int, margin: float, seed: int) -> Any:
-    """Bordes et al.: "Translating embeddings for modeling multi-relational data" (2013).
-
-    Args:
-        regularization: see there.
-        norm: 1 for the sum of absolute differences, 2 for the Euclidean distance.
-        margin: score of a distance of 0.
-        seed: the run's seed.
-
-    Returns:
-        Scores [B, C].
-    """
-    query = _query(activations, _translated, regularization, seed=seed)
-    distance = scoring.absolute if norm == 1 else scoring.euclidean
-    return Distances(distance, margin, name="head.distances")([query, activations[CANDIDATES]])
+def distmult(model: DistMult, activations: Activations, head: Head) -> Any:
+    """Yang et al.: "Embedding entities and relations for learning and inference in knowledge bases" (2015)."""
+    return Products(name="head.products")([_query(model, activations, _scaled, head), activations[CANDIDATES]])
 
 
-def distmult(activations: Activations, regularization: Regularization, *, seed: int) -> Any:
-    """Yang et al.: "Embedding entities and relations for learning and inference in knowledge bases" (2015).
-
-    Arguments and result are those of `transe`.
-    """
-    query = _query(activations, _scaled, regularization, seed=seed)
-    return Products(name="head.products")([query, activations[CANDIDATES]])
-
-
-def complex_product(activations: Activations, regularization: Regularization, *, seed: int) -> Any:
+def complex_product(model: ComplEx, activations: Activations, head: Head) -> Any:
     """Trouillon et al.: "Complex embeddings for simple link prediction" (2016).
 
-    The first half of a row holds real parts, the second half imaginary parts; n3 applies to moduli. Otherwise,
-    arguments and result are those of `transe`.
+    The first half of a row holds real parts, the second half imaginary parts; n3 applies to moduli.
     """
-    query = _query(activations, _rotated, regularization, complex_valued=True, seed=seed)
     # Re(a conj(c)) is the scalar product of a and c as real vectors.
-    return Products(name="head.products")([query, activations[CANDIDATES]])
+    return Products(name="head.products")([_query(model, activations, _rotated, head), activations[CANDIDATES]])
 
 
-def rotate(activations: Activations, regularization: Regularization, *, margin: float, seed: int) -> Any:
+def rotate(model: RotatE, activations: Activations, head: Head) -> Any:
     """Sun et al.: "RotatE: knowledge graph embedding by relational rotation in complex space" (2019).
 
     The first half of a row holds real parts, the second half imaginary parts. Each complex number of a relation is
-    divided by its modulus, so it only rotates; n3 applies to moduli, those of relations before. Otherwise, arguments
-    and result are those of `transe`.
+    divided by its modulus, so it only rotates; n3 applies to moduli, those of relations before.
     """
-    query = _query(activations, _turned, regularization, complex_valued=True, seed=seed)
-    return Distances(scoring.moduli, margin, name="head.distances")([query, activations[CANDIDATES]])
+    query = _query(model, activations, _turned, head)
+    return Distances(scoring.moduli, model.margin, name="head.distances")([query, activations[CANDIDATES]])
 
 
 class Query(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
@@ -126,21 +94,13 @@ class Query(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
         return penalty
 
 
-def _query(
-    activations: Activations,
-    combine: Combine,
-    regularization: Regularization,
-    *,
-    seed: int,
-    complex_valued: bool = False,
-) -> Any:
+def _query(model: KnowledgeGraph, activations: Activations, combine: Combine, head: Head) -> Any:
     inputs = [activations[SOURCE], activations[RELATION]]
     if DENSE in activations:
         inputs.append(activations[DENSE])
-    n3, l2 = regularization.n3, regularization.l2
-    query = Query(combine, n3=n3, l2=l2, complex_valued=complex_valued, name="head.query")(inputs)
+    query = Query(combine, n3=model.n3, l2=model.l2, complex_valued=model.complex_valued, name="head.query")(inputs)
     # The layer's name seeds its dropout, so it must not change: equal specs give equal bits.
-    return layers.dropped(query, regularization.dropout, seed=seed, name="head.question.dropout")
+    return layers.dropped(query, model.dropout, seed=head.seed, name="head.question.dropout")
 
 
 def _translated(source: Any, relation: Any, sign: Any) -> Any:

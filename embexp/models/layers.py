@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -47,17 +48,32 @@ def hidden(x: Any, widths: Sequence[int], *, activation: Activation, dropout: fl
     return x
 
 
-def logits(x: Any, *, outputs: int, bias: float, seed: int, max_norm: float | None = None) -> Any:
-    """A linear layer [B, n] -> [B, outputs] with the initial biases `bias`.
+@dataclass(frozen=True)
+class Head:
+    """What a run asks of any model.
+
+    Attributes:
+        seed: the run's seed. Initial values depend only on it and on layer names.
+        outputs: logits per example: 1, or the number of classes.
+        bias: initial bias of each logit, such as the mean label or the log odds of a click.
+    """
+
+    seed: int
+    outputs: int = 1
+    bias: float = 0.0
+
+
+def logits(x: Any, head: Head, *, max_norm: float | None = None) -> Any:
+    """A linear layer [B, n] -> [B, outputs].
 
     With `max_norm`, the n weights of each output are rescaled to that L2 norm after a step in which they exceed it.
     """
     name = "head.logit"
     return keras.layers.Dense(
-        outputs,
-        kernel_initializer=_kernel(seed, name),
+        head.outputs,
+        kernel_initializer=_kernel(head.seed, name),
         kernel_constraint=None if max_norm is None else keras.constraints.MaxNorm(max_norm, axis=0),
-        bias_initializer=keras.initializers.Constant(bias),
+        bias_initializer=keras.initializers.Constant(head.bias),
         name=name,
     )(x)
 

@@ -8,12 +8,15 @@ logarithm of its share of the training split.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
 
-from embexp.specs.models import BPR, RankingLoss, RecommendationLoss, SampledSoftmax, Softmax, Task
+from embexp.specs.base import implementation
+from embexp.specs.losses import BPR, CustomLoss, LossOfTask, SampledSoftmax, Softmax
+from embexp.specs.models import KnowledgeGraph, RankingLoss, Task
+from embexp.specs.run import RunSpec
 from embexp.system.user_code import NamedFunction, kind_of
 
 _AT_ONCE = 1 << 16
@@ -22,6 +25,25 @@ Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """From labels, float32 [B], and logits, any float type [B] or [B, 1] ([B, C] for classes), to a float32 tensor."""
 PairLoss = Callable[[tf.Tensor, tuple[tf.Tensor, tf.Tensor]], tf.Tensor]
 """From labels and (users, items) to a float32 scalar."""
+
+
+def build(spec: RunSpec, outputs: int) -> Loss | PairLoss:
+    """The loss of a run.
+
+    Args:
+        outputs: number of classes, or 1.
+
+    Raises:
+        ConfigError: the user's own function can't be imported or called, or returns something else than losses.
+    """
+    loss: Loss | PairLoss = implementation(spec.loss)(spec, outputs)
+    return loss
+
+
+def of_task(loss: LossOfTask, spec: RunSpec, outputs: int) -> Loss:
+    """The loss of the task, or of a model of knowledge graphs."""
+    model = spec.model
+    return ranking(model.loss, model.label_smoothing) if isinstance(model, KnowledgeGraph) else mean_loss(spec.task)
 
 
 def mean_loss(task: Task) -> Loss:
@@ -35,39 +57,26 @@ def mean_loss(task: Task) -> Loss:
 
 
 def per_example(task: Task) -> Loss:
-    """The loss of each example, [B].
+    """The loss of each example, [B], of a task that has labels.
 
-    rating: (logit - label)^2. click: -label log p - (1 - label) log(1 - p) with p = sigmoid(logit), computed from the
-    logit, so that it neither overflows nor loses digits. classification: -log p[label] with p = softmax(logits),
+    regression: (logit - label)^2. binary: -label log p - (1 - label) log(1 - p) with p = sigmoid(logit), computed from
+    the logit, so that it neither overflows nor loses digits. classification: -log p[label] with p = softmax(logits),
     computed from logits [B, C]; labels are the numbers of classes.
     """
-    # Chosen here, not inside the loss: AutoGraph can't read `match` and would warn at every trace.
-    match task:
-        case Task.RATING:
-            return _squared_error
-        case Task.CLICK:
-            return _log_loss
-        case Task.CLASSIFICATION:
-            return _softmax_log_loss
-        case Task.RANKING:
-            raise ValueError("the loss of task ranking is a setting of its model: use `ranking`")
-        case Task.RECOMMENDATION:
-            raise ValueError("the loss of task recommendation is a choice: use `recommendation_loss`")
-        case _:
-            assert_never(task)
+    return {
+        Task.REGRESSION: _squared_error,
+        Task.BINARY: _log_loss,
+        Task.CLASSIFICATION: _softmax_log_loss,
+    }[task]
 
 
-def custom(function: NamedFunction, outputs: int) -> Loss:
+def custom(loss: CustomLoss, spec: RunSpec, outputs: int) -> Loss:
     """The mean over the batch of what the user's own function returns for each example, a scalar.
 
-    Args:
-        function: `function(labels, logits, **args)`. Labels are float32 [B], of classes their numbers; logits float32
-            [B], or [B, C] of classes. It returns the loss of each example, floating-point [B].
-        outputs: C, or 1.
-
-    Raises:
-        ConfigError: it can't be imported or called with these, or returns something else.
+    The function is `function(labels, logits, **args)`. Labels are float32 [B], of classes their numbers; logits float32
+    [B], or [B, C] of classes. It returns the loss of each example, floating-point [B].
     """
+    function = NamedFunction("loss", loss.function, loss.args, "labels, logits")
     loaded = function.load()
 
     def mean(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -158,20 +167,12 @@ def _like(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.cast(logits, tf.float32), tf.shape(labels))
 
 
-def recommendation_loss(loss: RecommendationLoss) -> PairLoss:
-    """The loss that a config chooses."""
-    match loss:
-        case BPR():
-            return bpr
-        case SampledSoftmax():
-            return sampled_softmax if loss.log_q else _uncorrected
-        case Softmax():
-            return softmax
-        case _:
-            assert_never(loss)
+def bpr(loss: BPR, spec: RunSpec, outputs: int) -> PairLoss:
+    """`loss=bpr`."""
+    return pairwise
 
 
-def bpr(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+def pairwise(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
     """The mean of -log sigmoid(positive - negative) over all B k pairs (Rendle et al. 2009, without its regularizer).
 
     Args:
@@ -186,7 +187,12 @@ def bpr(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
     return tf.reduce_mean(tf.nn.softplus(-ahead))
 
 
-def sampled_softmax(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, log_q: bool = True) -> tf.Tensor:
+def sampled_softmax(loss: SampledSoftmax, spec: RunSpec, outputs: int) -> PairLoss:
+    """`loss=sampled_softmax`."""
+    return partial(over_batch, log_q=loss.log_q)
+
+
+def over_batch(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, log_q: bool = True) -> tf.Tensor:
     """The mean of -log softmax over the items of the batch, as negatives of each other (Yi et al. 2019, eq. 3 to 6).
 
     The score of item j is corrected by - log q[j], as it is a negative as often as it is in the data. Another place of
@@ -209,7 +215,12 @@ def sampled_softmax(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, 
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=answers, logits=scores))
 
 
-def softmax(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+def softmax(loss: Softmax, spec: RunSpec, outputs: int) -> PairLoss:
+    """`loss=softmax`."""
+    return over_catalogue
+
+
+def over_catalogue(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
     """The mean of -log softmax over the catalogue.
 
     Args:
@@ -220,7 +231,3 @@ def softmax(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tf.Tenso
     scores = tf.matmul(users, items, transpose_b=True)
     answers = tf.cast(labels[:, 0], tf.int32)
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=answers, logits=scores))
-
-
-def _uncorrected(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-    return sampled_softmax(labels, vectors, log_q=False)

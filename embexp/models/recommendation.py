@@ -13,43 +13,34 @@ from typing import Any
 import keras
 
 from embexp.models import layers
-from embexp.specs.models import TwoTower
+from embexp.models.layers import Head
+from embexp.specs.models import Dot, MatrixFactorization, TwoTower
 
 Activations = Mapping[str, Any]
 """Symbolic tensors by feature: of the user [B, dim], of the item [N, dim] for N items, which are not those of the B
 users one by one unless N is B."""
 
 
-def matrix_factorization(
-    activations: Activations, *, user_features: Sequence[str], item_features: Sequence[str], item_biases: Sequence[str]
-) -> list[Any]:
+def matrix_factorization(model: MatrixFactorization, activations: Activations, head: Head) -> list[Any]:
     """Sums of the vectors of each side, as in Rendle et al.: "BPR: Bayesian personalized ranking" (2009).
-
-    Args:
-        user_features: features of the user, of one dim.
-        item_features: features of the item, of the same dim.
-        item_biases: features of the item, of dim 1.
 
     Returns:
         Vectors of users [B, dim] and of items [N, dim], with biases one number longer.
     """
-    user = reduce(keras.ops.add, [activations[name] for name in user_features])
-    item = reduce(keras.ops.add, [activations[name] for name in item_features])
-    return _with_biases(user, item, [activations[name] for name in item_biases])
+    user = reduce(keras.ops.add, [activations[name] for name in model.user_features])
+    item = reduce(keras.ops.add, [activations[name] for name in model.item_features])
+    return _with_biases(user, item, [activations[name] for name in model.item_biases])
 
 
-def two_tower(activations: Activations, model: TwoTower, *, seed: int) -> list[Any]:
+def two_tower(model: TwoTower, activations: Activations, head: Head) -> list[Any]:
     """Two towers of hidden layers, as in Covington et al. (2016) and Yi et al. (2019).
-
-    Args:
-        seed: the run's seed.
 
     Returns:
         Vectors of users [B, dim] and of items [N, dim], with biases one number longer. The users' are divided by
         the temperature.
     """
-    user = _tower(activations, model.user_features, model, seed=seed, name="user")
-    item = _tower(activations, model.item_features, model, seed=seed, name="item")
+    user = _tower(activations, model.user_features, model, seed=head.seed, name="user")
+    item = _tower(activations, model.item_features, model, seed=head.seed, name="item")
     if model.temperature != 1:
         user = user / model.temperature
     return _with_biases(user, item, [activations[name] for name in model.item_biases])
@@ -75,36 +66,18 @@ def _with_biases(user: Any, item: Any, biases: Sequence[Any]) -> list[Any]:
     ]
 
 
-def dot(
-    activations: Mapping[str, Any],
-    *,
-    left: Sequence[str],
-    right: Sequence[str],
-    biases: Sequence[str],
-    output_bias: float,
-) -> Any:
+def dot(model: Dot, activations: Mapping[str, Any], head: Head) -> Any:
     """A global bias + sum of `biases` + <sum of `left`, sum of `right`>.
 
     Koren, Bell, Volinsky: "Matrix factorization techniques for recommender systems" (2009), eq. 4, with more than one
-    vector on a side as in its SVD++. The global bias is trained and starts at `output_bias`.
-
-    Args:
-        activations: symbolic tensors by feature, [B, d] for `left` and `right`, [B, 1] for `biases`.
-        left: features whose sum is the left vector.
-        right: features whose sum is the right vector.
-        biases: features of dim 1.
+    vector on a side as in its SVD++. The global bias is trained and starts at the head's.
 
     Returns:
         Logits [B, 1].
     """
-    layer = BiasedDot(output_bias, name="head.dot")
-    return layer(
-        {
-            "left": [activations[name] for name in left],
-            "right": [activations[name] for name in right],
-            "biases": [activations[name] for name in biases],
-        }
-    )
+    named = {"left": model.left, "right": model.right, "biases": model.biases}
+    inputs = {side: [activations[name] for name in names] for side, names in named.items()}
+    return BiasedDot(head.bias, name="head.dot")(inputs)
 
 
 class BiasedDot(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped

@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
 from embexp.models import layers
+from embexp.models.layers import Head
+from embexp.specs.models import BagOfWords, TextCNN
 
 
-def bag_of_words(activations: Mapping[str, Any], *, dropout: float, seed: int) -> Any:
+def bag_of_words(model: BagOfWords, activations: Mapping[str, Any], head: Head) -> Any:
     """A linear classifier of the mean word vector.
 
     Args:
         activations: symbolic tensors, [B, L, dim] for texts, whose words are averaged without the padding, and [B, n]
             for anything else, such as words that the table has already combined. The means are concatenated in the
             order of their names.
-        dropout: fraction of the means' elements that is dropped in training.
-        seed: the run's seed.
 
     Returns:
-        Input of the linear layer that gives the logits, [B, n].
+        Logits [B, outputs].
     """
     means = [
         MeanOfWords(name=f"mean.{name}")(activations[name]) if len(activations[name].shape) == 3 else activations[name]
         for name in sorted(activations)
     ]
     x = layers.concatenated(means, name="bag.inputs")
-    return layers.dropped(x, dropout, seed=seed, name="bag.dropout")
+    return layers.logits(layers.dropped(x, model.dropout, seed=head.seed, name="bag.dropout"), head)
 
 
-def text_cnn(
-    activations: Mapping[str, Any],
-    *,
-    widths: Sequence[int],
-    maps: int,
-    dropout: float,
-    seed: int,
-) -> Any:
+def text_cnn(model: TextCNN, activations: Mapping[str, Any], head: Head) -> Any:
     """Kim: "Convolutional Neural Networks for Sentence Classification" (2014), §2.
 
     For each width h: feature maps ReLU(w · x[i:i+h] + b) of all windows of h words, and of each map the maximum over
@@ -49,13 +42,9 @@ def text_cnn(
     Args:
         activations: symbolic tensors, [B, L, dim] for texts; others, [B, n], are concatenated with the maxima, in the
             order of their names.
-        widths: words per window, one layer for each.
-        maps: feature maps of each width.
-        dropout: fraction of the maxima that is dropped in training.
-        seed: the run's seed.
 
     Returns:
-        Input of the linear layer that gives the logits, [B, n].
+        Logits [B, outputs].
     """
     inputs = []
     for name in sorted(activations):
@@ -63,13 +52,16 @@ def text_cnn(
         if len(x.shape) == 2:
             inputs.append(x)
             continue
-        for width in widths:
+        for width in model.widths:
             # Three layers per width, whose numbers are part of the keys in checkpoints.
             count = Lengths(name=f"lengths.{name}.{width}")(x)
-            found = layers.maxima(x, count, width=width, maps=maps, seed=seed, name=f"windows.{name}.{width}")
+            found = layers.maxima(
+                x, count, width=width, maps=model.maps, seed=head.seed, name=f"windows.{name}.{width}"
+            )
             inputs.append(keras.layers.ReLU(name=f"relu.{name}.{width}")(found))
     x = layers.concatenated(inputs, name="texts.inputs")
-    return layers.dropped(x, dropout, seed=seed, name="texts.dropout")
+    x = layers.dropped(x, model.dropout, seed=head.seed, name="texts.dropout")
+    return layers.logits(x, head, max_norm=model.max_norm)
 
 
 def lengths(words: Any) -> Any:

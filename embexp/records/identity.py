@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from embexp.specs.models import LossOfTask, Task
+from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
-from embexp.specs.vocabularies import Buckets, TableVocabulary, VocabularyRules
 from embexp.system import digests, machine
 
 _NONE: Mapping[str, str] = MappingProxyType({})
-_NEW_RULES = ("missing", "rare", "oov_buckets")
 """Rules of vocabularies that came later than the others."""
 _NO_PART: dict[str, Any] = {
     "output": True,
@@ -34,17 +32,6 @@ _NO_PART: dict[str, Any] = {
         "inter_op_threads",
     },
 }
-
-_LATER = {
-    "names": None,
-    "quoting": None,
-    "encoding": "utf-8",
-    "timestamp_format": None,
-    "token_separator": None,
-    "new_entities": None,
-    "positives": "one",
-}
-"""Settings of data that came later, and their defaults: with these, ids stay what they were."""
 
 DECIDES_NOTHING = tuple(name for name, whole in _NO_PART.items() if whole is True)
 """Settings at the top of a spec that change no result."""
@@ -114,19 +101,9 @@ def content_id(
     content: dict[str, Any] = spec.model_dump(mode="json", exclude=_NO_PART)
     if isinstance(numeric := content["data"].get("dense_features"), dict):
         content["data"]["dense_features"] = list(numeric.items())  # the model gets the columns in this order
-    _remove_later_settings(content)
     if spec.task is not Task.RECOMMENDATION:
         del content["recommendation"]
-    if isinstance(spec.loss, LossOfTask):
-        del content["loss"]
-    if not spec.metrics:
-        del content["metrics"]
-    if content["study"]["kind"] == "none":
-        del content["study"]
-    if content["restore"]["path"] is None:
-        del content["restore"]
-    else:
-        content["restore"]["path"] = restored_digest
+    content["restore"]["path"] = restored_digest
     content["data"].pop("fetch", None)  # how the files came here
     if "path" in content["data"]:
         content["data"]["path"] = data_digest
@@ -141,24 +118,6 @@ def content_id(
         if freeze is not None:
             freeze.pop("random", None)  # whether a run may be started says nothing of its bits
     return digests.of_json(content)
-
-
-def _remove_later_settings(content: dict[str, Any]) -> None:
-    """Removes the settings that came later and have their defaults."""
-    _remove_defaults(content["data"], _LATER, list(_LATER))
-    _remove_defaults(content["data"].get("vocabulary"), VocabularyRules().model_dump(mode="json"), _NEW_RULES)
-    for table in content["tables"].values():
-        _remove_defaults(table, {"vocabulary": TableVocabulary().model_dump(mode="json")}, ("vocabulary",))
-    for feature in content["features"].values():
-        _remove_defaults(feature, {"buckets": Buckets().model_dump(mode="json")}, ("buckets",))
-    _remove_defaults(content["train"], {"standardize_labels": False}, ("standardize_labels",))
-
-
-def _remove_defaults(part: Any, defaults: Mapping[str, Any], keys: Sequence[str]) -> None:
-    """Removes the keys of a part that have their defaults."""
-    for key in keys if isinstance(part, dict) else ():
-        if key in part and part[key] == defaults[key]:
-            del part[key]
 
 
 def _replace_files(freeze: Any, digest_of: Mapping[str, str]) -> None:

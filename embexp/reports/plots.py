@@ -234,12 +234,12 @@ def _scale(axes: Axes) -> None:
 
 def _unit(metric: str, task: Task) -> str:
     match task, metric:
-        case Task.CLICK | Task.CLASSIFICATION, "loss" | "log_loss":
+        case Task.BINARY | Task.CLASSIFICATION, "loss" | "log_loss":
             return "log loss (nats per example)"
-        case Task.RATING, "loss":
-            return "mean squared error (rating points²)"
-        case Task.RATING, "rmse" | "mae":
-            return f"{metric.upper()} (rating points)"
+        case Task.REGRESSION, "loss":
+            return "mean squared error (label units²)"
+        case Task.REGRESSION, "rmse" | "mae":
+            return f"{metric.upper()} (label units)"
         case _, "auc":
             return "AUC (0.5 is chance)"
         case _, "accuracy":
@@ -290,7 +290,7 @@ def write_plots(
 def further_metrics(recorded: Curves, task: Task) -> list[str]:
     """The evaluated metrics that the overview does not show; the log loss is the loss of some tasks."""
     shown = {"loss", headline(task, recorded.evaluated)}
-    if task in (Task.CLICK, Task.CLASSIFICATION):
+    if task in (Task.BINARY, Task.CLASSIFICATION):
         shown.add("log_loss")
     return [metric for metric in recorded.evaluated if metric not in shown]
 
@@ -369,7 +369,7 @@ def _final_of(metric: str, task: Task, summary: Mapping[str, Any], kept: int) ->
     tests = {name: float(value) for name, values in splits.items() if (value := values.get(metric)) is not None}
     truth = summary.get("truth") or {}
     bayes = truth.get(f"bayes_{metric}")
-    if metric == "loss" and task is not Task.RATING:
+    if metric == "loss" and task is not Task.REGRESSION:
         bayes = truth.get("bayes_log_loss", bayes)
     finite = {name: value for name, value in tests.items() if math.isfinite(value)}
     return Final(kept, finite, None if bayes is None else float(bayes))

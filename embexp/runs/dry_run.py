@@ -21,7 +21,7 @@ from embexp.simulation import trace as tpu_trace
 from embexp.specs.models import Task
 from embexp.specs.optimizers import slot_count
 from embexp.specs.running import RuntimeKind
-from embexp.strategies import build as strategies
+from embexp.strategies import strategy as strategies
 from embexp.strategies.strategy import Strategy
 from embexp.system import arrays
 from embexp.system.parallel import Progress, quiet

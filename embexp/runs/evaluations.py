@@ -19,7 +19,8 @@ from embexp.models import losses
 from embexp.runs.data import Data
 from embexp.runs.prepare import Prepared
 from embexp.specs import footprint
-from embexp.specs.models import CustomLoss, Task
+from embexp.specs.losses import CustomLoss
+from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.system.user_code import NamedFunction, kind_of
 from embexp.training import baseline, ranking

@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.checkpoints import dense_part, restoring
+from embexp.checkpoints import restoring
 from embexp.checkpoints.account import LiveAccount
 from embexp.data import batches
 from embexp.data.batches import Items
@@ -27,14 +27,14 @@ from embexp.freezing.watching import Watch, Watched
 from embexp.initialization.filling import FileRows, TablePlan
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
-from embexp.models.losses import PairLoss, recommendation_loss
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.tables import PretrainedTable, beside_file, mapping_of, row_source, slot_sources
 from embexp.runs import evaluations
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
 from embexp.specs.data import CANDIDATES, Triples
-from embexp.specs.models import CustomLoss, KnowledgeGraph, LossOfTask, Task
+from embexp.specs.losses import CustomLoss, RecommendationLoss
+from embexp.specs.models import KnowledgeGraph, Task
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, Save
 from embexp.specs.tables import Storage
@@ -42,10 +42,9 @@ from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.system.arrays import MappableRows
 from embexp.system.machine import PeakMemory, keep_freed
-from embexp.system.user_code import NamedFunction
-from embexp.tables import learning_rates, optimizers
+from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.learning_rates import RowGroups
+from embexp.tables.optimizers import RowGroups
 from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
 
@@ -121,7 +120,7 @@ def training_batches(prepared: Prepared, first_step: int = 0) -> Any:
 def _items(prepared: Prepared) -> Items | None:
     """The items that the loss of recommendation compares; None for other tasks."""
     spec, data = prepared.spec, prepared.data
-    if data.interactions is None or isinstance(spec.loss, LossOfTask | CustomLoss):
+    if data.interactions is None or not isinstance(spec.loss, RecommendationLoss):
         return None
     return Items(data.interactions, data.scan.examples, data.scan.splits["train"], spec.loss, spec.seed)
 
@@ -176,19 +175,19 @@ def _restored(settings: Restoring, path: Path | None, checkpoint: Any) -> LiveAc
         ) from None
 
 
-def _dense_values(spec: RunSpec, earlier: EarlierCheckpoint | None, checkpoint: Any) -> dense_part.DenseValues:
+def _dense_values(spec: RunSpec, earlier: EarlierCheckpoint | None, checkpoint: Any) -> restoring.DenseValues:
     """What the dense part takes from an earlier checkpoint before the first step.
 
     Raises:
         CheckpointError: the checkpoint does not fit the model.
     """
     if earlier is None:
-        return dense_part.DenseValues([])
+        return restoring.DenseValues([])
     kinds = [
         (each.kind, getattr(each, "function", None)) for each in (spec.dense_optimizer, earlier.spec.dense_optimizer)
     ]
     same = kinds[0] == kinds[1]
-    return dense_part.read(checkpoint, earlier.index, same_optimizer=same)
+    return restoring.read_dense(checkpoint, earlier.index, same_optimizer=same)
 
 
 @dataclass(frozen=True)
@@ -224,11 +223,11 @@ def dense_settings(prepared: Prepared) -> DenseSettings:
 
 
 def output_bias(task: Task, label_mean: float) -> float:
-    """The initial bias of the logit: the mean rating, the log odds of the mean click rate, or 0."""
+    """The initial bias of the logit: the mean label, the log odds of the rate of label 1, or 0."""
     match task:
-        case Task.RATING:
+        case Task.REGRESSION:
             return label_mean
-        case Task.CLICK:
+        case Task.BINARY:
             rate = min(max(label_mean, 1e-6), 1 - 1e-6)
             return math.log(rate / (1 - rate))
         case Task.CLASSIFICATION | Task.RANKING | Task.RECOMMENDATION:
@@ -258,13 +257,13 @@ def assemble(
         optimizer = dense_optimizer.build(
             # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
             spec.dense_optimizer,
-            lambda step: learning_rates.schedule_factor(schedule, counter, total_steps=dense.total_steps),
+            lambda step: optimizers.schedule_factor(schedule, counter, total_steps=dense.total_steps),
         )
         optimizer.build(model.trainable_variables)
     step = Step(
         backend=embeddings.backend,
         model=model,
-        loss=_loss(spec, dense.outputs),
+        loss=losses.build(spec, dense.outputs),
         optimizer=optimizer,
         inputs={name: _input(spec, name) for name in spec.features},
         counter=counter,
@@ -312,16 +311,6 @@ def dense_model(spec: RunSpec, dims: Mapping[str, int], dense: DenseSettings) ->
         return model
     mean, deviation = dense.output_bias, dense.label_deviation
     return models.standardized(model, shapes=shapes, dense_width=dense.width, mean=mean, deviation=deviation)
-
-
-def _loss(spec: RunSpec, outputs: int) -> losses.Loss | PairLoss:
-    if isinstance(spec.loss, CustomLoss):
-        return losses.custom(NamedFunction("loss", spec.loss.function, spec.loss.args, "labels, logits"), outputs)
-    if not isinstance(spec.loss, LossOfTask):
-        return recommendation_loss(spec.loss)
-    if isinstance(spec.model, KnowledgeGraph):
-        return losses.ranking(spec.model.loss, spec.model.label_smoothing)
-    return losses.mean_loss(spec.task)
 
 
 def initial_rows(tables: PreparedTables) -> dict[str, MappableRows]:

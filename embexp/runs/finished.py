@@ -34,7 +34,7 @@ from embexp.specs.base import summarize_names
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
-from embexp.strategies import build as strategies
+from embexp.strategies.one_device import OneDevice
 from embexp.system import caching
 from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import quiet
@@ -211,7 +211,7 @@ class Run:
         """A prediction for each example of a file.
 
         Returns:
-            float32 [n]: ratings, the probabilities of a click, or the scores of users' items; for classification
+            float32 [n]: numbers, the probabilities of label 1, or the scores of users' items; for classification
             str [n], the names of classes.
 
         Raises:
@@ -234,7 +234,7 @@ class Run:
         match self.spec.task:
             case Task.RECOMMENDATION:
                 return np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32)
-            case Task.RATING | Task.CLICK:
+            case Task.REGRESSION | Task.BINARY:
                 return predicted(self.spec.task, logits)
             case Task.CLASSIFICATION:
                 names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]
@@ -322,7 +322,7 @@ class Run:
         prepared = recorded.restored_tables(self.folder, self.spec, self.summary)
         spec, total_steps = prepared.spec, max(1, self.summary["steps"])
         plans = execute.table_plans(prepared, execute.initial_rows(prepared))
-        strategy = strategies.build_for_finished(spec.strategy)
+        strategy = OneDevice()
         counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         embeddings = strategy.embeddings(plans, spec.features, {}, counter, total_steps)
         by_reference = {name: table for name, table in embeddings.tables.items() if table.by_reference}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embexp.checkpoints import opening, paths
+from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.data import numbers
 from embexp.data.vocabularies.vocabulary import Vocabulary
@@ -19,8 +19,6 @@ from embexp.freezing import policies
 from embexp.freezing.policies import TablePolicy
 from embexp.freezing.row_policies import RowFacts
 from embexp.freezing.row_policies import row_facts as table_facts
-from embexp.initialization import graph_limit
-from embexp.models import shapes
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
@@ -32,7 +30,6 @@ from embexp.records.identity import Identity
 from embexp.runs.data import Data, read_data
 from embexp.specs import footprint
 from embexp.specs.footprint import Rows
-from embexp.specs.freezing import files_of
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.optimizers import slot_count
 from embexp.specs.pretrained import Checkpoint, Match
@@ -135,7 +132,7 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
 
     def check(found: Pretrained) -> None:
         sizes = {**rows, **{name: each.rows for name, each in found.tables.items()}}
-        _check_constants(with_dims(spec, found, shapes.run_faults), sizes)
+        _check_constants(with_dims(spec, found, RunSpec.input_faults), sizes)
 
     pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress, check=check)
     dense = _dense_source(spec)
@@ -173,7 +170,7 @@ def _settle(
         DataError: a file that a freeze policy names has unexpected content.
         RunError: a table can't be initialized as the config says.
     """
-    settled = with_dims(spec, pretrained, shapes.run_faults)
+    settled = with_dims(spec, pretrained, RunSpec.input_faults)
     runtime = settled.executing_runtime
     examples, train = data.training_examples, spec.train
     tables = prepare_tables(settled, facts, pretrained, steps_per_epoch=examples / train.batch_size, runtime=runtime)
@@ -253,7 +250,7 @@ def _table_rows(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[s
 def _check_constants(spec: RunSpec, rows: Mapping[str, int]) -> None:
     """Raises RunError if the tables that become constants don't fit into a graph."""
     in_graph = [name for name in spec.tables if isinstance(spec.init_of(name), ConstantInGraph)]
-    graph_limit.check({name: (rows[name], spec.tables[name].width) for name in in_graph})
+    ConstantInGraph.check({name: (rows[name], spec.tables[name].width) for name in in_graph})
 
 
 def _check_initial_values(tables: PreparedTables) -> None:
@@ -302,7 +299,7 @@ def _source(path: Path) -> Path:
     """
     if paths.is_keras_file(path):
         return path
-    if (found := opening.find(path)).suffix == ".index":
+    if (found := paths.find(path)).suffix == ".index":
         found = paths.index_of(path)
         check_checkpoint(*paths.files_of(found))
     return found
@@ -349,7 +346,7 @@ def _freeze_digests(spec: RunSpec) -> dict[str, str]:
     cache = caching.cache_folder(spec.output.cache)
     found = {}
     for name in spec.tables:
-        for path in files_of(spec.freeze_of(name)):
+        for path in spec.freeze_of(name).files:
             if not Path(path).is_file():
                 raise DataError(f"{spec.freeze_path(name)}: there is no file {path}")
             found[path] = caching.file_digest(Path(path), cache=cache)

@@ -25,7 +25,7 @@ from embexp.runs.train import kept_step, train
 from embexp.specs import strategies as specs
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Save
-from embexp.strategies import build as strategies
+from embexp.strategies import strategy as strategies
 from embexp.strategies import strategy as thread_counts
 from embexp.strategies.strategy import Strategy
 from embexp.system import files, interruption, native

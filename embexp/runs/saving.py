@@ -30,7 +30,6 @@ from embexp.runs.summary import describe
 from embexp.specs.running import Checkpointing, CheckpointKind, OnError
 from embexp.system import files
 from embexp.system.files import BackgroundDirectories
-from embexp.tables.optimizers import moves_every_row
 from embexp.tensor_bundle import increments, location, rekeying
 from embexp.training.loop import EarlyStopping, Outcome, Replay, SaveTimes, Saving
 
@@ -63,7 +62,7 @@ class RunSaver:
             return None
         if wanted.incremental is not None:
             tables = self.running.started.execution.tables
-            every_row = [name for name in tables if moves_every_row(self.running.prepared.spec.optimizer_of(name))]
+            every_row = [name for name in tables if self.running.prepared.spec.optimizer_of(name).moves_every_row]
             if every_row:
                 self.warn(
                     f"checkpoint.incremental: adam with lazy_adam=false moves all rows of {', '.join(every_row)}, so"

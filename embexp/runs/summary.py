@@ -23,7 +23,6 @@ from embexp.runs.prepare import Prepared
 from embexp.specs.base import merged, summarize_names
 from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
-from embexp.tables import optimizers
 from embexp.tables.reading import ReadableTable
 from embexp.training import baseline
 from embexp.training.loop import Outcome
@@ -211,7 +210,7 @@ def _warnings(spec: RunSpec) -> list[str]:
     return [
         f"tables.{name}: optimizer adam with lazy_adam=false updates every row at every step: O(vocabulary)"
         for name in spec.tables
-        if optimizers.moves_every_row(spec.optimizer_of(name))
+        if spec.optimizer_of(name).moves_every_row
     ]
 
 

@@ -23,7 +23,7 @@ from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.reports.record import Record
-from embexp.specs.freezing import FreezeTable, NoFreeze, phases_of
+from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.system import caching
 from embexp.training.metric_names import Direction
 from embexp.vectors import checkpoint
@@ -260,7 +260,7 @@ def _frozen(
             return None
         case FreezeTable():
             return np.ones(rows, np.uint8)
-    phases = phases_of(policy)
+    phases = policy.as_phases
     kinds = {rule.kind for phase in phases for rule in phase.rules}
     if not origin.known and kinds & {"pretrained_rows", "old_rows"}:
         raise ValueError("the policy is about pretrained rows, whose provenance is not known")

@@ -24,7 +24,7 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels
 from tensorflow.python.tpu import tpu_replication
 
-from embexp.tables import bounds
+from embexp.tables import inputs
 
 _XLA = "XLA_CPU_JIT"
 _LEFT_OUT = frozenset({"Assert", "AssertNextDataset"})
@@ -83,7 +83,7 @@ def check(operations: Sequence[Any], results: Any, *, soft_placement: bool) -> N
 
     Raises:
         tf.errors.InvalidArgumentError: a TPU could not compile some; names them, the line that made each, the reason
-            and the remedy. `bounds.translated_errors` turns this into a RunError.
+            and the remedy. `inputs.translated_errors` turns this into a RunError.
     """
     returned = {one.op for one in tf.nest.flatten(results, expand_composites=True) if isinstance(one, tf.Tensor)}
     found = [fault for graph in _graphs(operations, returned, soft_placement) for fault in _faults(graph)]
@@ -93,7 +93,7 @@ def check(operations: Sequence[Any], results: Any, *, soft_placement: bool) -> N
         unique = list(dict.fromkeys(_described(operation, why) for operation, why in [*first, *found]))
         more = [f"and {len(unique) - _MANY} more"] if len(unique) > _MANY else []
         message = (
-            f"{bounds.UNCOMPILED}\n"
+            f"{inputs.UNCOMPILED}\n"
             + "".join(f"  {one}\n" for one in [*unique[:_MANY], *more])
             + "  Compute it in the input pipeline (Dataset.map) or before strategy.run, or let the step's host compute"
             " it: tf.compat.v1.tpu.outside_compilation(function, …), whose result must have a known shape, or"

@@ -20,7 +20,6 @@ from tensorflow.core.protobuf.tpu import optimization_parameters_pb2
 from embexp.simulation.features import FeatureDescription
 from embexp.simulation.queues import Queue
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
-from embexp.tables import optimizers as rules
 from embexp.tables.variables import gather_rows, scatter_rows
 
 Variables = Mapping[str, Mapping[str, Any]]
@@ -302,7 +301,7 @@ class Pipeline:
             ids: by table, int64 tensors, which may repeat ids.
         """
         for name, table in self._tables.items():
-            if rules.moves_every_row(self._optimizers[name]):
+            if self._optimizers[name].moves_every_row:
                 distinct = tf.range(table.rows, dtype=tf.int64)
             else:
                 distinct = tf.sort(tf.unique(tf.concat(ids.get(name) or [tf.zeros([0], tf.int64)], 0))[0])

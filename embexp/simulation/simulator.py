@@ -25,8 +25,8 @@ from tensorflow.python.util import nest, variable_utils
 from embexp.simulation import replicas
 from embexp.simulation.devices import SimulatedDevices, get_next_on_cores
 from embexp.simulation.engine import Engine
-from embexp.tables import bounds
-from embexp.tables.bounds import without_autograph
+from embexp.tables import inputs
+from embexp.tables.inputs import without_autograph
 
 _inside = False
 """TensorFlow's modules are changed for the whole process."""
@@ -112,7 +112,7 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
         with contextlib.ExitStack() as stack:
             for owner, name, value in [*_stubbed(devices, engine), *(_served(engine) if serve else [])]:
                 stack.enter_context(_replaced(owner, name, value))
-            with _kept_soft_placement(), bounds.translated_errors():
+            with _kept_soft_placement(), inputs.translated_errors():
                 yield _simulated_strategy()
     finally:
         _inside = False

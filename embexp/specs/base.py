@@ -7,11 +7,13 @@ question, which `footprint` answers.
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -169,7 +171,28 @@ class Spec(BaseModel):
             return super().__getattr__(name)
 
 
-class NamedCode(Spec):
+class Choice(Spec):
+    """An option of a group, found by its `kind`: its settings, its rules, and the name of what implements it."""
+
+    implementation: ClassVar[str]
+    """`module:function`; see `implementation`."""
+
+
+def implementation(choice: Choice) -> Callable[..., Any]:
+    """The function that implements a choice, with the choice as its first argument.
+
+    It is imported here, as descriptions of runs must not import TensorFlow.
+    """
+    return partial(imported(choice.implementation), choice)
+
+
+def imported(name: str) -> Any:
+    """The object of a name such as `embexp.module:function`."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+class NamedCode(Choice):
     """A choice that the user's own function makes."""
 
     function: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]

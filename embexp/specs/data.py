@@ -26,7 +26,7 @@ from embexp.specs.base import (
     for_each,
     where_known,
 )
-from embexp.specs.models import Task, label_faults
+from embexp.specs.models import Task
 from embexp.specs.sources import DataSetName, DividedData, NumericColumn, NumericColumns, Source
 from embexp.specs.vocabularies import VocabularyRules
 
@@ -54,6 +54,7 @@ class Text(Texts):
     """Labelled texts as words. Column `words`: the words of a text in order."""
 
     kind: Literal["text"] = "text"
+    implementation = "embexp.data.sources.text:TextSource"
     label: str = "label"
     """Column of the name of a text's class, of CSV and Parquet."""
     max_length: Dim | None = None
@@ -73,7 +74,7 @@ class Text(Texts):
         return self.vocabulary
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Settings that belong to another kind of split, and classes as ratings."""
+        """Settings that belong to another kind of split, and regression of classes."""
         return where_known(super().faults(spec, scope), _text_faults(spec))
 
 
@@ -87,6 +88,7 @@ class SkipGram(Texts):
     label_column: ClassVar[str] = "together"
 
     kind: Literal["skipgram"] = "skipgram"
+    implementation = "embexp.data.sources.skipgram:SkipGramSource"
     min_count: Count = 5
     """Rarer words are removed from the texts."""
     max_words: Count | None = None
@@ -165,6 +167,7 @@ class Triples(Source):
     label_column: ClassVar[str] = "answer"
 
     kind: Literal["triples"] = "triples"
+    implementation = "embexp.data.sources.triples:TripleSource"
     path: Annotated[str, Field(min_length=1)]
     fetch: DataSetName | None = None
     """Data set to fetch by name, of which `path` is then the place; null: none."""
@@ -227,6 +230,7 @@ class Clicks(DividedData):
     label_column: ClassVar[str] = "click"
 
     kind: Literal["clicks"] = "clicks"
+    implementation = "embexp.data.sources.clicks:ClickSource"
     examples: ExampleCount = 1_000_000
     users: RowCount = 1_000
     items: RowCount = 500
@@ -292,13 +296,32 @@ class Columnar(DividedData):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings of another kind of split, and labels that the task lacks or does not take."""
-        return where_known(super().faults(spec, scope), label_faults(self, spec))
+        return where_known(super().faults(spec, scope), _label_faults(self, spec))
+
+
+def _label_faults(data: Columnar, spec: RunSpec) -> Iterator[Fault]:
+    """Tasks that need labels without any, and labels of interactions that no threshold turns into 0 and 1."""
+    recommends = spec.task is Task.RECOMMENDATION
+    if data.label is None and not recommends:
+        rule = f"task {spec.task} needs labels"
+        yield Fault("data.label", "null", rule, "name their column, or choose experiment=recommendation")
+    if data.label is None and data.label_threshold is not None:
+        rule = "there are no labels that it could divide"
+        yield Fault("data.label_threshold", f"{data.label_threshold:g}", rule, "set data.label, or this to null")
+    if data.label is not None and recommends and data.label_threshold is None:
+        yield Fault(
+            "data.label_threshold",
+            "null",
+            "an interaction is a row whose label is at least the threshold",
+            "set it (to 1 for labels of 0 and 1), or data.label=null if every row is an interaction",
+        )
 
 
 class RecBole(Columnar):
     """RecBole atomic files: a folder with NAME.inter and optionally NAME.user and NAME.item, joined by id column."""
 
     kind: Literal["recbole"] = "recbole"
+    implementation = "embexp.data.sources.recbole:source"
     fetch: DataSetName | None = None
     """Data set to fetch by name, of which `path` is then the place; null: none."""
 
@@ -331,6 +354,7 @@ class CSV(Columnar):
     """CSV or TSV files, with a header line or without one."""
 
     kind: Literal["csv"] = "csv"
+    implementation = "embexp.data.sources.csv:source"
     names: tuple[str, ...] | None = None
     """Names of the columns of files without a header line; null: the first line names them."""
     delimiter: Annotated[str, BeforeValidator(_delimiter), Field(min_length=1)] = ","
@@ -375,12 +399,14 @@ class Parquet(Columnar):
     """A Parquet file or a folder of them; list columns hold several values."""
 
     kind: Literal["parquet"] = "parquet"
+    implementation = "embexp.data.sources.parquet:source"
 
 
 class CustomData(NamedCode, Columnar):
     """The user's own function: `function(path, **args)` returns the columns of a file."""
 
     kind: Literal["custom"] = "custom"
+    implementation = "embexp.data.sources.custom:source"
 
 
 Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram | Triples | CustomData, Field(discriminator="kind")]
@@ -418,11 +444,11 @@ def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
 
 
 def _text_faults(spec: RunSpec) -> Iterator[Fault]:
-    """Classes as ratings."""
-    if spec.task is Task.RATING:
+    """Regression of classes."""
+    if spec.task is Task.REGRESSION:
         yield Fault(
             "task",
-            "rating",
+            str(Task.REGRESSION),
             "the labels of data=text are classes, and their numbers have no meaning",
             "set task=classification, or choose data=csv if the labels are numbers",
         )

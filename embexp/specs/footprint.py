@@ -15,7 +15,7 @@ from embexp.errors import Fault
 from embexp.specs.data import CANDIDATES, Clicks, Triples
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
-from embexp.specs.models import DLRM, MLP, RotatE, TextCNN, TransE
+from embexp.specs.models import KnowledgeGraph
 from embexp.specs.optimizers import slot_count
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
@@ -147,7 +147,7 @@ def _batch(spec: RunSpec, dims: Mapping[str, int]) -> Iterator[Need]:
     """The activations of a batch, and in training their gradients."""
     known = [feature for feature in spec.features.values() if feature.table in dims]
     numbers = sum(math.prod(feature.activation_shape(dims[feature.table])) for feature in known)
-    numbers += sum(sum(widths) for widths in _widths(spec).values())
+    numbers += sum(sum(widths) for widths in spec.model.hidden_widths.values())
     sizes = {"train.batch_size": 2 * spec.train.batch_size, "train.evaluation_batch_size": spec.evaluation_batch_size}
     path = max(sizes, key=lambda each: sizes[each])
     shown = spec.train.batch_size if path == "train.batch_size" else spec.evaluation_batch_size
@@ -156,24 +156,10 @@ def _batch(spec: RunSpec, dims: Mapping[str, int]) -> Iterator[Need]:
 
 def _dense(spec: RunSpec) -> Iterator[Need]:
     """Weights between hidden layers, with gradient and slots."""
-    # Of the user's own optimizer, what most have.
-    slots = {"sgd": 0, "adagrad": 1, "adam": 2, "custom": 2}[spec.dense_optimizer.kind]
-    for path, widths in _widths(spec).items():
+    slots = spec.dense_optimizer.slots
+    for path, widths in spec.model.hidden_widths.items():
         weights = 0 if path == "model.maps" else sum(a * b for a, b in itertools.pairwise(widths))
         yield Need("dense part", _FLOAT_BYTES * (2 + slots) * weights, path, str(list(widths)))
-
-
-def _widths(spec: RunSpec) -> dict[str, Sequence[int]]:
-    """Widths of hidden layers that follow each other, by config path; of a convolution, its feature maps."""
-    match spec.model:
-        case MLP(hidden=hidden):
-            return {"model.hidden": hidden}
-        case DLRM(bottom=bottom, top=top):
-            return {"model.bottom": bottom, "model.top": top}
-        case TextCNN(widths=widths, maps=maps):
-            return {"model.maps": [maps for _ in widths]}
-        case _:
-            return {}
 
 
 def _data(spec: RunSpec, examples: int | None) -> Iterator[Need]:
@@ -208,7 +194,7 @@ def long_training_warnings(spec: RunSpec, entities: int, steps: int) -> Iterator
     """
     if not (isinstance(spec.data, Triples) and spec.data.negatives is None):
         return
-    dim, distances = _dim(spec), isinstance(spec.model, TransE | RotatE)
+    dim, distances = _dim(spec), _by_distance(spec)
     hours = _SECONDS[distances] * spec.train.batch_size * entities * dim * steps / 3600
     if hours < _LONG_HOURS:
         return
@@ -238,8 +224,12 @@ def evaluation_bytes(spec: RunSpec, entities: int) -> int:
     dim = _dim(spec)
     rows = min(ROWS, 4 * entities * dim)
     scores = min(SCORES, 4 * spec.evaluation_batch_size * entities)
-    differences = 3 * DIFFERENCES if isinstance(spec.model, TransE | RotatE) else 0
+    differences = 3 * DIFFERENCES if _by_distance(spec) else 0
     return 2 * rows + 3 * scores + differences
+
+
+def _by_distance(spec: RunSpec) -> bool:
+    return isinstance(spec.model, KnowledgeGraph) and spec.model.by_distance
 
 
 def _dim(spec: RunSpec) -> int:

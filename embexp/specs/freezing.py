@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault
-from embexp.specs.base import NamedCode, NonNegative, Spec, WholeNumber
+from embexp.specs.base import Choice, NamedCode, NonNegative, Spec, WholeNumber
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 
 if TYPE_CHECKING:
@@ -19,16 +19,47 @@ Range = tuple[WholeNumber, WholeNumber]
 """Rows [start, stop)."""
 
 
+class RowPolicy(Choice):
+    """Base class of policies that freeze the rows that they name; the implementation names them.
+
+    It takes the config path and a `RowFacts`, and returns a `NamedRows` (`embexp.freezing.row_policies`).
+    """
+
+    kind: str
+
+    @property
+    def factor(self) -> float:
+        """What the learning rate of the rows is multiplied by: 0, unless a rule of a schedule has a `multiplier`."""
+        return float(getattr(self, "multiplier", 0.0))
+
+    @property
+    def as_phases(self) -> tuple[Phase, ...]:
+        """One phase with one rule."""
+        return (Phase.model_construct(rules=(self,)),)  # type: ignore[arg-type]  # a rule with multiplier 0
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of the files that it reads."""
+        return ()
+
+
 class NoFreeze(Spec):
     """No row is frozen."""
 
     kind: Literal["none"] = "none"
+    files: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def as_phases(self) -> tuple[Phase, ...]:
+        """One phase without rules."""
+        return (Phase(),)
 
 
-class FreezeTable(Spec):
+class FreezeTable(RowPolicy):
     """All rows are frozen. Checkpoints omit the table if it is also pretrained: its file and seed restore it."""
 
     kind: Literal["table"] = "table"
+    implementation = "embexp.freezing.row_policies:whole_table"
     random: bool | None = None
     """Whether a table that is not pretrained may be frozen at random values; null: it may, with a warning."""
 
@@ -49,10 +80,11 @@ class FreezeTable(Spec):
             )
 
 
-class FreezeRows(Spec):
+class FreezeRows(RowPolicy):
     """Rows named by number, by token or by a mask are frozen; the options can be combined."""
 
     kind: Literal["rows"] = "rows"
+    implementation = "embexp.freezing.row_policies:listed_rows"
     rows: tuple[Range, ...] = ()
     """Half-open ranges [start, stop) of row numbers."""
     tokens: tuple[str, ...] = ()
@@ -71,11 +103,17 @@ class FreezeRows(Spec):
                 raise ValueError(f"rows are half-open ranges [start, stop), and [{start}, {stop}] holds none")
         return self
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Those of tokens and of the mask."""
+        return tuple(path for path in (self.tokens_file, self.mask_file) if path is not None)
 
-class FreezePretrainedRows(Spec):
+
+class FreezePretrainedRows(RowPolicy):
     """Rows from the pretrained file are frozen; all other rows train."""
 
     kind: Literal["pretrained_rows"] = "pretrained_rows"
+    implementation = "embexp.freezing.row_policies:pretrained_rows"
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         """No table has a pretrained file."""
@@ -91,56 +129,50 @@ class FreezePretrainedRows(Spec):
             )
 
 
-class FreezeOldRows(Spec):
+class FreezeOldRows(RowPolicy):
     """Trained rows from a checkpoint are frozen; new rows train."""
 
     kind: Literal["old_rows"] = "old_rows"
+    implementation = "embexp.freezing.row_policies:old_rows"
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         """No table restores rows from a checkpoint."""
         return _no_checkpoint(spec, scope, scope.path)
 
 
-class CustomFreeze(NamedCode):
+class CustomFreeze(NamedCode, RowPolicy):
     """Rows that the user's own function names are frozen: `function(facts, **args)` returns bool [rows]."""
 
     kind: Literal["custom"] = "custom"
+    implementation = "embexp.freezing.row_policies:custom_rows"
 
 
-class TableRule(Spec):
-    """All rows."""
-
-    kind: Literal["table"] = "table"
+class _Scheduled(Spec):
     multiplier: NonNegative = 0.0
     """Multiplier of the learning rate of these rows; 0: they are frozen."""
 
 
-class RowsRule(FreezeRows):
+class TableRule(_Scheduled, RowPolicy):
+    """All rows."""
+
+    kind: Literal["table"] = "table"
+    implementation = "embexp.freezing.row_policies:whole_table"
+
+
+class RowsRule(_Scheduled, FreezeRows):
     """Named rows."""
 
-    multiplier: NonNegative = 0.0
-    """As in `TableRule`."""
 
-
-class PretrainedRowsRule(FreezePretrainedRows):
+class PretrainedRowsRule(_Scheduled, FreezePretrainedRows):
     """Rows from the pretrained file."""
 
-    multiplier: NonNegative = 0.0
-    """As in `TableRule`."""
 
-
-class OldRowsRule(FreezeOldRows):
+class OldRowsRule(_Scheduled, FreezeOldRows):
     """Trained rows from a checkpoint."""
 
-    multiplier: NonNegative = 0.0
-    """As in `TableRule`."""
 
-
-class CustomRule(CustomFreeze):
+class CustomRule(_Scheduled, CustomFreeze):
     """Rows that the user's own function names."""
-
-    multiplier: NonNegative = 0.0
-    """As in `TableRule`."""
 
 
 Rule = Annotated[TableRule | RowsRule | PretrainedRowsRule | OldRowsRule | CustomRule, Field(discriminator="kind")]
@@ -184,6 +216,16 @@ class FreezeSchedule(Spec):
                 raise ValueError("phases must be in the order of their steps or epochs")
         return self
 
+    @property
+    def as_phases(self) -> tuple[Phase, ...]:
+        """Its phases."""
+        return self.phases
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Those of its rules."""
+        return tuple(path for phase in self.phases for rule in phase.rules for path in rule.files)
+
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         """A rule about rows of a checkpoint, and no table restores rows from one."""
         for number, phase in enumerate(self.phases):
@@ -210,31 +252,3 @@ def _no_checkpoint(spec: RunSpec, scope: Scope, path: str) -> Iterator[Combinati
             f"add {scope.choosing('pretrained', 'checkpoint')} {scope.sibling('pretrained')}.path=…, or choose another"
             " freeze",
         )
-
-
-def phases_of(freeze: Freeze) -> tuple[Phase, ...]:
-    """The phases of any policy; every policy except a schedule is one phase with at most one rule."""
-    match freeze:
-        case FreezeSchedule():
-            return freeze.phases
-        case NoFreeze():
-            return (Phase(),)
-        case FreezeTable():
-            return (Phase(rules=(TableRule(),)),)
-        case FreezeRows():
-            named = RowsRule(
-                rows=freeze.rows, tokens=freeze.tokens, tokens_file=freeze.tokens_file, mask_file=freeze.mask_file
-            )
-            return (Phase(rules=(named,)),)
-        case FreezePretrainedRows():
-            return (Phase(rules=(PretrainedRowsRule(),)),)
-        case FreezeOldRows():
-            return (Phase(rules=(OldRowsRule(),)),)
-        case CustomFreeze():
-            return (Phase(rules=(CustomRule(function=freeze.function, args=freeze.args),)),)
-
-
-def files_of(freeze: Freeze) -> list[str]:
-    """Paths of the files that a policy reads."""
-    rules = [rule for phase in phases_of(freeze) for rule in phase.rules if isinstance(rule, RowsRule)]
-    return [path for rule in rules for path in (rule.tokens_file, rule.mask_file) if path is not None]

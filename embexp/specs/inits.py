@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from embexp.errors import CombinationFault
-from embexp.specs.base import Count, NamedCode, Spec, known_or, where_known
+from embexp.errors import CombinationFault, RunError
+from embexp.specs.base import Choice, Count, NamedCode, known_or, where_known
 from embexp.specs.freezing import NoFreeze
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.running import RuntimeKind
@@ -18,11 +19,15 @@ if TYPE_CHECKING:
     from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
 
+GRAPH_BYTES = 2**31 - 1 - 1024 * 1024
+"""Largest sum of constants in one graph: a protocol buffer's limit, less some for the rest of the graph."""
+CHUNK_BYTES = 64 * 1024 * 1024
+"""Largest chunk of initial values in flight, unless the config sets another."""
 FUNCTION, SESSION, ESTIMATOR = RuntimeKind.FUNCTION, RuntimeKind.SESSION, RuntimeKind.ESTIMATOR
 
 
-class InitMethod(Spec):
-    """Base class of init methods."""
+class InitMethod(Choice):
+    """Base class of init methods; the implementation returns an `embexp.initialization.InitMethod`."""
 
     kind: str
     runtimes: ClassVar[tuple[RuntimeKind, ...]]
@@ -44,13 +49,35 @@ class ConstantInGraph(InitMethod):
     """The matrix is a constant of the graph, which grows by all its bytes: for comparison, and below 2 GiB only."""
 
     kind: Literal["constant"] = "constant"
+    implementation = "embexp.initialization.constant:method"
     runtimes = (SESSION,)
+
+    @staticmethod
+    def check(sizes: Mapping[str, tuple[int, int]]) -> None:
+        """Checks that float32 matrices can all be constants of one graph, before TensorFlow is imported.
+
+        Args:
+            sizes: rows and dim of each, by the name of its table, or "".
+
+        Raises:
+            RunError: together they have too many bytes.
+        """
+        total = sum(4 * math.prod(size) for size in sizes.values())
+        if total <= GRAPH_BYTES:
+            return
+        shapes = ", ".join(f"{name} {rows} × {dim}".strip() for name, (rows, dim) in sizes.items())
+        raise RunError(
+            f"init=constant: a graph holds less than 2 GiB (2,147,483,648 bytes), found {total:,} bytes of constants"
+            f" ({shapes}); choose an init method that keeps them out of the graph: placeholder_feed, scaffold,"
+            " variable_load or assign"
+        )
 
 
 class PlaceholderFeed(InitMethod):
     """The initializer of each table runs once, with the matrix fed as its initial value."""
 
     kind: Literal["placeholder_feed"] = "placeholder_feed"
+    implementation = "embexp.initialization.placeholder_feed:method"
     runtimes = (SESSION,)
 
 
@@ -58,6 +85,7 @@ class Scaffold(InitMethod):
     """`tf.compat.v1.train.Scaffold` fills tables when a monitored session is made, not when it is restored."""
 
     kind: Literal["scaffold"] = "scaffold"
+    implementation = "embexp.initialization.scaffolding:method"
     runtimes = (SESSION, ESTIMATOR)
 
 
@@ -65,6 +93,7 @@ class VariableLoad(InitMethod):
     """`Variable.load` after the global initializer; in the function runtime, assigning the whole matrix at once."""
 
     kind: Literal["variable_load"] = "variable_load"
+    implementation = "embexp.initialization.variable_load:method"
     runtimes = (FUNCTION, SESSION)
 
 
@@ -72,18 +101,21 @@ class Assign(InitMethod):
     """Rows are assigned in chunks: one copy, any runtime."""
 
     kind: Literal["assign"] = "assign"
-    chunk_bytes: Count = 64 * 1024 * 1024
+    implementation = "embexp.initialization.assign:method"
+    chunk_bytes: Count = CHUNK_BYTES
     """Size of a chunk, in bytes."""
     runtimes = (FUNCTION, SESSION, ESTIMATOR)
     fills_parts = True
 
 
 class MemoryMap(InitMethod):
-    """Frozen rows stay in the memory-mapped file, which all processes share: no copy."""
+    """Frozen rows stay in the memory-mapped file, which all processes share: no copy. The others are assigned."""
 
     kind: Literal["memory_map"] = "memory_map"
+    implementation = "embexp.initialization.assign:method"
     runtimes = (FUNCTION, SESSION)
     fills_parts = True
+    chunk_bytes: ClassVar[int] = CHUNK_BYTES
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         """No frozen rows of a pretrained file to map."""
@@ -99,6 +131,7 @@ class CustomInit(NamedCode, InitMethod):
     """The user's own function: `function(**args)` returns an `embexp.initialization.InitMethod`."""
 
     kind: Literal["custom"] = "custom"
+    implementation = "embexp.initialization.method:custom"
     runtimes = (FUNCTION, SESSION, ESTIMATOR)
 
 

@@ -1,32 +1,31 @@
-"""The task of a run, its model and its loss, and what is recommended.
+"""The task of a run and its model: the dense part, from activations by feature name to the logits of each example.
 
-A model is the dense part, from activations by feature name to the logits of each example.
+A model has rules for its inputs, which are shared by the config's check, the run, and the model's function.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from embexp.errors import CombinationFault, Fault
-from embexp.specs.base import Dim, Fraction, NamedCode, NonNegative, Positive, RowCount, Spec, where_known
+from embexp.errors import Fault
+from embexp.specs.base import Choice, Dim, Fraction, NamedCode, NonNegative, Positive
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
-    from embexp.specs.data import Columnar
     from embexp.specs.run import RunSpec
 
 
 class Task(StrEnum):
     """The task of the model: what it predicts, its loss and its metrics."""
 
-    RATING = "rating"
+    REGRESSION = "regression"
     """A number: squared error; RMSE, MAE."""
-    CLICK = "click"
+    BINARY = "binary"
     """Whether something happens, label 0 or 1: log loss; log loss, AUC."""
     CLASSIFICATION = "classification"
     """One of several classes, label 0, 1, 2, …: log loss of a softmax; accuracy, log loss, macro F1."""
@@ -34,6 +33,14 @@ class Task(StrEnum):
     """One of many candidates, for the queries of a knowledge graph: the model's loss; MRR, Hits@k."""
     RECOMMENDATION = "recommendation"
     """Items for a user, from interactions (implicit feedback): the chosen loss; Recall@k, NDCG@k, hit rate, MRR."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Task | None:
+        return RENAMED_TASKS.get(str(value))
+
+
+RENAMED_TASKS = {"rating": Task.REGRESSION, "click": Task.BINARY}
+"""Tasks by their names before 0.2.0, which are still read."""
 
 
 class Activation(StrEnum):
@@ -46,12 +53,43 @@ class Activation(StrEnum):
 
 
 Widths = tuple[Dim, ...]
+DENSE = "dense.features"
+"""Name of the input of dense features, float32 [B, n]. A feature's name has no dot, so none can clash with it."""
+Shapes = Mapping[str, tuple[int | None, ...]]
+"""Shape of each feature's activation without the batch: (dim,) when combined, (length, dim) when a sequence."""
 
 
-class Dot(Spec):
+class DenseModel(Choice):
+    """Base class of models; the implementation takes symbolic activations and a `Head`, see `embexp.models.build`."""
+
+    kind: str
+    has_weights: ClassVar[bool] = True
+    """Whether it has weights outside the tables."""
+
+    @property
+    def hidden_widths(self) -> dict[str, Sequence[int]]:
+        """Widths of hidden layers that follow each other, by config path; of a convolution, its feature maps."""
+        return {}
+
+    def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
+        """The reasons why it can't take these inputs, under `model.`, `features.` and `data.`.
+
+        Args:
+            dense_width: number of dense features.
+            classes: whether it must return a logit per class, as task classification requires.
+        """
+        return iter(())
+
+    def inert(self, spec: RunSpec) -> Iterator[str]:
+        """Settings without effect, each as `config path: reason`."""
+        return iter(())
+
+
+class Dot(DenseModel):
     """Biased matrix factorisation: bias + sum of `biases` + <sum of `left`, sum of `right`> (Koren et al. 2009)."""
 
     kind: Literal["dot"] = "dot"
+    implementation = "embexp.models.recommendation:dot"
     left: Annotated[tuple[str, ...], Field(min_length=1)]
     """Features whose vectors are summed on the left, all of the same dim."""
     right: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -59,20 +97,44 @@ class Dot(Spec):
     biases: tuple[str, ...] = ()
     """Features of dim 1 that are added to the result."""
 
+    def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
+        """Features that are not vectors of one dim, or that it does not name; dense features; and classes."""
+        named = {"left": self.left, "right": self.right, "biases": self.biases}
+        yield from _not_there(named, shapes)
+        yield from _vector_faults("dot", {name: shapes[name] for name in (*self.left, *self.right) if name in shapes})
+        yield from _bias_faults("model.biases", self.biases, shapes)
+        yield from _not_named("dot", named, shapes)
+        yield from _no_dense("dot", dense_width, "remove them, or take model=mlp or model=dlrm")
+        if classes:
+            rule = "a product of two vectors is one number, and task classification needs one for each class"
+            remedy = "take model=mlp, model=bag_of_words or model=text_cnn, or another task"
+            yield Fault("model", "dot", rule, remedy)
 
-class MLP(Spec):
+
+class MLP(DenseModel):
     """All activations and dense features, concatenated, through hidden layers to the logit."""
 
     kind: Literal["mlp"] = "mlp"
+    implementation = "embexp.models.build:mlp"
     hidden: Widths = (64,)
     activation: Activation = Activation.RELU
     dropout: Fraction = 0.0
 
+    @property
+    def hidden_widths(self) -> dict[str, Sequence[int]]:
+        """Its hidden layers."""
+        return {"model.hidden": self.hidden}
 
-class DLRM(Spec):
+    def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
+        """Sequences of unknown length."""
+        return _static_faults(self.kind, shapes)
+
+
+class DLRM(DenseModel):
     """Bottom MLP of the dense features, pairwise dot products of all vectors, top MLP (Naumov et al. 2019)."""
 
     kind: Literal["dlrm"] = "dlrm"
+    implementation = "embexp.models.dlrm:dlrm"
     bottom: Widths = (64,)
     """Hidden widths of the bottom MLP; a last layer of the embeddings' dim is added. None without dense features."""
     top: Widths = (64, 32)
@@ -81,19 +143,38 @@ class DLRM(Spec):
     concat: bool = False
     """Also give the top MLP the embeddings, in addition to their dot products."""
 
+    @property
+    def hidden_widths(self) -> dict[str, Sequence[int]]:
+        """Those of both MLPs."""
+        return {"model.bottom": self.bottom, "model.top": self.top}
 
-class BagOfWords(Spec):
+    def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
+        """Features that are not vectors of one dim, and a single vector, which interacts with none."""
+        yield from _vector_faults("dlrm", shapes)
+        if len(shapes) + bool(dense_width) < 2:
+            rule = "it needs two vectors that interact: two features, or one feature and dense features"
+            yield Fault("model", "dlrm of a single vector", rule, "add a feature, or take model=mlp")
+
+    def inert(self, spec: RunSpec) -> Iterator[str]:
+        """The bottom MLP without dense features."""
+        if not spec.data.dense_columns:
+            yield "model.bottom: there are no dense features"
+
+
+class BagOfWords(DenseModel):
     """The mean of the vectors of each text, with dropout, through a linear layer to the logits."""
 
     kind: Literal["bag_of_words"] = "bag_of_words"
+    implementation = "embexp.models.texts:bag_of_words"
     dropout: Fraction = 0.5
     """Dropout rate of the mean."""
 
 
-class TextCNN(Spec):
+class TextCNN(DenseModel):
     """Convolutions over the words, the maximum of each over the text, a linear layer to the logits (Kim 2014)."""
 
     kind: Literal["text_cnn"] = "text_cnn"
+    implementation = "embexp.models.texts:text_cnn"
     widths: Annotated[Widths, Field(min_length=1)] = (3, 4, 5)
     """Widths of the convolutions in words; one layer for each, all different."""
     maps: Dim = 100
@@ -110,6 +191,29 @@ class TextCNN(Spec):
             raise ValueError("the widths must all be different; set maps for more feature maps of each width")
         return widths
 
+    @property
+    def hidden_widths(self) -> dict[str, Sequence[int]]:
+        """The feature maps of its convolutions."""
+        return {"model.maps": [self.maps for _ in self.widths]}
+
+    def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
+        """No sequence of words, and features of more dimensions."""
+        if not any(len(shape) == 2 for shape in shapes.values()):
+            yield Fault(
+                "model",
+                "text_cnn without a sequence",
+                "it needs a sequence of words, and every feature here is one vector per example",
+                "set max_sequence_length of a feature, or take model=bag_of_words",
+            )
+        for name, shape in shapes.items():
+            if len(shape) > 2:
+                yield Fault(
+                    f"features.{name}",
+                    f"activations of shape {_shape(shape)}",
+                    "text_cnn takes a sequence of vectors, or one vector, per feature",
+                    f"leave features.{name}.output_shape unset",
+                )
+
 
 class RankingLoss(StrEnum):
     """The loss over the candidates of a query."""
@@ -120,7 +224,7 @@ class RankingLoss(StrEnum):
     """The log loss of each candidate's sigmoid, 1 for the answer and 0 for others; their mean."""
 
 
-class _KnowledgeGraph(Spec):
+class KnowledgeGraph(DenseModel):
     """Base class of knowledge graph models, with the features source, relation and candidates of the same dim."""
 
     loss: RankingLoss = RankingLoss.SOFTMAX
@@ -133,7 +237,11 @@ class _KnowledgeGraph(Spec):
     """Weight of the L2 regularizer: the mean over the queries of sum x^2 over source and relation."""
     dropout: Fraction = 0.0
     """Dropout rate of the combination of source and relation."""
-    kind: str
+    has_weights = False
+    by_distance: ClassVar[bool] = False
+    """Whether scores are a margin minus distances, which take more time and memory than products."""
+    complex_valued: ClassVar[bool] = False
+    """Whether two of a row's numbers are a complex number."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A task other than ranking."""
@@ -141,47 +249,82 @@ class _KnowledgeGraph(Spec):
             rule = f"it scores the candidates of queries, and task {spec.task} has none"
             yield Fault(scope.path, self.kind, rule, "choose another model, or experiment=knowledge_graph")
 
+    def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
+        """Other features than source, relation and candidates, and vectors that are not of one dim."""
+        from embexp.specs.data import CANDIDATES, RELATION, SOURCE
 
-class TransE(_KnowledgeGraph):
+        required = (SOURCE, RELATION, CANDIDATES)
+        if missing := [name for name in required if name not in shapes]:
+            lacking = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+            yield Fault(
+                "features",
+                _listed(shapes),
+                f"{self.kind} takes the features {', '.join(required)}, but {lacking}",
+                "take graph=knowledge_graph",
+            )
+            return
+        for name in shapes:
+            if name not in required:
+                rule = f"every feature must be used, and {self.kind} uses only {', '.join(required)}"
+                yield Fault(f"features.{name}", "unused", rule, "remove the feature")
+        vectors = {name: shapes[name] for name in required if name in shapes}
+        yield from _vector_faults(self.kind, vectors)
+        odd = {name: shape[-1] for name, shape in vectors.items() if shape[-1] is None or shape[-1] % 2}
+        if self.complex_valued and odd:
+            found = ", ".join(f"{name} {dim}" for name, dim in odd.items())
+            rule = f"a complex number is two of a row's numbers, so dims must be even, but there is {found}"
+            yield Fault("model", self.kind, rule, "set an even dim for its table")
+
+    def inert(self, spec: RunSpec) -> Iterator[str]:
+        """A margin of softmax."""
+        if getattr(self, "margin", 0.0) and self.loss is RankingLoss.SOFTMAX:
+            yield "model.margin: a softmax depends only on differences of scores"
+
+
+class TransE(KnowledgeGraph):
     """margin - |source + relation - candidate| (Bordes et al. 2013)."""
 
     kind: Literal["transe"] = "transe"
+    implementation = "embexp.models.knowledge_graph:transe"
+    by_distance = True
     norm: Literal[1, 2] = 1
     """1: the sum of the absolute differences; 2: the Euclidean distance."""
     margin: NonNegative = 0.0
     """Score of a candidate at distance 0; has no effect on a softmax."""
 
 
-class DistMult(_KnowledgeGraph):
+class DistMult(KnowledgeGraph):
     """sum source * relation * candidate (Yang et al. 2015)."""
 
     kind: Literal["distmult"] = "distmult"
+    implementation = "embexp.models.knowledge_graph:distmult"
 
 
-class ComplEx(_KnowledgeGraph):
+class ComplEx(KnowledgeGraph):
     """Re(sum source * relation * conj(candidate)) of complex vectors (Trouillon et al. 2016).
 
     A row holds dim / 2 complex numbers: all real parts, then all imaginary parts.
     """
 
     kind: Literal["complex"] = "complex"
+    implementation = "embexp.models.knowledge_graph:complex_product"
+    complex_valued = True
 
 
-class RotatE(_KnowledgeGraph):
+class RotatE(KnowledgeGraph):
     """margin - sum |source * relation / |relation| - candidate| of complex numbers (Sun et al. 2019).
 
     A row holds dim / 2 complex numbers: all real parts, then all imaginary parts. Those of a relation only rotate.
     """
 
     kind: Literal["rotate"] = "rotate"
+    implementation = "embexp.models.knowledge_graph:rotate"
+    by_distance = complex_valued = True
     margin: NonNegative = 0.0
     """Score of a candidate at distance 0; has no effect on a softmax."""
 
 
-KnowledgeGraph = TransE | DistMult | ComplEx | RotatE
-
-
-class _Recommender(Spec):
+class Recommender(DenseModel):
     """Base class of models that give users and items vectors, whose dot product is the score."""
 
     user_features: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -190,7 +333,6 @@ class _Recommender(Spec):
     """Features of the item."""
     item_biases: tuple[str, ...] = ()
     """Features of the item, of dim 1, that are added to the score."""
-    kind: str
 
     @property
     def item_side(self) -> tuple[str, ...]:
@@ -203,17 +345,46 @@ class _Recommender(Spec):
             rule = f"it scores items for users, and task {spec.task} predicts something else"
             yield Fault(scope.path, self.kind, rule, "choose another model, or experiment=recommendation")
 
+    def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
+        """Features of both sides or of none, biases of several numbers, vectors that don't fit, and dense features."""
+        named = {
+            "user_features": self.user_features,
+            "item_features": self.item_features,
+            "item_biases": self.item_biases,
+        }
+        yield from _not_there(named, shapes)
+        yield from self.vector_faults(shapes)
+        for name in self.user_features:
+            if name in self.item_side:
+                rule = "it is also a feature of the item"
+                yield Fault("model.user_features", repr(name), rule, "leave it to one side")
+        yield from _bias_faults("model.item_biases", self.item_biases, shapes)
+        yield from _not_named(self.kind, named, shapes)
+        yield from _no_dense(self.kind, dense_width, "remove them")
 
-class MatrixFactorization(_Recommender):
+    def vector_faults(self, shapes: Shapes) -> Iterator[Fault]:
+        """Sequences of unknown length."""
+        return _static_faults(self.kind, shapes)
+
+
+class MatrixFactorization(Recommender):
     """<sum of `user_features`, sum of `item_features`> + sum of `item_biases` (Rendle et al. 2009)."""
 
     kind: Literal["matrix_factorization"] = "matrix_factorization"
+    implementation = "embexp.models.recommendation:matrix_factorization"
+    has_weights = False
+
+    def vector_faults(self, shapes: Shapes) -> Iterator[Fault]:
+        """Features that are not vectors of one dim."""
+        names = (*self.user_features, *self.item_features)
+        return _vector_faults(self.kind, {name: shapes[name] for name in names if name in shapes})
 
 
-class TwoTower(_Recommender):
+class TwoTower(Recommender):
     """The dot product of two towers of hidden layers, one for users and one for items (Covington et al. 2016)."""
 
     kind: Literal["two_tower"] = "two_tower"
+    implementation = "embexp.models.recommendation:two_tower"
     hidden: Widths = (128,)
     """Hidden widths of each tower; a linear layer of `dim` follows."""
     dim: Dim = 64
@@ -226,13 +397,11 @@ class TwoTower(_Recommender):
     """Dot products are divided by it."""
 
 
-Recommender = MatrixFactorization | TwoTower
-
-
-class KerasModel(NamedCode):
+class KerasModel(NamedCode, DenseModel):
     """The user's own function, which returns a `keras.Model`."""
 
     kind: Literal["keras"] = "keras"
+    implementation = "embexp.models.build:own"
 
 
 Model = Annotated[
@@ -252,193 +421,73 @@ Model = Annotated[
 ]
 
 
-class LossOfTask(Spec):
-    """The loss that follows from task and model."""
-
-    kind: Literal["of_task"] = "of_task"
-
-    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Task recommendation, from which no loss follows."""
-        if spec.task is Task.RECOMMENDATION:
-            rule = "task recommendation has several losses"
-            yield Fault(scope.path, self.kind, rule, "choose loss=bpr, loss=sampled_softmax or loss=softmax")
+def _not_there(named: Mapping[str, Sequence[str]], shapes: Shapes) -> Iterator[Fault]:
+    """Features that the settings of a model name and the run lacks."""
+    for key, names in named.items():
+        for name in names:
+            if name not in shapes:
+                near = difflib.get_close_matches(name, shapes, n=1)
+                remedy = f"did you mean {near[0]!r}?" if near else f"the features are {_listed(shapes)}"
+                yield Fault(f"model.{key}", repr(name), "it must name features of this run", remedy)
 
 
-class _RecommendationLoss(Spec):
-    """Base class of losses over the items of a catalogue."""
-
-    kind: str
-
-    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Another task."""
-        if spec.task is not Task.RECOMMENDATION:
-            rule = f"it compares items for a user, and the loss of task {spec.task} follows from task and model"
-            yield Fault(scope.path, self.kind, rule, "choose loss=of_task, or task=recommendation")
-
-
-class BPR(_RecommendationLoss):
-    """-log sigmoid(score of the item - score of a negative), the mean over all negatives (Rendle et al. 2009)."""
-
-    kind: Literal["bpr"] = "bpr"
-    negatives: RowCount = 1
-    """Number of negatives of each interaction, drawn uniformly."""
-    exclude_seen: bool = True
-    """Draw only items with which the user has no interaction in the training split."""
+def _not_named(kind: str, named: Mapping[str, Sequence[str]], shapes: Shapes) -> Iterator[Fault]:
+    """Features of the run that no setting of a model names, but for those that a misspelt name means."""
+    names = [name for names in named.values() for name in names]
+    meant = [difflib.get_close_matches(name, shapes, n=1) for name in names if name not in shapes]
+    used = {*names, *(near for found in meant for near in found)}
+    *keys, last = (f"model.{key}" for key in named)
+    for name in shapes:
+        if name not in used:
+            yield Fault(
+                f"features.{name}",
+                "unused",
+                f"every feature must be used, and {kind} uses only those that it names",
+                f"add {name!r} to {', '.join(keys)} or {last}, or remove the feature",
+            )
 
 
-class SampledSoftmax(_RecommendationLoss):
-    """-log p[item] with p = softmax over the items of the batch (Yi et al. 2019).
-
-    Items that occur more than once in the batch count once for each example.
-    """
-
-    kind: Literal["sampled_softmax"] = "sampled_softmax"
-    log_q: bool = True
-    """Subtract log q from each score, where q is the item's share of the training split, so that frequent items, which
-    are negatives more often, are not scored lower for it (Bengio & Senécal 2008)."""
+def _bias_faults(path: str, names: Sequence[str], shapes: Shapes) -> Iterator[Fault]:
+    for name in names:
+        if name in shapes and tuple(shapes[name]) != (1,):
+            yield Fault(path, repr(name), f"a bias has dim 1, but {name!r} gives {_shape(shapes[name])}")
 
 
-class Softmax(_RecommendationLoss):
-    """-log p[item] with p = softmax over all items of the catalogue."""
-
-    kind: Literal["softmax"] = "softmax"
-
-
-class CustomLoss(NamedCode):
-    """The user's own function: `function(labels, logits, **args)` returns the loss of each example."""
-
-    kind: Literal["custom"] = "custom"
-
-    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """A task whose loss compares candidates."""
-        if spec.task in (Task.RANKING, Task.RECOMMENDATION):
-            rule = f"it takes the labels and logits of examples, and task {spec.task} compares candidates"
-            remedy = "loss=of_task" if spec.task is Task.RANKING else "loss=bpr, loss=sampled_softmax or loss=softmax"
-            yield Fault(scope.path, self.kind, rule, f"choose {remedy}")
+def _no_dense(kind: str, dense_width: int, remedy: str) -> Iterator[Fault]:
+    if dense_width:
+        yield Fault("data.dense_features", f"{dense_width} columns", f"{kind} takes no dense features", remedy)
 
 
-RecommendationLoss = BPR | SampledSoftmax | Softmax
-Loss = Annotated[LossOfTask | BPR | SampledSoftmax | Softmax | CustomLoss, Field(discriminator="kind")]
+def _vector_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
+    """Faults unless there is one vector per feature, all of one dim."""
+    for name, shape in shapes.items():
+        if len(shape) != 1:
+            yield Fault(
+                f"features.{name}",
+                f"a sequence of shape {_shape(shape)}",
+                f"{kind} takes one vector per feature",
+                f"set features.{name}.max_sequence_length to 0 and leave output_shape unset, or take model=mlp",
+            )
+    dims = {name: shape[-1] for name, shape in shapes.items()}
+    if len(set(dims.values())) > 1:
+        found = ", ".join(f"{name} {dim}" for name, dim in dims.items())
+        yield Fault("model", kind, f"the vectors it multiplies must have one dim, but have {found}")
 
 
-class CustomMetric(NamedCode):
-    """The user's own metric: `function(labels, predictions, **args)` returns a number."""
-
-    higher_is_better: bool = True
-    """Which way early stopping and searches take it."""
-
-
-class Recommendation(Spec):
-    """Items are recommended to users; each is identified by a feature. For other tasks it has no effect."""
-
-    user: str = "user"
-    """Feature that identifies the user."""
-    item: str = "item"
-    """Feature that identifies the item."""
-    cutoffs: Annotated[tuple[RowCount, ...], Field(min_length=1)] = (10, 20)
-    """Lengths k of the lists of which Recall@k, NDCG@k, hit rate@k and coverage@k are measured; early stopping watches
-    NDCG at the first."""
-
-    @field_validator("cutoffs")
-    @classmethod
-    def _different(cls, cutoffs: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(cutoffs)) < len(cutoffs):
-            raise ValueError("the cutoffs must all be different")
-        return cutoffs
-
-    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Data, a model, features or a strategy that task recommendation does not take."""
-        if spec.task is not Task.RECOMMENDATION:
-            return iter(())
-        return where_known(
-            _no_interactions(spec),
-            _no_recommender(spec),
-            _identified(spec, f"{scope.path}.user", self.user, item=False),
-            _identified(spec, f"{scope.path}.item", self.item, item=True),
-            _own_rows(spec, self.user),
-            _own_rows(spec, self.item),
-            _shared_columns(spec),
-            _several_replicas(spec),
-            _no_estimator(spec),
-        )
+def _static_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
+    for name, shape in shapes.items():
+        if None in shape:
+            yield Fault(
+                f"features.{name}",
+                f"activations of shape {_shape(shape)}",
+                f"{kind} concatenates all activations, so their length must be known",
+                f"set features.{name}.max_sequence_length",
+            )
 
 
-def label_faults(data: Columnar, spec: RunSpec) -> Iterator[Fault]:
-    """Tasks that need labels without any, and labels of interactions that no threshold turns into 0 and 1."""
-    recommends = spec.task is Task.RECOMMENDATION
-    if data.label is None and not recommends:
-        rule = f"task {spec.task} needs labels"
-        yield Fault("data.label", "null", rule, "name their column, or choose experiment=recommendation")
-    if data.label is None and data.label_threshold is not None:
-        rule = "there are no labels that it could divide"
-        yield Fault("data.label_threshold", f"{data.label_threshold:g}", rule, "set data.label, or this to null")
-    if data.label is not None and recommends and data.label_threshold is None:
-        yield Fault(
-            "data.label_threshold",
-            "null",
-            "an interaction is a row whose label is at least the threshold",
-            "set it (to 1 for labels of 0 and 1), or data.label=null if every row is an interaction",
-        )
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return "[B, " + ", ".join("?" if size is None else str(size) for size in shape) + "]"
 
 
-def _no_interactions(spec: RunSpec) -> Iterator[Fault]:
-    """Data that holds no interactions of users and items."""
-    if spec.data.kind not in ("csv", "parquet", "recbole"):
-        rule = "task recommendation reads interactions of users and items, one per row of a file"
-        yield Fault("data", spec.data.kind, rule, "choose data=interactions, data=parquet or data=recbole")
-
-
-def _no_recommender(spec: RunSpec) -> Iterator[Fault]:
-    """A model that gives no vectors of users and items."""
-    if not isinstance(spec.model, Recommender):
-        rule = "task recommendation needs a model that gives users and items vectors"
-        yield Fault("model", spec.model.kind, rule, "choose model=matrix_factorization or model=two_tower")
-
-
-def _identified(spec: RunSpec, path: str, name: str, *, item: bool) -> Iterator[Fault]:
-    """A user or an item that no feature of its side identifies."""
-    if not isinstance(spec.model, Recommender):
-        return
-    key = "item_features" if item else "user_features"
-    side = spec.model.item_features if item else spec.model.user_features
-    if name not in side:
-        near = difflib.get_close_matches(name, side, n=1)
-        rule = f"it must be one of model.{key}, which are {', '.join(side)}"
-        yield Fault(path, repr(name), rule, f"did you mean {near[0]!r}?" if near else f"add it to model.{key}")
-
-
-def _own_rows(spec: RunSpec, name: str) -> Iterator[Fault]:
-    """A user or an item that shares its row with others."""
-    if name not in spec.features:
-        return
-    feature = spec.features[name]
-    rule = "it identifies users or items, so each value needs a row of its own"
-    if feature.buckets.given:
-        yield Fault(f"features.{name}.buckets", "set", rule, "remove them")
-    if feature.table in spec.tables and (buckets := spec.tables[feature.table].vocabulary.hash_buckets) is not None:
-        yield Fault(f"tables.{feature.table}.vocabulary.hash_buckets", str(buckets), rule, "set it to null")
-
-
-def _shared_columns(spec: RunSpec) -> Iterator[Fault]:
-    """A column of features of both sides: the items of a batch are not those of its users."""
-    if not isinstance(spec.model, Recommender):
-        return
-    items = {spec.column_of(name) for name in spec.model.item_side if name in spec.features}
-    for name in spec.model.user_features:
-        if name in spec.features and spec.column_of(name) in items:
-            rule = "it is a feature of the user, and a feature of the item reads the same column"
-            yield Fault(f"features.{name}", spec.column_of(name), rule, "leave it to one side")
-
-
-def _several_replicas(spec: RunSpec) -> Iterator[CombinationFault]:
-    """Strategies that divide a batch."""
-    if spec.strategy.kind not in ("cpu", "gpu"):
-        rule = "task recommendation compares the items of a batch, which this strategy divides among replicas"
-        yield CombinationFault("strategy", spec.strategy.kind, rule, "choose strategy=cpu or strategy=gpu")
-
-
-def _no_estimator(spec: RunSpec) -> Iterator[CombinationFault]:
-    """The runtime estimator."""
-    if spec.executing_runtime == "estimator":
-        rule = "task recommendation has no estimator"
-        yield CombinationFault("runtime", "estimator", rule, "set runtime=session or runtime=function")
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -9,12 +9,12 @@ Learning-rate schedules: a factor over steps that multiplies an optimizer's `lea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal, assert_never
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault
-from embexp.specs.base import Count, Fraction, NamedCode, NonNegative, Number, Positive, Spec, WholeNumber
+from embexp.specs.base import Choice, Count, Fraction, NamedCode, NonNegative, Number, Positive, Spec, WholeNumber
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -72,9 +72,15 @@ Schedule = Annotated[
 ]
 
 
-class _TableOptimizer(Spec):
-    """Base class of table optimizers, which update each touched row once per step."""
+class _TableOptimizer(Choice):
+    """Base class of table optimizers, which update each touched row once per step.
 
+    The implementation is a pure function of rows, slots, gradients and learning rate, see `embexp.tables.optimizers`.
+    """
+
+    kind: str
+    tensorflow: ClassVar[str | None] = None
+    """Name in `tf.tpu.experimental.embedding`, with arguments that are named as the settings; None: it has none."""
     learning_rate: Positive
     schedule: Schedule = ConstantSchedule.model_construct()
     """Factor on `learning_rate` over the steps."""
@@ -98,11 +104,28 @@ class _TableOptimizer(Spec):
             raise ValueError("clipvalue's lower bound must not exceed its upper bound")
         return self
 
+    @property
+    def initial_slots(self) -> dict[str, float]:
+        """Its slots, by the names that TPUEmbedding gives them, with their initial values."""
+        return {}
+
+    @property
+    def moves_every_row(self) -> bool:
+        """Whether a step moves rows that the batch did not touch, at a cost of O(vocabulary)."""
+        return False
+
+    def inert(self, path: str) -> Iterator[str]:
+        """Settings without effect, each as `config path: reason`."""
+        if self.multiply_weight_decay_factor_by_learning_rate and not self.weight_decay_factor:
+            yield f"{path}.multiply_weight_decay_factor_by_learning_rate: weight_decay_factor is 0"
+
 
 class SGD(_TableOptimizer):
     """w -= lr * g."""
 
     kind: Literal["sgd"] = "sgd"
+    implementation = "embexp.tables.optimizers:sgd"
+    tensorflow = "SGD"
     learning_rate: Positive = 0.01
 
 
@@ -110,14 +133,23 @@ class Adagrad(_TableOptimizer):
     """a += g^2; w -= lr * g / sqrt(a)."""
 
     kind: Literal["adagrad"] = "adagrad"
+    implementation = "embexp.tables.optimizers:adagrad"
+    tensorflow = "Adagrad"
     learning_rate: Positive = 0.001
     initial_accumulator_value: Positive = 0.1
+
+    @property
+    def initial_slots(self) -> dict[str, float]:
+        """Sums and averages of gradients."""
+        return {"accumulators": self.initial_accumulator_value}
 
 
 class AdagradMomentum(_TableOptimizer):
     """a = a + g^2 (or beta2-averaged); m = momentum * m + (a + epsilon)^(-1/exponent) * g; w -= lr * m."""
 
     kind: Literal["adagrad_momentum"] = "adagrad_momentum"
+    implementation = "embexp.tables.optimizers:adagrad_momentum"
+    tensorflow = "AdagradMomentum"
     learning_rate: Positive = 0.001
     momentum: Fraction = 0.0
     use_nesterov: bool = False
@@ -126,11 +158,24 @@ class AdagradMomentum(_TableOptimizer):
     """1: the squares are summed; below 1: they are averaged exponentially."""
     epsilon: Positive = 1e-10
 
+    @property
+    def initial_slots(self) -> dict[str, float]:
+        """Sums and averages of gradients."""
+        return {"accumulators": 0.0, "momenta": 0.0}
+
+    def inert(self, path: str) -> Iterator[str]:
+        """Nesterov's form without momentum."""
+        yield from super().inert(path)
+        if self.use_nesterov and not self.momentum:
+            yield f"{path}.use_nesterov: momentum is 0"
+
 
 class Adam(_TableOptimizer):
     """Adam without bias correction, as a TPU computes it."""
 
     kind: Literal["adam"] = "adam"
+    implementation = "embexp.tables.optimizers:adam"
+    tensorflow = "Adam"
     learning_rate: Positive = 0.001
     beta_1: Fraction = 0.9
     beta_2: Fraction = 0.999
@@ -140,11 +185,23 @@ class Adam(_TableOptimizer):
     sum_inside_sqrt: bool = True
     """sqrt(v + epsilon^2) when true, sqrt(v) + epsilon when false."""
 
+    @property
+    def initial_slots(self) -> dict[str, float]:
+        """Sums and averages of gradients."""
+        return {"momenta": 0.0, "velocities": 0.0}
+
+    @property
+    def moves_every_row(self) -> bool:
+        """Whether it is not lazy."""
+        return not self.lazy_adam
+
 
 class FTRL(_TableOptimizer):
     """Follow the regularised leader (McMahan et al. 2013)."""
 
     kind: Literal["ftrl"] = "ftrl"
+    implementation = "embexp.tables.optimizers:ftrl"
+    tensorflow = "FTRL"
     learning_rate: Positive = 0.001
     learning_rate_power: Annotated[float, Field(le=0, strict=True)] = -0.5
     l1_regularization_strength: NonNegative = 0.0
@@ -153,15 +210,26 @@ class FTRL(_TableOptimizer):
     initial_accumulator_value: Positive = 0.1
     multiply_linear_by_learning_rate: bool = False
 
+    @property
+    def initial_slots(self) -> dict[str, float]:
+        """Sums and averages of gradients."""
+        return {"accumulators": self.initial_accumulator_value, "linears": 0.0}
+
 
 class CustomTableOptimizer(NamedCode, _TableOptimizer):
     """The user's own rule: `function(rows, slots, gradients, learning_rate, **args)` returns rows and slots."""
 
     kind: Literal["custom"] = "custom"
+    implementation = "embexp.tables.optimizers:custom"
     slots: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=200)], Number] = Field(
         default_factory=dict
     )
     """Numbers that it keeps for each parameter, by name, with their initial values."""
+
+    @property
+    def initial_slots(self) -> dict[str, float]:
+        """Sums and averages of gradients."""
+        return dict(self.slots)
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         """A TPU, which has its own rules."""
@@ -177,21 +245,7 @@ TableOptimizer = Annotated[
 
 def slots_of(optimizer: TableOptimizer) -> dict[str, float]:
     """Slots of an optimizer, by the names that TPUEmbedding gives them, with their initial values."""
-    match optimizer:
-        case SGD():
-            return {}
-        case Adagrad():
-            return {"accumulators": optimizer.initial_accumulator_value}
-        case AdagradMomentum():
-            return {"accumulators": 0.0, "momenta": 0.0}
-        case Adam():
-            return {"momenta": 0.0, "velocities": 0.0}
-        case FTRL():
-            return {"accumulators": optimizer.initial_accumulator_value, "linears": 0.0}
-        case CustomTableOptimizer():
-            return dict(optimizer.slots)
-        case _:
-            assert_never(optimizer)
+    return optimizer.initial_slots
 
 
 def slot_count(optimizer: TableOptimizer) -> int:
@@ -199,51 +253,66 @@ def slot_count(optimizer: TableOptimizer) -> int:
     return len(slots_of(optimizer))
 
 
-class _DenseOptimizer(Spec):
-    """Base class of the optimizers of dense layers, which are those of Keras."""
+class _DenseOptimizer(Choice):
+    """Base class of the optimizers of dense layers; the implementation takes the learning rate, or its schedule."""
 
+    kind: str
+    slots: ClassVar[int]
+    """Numbers that it keeps for each weight."""
     learning_rate: Positive
     schedule: Schedule = ConstantSchedule.model_construct()
+
+
+class _KerasOptimizer(_DenseOptimizer):
+    """Base class of those of Keras."""
+
     clipnorm: Positive | None = None
     """Each gradient's norm is clipped to this; null: not clipped."""
     weight_decay: NonNegative = 0.0
     """Keras' decoupled weight decay, times the learning rate."""
 
 
-class DenseSGD(_DenseOptimizer):
+class DenseSGD(_KerasOptimizer):
     """keras.optimizers.SGD."""
 
     kind: Literal["sgd"] = "sgd"
+    implementation = "embexp.models.dense_optimizer:sgd"
+    slots = 0
     learning_rate: Positive = 0.01
     momentum: Fraction = 0.0
     nesterov: bool = False
 
 
-class DenseAdagrad(_DenseOptimizer):
+class DenseAdagrad(_KerasOptimizer):
     """keras.optimizers.Adagrad."""
 
     kind: Literal["adagrad"] = "adagrad"
+    implementation = "embexp.models.dense_optimizer:adagrad"
+    slots = 1
     learning_rate: Positive = 0.001
     initial_accumulator_value: Positive = 0.1
     epsilon: Positive = 1e-7
 
 
-class DenseAdam(_DenseOptimizer):
+class DenseAdam(_KerasOptimizer):
     """keras.optimizers.Adam."""
 
     kind: Literal["adam"] = "adam"
+    implementation = "embexp.models.dense_optimizer:adam"
+    slots = 2
     learning_rate: Positive = 0.001
     beta_1: Fraction = 0.9
     beta_2: Fraction = 0.999
     epsilon: Positive = 1e-7
 
 
-class CustomDenseOptimizer(NamedCode):
+class CustomDenseOptimizer(NamedCode, _DenseOptimizer):
     """The user's own function: `function(learning_rate, **args)` returns a `keras.optimizers.Optimizer`."""
 
     kind: Literal["custom"] = "custom"
-    learning_rate: Positive
-    schedule: Schedule = ConstantSchedule.model_construct()
+    implementation = "embexp.models.dense_optimizer:custom"
+    slots = 2
+    """What most have."""
 
 
 DenseOptimizer = Annotated[DenseSGD | DenseAdagrad | DenseAdam | CustomDenseOptimizer, Field(discriminator="kind")]

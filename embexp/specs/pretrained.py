@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,25 +17,54 @@ if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
 
 
-class Format(StrEnum):
-    """The format of a file of vectors."""
+@dataclass(frozen=True)
+class Reader:
+    """How files of a format are read.
 
-    NPY = "npy"
-    NPZ = "npz"
-    TEXT = "text"
+    Attributes:
+        implementation: `module:function`, from a path and a `Wanted` to a `Stored` (`embexp.vectors.stored`). Of a
+            streamed format: the conversion of a stream into the cache, see `embexp.vectors.word_vectors`.
+        suffixes: of the files that have this format unless the config names another.
+        streamed: it is read from beginning to end, so that it may be compressed, and is converted into the cache.
+        token_column: a column or a dataset may hold the tokens.
+    """
+
+    implementation: str
+    suffixes: tuple[str, ...] = ()
+    streamed: bool = False
+    token_column: bool = False
+
+
+class Format(StrEnum):
+    """The formats of files of vectors, with their readers."""
+
+    reader: Reader
+
+    def __new__(cls, name: str, *reader: Reader) -> Format:
+        """A name with its one reader; `Format("npy")`, as everywhere, finds the member of that name."""
+        member = str.__new__(cls, name)
+        member._value_, (member.reader,) = name, reader
+        return member
+
+    NPY = "npy", Reader("embexp.vectors.array_files:read_npy", (".npy",))
+    NPZ = "npz", Reader("embexp.vectors.array_files:read_npz", (".npz",))
+    TEXT = "text", Reader("embexp.vectors.word_vectors:convert_text", (".txt", ".vec", ".tsv"), streamed=True)
     """A token and its numbers per line; a header line is detected."""
-    GLOVE = "glove"
+    GLOVE = "glove", Reader("embexp.vectors.word_vectors:convert_text", streamed=True)
     """The same, without a header line."""
-    WORD2VEC = "word2vec"
+    WORD2VEC = "word2vec", Reader("embexp.vectors.word_vectors:convert_text", streamed=True)
     """The same, with a header line: rows and dimension."""
-    FASTTEXT = "fasttext"
+    FASTTEXT = "fasttext", Reader("embexp.vectors.word_vectors:convert_text", streamed=True)
     """As word2vec."""
-    WORD2VEC_BINARY = "word2vec_binary"
-    SAFETENSORS = "safetensors"
-    HDF5 = "hdf5"
-    PARQUET = "parquet"
-    ARROW = "arrow"
-    CHECKPOINT = "checkpoint"
+    WORD2VEC_BINARY = (
+        "word2vec_binary",
+        Reader("embexp.vectors.word_vectors:convert_word2vec_binary", (".bin",), streamed=True),
+    )
+    SAFETENSORS = "safetensors", Reader("embexp.vectors.array_files:read_safetensors", (".safetensors",))
+    HDF5 = "hdf5", Reader("embexp.vectors.array_files:read_hdf5", (".h5", ".hdf5"), token_column=True)
+    PARQUET = "parquet", Reader("embexp.vectors.columnar:read_parquet", (".parquet",), token_column=True)
+    ARROW = "arrow", Reader("embexp.vectors.columnar:read_arrow", (".arrow", ".feather"), token_column=True)
+    CHECKPOINT = "checkpoint", Reader("embexp.vectors.checkpoint:read_checkpoint", (".index",))
 
 
 class InvalidText(StrEnum):

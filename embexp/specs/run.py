@@ -16,21 +16,9 @@ from embexp.specs.base import JobCount, Scope, Seed, Spec, summarize_names, wher
 from embexp.specs.data import Data, Triples
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
-from embexp.specs.models import (
-    DLRM,
-    CustomMetric,
-    KnowledgeGraph,
-    Loss,
-    LossOfTask,
-    MatrixFactorization,
-    Model,
-    RankingLoss,
-    Recommendation,
-    RotatE,
-    Task,
-    TransE,
-)
-from embexp.specs.optimizers import AdagradMomentum, DenseOptimizer, TableOptimizer
+from embexp.specs.losses import CustomMetric, Loss, LossOfTask, Recommendation
+from embexp.specs.models import KnowledgeGraph, Model, Task
+from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
 from embexp.specs.running import Checkpointing, Output, Restoring, Runtime, RuntimeKind, Train
 from embexp.specs.strategies import CPU, Strategy
@@ -81,8 +69,8 @@ class RunSpec(Spec):
 
     @property
     def standardizes_labels(self) -> bool:
-        """Whether the model predicts standardised labels; those of tasks other than rating have no unit."""
-        return self.train.standardize_labels and self.task is Task.RATING
+        """Whether the model predicts standardised labels; those of tasks other than regression have no unit."""
+        return self.train.standardize_labels and self.task is Task.REGRESSION
 
     @property
     def own_metrics(self) -> dict[str, bool]:
@@ -187,6 +175,12 @@ class RunSpec(Spec):
         """The column of ids that a feature gets; see `Feature.ids_column`."""
         return self.features[feature].ids_column(feature)
 
+    def input_faults(self) -> list[Fault]:
+        """The reasons why the model can't take the features of a run whose dims are known."""
+        shapes = {name: each.activation_shape(self.tables[each.table].width) for name, each in self.features.items()}
+        classes = self.task is Task.CLASSIFICATION
+        return list(self.model.input_faults(shapes, self.data.dense_width, classes))
+
     def features_of(self, table: str) -> Mapping[str, Feature]:
         """The features of a table, in config order."""
         return {name: feature for name, feature in self.features.items() if feature.table == table}
@@ -290,7 +284,7 @@ def inert_settings(spec: RunSpec) -> list[str]:
         *_mapped(spec),
         *_frozen(spec),
         *_samples(spec),
-        *_optimizers(spec),
+        *(line for scope, optimizer in spec.settings_of("optimizer") for line in optimizer.inert(scope.path)),
         *_model(spec),
         *_train(spec),
     ]
@@ -341,23 +335,12 @@ def _samples(spec: RunSpec) -> Iterator[str]:
                     yield f"{scope.path}.{key}: path names a file, so no sample is generated"
 
 
-def _optimizers(spec: RunSpec) -> Iterator[str]:
-    for scope, optimizer in spec.settings_of("optimizer"):
-        if optimizer.multiply_weight_decay_factor_by_learning_rate and not optimizer.weight_decay_factor:
-            yield f"{scope.path}.multiply_weight_decay_factor_by_learning_rate: weight_decay_factor is 0"
-        if isinstance(optimizer, AdagradMomentum) and optimizer.use_nesterov and not optimizer.momentum:
-            yield f"{scope.path}.use_nesterov: momentum is 0"
-
-
 def _model(spec: RunSpec) -> Iterator[str]:
-    if isinstance(spec.model, DLRM) and not spec.data.dense_columns:
-        yield "model.bottom: there are no dense features"
-    if isinstance(spec.model, KnowledgeGraph | MatrixFactorization):
+    yield from spec.model.inert(spec)
+    if not spec.model.has_weights:
         yield f"dense_optimizer: {spec.model.kind} has no weights outside the tables"
     if spec.task is not Task.RECOMMENDATION and spec.recommendation != Recommendation():
         yield f"recommendation: the task is {spec.task}"
-    if isinstance(spec.model, TransE | RotatE) and spec.model.margin and spec.model.loss is RankingLoss.SOFTMAX:
-        yield "model.margin: a softmax depends only on differences of scores"
 
 
 def _train(spec: RunSpec) -> Iterator[str]:

@@ -54,7 +54,7 @@ class Train(Spec):
     log_every: Count | None = None
     """Steps between logged losses; null: about 100 lines a run."""
     standardize_labels: bool = False
-    """Task rating: predict labels in units of their standard deviation, around their mean, in the training split."""
+    """Task regression: predict labels around their mean, in units of their standard deviation in training."""
     early_stopping: EarlyStopping = EarlyStopping.model_construct()
 
     @model_validator(mode="after")

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, WrapSerializer, model_validator
 
 from embexp.errors import Fault
-from embexp.specs.base import ANY, ExampleCount, Fraction, Number, Seed, Spec, WholeNumber, summarize_names, where_known
+from embexp.specs.base import (
+    ANY,
+    Choice,
+    ExampleCount,
+    Fraction,
+    Number,
+    Seed,
+    Spec,
+    WholeNumber,
+    summarize_names,
+    where_known,
+)
 from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:
@@ -182,7 +193,7 @@ class Split(Spec):
         return self.kind is SplitKind.LEAVE_ONE_OUT or self.validation > 0
 
 
-class Source(Spec):
+class Source(Choice):
     """Keys of every source. Each also has a `label_column`, None if it has no labels."""
 
     shuffle: bool = True

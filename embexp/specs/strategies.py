@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault
-from embexp.specs.base import DeviceCount, Positive, Spec, Threads, for_each, known_or, where_known
+from embexp.specs.base import Choice, DeviceCount, Positive, Threads, for_each, known_or, where_known
 from embexp.specs.data import Triples
 from embexp.specs.freezing import FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 _ELSEWHERE = "set strategy=cpu"
 
 
-class _Threads(Spec):
+class _Threads(Choice):
+    """Base class of strategies; the implementation returns an `embexp.strategies.strategy.Strategy`.
+
+    It is called with `traced`, whether steps are only traced.
+    """
+
     simulated: ClassVar[bool] = False
     """Whether the devices are simulated."""
     own_memory: ClassVar[bool] = False
@@ -51,12 +56,14 @@ class CPU(_Threads):
     """One device: this machine's processor."""
 
     kind: Literal["cpu"] = "cpu"
+    implementation = "embexp.strategies.one_device:build_cpu"
 
 
 class GPU(_Threads):
     """The dense part on one GPU, or mirrored over several; tables stay in host memory."""
 
     kind: Literal["gpu"] = "gpu"
+    implementation = "embexp.strategies.mirrored:build_gpu"
     devices: DeviceCount = 1
     """Number of GPUs that share each batch: the first ones that TensorFlow finds."""
 
@@ -80,6 +87,7 @@ class Mirrored(_Threads):
     """The dense part mirrored over GPUs, or over logical CPUs if there are too few GPUs; one copy of the rows."""
 
     kind: Literal["mirrored"] = "mirrored"
+    implementation = "embexp.strategies.mirrored:build_mirrored"
     replicas: DeviceCount = 2
     """Number of devices that share each batch."""
 
@@ -112,6 +120,7 @@ class TPU(_OwnMemory):
     """A TPU, with tables in its memory."""
 
     kind: Literal["tpu"] = "tpu"
+    implementation = "embexp.strategies.tpu:build_tpu"
     address: Annotated[str, Field(min_length=1)] | None = None
     """Name or address (grpc://…) of the TPU, or local; null: from the environment, or this machine's TPU."""
     zone: str | None = None
@@ -136,6 +145,7 @@ class TPUSimulator(_OwnMemory):
 
     simulated: ClassVar[bool] = True
     kind: Literal["tpu_simulator"] = "tpu_simulator"
+    implementation = "embexp.strategies.tpu:build_simulator"
     cores: DeviceCount = 2
     """Number of simulated cores; each is a replica."""
     hosts: DeviceCount = 1

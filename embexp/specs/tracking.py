@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs.base import Spec
+from embexp.specs.base import Choice
 from embexp.specs.strategies import TPU
 
 if TYPE_CHECKING:
@@ -39,22 +39,43 @@ _FILES = ("", "file", "sqlite")
 _RULE = "a record may come from somebody else, and this connects to another machine"
 
 
-class NoTracking(Spec):
+class _Tracking(Choice):
+    """Base class of trackers; the implementation is an `embexp.tracking.tracker.Tracker`, None without one."""
+
+    kind: str
+    install: ClassVar[str] = ""
+    """What installs its packages."""
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """The packages that it needs, by the name of their module."""
+        return {}
+
+
+class NoTracking(_Tracking):
     """No tracker."""
 
     kind: Literal["none"] = "none"
 
 
-class MLflow(Spec):
+class MLflow(_Tracking):
     """MLflow: a run of an experiment, in a local store or on a server."""
 
     kind: Literal["mlflow"] = "mlflow"
+    implementation = "embexp.tracking.mlflow:MLflowRun"
+    install = "pip install 'embexp[tracking]'"
     uri: _Text | None = None
     """Of the store; null: the environment variable MLFLOW_TRACKING_URI or, without it, sqlite:///mlflow.db."""
     experiment: _Text | None = None
     """Of MLflow; null: the name of the run's experiment."""
     checkpoint: bool = False
     """Store the final checkpoint as an artifact, too."""
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """MLflow's client, and what a database of this process needs."""
+        database = {"sqlalchemy": "SQLAlchemy", "alembic": "alembic"}
+        return {"mlflow": "mlflow-skinny"} | (database if self.uri is None or _in_database(self.uri) else {})
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A URI of a kind that MLflow does not know."""
@@ -74,16 +95,23 @@ class WandbMode(StrEnum):
     ONLINE = "online"
 
 
-class WandB(Spec):
+class WandB(_Tracking):
     """Weights & Biases: a run of a project."""
 
     kind: Literal["wandb"] = "wandb"
+    implementation = "embexp.tracking.wandb:WandBRun"
+    install = "pip install wandb"
     project: _Text = "embexp"
     entity: _Text | None = None
     """User or team; null: the default one of the account."""
     mode: WandbMode = WandbMode.OFFLINE
     checkpoint: bool = False
     """Store the final checkpoint as an artifact, too."""
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """Its client."""
+        return {"wandb": "wandb"}
 
 
 Tracking = Annotated[NoTracking | MLflow | WandB, Field(discriminator="kind")]
@@ -106,22 +134,13 @@ def _in_database(uri: str | None) -> bool:
 
 def missing_packages(settings: Tracking) -> tuple[str, str] | None:
     """Packages that a tracker needs and that are not installed, as the rule and the remedy of a `Fault`."""
-    match settings:
-        case NoTracking():
-            return None
-        case MLflow():
-            needed, remedy = {"mlflow": "mlflow-skinny"}, "pip install 'embexp[tracking]'"
-            if settings.uri is None or _in_database(settings.uri):
-                needed |= {"sqlalchemy": "SQLAlchemy", "alembic": "alembic"}
-        case WandB():
-            needed, remedy = {"wandb": "wandb"}, "pip install wandb"
-    names = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
+    names = [package for module, package in settings.packages.items() if importlib.util.find_spec(module) is None]
     if not names:
         return None
     verb = "package" if len(names) == 1 else "packages"
     return (
         f"it needs the {verb} {', '.join(names)}, and {'that is' if len(names) == 1 else 'they are'} not installed",
-        remedy,
+        settings.install,
     )
 
 

@@ -16,7 +16,9 @@ import tensorflow as tf
 
 from embexp.errors import RunError
 from embexp.specs.data import KNOWN
-from embexp.strategies.strategy import HostRows, Replicated
+from embexp.specs.strategies import GPU, Mirrored
+from embexp.strategies.one_device import OneDevice
+from embexp.strategies.strategy import HostRows, Replicated, Strategy
 from embexp.training.replication import ReplicaBatch
 
 
@@ -84,13 +86,46 @@ class MirroredStrategy(Replicated, HostRows):
         return tf.add_n(self._strategy.experimental_local_results(results))
 
 
-def build_mirrored(replicas: int) -> MirroredStrategy:
+def build_gpu(spec: GPU, *, traced: bool = False) -> Strategy:
+    """A strategy for one GPU, or for several that mirror the dense part; rows stay in the machine's memory.
+
+    Raises:
+        RunError: there are fewer GPUs; the message says what is missing.
+    """
+    count, found = spec.devices, len(tf.config.list_physical_devices("GPU"))
+    if found < count:
+        raise RunError(_missing(count, found, cuda=bool(tf.test.is_built_with_gpu_support())))
+    # Operations without a GPU kernel, such as counters of some types, go to the processor; sessions need this setting.
+    tf.config.set_soft_device_placement(True)
+    if count == 1:
+        return OneDevice("/GPU:0")
+    return MirroredStrategy([f"GPU:{number}" for number in range(count)])
+
+
+def _missing(count: int, found: int, *, cuda: bool) -> str:
+    if found:
+        return (
+            f"strategy=gpu with strategy.devices={count}: TensorFlow sees {found} GPU{'s' if found > 1 else ''};"
+            f" set strategy.devices={found}, or see what CUDA_VISIBLE_DEVICES leaves visible"
+        )
+    if not cuda:
+        return (
+            "strategy=gpu: this TensorFlow was built without support for GPUs; install one that has it"
+            " (pip install 'embexp[gpu]'), or set strategy=cpu"
+        )
+    return (
+        "strategy=gpu: TensorFlow sees no GPU. It needs a GPU that CUDA supports, its driver (nvidia-smi lists it), the"
+        " CUDA libraries (pip install 'embexp[gpu]') and no CUDA_VISIBLE_DEVICES that hides it; or set strategy=cpu"
+    )
+
+
+def build_mirrored(spec: Mirrored, *, traced: bool = False) -> MirroredStrategy:
     """Replicas on the first GPUs; where there are too few, on logical processors, with a note that says so.
 
     Raises:
         RunError: TensorFlow is already running, with fewer devices.
     """
-    found = len(tf.config.list_physical_devices("GPU"))
+    replicas, found = spec.replicas, len(tf.config.list_physical_devices("GPU"))
     if found >= replicas:
         return MirroredStrategy([f"GPU:{number}" for number in range(replicas)])
     logical_processors(replicas)

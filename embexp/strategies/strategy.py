@@ -13,6 +13,8 @@ import tensorflow as tf
 
 from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
+from embexp.specs import strategies as specs
+from embexp.specs.base import implementation
 from embexp.specs.tables import Feature
 from embexp.tables.row_engine import AnyTable, EmbeddingBackend, RowEngine
 from embexp.tables.tpu_tables import TPUTable
@@ -206,3 +208,16 @@ def set_threads(intra_op_threads: int, inter_op_threads: int) -> None:
     ):
         if wanted != current:
             set_threads(wanted)
+
+
+def build(spec: specs.Strategy, *, traced: bool = False) -> Strategy:
+    """Makes a strategy, before anything else that a run does with TensorFlow, as devices can't change after that.
+
+    Args:
+        traced: steps are only traced.
+
+    Raises:
+        RunError: devices that the strategy needs are missing, or TensorFlow is already running without them.
+    """
+    strategy: Strategy = implementation(spec)(traced=traced)
+    return strategy

@@ -22,7 +22,7 @@ from embexp.specs.tables import Feature
 from embexp.strategies import tpu_address
 from embexp.strategies.strategy import Embeddings, Replicated
 from embexp.strategies.tpu_address import LOCAL, REMEDY, within
-from embexp.tables.bounds import without_autograph
+from embexp.tables.inputs import without_autograph
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.training.replication import ReplicaBatch
 
@@ -183,7 +183,7 @@ class TPUStrategy(Replicated):
             )
 
 
-def build_tpu(spec: TPU) -> TPUStrategy:
+def build_tpu(spec: TPU, *, traced: bool) -> TPUStrategy:
     """Connects to a TPU.
 
     Raises:
@@ -260,17 +260,13 @@ def connect(
         ) from error
 
 
-def build_simulator(spec: TPUSimulator, *, serve: bool) -> TPUStrategy:
-    """Makes the strategy.
-
-    Args:
-        serve: False: steps can only be traced; their graphs contain the TPU's operations.
-    """
+def build_simulator(spec: TPUSimulator, *, traced: bool) -> TPUStrategy:
+    """A simulated TPU; of steps that are only traced, graphs contain the TPU's operations."""
     from embexp import tpu_simulator  # the public one, which users' scripts run on
 
     cores = spec.cores // spec.hosts
     devices = [f"simulated core {core} of host {host}" for host in range(spec.hosts) for core in range(cores)]
-    simulated = partial(tpu_simulator, cores, hosts=spec.hosts, serve=serve)
+    simulated = partial(tpu_simulator, cores, hosts=spec.hosts, serve=not traced)
     return TPUStrategy(
         "strategy=tpu_simulator",
         simulated,

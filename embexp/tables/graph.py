@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any
 
 import tensorflow as tf
 
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, CustomTableOptimizer, TableOptimizer
+from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Feature
-from embexp.tables import learning_rates
+from embexp.tables import optimizers as rules
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,6 @@ class TableShape:
     """Size, combiner and initializer of a table.
 
     Attributes:
-        dim: width of a row.
-        combiner: how several rows of one example become one vector.
         initializer: callable `(shape, dtype) -> tensor` with which a `TPUEmbedding` fills the table;
             None: TensorFlow's default, truncated normal of 1/sqrt(dim).
     """
@@ -80,54 +78,13 @@ def to_tensorflow(
 
 
 def _optimizer(optimizer: TableOptimizer, learning_rate: Any) -> Any:
-    embedding = tf.tpu.experimental.embedding
-    shared: dict[str, Any] = {
-        "learning_rate": learning_rate,
-        "clip_weight_min": optimizer.clip_weight_min,
-        "clip_weight_max": optimizer.clip_weight_max,
-        "clipvalue": optimizer.clipvalue,
-        "weight_decay_factor": optimizer.weight_decay_factor or None,
-        "multiply_weight_decay_factor_by_learning_rate": (
-            optimizer.multiply_weight_decay_factor_by_learning_rate or None
-        ),
-    }
-    match optimizer:
-        case SGD():
-            return embedding.SGD(**shared)
-        case Adagrad():
-            return embedding.Adagrad(initial_accumulator_value=optimizer.initial_accumulator_value, **shared)
-        case AdagradMomentum():
-            return embedding.AdagradMomentum(
-                momentum=optimizer.momentum,
-                use_nesterov=optimizer.use_nesterov,
-                exponent=optimizer.exponent,
-                beta2=optimizer.beta2,
-                epsilon=optimizer.epsilon,
-                **shared,
-            )
-        case Adam():
-            return embedding.Adam(
-                beta_1=optimizer.beta_1,
-                beta_2=optimizer.beta_2,
-                epsilon=optimizer.epsilon,
-                lazy_adam=optimizer.lazy_adam,
-                sum_inside_sqrt=optimizer.sum_inside_sqrt,
-                **shared,
-            )
-        case FTRL():
-            return embedding.FTRL(
-                learning_rate_power=optimizer.learning_rate_power,
-                l1_regularization_strength=optimizer.l1_regularization_strength,
-                l2_regularization_strength=optimizer.l2_regularization_strength,
-                beta=optimizer.beta,
-                initial_accumulator_value=optimizer.initial_accumulator_value,
-                multiply_linear_by_learning_rate=optimizer.multiply_linear_by_learning_rate,
-                **shared,
-            )
-        case CustomTableOptimizer():
-            raise ValueError("TPUEmbedding has no optimizer for the user's own rule")
-        case _:
-            assert_never(optimizer)
+    if optimizer.tensorflow is None:
+        raise ValueError(f"TPUEmbedding has no optimizer {optimizer.kind}")
+    settings = {name: getattr(optimizer, name) for name in type(optimizer).model_fields}
+    del settings["kind"], settings["schedule"]
+    for name in ("weight_decay_factor", "multiply_weight_decay_factor_by_learning_rate"):
+        settings[name] = settings[name] or None
+    return getattr(tf.tpu.experimental.embedding, optimizer.tensorflow)(**settings | {"learning_rate": learning_rate})
 
 
 def _learning_rate(
@@ -138,10 +95,10 @@ def _learning_rate(
     Tables with the same rate share one function: a TPU is sent one number per function, and more of them cost time.
     """
     schedule, rate = optimizer.schedule, optimizer.learning_rate
-    if learning_rates.is_constant(schedule):
+    if rules.is_constant(schedule):
         return rate
     if step is None or total_steps is None:
         raise ValueError(f"the learning rate of table {table!r} changes over time: step and total_steps are needed")
     return known.setdefault(
-        (rate, schedule), lambda: rate * learning_rates.schedule_factor(schedule, step, total_steps=total_steps)
+        (rate, schedule), lambda: rate * rules.schedule_factor(schedule, step, total_steps=total_steps)
     )

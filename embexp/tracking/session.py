@@ -9,15 +9,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, assert_never
+from typing import Any, NoReturn
 
 import yaml
 
 from embexp.errors import RunError
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
+from embexp.specs.base import implementation
 from embexp.specs.run import RunSpec
-from embexp.specs.tracking import MLflow, NoTracking, WandB, missing_packages
+from embexp.specs.tracking import MLflow, NoTracking, missing_packages
 from embexp.specs.tracking import Tracking as Settings
 from embexp.tracking.tracker import Delivery, Direct, Parameter, Point, Queued, TrackedRun, Tracker, now, reason
 from embexp.training.listeners import Listener
@@ -191,19 +192,7 @@ def _tracker(settings: Settings) -> Tracker | None:
     if lack := missing_packages(settings):
         rule, remedy = lack
         raise RunError(f"tracking={settings.kind}: {rule}\n    {remedy}, or set tracking=none")
-    match settings:
-        case NoTracking():
-            return None
-        case MLflow():
-            from embexp.tracking.mlflow import MLflowRun
-
-            return MLflowRun(settings)
-        case WandB():
-            from embexp.tracking.wandb import WandBRun
-
-            return WandBRun(settings)
-        case _:
-            assert_never(settings)
+    return None if isinstance(settings, NoTracking) else implementation(settings)()
 
 
 def open_store(settings: Settings) -> None:

@@ -2,8 +2,8 @@
 
 | task | prediction for every example | metrics |
 |---|---|---|
-| rating | the mean | RMSE, MAE, loss |
-| click | the click rate | log loss, AUC 0.5 |
+| regression | the mean | RMSE, MAE, loss |
+| binary | the rate of label 1 | log loss, AUC 0.5 |
 | classification | the classes' frequencies; the most frequent one | log loss; accuracy, macro F1 |
 | ranking | an order of the candidates at random | the expectations of MRR, Hits@k and mean rank |
 """
@@ -13,16 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import assert_never
 
 import numpy as np
 
 from embexp.specs.models import Task
-from embexp.training.metric_names import HITS
+from embexp.training import metric_names
 
 _EXAMPLES_AT_ONCE = 1 << 20
 _LEAST_RATE = 1e-6
-"""A click rate of 0 or 1 in the training split would make the log loss of any other infinite."""
+"""A rate of 0 or 1 in the training split would make the log loss of any other infinite."""
 LEAST_GAIN = 0.01
 """What a model gains at least, of all that there is to gain. Less is what a training that hardly moved, or chance on
 some thousand examples, gives."""
@@ -30,10 +31,10 @@ _BY_HEART = 0.1
 """The share of a constant's training loss that is gone where the training split was learned. The training loss is that
 of the last logged steps, some thousand examples, so that a few per cent may be chance."""
 _USEFUL_AUC = 0.6
-"""Where clicks are rare, even the best model removes little of the log loss: then the order of predictions counts."""
+"""Where label 1 is rare, even the best model removes little of the log loss: then the order of predictions counts."""
 _PREDICTIONS = {
-    Task.RATING: "the mean of the training labels",
-    Task.CLICK: "the click rate of the training split",
+    Task.REGRESSION: "the mean of the training labels",
+    Task.BINARY: "the rate of label 1 in the training split",
     Task.CLASSIFICATION: "the most frequent class",
     Task.RANKING: "a random order",
 }
@@ -44,7 +45,7 @@ class Constant:
     """The constant prediction of a task that predicts labels.
 
     Attributes:
-        mean: of the training labels: for task click, the click rate.
+        mean: of the training labels: for task binary, the rate of label 1.
         frequencies: for task classification: how many training examples each class has, plus one, so that a class
             that training lacks has a probability; float64 [C].
     """
@@ -61,48 +62,85 @@ class Constant:
             labels: of all examples, float32 [N], which may be memory-mapped.
             rows: int64 [n], those of the split, at least one.
         """
-        match self.task:
-            case Task.RATING:
-                return self._rating(labels, rows)
-            case Task.CLICK:
-                return self._click(labels, rows)
-            case Task.CLASSIFICATION:
-                return self._classification(labels, rows)
-            case Task.RANKING | Task.RECOMMENDATION:
-                raise ValueError("a ranking has no constant prediction: use `at_random`")
-            case _:
-                assert_never(self.task)
+        return metric_names.computed(self.task, "constant", _Split(self, labels, rows))
 
-    def _rating(self, labels: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+
+@dataclass
+class _Split:
+    """The examples of a split and their constant prediction; what the metrics need is summed once, piece by piece."""
+
+    constant: Constant
+    labels: np.ndarray
+    rows: np.ndarray
+
+    @cached_property
+    def differences(self) -> tuple[float, float]:
+        """Sums of squared and of absolute differences from the mean."""
         squares = absolutes = 0.0
-        for some in _some(labels, rows):
-            squares += float(np.square(some - self.mean).sum())
-            absolutes += float(np.abs(some - self.mean).sum())
-        loss = squares / len(rows)
-        return {"rmse": math.sqrt(loss), "mae": absolutes / len(rows), "loss": loss}
+        for some in _some(self.labels, self.rows):
+            squares += float(np.square(some - self.constant.mean).sum())
+            absolutes += float(np.abs(some - self.constant.mean).sum())
+        return squares, absolutes
 
-    def _click(self, labels: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-        rate = min(max(self.mean, _LEAST_RATE), 1 - _LEAST_RATE)
-        clicked = sum(float(some.sum()) for some in _some(labels, rows)) / len(rows)
-        loss = -clicked * math.log(rate) - (1 - clicked) * math.log1p(-rate)
-        ranking = {"auc": 0.5} if 0 < clicked < 1 else {}
-        return {"log_loss": loss, **ranking, "loss": loss}
+    @cached_property
+    def positives(self) -> float:
+        """Share of the labels that are 1."""
+        return sum(float(some.sum()) for some in _some(self.labels, self.rows)) / len(self.rows)
 
-    def _classification(self, labels: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-        assert self.frequencies is not None
-        counts = _counts(labels, rows, len(self.frequencies))
-        surprise = np.log(self.frequencies.sum()) - np.log(self.frequencies)
-        loss = float(counts @ surprise / len(rows))
-        common = int(np.argmax(self.frequencies))
-        # The counts stand for the labels: F1 depends on nothing else if all predictions are alike.
-        own = 2 * counts[common] / (counts[common] + len(rows))
-        classes = np.count_nonzero(counts) + (counts[common] == 0)
-        return {
-            "accuracy": float(counts[common] / len(rows)),
-            "log_loss": loss,
-            "macro_f1": float(own / classes),
-            "loss": loss,
-        }
+    @cached_property
+    def frequencies(self) -> np.ndarray:
+        """Those of the constant prediction."""
+        assert self.constant.frequencies is not None
+        return self.constant.frequencies
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Examples of each class."""
+        return _counts(self.labels, self.rows, len(self.frequencies))
+
+
+def squared_error(split: _Split) -> float:
+    """Of the mean."""
+    return split.differences[0] / len(split.rows)
+
+
+def rmse(split: _Split) -> float:
+    """Of the mean."""
+    return math.sqrt(squared_error(split))
+
+
+def mae(split: _Split) -> float:
+    """Of the mean."""
+    return split.differences[1] / len(split.rows)
+
+
+def log_loss(split: _Split) -> float:
+    """Of the rate of label 1."""
+    rate = min(max(split.constant.mean, _LEAST_RATE), 1 - _LEAST_RATE)
+    return -split.positives * math.log(rate) - (1 - split.positives) * math.log1p(-rate)
+
+
+def auc(split: _Split) -> float | None:
+    """Of equal scores."""
+    return 0.5 if 0 < split.positives < 1 else None
+
+
+def accuracy(split: _Split) -> float:
+    """Of the most frequent class."""
+    return float(split.counts[np.argmax(split.frequencies)] / len(split.rows))
+
+
+def softmax_log_loss(split: _Split) -> float:
+    """Of the classes' frequencies."""
+    surprise = np.log(split.frequencies.sum()) - np.log(split.frequencies)
+    return float(split.counts @ surprise / len(split.rows))
+
+
+def macro_f1(split: _Split) -> float:
+    """Of the most frequent class. The counts stand for the labels: F1 depends on nothing else."""
+    counts, common = split.counts, int(np.argmax(split.frequencies))
+    own = 2 * counts[common] / (counts[common] + len(split.rows))
+    return float(own / (np.count_nonzero(counts) + (counts[common] == 0)))
 
 
 def fitted(task: Task, labels: np.ndarray, rows: np.ndarray, *, classes: int = 0) -> Constant:
@@ -123,21 +161,40 @@ def fitted(task: Task, labels: np.ndarray, rows: np.ndarray, *, classes: int = 0
 def at_random(choices: np.ndarray, predict_head: np.ndarray) -> dict[str, float]:
     """Expected metrics of queries whose candidates are put in an order at random.
 
-    A rank is uniform on 1 to n: the mean of 1 / rank is the n-th harmonic number divided by n.
+    A rank is uniform on 1 to n.
 
     Args:
         choices: integers [N], the candidates n of each query that are ranked: without other known answers.
         predict_head: bool [N]: True for head prediction, False for tail prediction.
     """
+    return metric_names.computed(Task.RANKING, "constant", choices, predict_head)
+
+
+def mrr(choices: np.ndarray, predict_head: np.ndarray) -> float:
+    """The mean of 1 / rank is the n-th harmonic number divided by n."""
     harmonic = np.cumsum(1.0 / np.arange(1, int(choices.max()) + 1))
-    reciprocal = harmonic[choices - 1] / choices
-    directions = {"mrr_tails": reciprocal[~predict_head], "mrr_heads": reciprocal[predict_head]}
-    return {
-        "mrr": float(reciprocal.mean()),
-        **{f"hits_at_{k}": float(np.mean(np.minimum(k, choices) / choices)) for k in HITS},
-        "mean_rank": float(np.mean((choices + 1) / 2)),
-        **{name: float(own.mean()) for name, own in directions.items() if len(own)},
-    }
+    return float((harmonic[choices - 1] / choices).mean())
+
+
+def mrr_tails(choices: np.ndarray, predict_head: np.ndarray) -> float | None:
+    """That of tail prediction."""
+    own = choices[~predict_head]
+    return mrr(own, predict_head) if len(own) else None
+
+
+def mrr_heads(choices: np.ndarray, predict_head: np.ndarray) -> float | None:
+    """That of head prediction."""
+    return mrr_tails(choices, ~predict_head)
+
+
+def hits(choices: np.ndarray, predict_head: np.ndarray, k: int) -> float:
+    """The chance of one of the first k places."""
+    return float(np.mean(np.minimum(k, choices) / choices))
+
+
+def mean_rank(choices: np.ndarray, predict_head: np.ndarray) -> float:
+    """The middle."""
+    return float(np.mean((choices + 1) / 2))
 
 
 def _some(labels: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
@@ -155,15 +212,15 @@ def _counts(labels: np.ndarray, rows: np.ndarray, classes: int) -> np.ndarray:
 def beaten(task: Task, found: Mapping[str, float], constant: Mapping[str, float]) -> bool:
     """Whether the metrics of a split are better than those of a constant prediction, by more than `LEAST_GAIN`.
 
-    rating: the share of the squared error that the model removes. click: that of the log loss; any if the AUC is 0.6.
-    classification: the share of the errors, or of the log loss. ranking: the part of the way from the MRR of a random
-    order to 1. A metric that either lacks is not compared; without any, the model counts as better.
+    regression: the share of the squared error that the model removes. binary: that of the log loss; any if the AUC is
+    0.6. classification: the share of the errors, or of the log loss. ranking: the part of the way from the MRR of a
+    random order to 1. A metric that either lacks is not compared; without any, the model counts as better.
     """
     match task:
-        case Task.RATING:
+        case Task.REGRESSION:
             removed = _removed(found, constant, "rmse")
             gains = [None if removed is None else 1 - (1 - removed) ** 2]
-        case Task.CLICK:
+        case Task.BINARY:
             removed = _removed(found, constant, "log_loss")
             gains = [removed, LEAST_GAIN if (removed or 0) > 0 and found.get("auc", 0) >= _USEFUL_AUC else None]
         case Task.CLASSIFICATION:
@@ -217,8 +274,8 @@ def warning(
 
 
 _SHOWN = {
-    Task.RATING: ("rmse",),
-    Task.CLICK: ("log_loss", "auc"),
+    Task.REGRESSION: ("rmse",),
+    Task.BINARY: ("log_loss", "auc"),
     Task.CLASSIFICATION: ("accuracy", "log_loss"),
     Task.RANKING: ("mrr",),
 }

@@ -1,17 +1,20 @@
-"""Names of the metrics of each task, which way each is better, and those that a search makes better."""
+"""The metrics: names, tasks, directions and functions; those that early stopping watches and searches optimize."""
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs.models import Recommendation, Task
+from embexp.specs.base import imported
+from embexp.specs.losses import Recommendation
+from embexp.specs.models import Task
 
 HITS = (1, 3, 10)
 """The k of Hits@k."""
@@ -26,23 +29,69 @@ class Direction(StrEnum):
     HIGHER = "higher"
 
 
-DIRECTIONS = {
-    "rmse": Direction.LOWER,
-    "mae": Direction.LOWER,
-    "log_loss": Direction.LOWER,
-    "auc": Direction.HIGHER,
-    "accuracy": Direction.HIGHER,
-    "macro_f1": Direction.HIGHER,
-    "mrr": Direction.HIGHER,
-    **{f"hits_at_{k}": Direction.HIGHER for k in HITS},
-    "mean_rank": Direction.LOWER,
-    "mrr_tails": Direction.HIGHER,
-    "mrr_heads": Direction.HIGHER,
-    "loss": Direction.LOWER,
-}
-"""Every metric with its direction, but for those of task recommendation at a cutoff k."""
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a split. Its functions return None where it is undefined.
 
-_AT_CUTOFF = re.compile(r"(recall|ndcg|hit_rate|coverage)_at_[1-9][0-9]*")
+    Attributes:
+        name: with `{k}` for a metric that is measured at several cutoffs.
+        value: `module:function` that computes it, of labels and logits (`metrics`), or of ranks or lists (`ranking`),
+            and of `k`; None: it is counted over all users.
+        constant: the same of the best constant prediction, or a random order (`baseline`); None: there is none.
+        cutoffs: the values of k; None: those of the config.
+        headline: whether reports put it first, instead of the first of the task.
+        both_classes: whether it is undefined where all labels are equal.
+    """
+
+    name: str
+    task: Task
+    direction: Direction
+    value: str | None
+    constant: str | None = None
+    cutoffs: tuple[int, ...] | None = ()
+    headline: bool = False
+    both_classes: bool = False
+
+    def is_named(self, name: str) -> bool:
+        """Whether a name is that of this metric, at any of its cutoffs."""
+        at_cutoff = self.cutoffs is None and re.fullmatch(self.name.format(k="[1-9][0-9]*"), name)
+        return bool(at_cutoff) or name in self.names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its names, but for cutoffs of the config."""
+        return tuple(self.name.format(k=k) for k in self.cutoffs or (0,)) if self.cutoffs is not None else ()
+
+
+_REGRESSION, _BINARY, _CLASSES = Task.REGRESSION, Task.BINARY, Task.CLASSIFICATION
+_RANKING, _LISTS = Task.RANKING, Task.RECOMMENDATION
+_LOWER, _HIGHER = Direction.LOWER, Direction.HIGHER
+_VALUES, _RANKS, _CONSTANT = "embexp.training.metrics", "embexp.training.ranking", "embexp.training.baseline"
+METRICS = (
+    Metric("rmse", _REGRESSION, _LOWER, f"{_VALUES}:rmse", f"{_CONSTANT}:rmse"),
+    Metric("mae", _REGRESSION, _LOWER, f"{_VALUES}:mae", f"{_CONSTANT}:mae"),
+    Metric("loss", _REGRESSION, _LOWER, f"{_VALUES}:squared_error", f"{_CONSTANT}:squared_error"),
+    Metric("log_loss", _BINARY, _LOWER, f"{_VALUES}:log_loss", f"{_CONSTANT}:log_loss"),
+    Metric("auc", _BINARY, _HIGHER, f"{_VALUES}:auc", f"{_CONSTANT}:auc", headline=True, both_classes=True),
+    Metric("loss", _BINARY, _LOWER, f"{_VALUES}:log_loss", f"{_CONSTANT}:log_loss"),
+    Metric("accuracy", _CLASSES, _HIGHER, f"{_VALUES}:accuracy", f"{_CONSTANT}:accuracy"),
+    Metric("log_loss", _CLASSES, _LOWER, f"{_VALUES}:softmax_log_loss", f"{_CONSTANT}:softmax_log_loss"),
+    Metric("macro_f1", _CLASSES, _HIGHER, f"{_VALUES}:macro_f1_of_logits", f"{_CONSTANT}:macro_f1"),
+    Metric("loss", _CLASSES, _LOWER, f"{_VALUES}:softmax_log_loss", f"{_CONSTANT}:softmax_log_loss"),
+    Metric("mrr", _RANKING, _HIGHER, f"{_RANKS}:mrr", f"{_CONSTANT}:mrr"),
+    Metric("hits_at_{k}", _RANKING, _HIGHER, f"{_RANKS}:hits", f"{_CONSTANT}:hits", cutoffs=HITS),
+    Metric("mean_rank", _RANKING, _LOWER, f"{_RANKS}:mean_rank", f"{_CONSTANT}:mean_rank"),
+    Metric("mrr_tails", _RANKING, _HIGHER, f"{_RANKS}:mrr_tails", f"{_CONSTANT}:mrr_tails"),
+    Metric("mrr_heads", _RANKING, _HIGHER, f"{_RANKS}:mrr_heads", f"{_CONSTANT}:mrr_heads"),
+    Metric("ndcg_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:ndcg", cutoffs=None),
+    Metric("recall_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:recall", cutoffs=None),
+    Metric("hit_rate_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:hit_rate", cutoffs=None),
+    Metric("mrr", _LISTS, _HIGHER, f"{_RANKS}:first_hit"),
+    Metric("coverage_at_{k}", _LISTS, _HIGHER, None, cutoffs=None),
+)
+"""All metrics, in the order of reports. Early stopping watches the first of the task by default."""
+DIRECTIONS = {name: metric.direction for metric in METRICS for name in metric.names}
+"""Every metric with its direction, but for those at cutoffs of the config."""
 
 
 def direction(metric: str, own: Mapping[str, bool] = _NONE) -> Direction | None:
@@ -53,36 +102,48 @@ def direction(metric: str, own: Mapping[str, bool] = _NONE) -> Direction | None:
     """
     if metric in own:
         return Direction.HIGHER if own[metric] else Direction.LOWER
-    return Direction.HIGHER if _AT_CUTOFF.fullmatch(metric) else DIRECTIONS.get(metric)
+    return next((each.direction for each in METRICS if each.is_named(metric)), None)
 
 
-def top_n_names(cutoffs: Sequence[int]) -> tuple[str, ...]:
-    """The metrics of task recommendation, NDCG at the first cutoff first."""
-    first, *others = cutoffs
-    kinds = ("ndcg", "recall", "hit_rate")
-    found = [f"{kind}_at_{k}" for k in (first, *others) for kind in kinds]
-    return (*found, "mrr", *(f"coverage_at_{k}" for k in cutoffs))
+def named(task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs) -> Iterator[tuple[str, Metric, int | None]]:
+    """The metrics of a task with their names and cutoffs; those next to each other take turns at each cutoff.
+
+    Args:
+        cutoffs: of the config.
+    """
+    of_task = (metric for metric in METRICS if metric.task is task)
+    for at, several in itertools.groupby(of_task, lambda metric: metric.cutoffs):
+        group = list(several)
+        for k in cutoffs if at is None else at or (None,):
+            yield from ((metric.name.format(k=k), metric, k) for metric in group)
+
+
+def computed(
+    task: Task, of: Literal["value", "constant"], *arguments: Any, cutoffs: Sequence[int] = ()
+) -> dict[str, float]:
+    """What the functions of a task's metrics return for these arguments, but for those that are undefined.
+
+    Args:
+        of: which function of each.
+        cutoffs: see `named`.
+    """
+    known: dict[tuple[str, int | None], float | None] = {}
+    found = {}
+    for name, metric, k in named(task, cutoffs):
+        if (function := getattr(metric, of)) is None:
+            continue
+        if (function, k) not in known:  # two names may share one, as the loss does
+            known[function, k] = imported(function)(*arguments, **({} if k is None else {"k": k}))
+        if (value := known[function, k]) is not None:
+            found[name] = value
+    return found
 
 
 def metrics_of(
     task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs, own: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """The metrics of a task, and the user's own; early stopping watches the first by default."""
-    return (*_metrics_of(task, cutoffs), *own)
-
-
-def _metrics_of(task: Task, cutoffs: Sequence[int]) -> tuple[str, ...]:
-    match task:
-        case Task.RECOMMENDATION:
-            return top_n_names(cutoffs)
-        case Task.RATING:
-            return ("rmse", "mae", "loss")
-        case Task.CLICK:
-            return ("log_loss", "auc", "loss")
-        case Task.CLASSIFICATION:
-            return ("accuracy", "log_loss", "macro_f1", "loss")
-        case Task.RANKING:
-            return ("mrr", *(f"hits_at_{k}" for k in HITS), "mean_rank", "mrr_tails", "mrr_heads")
+    return (*(name for name, _, _ in named(task, cutoffs)), *own)
 
 
 def headline(task: Task, measured: Iterable[str] = ()) -> str:
@@ -91,17 +152,8 @@ def headline(task: Task, measured: Iterable[str] = ()) -> str:
     Args:
         measured: metrics of the run; NDCG, the headline of recommendation, has its first cutoff in its name.
     """
-    match task:
-        case Task.RECOMMENDATION:
-            return next((name for name in measured if name.startswith("ndcg_at_")), metrics_of(task)[0])
-        case Task.RATING:
-            return "rmse"
-        case Task.CLICK:
-            return "auc"
-        case Task.CLASSIFICATION:
-            return "accuracy"
-        case Task.RANKING:
-            return "mrr"
+    name, first, _ = next((each for each in named(task) if each[1].headline), next(named(task)))
+    return next(filter(first.is_named, measured), name)
 
 
 def watched(

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from embexp.errors import DataError, DivergedError
 from embexp.specs.models import Task
-from embexp.training import ranking
+from embexp.training import metric_names, ranking
 from embexp.training.loop import Runtime
 from embexp.training.ranking import Queries
 
@@ -22,7 +22,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
     """All metrics of a task.
 
     Args:
-        task: rating gives rmse, mae and loss (the mean squared error); click gives log_loss, auc and loss (the log
+        task: regression gives rmse, mae and loss (the mean squared error); binary gives log_loss, auc and loss (the log
             loss again, under the name that all tasks share); classification gives accuracy, log_loss, macro_f1 and
             loss.
         labels: numbers [N]; 0 or 1 for click, 0 to C - 1 for classification.
@@ -33,43 +33,24 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
 
     Raises:
         DivergedError: a logit is not finite.
-        DataError: a click label other than 0 and 1, or a class without a logit.
+        DataError: a binary label other than 0 and 1, or a class without a logit.
         ValueError: there are no examples, the lengths differ, or the task is ranking or recommendation, which
             `ranking` evaluates.
     """
     if task in (Task.RANKING, Task.RECOMMENDATION):
         raise ValueError("a rank depends on other items: use embexp.training.ranking")
     if task is Task.CLASSIFICATION:
-        return _classification_metrics(labels, logits)
-    y, z = vector_metrics(labels, logits)
+        y, z = np.asarray(labels).reshape(-1), np.asarray(logits)
+        if z.ndim != 2 or len(z) != y.size:
+            raise ValueError(f"{y.size} labels, but logits of shape {list(z.shape)}")
+        if not y.size:
+            raise ValueError("there is nothing to evaluate: no examples")
+    else:
+        y, z = vector_metrics(labels, logits)
     _check_finite(z)
-    match task:
-        case Task.RATING:
-            return {"rmse": rmse(y, z), "mae": mae(y, z), "loss": float(np.mean((z - y) ** 2))}
-        case Task.CLICK:
-            check_labels(task, y)
-            loss = log_loss(y, z)
-            ranking = {} if undefined(task, y) else {"auc": auc(y, z)}
-            return {"log_loss": loss, **ranking, "loss": loss}
-
-
-def _classification_metrics(labels: ArrayLike, logits: ArrayLike) -> dict[str, float]:
-    y, z = np.asarray(labels).reshape(-1), np.asarray(logits)
-    if z.ndim != 2 or len(z) != y.size:
-        raise ValueError(f"{y.size} labels, but logits of shape {list(z.shape)}")
-    if not y.size:
-        raise ValueError("there is nothing to evaluate: no examples")
-    _check_finite(z)
-    check_labels(Task.CLASSIFICATION, y, classes=z.shape[1])
-    y = y.astype(np.int64)
-    predicted = z.argmax(axis=1)
-    loss = softmax_log_loss(y, z)
-    return {
-        "accuracy": float(np.mean(predicted == y)),
-        "log_loss": loss,
-        "macro_f1": macro_f1(y, predicted),
-        "loss": loss,
-    }
+    check_labels(task, y, classes=z.shape[1] if task is Task.CLASSIFICATION else None)
+    y = y.astype(np.int64) if task is Task.CLASSIFICATION else y
+    return metric_names.computed(task, "value", y, z)
 
 
 def _check_finite(logits: np.ndarray) -> None:
@@ -82,9 +63,11 @@ def _check_finite(logits: np.ndarray) -> None:
 def undefined(task: Task, labels: ArrayLike) -> dict[str, str]:
     """The task's metrics that are undefined for these labels, each with the reason."""
     y = np.asarray(labels)
-    if task is Task.CLICK and y.size and np.all(y == y.flat[0]):
-        return {"auc": f"all {y.size:,} labels are {y.flat[0]:g}, and AUC compares two classes"}
-    return {}
+    if not y.size or np.any(y != y.flat[0]):
+        return {}
+    reason = f"all {y.size:,} labels are {y.flat[0]:g}, and"
+    names = [name for name, metric, _ in metric_names.named(task) if metric.both_classes]
+    return {name: f"{reason} {name.upper()} compares two classes" for name in names}
 
 
 def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) -> None:
@@ -99,14 +82,14 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
     """
     match task:
         # A ranking's labels are made with its data, and a threshold makes those of interactions.
-        case Task.RATING | Task.RANKING | Task.RECOMMENDATION:
+        case Task.REGRESSION | Task.RANKING | Task.RECOMMENDATION:
             return
-        case Task.CLICK:
+        case Task.BINARY:
             wrong = labels[(labels != 0) & (labels != 1)]
             if wrong.size:
                 raise DataError(
-                    f"task click needs labels of 0 and 1, but {wrong.size:,} of {labels.size:,} are others, such as"
-                    f" {wrong[0]:g}; set data.label_threshold, or task=rating"
+                    f"task binary needs labels of 0 and 1, but {wrong.size:,} of {labels.size:,} are others, such as"
+                    f" {wrong[0]:g}; set data.label_threshold, or task=regression"
                 )
         case Task.CLASSIFICATION:
             # A label as large as the number of examples is a mistake, not the number of a class.
@@ -135,8 +118,13 @@ def class_names(task: Task, labels: np.ndarray | None, named: Sequence[str]) -> 
 
 def rmse(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Root of the mean squared error."""
+    return float(np.sqrt(squared_error(labels, predictions)))
+
+
+def squared_error(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Mean squared error."""
     y, z = vector_metrics(labels, predictions)
-    return float(np.sqrt(np.mean((z - y) ** 2)))
+    return float(np.mean((z - y) ** 2))
 
 
 def mae(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -152,13 +140,10 @@ def log_loss(labels: ArrayLike, logits: ArrayLike) -> float:
     return float(np.mean(np.maximum(z, 0) * (1 - y) - np.minimum(z, 0) * y + np.log1p(np.exp(-np.abs(z)))))
 
 
-def auc(labels: ArrayLike, scores: ArrayLike) -> float:
+def auc(labels: ArrayLike, scores: ArrayLike) -> float | None:
     """Probability that a positive scores higher than a negative, ties counting half (Mann & Whitney 1947).
 
-    Counted in integers, in O(N log N).
-
-    Raises:
-        ValueError: all labels are of one class.
+    Counted in integers, in O(N log N). None if all labels are of one class.
     """
     y, scores = vector_metrics(labels, scores)
     _, tie = np.unique(scores, return_inverse=True)
@@ -166,7 +151,7 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float:
     negatives = np.bincount(tie).astype(np.int64) - positives
     pairs = int(positives.sum()) * int(negatives.sum())
     if pairs == 0:
-        raise ValueError("AUC compares two classes, and there is only one")
+        return None
     below = np.cumsum(negatives) - negatives
     wins_twice = int(np.sum(positives * (2 * below + negatives)))
     return wins_twice / (2 * pairs)
@@ -188,6 +173,16 @@ def softmax_log_loss(labels: ArrayLike, logits: ArrayLike) -> float:
             largest == 0, np.log1p(others), largest + np.log(others + np.exp(-largest))
         )
     return float(np.mean(losses))
+
+
+def accuracy(labels: np.ndarray, logits: np.ndarray) -> float:
+    """Share of the examples whose class has the largest logit; logits [N, C]."""
+    return float(np.mean(logits.argmax(axis=1) == labels))
+
+
+def macro_f1_of_logits(labels: np.ndarray, logits: np.ndarray) -> float:
+    """`macro_f1` of the classes with the largest logits, [N, C]."""
+    return macro_f1(labels, logits.argmax(axis=1))
 
 
 def macro_f1(labels: ArrayLike, predicted: ArrayLike) -> float:
@@ -238,10 +233,10 @@ def predictions(runtime: Runtime, batches: Iterable[Any], count: int) -> tuple[n
 
 def predicted(task: Task, logits: np.ndarray) -> np.ndarray:
     """What logits predict, float32: the label [N]; the probability of 1 [N]; or those of the classes [N, C]."""
-    if task is Task.RATING:
+    if task is Task.REGRESSION:
         return logits
     z = logits.astype(np.float64)
-    if task is Task.CLICK:
+    if task is Task.BINARY:
         return np.asarray(1 / (1 + np.exp(-z)), np.float32)
     powers = np.exp(z - z.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True), np.float32)

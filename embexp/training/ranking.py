@@ -32,8 +32,8 @@ import numpy as np
 from embexp.data.examples import ListColumn
 from embexp.data.queries import KnownAnswers
 from embexp.errors import DivergedError
+from embexp.specs.models import Task
 from embexp.training import metric_names
-from embexp.training.metric_names import HITS
 
 _CELLS = 1 << 22
 """Scores that are in memory at once: 16 MB of float32, and a few times as much to rank them."""
@@ -110,13 +110,33 @@ def metrics(ranks: np.ndarray, predict_head: np.ndarray) -> dict[str, float]:
     """
     if not len(ranks):
         raise ValueError("there is nothing to evaluate: no queries")
-    directions = {"mrr_tails": ranks[~predict_head], "mrr_heads": ranks[predict_head]}
-    return {
-        "mrr": _mean_reciprocal(ranks),
-        **{f"hits_at_{k}": float(np.mean(ranks <= k)) for k in HITS},
-        "mean_rank": float(np.mean(ranks)),
-        **{name: _mean_reciprocal(own) for name, own in directions.items() if len(own)},
-    }
+    return metric_names.computed(Task.RANKING, "value", ranks, predict_head)
+
+
+def mrr(ranks: np.ndarray, predict_head: np.ndarray) -> float:
+    """Mean of 1 / rank."""
+    return float(np.mean(1 / ranks))
+
+
+def mrr_tails(ranks: np.ndarray, predict_head: np.ndarray) -> float | None:
+    """That of tail prediction."""
+    own = ranks[~predict_head]
+    return mrr(own, predict_head) if len(own) else None
+
+
+def mrr_heads(ranks: np.ndarray, predict_head: np.ndarray) -> float | None:
+    """That of head prediction."""
+    return mrr_tails(ranks, ~predict_head)
+
+
+def hits(ranks: np.ndarray, predict_head: np.ndarray, k: int) -> float:
+    """Share of the ranks up to k."""
+    return float(np.mean(ranks <= k))
+
+
+def mean_rank(ranks: np.ndarray, predict_head: np.ndarray) -> float:
+    """Mean rank."""
+    return float(np.mean(ranks))
 
 
 def evaluate(predictions: Iterable[tuple[np.ndarray, np.ndarray]], queries: Queries) -> dict[str, float]:
@@ -150,10 +170,6 @@ def _check_finite(finite: np.ndarray) -> None:
         raise DivergedError(
             f"{wrong:,} of {len(finite):,} queries have scores that are not finite numbers: the training has diverged"
         )
-
-
-def _mean_reciprocal(ranks: np.ndarray) -> float:
-    return float(np.mean(1 / ranks))
 
 
 class Best(NamedTuple):
@@ -231,10 +247,8 @@ def evaluate_lists(
     users, longest = len(unknown), max(cutoffs)
     if not users:
         raise ValueError("there is nothing to evaluate: no users")
-    sums: dict[str, float] = dict.fromkeys(metric_names.top_n_names(cutoffs), 0.0)
+    sums: dict[str, float] = dict.fromkeys(metric_names.metrics_of(Task.RECOMMENDATION, cutoffs), 0.0)
     listed = {k: np.zeros(items, bool) for k in cutoffs}
-    discounts = 1 / np.log2(np.arange(longest) + 2)
-    ideal = np.concatenate([[0.0], np.cumsum(discounts)])
     for start, stop, found in user_blocks(scores, users, items, seen):
         row, item = _pairs(relevant, start, stop)
         wanted = np.zeros(found.shape, bool)
@@ -242,17 +256,52 @@ def evaluate_lists(
         top = best_items(found, longest).items
         hits = np.take_along_axis(wanted, np.maximum(top, 0), 1) & (top >= 0)
         held_out = np.bincount(row, minlength=stop - start) + unknown[start:stop]
+        lists = Lists(hits, held_out, _first_places(found, row, item))
+        for name, total in metric_names.computed(Task.RECOMMENDATION, "value", lists, cutoffs=cutoffs).items():
+            sums[name] += total
         for k in cutoffs:
-            hit = hits[:, :k]
-            sums[f"recall_at_{k}"] += float((hit.sum(axis=1) / held_out).sum())
-            gain = (hit * discounts[: hit.shape[1]]).sum(axis=1)
-            sums[f"ndcg_at_{k}"] += float((gain / ideal[np.minimum(k, held_out)]).sum())
-            sums[f"hit_rate_at_{k}"] += float(hit.any(axis=1).sum())
             shown = top[:, :k]
             listed[k][shown[shown >= 0]] = True
-        sums["mrr"] += float((1 / _first_places(found, row, item)).sum())
     found_metrics = {name: value / users for name, value in sums.items()}
     return found_metrics | {f"coverage_at_{k}": float(listed[k].mean()) for k in cutoffs}
+
+
+class Lists(NamedTuple):
+    """The lists of n users; metrics are summed over them.
+
+    Attributes:
+        hits: bool [n, longest cutoff], whether each place holds a relevant item.
+        held_out: integers [n], how many items are relevant.
+        first_places: float64, the place of the first relevant item of each user with any, among all items, from 1.
+    """
+
+    hits: np.ndarray
+    held_out: np.ndarray
+    first_places: np.ndarray
+
+
+def recall(lists: Lists, k: int) -> float:
+    """Share of the relevant items among the first k."""
+    return float((lists.hits[:, :k].sum(axis=1) / lists.held_out).sum())
+
+
+def ndcg(lists: Lists, k: int) -> float:
+    """The sum of 1 / log2(place + 1) over the hits among the first k, divided by the largest possible one."""
+    discounts = 1 / np.log2(np.arange(k) + 2)
+    ideal = np.concatenate([[0.0], np.cumsum(discounts)])
+    hit = lists.hits[:, :k]
+    gain = (hit * discounts[: hit.shape[1]]).sum(axis=1)
+    return float((gain / ideal[np.minimum(k, lists.held_out)]).sum())
+
+
+def hit_rate(lists: Lists, k: int) -> float:
+    """Whether any of the first k is relevant."""
+    return float(lists.hits[:, :k].any(axis=1).sum())
+
+
+def first_hit(lists: Lists) -> float:
+    """1 / place of the first relevant item."""
+    return float((1 / lists.first_places).sum())
 
 
 def _first_places(scores: np.ndarray, row: np.ndarray, item: np.ndarray) -> np.ndarray:

@@ -20,10 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import DataError, read_by_library
-from embexp.system import arrays, files, hdf5_files
+from embexp.system import arrays, caching, digests, files, hdf5_files
 from embexp.system.hdf5_files import Dataset, File
-from embexp.system.parallel import Progress, quiet
-from embexp.vectors.stored import BFLOAT16, Place, Stored, checked_shape, only_key, plural
+from embexp.system.parallel import Progress
+from embexp.vectors import converted
+from embexp.vectors.stored import BFLOAT16, Place, Stored, Wanted, checked_shape, only_key, plural
 
 _CHUNK_BYTES = 1 << 20
 _PICKLED = "found pickled Python objects, which are never read, expected numbers"
@@ -32,16 +33,18 @@ _TYPES = {"F16": np.dtype("<f2"), "BF16": BFLOAT16, "F32": np.dtype("<f4"), "F64
 _TOKENS, _FEW_TOKENS, _TOKEN_BYTES = 4096, 256, 1 << 24
 
 
-def read_npy(path: Path, *, name: str | None = None) -> Stored:
+def read_npy(path: Path, wanted: Wanted) -> Stored:
     """A `.npy` file, mapped.
-
-    Args:
-        name: how errors about it begin; None: its path.
 
     Raises:
         DataError: it is no such file, is cut short, or holds no matrix of floating-point numbers.
     """
-    name = name or str(path)
+    if wanted.key is not None:
+        raise DataError(f"{path}: found a key, {wanted.key!r}, but a .npy file holds one array only")
+    return _mapped_npy(path, str(path))
+
+
+def _mapped_npy(path: Path, name: str) -> Stored:
     try:
         matrix, header = arrays.mapped(path)
     except arrays.PickledError:
@@ -61,12 +64,21 @@ def read_npy(path: Path, *, name: str | None = None) -> Stored:
     )
 
 
-def npz_key(path: Path, key: str | None) -> str:
-    """The name of the array to read from a `.npz` file.
+def read_npz(path: Path, wanted: Wanted) -> Stored:
+    """One array of a `.npz` file, unpacked in the cache.
 
     Raises:
         DataError: it can't be read, or doesn't hold the one matrix.
     """
+    key = _npz_key(path, wanted.key)
+    digest = caching.file_digest(path, cache=wanted.cache, progress=wanted.progress)
+    entry = digests.of_json([converted.VERSION, digest, "npz", key])
+    folder = caching.folder(wanted.cache, "vectors", entry, lambda made: _extract(path, key, made, wanted.progress))
+    return replace(_mapped_npy(folder / "array.npy", f"{path}: {key}"), files=[path])
+
+
+def _npz_key(path: Path, key: str | None) -> str:
+    """The name of the array to read."""
     shapes: dict[str, tuple[int, ...]] = {}
     with (
         read_by_library(f"{path}: found no whole .npz file"),
@@ -79,7 +91,7 @@ def npz_key(path: Path, key: str | None) -> str:
     return only_key(path, shapes, key, "array")
 
 
-def extract(path: Path, key: str, folder: Path, progress: Progress = quiet) -> None:
+def _extract(path: Path, key: str, folder: Path, progress: Progress) -> None:
     """Puts one array of a `.npz` file into a folder of the cache, as `.npy`.
 
     Args:
@@ -110,7 +122,7 @@ def extract(path: Path, key: str, folder: Path, progress: Progress = quiet) -> N
             written.write(chunk)
             done += len(chunk)
             progress(f"unpacking {path.name}", done / size)
-    read_npy(folder / "array.npy", name=name)
+    _mapped_npy(folder / "array.npy", name)
 
 
 def _header(path: Path, file: IO[bytes]) -> arrays.Header:
@@ -132,12 +144,7 @@ def _unpacked(path: Path, member: str, where: str) -> Iterator[bytes]:
             yield chunk
 
 
-def read_extracted(path: Path, key: str, folder: Path) -> Stored:
-    """The array that `extract` put into a folder."""
-    return replace(read_npy(folder / "array.npy", name=f"{path}: {key}"), files=[path])
-
-
-def read_safetensors(path: Path, key: str | None) -> Stored:
+def read_safetensors(path: Path, wanted: Wanted) -> Stored:
     """One tensor of the file, mapped.
 
     Raises:
@@ -149,7 +156,7 @@ def read_safetensors(path: Path, key: str | None) -> Stored:
         if fault := _fault(tensor, entry):
             raise DataError(f"{path}: found a header that lacks dtype, shape or data_offsets: {fault} of {tensor!r}")
     shapes = {tensor: entry["shape"] for tensor, entry in tensors.items()}
-    key = only_key(path, shapes, key, "tensor")
+    key = only_key(path, shapes, wanted.key, "tensor")
     (begin, end), kind = tensors[key]["data_offsets"], tensors[key]["dtype"]
     name = f"{path}: {key}"
     if kind not in _TYPES:
@@ -207,16 +214,13 @@ def _are_sizes(value: Any) -> bool:
     return isinstance(value, list) and all(type(each) is int and 0 <= each < 1 << 63 for each in value)
 
 
-def read_hdf5(path: Path, key: str | None, token_column: str | None) -> Stored:
-    """One dataset of the file: mapped where it is stored in one piece, else read by ranges.
-
-    Args:
-        key: the dataset, such as `layers/embedding/vars/0`; None: the only matrix.
-        token_column: the dataset of tokens; None: there are none.
+def read_hdf5(path: Path, wanted: Wanted) -> Stored:
+    """One dataset of the file, such as `layers/embedding/vars/0`: mapped if it is in one piece, else read by ranges.
 
     Raises:
         DataError: it can't be read, or doesn't hold the one matrix.
     """
+    key, token_column = wanted.key, wanted.token_column
     with read_by_library(f"{path}: found no whole HDF5 file"):
         listed = hdf5_files.datasets(File(path))
     datasets = {name: each for name, each in listed.items() if not each.elsewhere}

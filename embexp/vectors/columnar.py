@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from embexp.errors import DataError, read_by_library
-from embexp.vectors.stored import Stored, checked_shape
+from embexp.vectors.stored import Stored, Wanted, checked_shape
 
 _LARGEST_DIM = 1 << 20
 _BATCH_BYTES = 4 << 20
@@ -43,24 +43,23 @@ class _Table:
     read: Callable[[int, int, int, list[str], int], pa.Table]
 
 
-def read_parquet(path: Path, key: str | None, token_column: str | None) -> Stored:
+def read_parquet(path: Path, wanted: Wanted) -> Stored:
     """A Parquet file, read by row groups.
 
-    Args:
-        key: the column of lists; None: the only one, or else every column of floating-point numbers is a dimension.
-        token_column: the column of tokens; None: the only one of text, if there is one.
+    The key is a column of lists; without one, the only such column, or else every column of floating-point numbers is a
+    dimension. Without a token column, the only one of text has the tokens, if there is one.
 
     Raises:
         DataError: it can't be read, or its columns are no vectors.
     """
     parts = ParquetParts(path)
-    return _read(_Table(path, parts.schema, parts.rows, parts.read), key, token_column)
+    return _read(_Table(path, parts.schema, parts.rows, parts.read), wanted.key, wanted.token_column)
 
 
-def read_arrow(path: Path, key: str | None, token_column: str | None) -> Stored:
+def read_arrow(path: Path, wanted: Wanted) -> Stored:
     """An Arrow file (IPC, also named Feather), mapped and read by batches; the rest as in `read_parquet`."""
     parts = ArrowParts(path)
-    return _read(_Table(path, parts.schema, parts.rows, parts.read), key, token_column)
+    return _read(_Table(path, parts.schema, parts.rows, parts.read), wanted.key, wanted.token_column)
 
 
 def _read(table: _Table, key: str | None, token_column: str | None) -> Stored:

@@ -5,38 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import assert_never
 
 import numpy as np
 
 from embexp.errors import DataError
+from embexp.specs.base import imported
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import converted
 from embexp.vectors.file_source import FileSource
-from embexp.vectors.stored import Stored, read_token_file, tokens_path
+from embexp.vectors.stored import Stored, Wanted, read_token_file, tokens_path
 from embexp.vectors.word_vectors import COMPRESSED_SUFFIXES as COMPRESSED
 from embexp.vectors.word_vectors import member_of, open_stream
 
-BY_SUFFIX = {
-    ".npy": Format.NPY,
-    ".npz": Format.NPZ,
-    ".txt": Format.TEXT,
-    ".vec": Format.TEXT,
-    ".tsv": Format.TEXT,
-    ".bin": Format.WORD2VEC_BINARY,
-    ".safetensors": Format.SAFETENSORS,
-    ".h5": Format.HDF5,
-    ".hdf5": Format.HDF5,
-    ".parquet": Format.PARQUET,
-    ".arrow": Format.ARROW,
-    ".feather": Format.ARROW,
-    ".index": Format.CHECKPOINT,
-}
-STREAMED = (Format.TEXT, Format.GLOVE, Format.WORD2VEC, Format.FASTTEXT, Format.WORD2VEC_BINARY)
-"""Formats that are read from beginning to end, so that they may be compressed, and are converted into the cache."""
-_TABULAR = (Format.PARQUET, Format.ARROW, Format.HDF5)
+BY_SUFFIX = {suffix: form for form in Format for suffix in form.reader.suffixes}
+_STREAMED = [form for form in Format if form.reader.streamed]
+_TABULAR = [form for form in Format if form.reader.token_column]
 
 
 def open_vectors(
@@ -68,17 +53,18 @@ def open_vectors(
     Raises:
         DataError: the file is missing or not of its format, or a policy forbids its content.
     """
-    form = format or format_of(path)
+    form = Format(format) if format else format_of(path)
     _check_asked(path, form, token_column, tokens_file)
     if form is not Format.CHECKPOINT and (fault := files.fault_of(path)):
         raise DataError(f"{path}: {fault}")
-    if form in STREAMED:
+    if form.reader.streamed:
         stored = _from_stream(path, form, cache, key, invalid_text, non_finite, header_count, progress)
     else:
         if path.suffix.lower() in COMPRESSED:
-            listed = ", ".join(STREAMED)
+            listed = ", ".join(_STREAMED)
             raise DataError(f"{path}: found a compressed file of format {form}; only these may be: {listed}")
-        stored = _stored(path, form, cache, key, token_column, progress)
+        # A reader is imported when it is needed: h5py and Parquet's module alone take longer than `vectors info` does.
+        stored = imported(form.reader.implementation)(path, Wanted(cache, key, token_column, progress))
         stored = _with_tokens(path, form, stored, tokens_file)
     return FileSource(stored, cache=cache, non_finite=non_finite, progress=progress)
 
@@ -109,9 +95,9 @@ def format_of(path: Path) -> Format:
 
 
 def _check_asked(path: Path, form: Format, token_column: str | None, tokens_file: Path | None) -> None:
-    if token_column is not None and form not in _TABULAR:
+    if token_column is not None and not form.reader.token_column:
         raise DataError(f"{path}: a token_column is of {', '.join(_TABULAR)}, and this is {form}")
-    if tokens_file is not None and (form in STREAMED or token_column is not None):
+    if tokens_file is not None and (form.reader.streamed or token_column is not None):
         raise DataError(f"{path}: found tokens in the file itself, so a tokens_file can't be given too")
 
 
@@ -126,17 +112,10 @@ def _from_stream(
     progress: Progress,
 ) -> Stored:
     def convert(folder: Path) -> None:
-        from embexp.vectors import word_vectors
-
         with open_stream(path, key, progress) as stream:
-            if form is Format.WORD2VEC_BINARY:
-                word_vectors.convert_word2vec_binary(
-                    stream, folder, invalid_text=invalid_text, non_finite=non_finite, header_count=header_count
-                )
-            else:
-                word_vectors.convert_text(
-                    stream, form, folder, invalid_text=invalid_text, non_finite=non_finite, header_count=header_count
-                )
+            imported(form.reader.implementation)(
+                stream, form, folder, invalid_text=invalid_text, non_finite=non_finite, header_count=header_count
+            )
 
     if key is not None and path.suffix.lower() != ".zip":
         raise DataError(f"{path}: found a key, {key!r}, but a file of format {form} holds one matrix only")
@@ -145,58 +124,6 @@ def _from_stream(
     how = [converted.VERSION, digest, packed, form, key, invalid_text, non_finite, header_count]
     folder = caching.folder(cache, "vectors", digests.of_json(how), convert)
     return converted.read(folder, name=str(path), dtype=np.dtype("f4"), files=[path], non_finite=non_finite)
-
-
-def _stored(
-    path: Path, form: Format, cache: Path, key: str | None, token_column: str | None, progress: Progress
-) -> Stored:
-    # Each reader is imported when it is needed: h5py and Parquet's module alone take longer than `vectors info` does.
-    match form:
-        case Format.NPY:
-            from embexp.vectors import array_files
-
-            if key is not None:
-                raise DataError(f"{path}: found a key, {key!r}, but a .npy file holds one array only")
-            return array_files.read_npy(path)
-        case Format.NPZ:
-            from embexp.vectors import array_files
-
-            name = array_files.npz_key(path, key)
-
-            def unpack(made: Path) -> None:
-                array_files.extract(path, name, made, progress)
-
-            digest = caching.file_digest(path, cache=cache, progress=progress)
-            folder = caching.folder(cache, "vectors", digests.of_json([converted.VERSION, digest, "npz", name]), unpack)
-            return array_files.read_extracted(path, name, folder)
-        case Format.SAFETENSORS:
-            from embexp.vectors import array_files
-
-            return array_files.read_safetensors(path, key)
-        case Format.HDF5:
-            from embexp.vectors import array_files
-
-            return array_files.read_hdf5(path, key, token_column)
-        case Format.PARQUET:
-            from embexp.vectors import columnar
-
-            return columnar.read_parquet(path, key, token_column)
-        case Format.ARROW:
-            from embexp.vectors import columnar
-
-            return columnar.read_arrow(path, key, token_column)
-        case Format.CHECKPOINT:
-            from embexp.tensor_bundle import location
-            from embexp.vectors import checkpoint
-
-            index = location.index_of(path, cache=cache)
-            if index is None:
-                raise DataError(f"{path}: found no checkpoint: neither {path.name}.index nor a folder that holds one")
-            return checkpoint.read(index, key)
-        case Format.TEXT | Format.GLOVE | Format.WORD2VEC | Format.FASTTEXT | Format.WORD2VEC_BINARY:
-            raise ValueError(f"{form} is read as a stream")
-        case _:
-            assert_never(form)
 
 
 def _with_tokens(path: Path, form: Format, stored: Stored, tokens_file: Path | None) -> Stored:

@@ -13,11 +13,29 @@ import pyarrow.compute as pc
 
 from embexp.errors import DataError
 from embexp.system import files
+from embexp.system.parallel import Progress, quiet
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = (np.dtype("f2"), BFLOAT16, np.dtype("f4"), np.dtype("f8"))
 """Types of numbers that vectors may be stored as, in any byte order."""
 TOKENS_SUFFIX = ".tokens.txt"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a reader of files is asked for.
+
+    Attributes:
+        cache: folder for what it has to unpack or convert.
+        key: which matrix of a file that may hold several; None: the only one.
+        token_column: where the tokens are, in a file of columns or datasets.
+        progress: called as reading goes on.
+    """
+
+    cache: Path
+    key: str | None = None
+    token_column: str | None = None
+    progress: Progress = quiet
 
 
 @dataclass(frozen=True)

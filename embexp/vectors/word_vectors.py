@@ -195,7 +195,13 @@ def _usual(counts: list[int]) -> int:
 
 
 def convert_word2vec_binary(
-    stream: Stream, folder: Path, *, invalid_text: InvalidText, non_finite: NonFinite, header_count: HeaderCount
+    stream: Stream,
+    form: Format,
+    folder: Path,
+    *,
+    invalid_text: InvalidText,
+    non_finite: NonFinite,
+    header_count: HeaderCount,
 ) -> None:
     """Reads the rows into a folder of the cache.
 

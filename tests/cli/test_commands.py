@@ -47,7 +47,7 @@ def test_help_of_run_lists_groups_and_choices_of_the_user_too(
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["--version"]) == 0
-    assert capsys.readouterr().out == "embexp 0.1.0\n"
+    assert capsys.readouterr().out == "embexp 0.2.0\n"
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_what_becomes_of_each_column(tmp_path: Path) -> None:
         "same",
         "tags",  # the words of the texts are separated by blanks
     }
-    assert spec.task == "click"
+    assert spec.task == "binary"
 
 
 def test_texts_and_classes_are_classification(tmp_path: Path) -> None:

@@ -14,12 +14,18 @@ from embexp.config import composition, folders
 from embexp.errors import CommandLineError, ConfigError
 from embexp.records.folder import RunFolder
 from embexp.runs.prepare import prepare
-from embexp.specs.freezing import files_of
 from embexp.specs.inits import Assign
 from embexp.specs.optimizers import Adam, CosineSchedule
 from embexp.specs.pretrained import NoPretrained
 
 CHOICES = folders.find().choices
+
+
+@pytest.mark.parametrize(("old", "new"), [("click", "binary"), ("rating", "regression")])
+def test_old_names_of_tasks_are_read_and_said_once(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
+    composition._report_old_name.cache_clear()
+    assert [embexp.compose([f"task={old}"]).task for _ in range(2)] == [new, new]
+    assert capsys.readouterr().err == f"task={old} is called task={new} since 0.2.0\n"
 
 
 def any_model(activations: object) -> object:
@@ -161,7 +167,7 @@ def test_every_experiment_takes_models_of_any_graph(experiment: str, model: list
 def test_the_default_is_the_experiment_clicks() -> None:
     spec = embexp.compose()
     assert spec == embexp.compose(["experiment=clicks"])
-    assert (spec.name, spec.task, spec.data.kind) == ("clicks", "click", "clicks")
+    assert (spec.name, spec.task, spec.data.kind) == ("clicks", "binary", "clicks")
     assert {name: feature.table for name, feature in spec.features.items()} == {
         "user": "user",
         "item": "item",
@@ -283,7 +289,7 @@ def test_the_files_of_freeze_policies_are_found_from_any_folder(
         folder = RunFolder(tmp_path)
         folder.write_spec(spec)
         recorded = folder.read_spec()
-        assert set(files_of(recorded.freeze_of("item"))) == {str(start / "tokens.txt"), str(start / "mask.npy")}
+        assert set(recorded.freeze_of("item").files) == {str(start / "tokens.txt"), str(start / "mask.npy")}
         assert prepare(recorded).tables.policies["item"].frozen_rows == frozen
 
 
@@ -291,7 +297,7 @@ def test_a_users_folder_extends_and_comes_before_the_shipped_one(tmp_path: Path)
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text(
         "# @package _global_\ndefaults:\n  - override /data: clicks\n  - override /graph: clicks\n"
-        "  - override /model: mlp\nname: mine\ntask: click\ntrain:\n  steps: 3\n"
+        "  - override /model: mlp\nname: mine\ntask: binary\ntrain:\n  steps: 3\n"
     )
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mlp.yaml").write_text("kind: mlp\nhidden: [7]\n")

@@ -234,12 +234,13 @@ CASES = {
     "a metric of another task": (
         ["train.early_stopping.patience=1", "train.early_stopping.metric=rmse"],
         "train.early_stopping.metric",
-        "'rmse': the metrics of task click are log_loss, auc, loss.",
+        "'rmse': the metrics of task binary are log_loss, auc, loss.",
     ),
     "classes as ratings": (
-        ["experiment=text_classification", "task=rating"],
+        ["experiment=text_classification", "task=regression"],
         "task",
-        "rating: the labels of data=text are classes, and their numbers have no meaning.\n    set task=classification",
+        "regression: the labels of data=text are classes, and their numbers have no meaning.\n"
+        "    set task=classification",
     ),
     "early stopping that sees nothing": (
         ["train.early_stopping.patience=1", "data.split.validation=0"],
@@ -354,7 +355,7 @@ def test_a_typo_passes_in_no_way(prefix: str, key: str, near: str) -> None:
 def test_a_typo_in_a_file_is_found_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text(
-        "# @package _global_\nname: mine\ntask: click\ntrain:\n  epochs: 1\n  batch_sise: 3\n"
+        "# @package _global_\nname: mine\ntask: binary\ntrain:\n  epochs: 1\n  batch_sise: 3\n"
         "tables:\n  item:\n    combiner: avg\n"
     )
     with pytest.raises(ConfigError) as caught:

@@ -31,7 +31,7 @@ defaults:
   - override /graph: null
   - override /model: mlp
 name: own
-task: click
+task: binary
 train: {epochs: 1}
 data: {path: clicks.csv, label: click, timestamp: at, dense_features: DENSE}
 """

@@ -80,7 +80,7 @@ def test_a_base_that_needs_a_choice(tmp_path: Path) -> None:
     """Nothing composes without `experiment`, so nothing is to be learnt from leaving it out."""
     (tmp_path / "config.yaml").write_text("defaults:\n  - experiment: ???\n  - model: mlp\n  - _self_\nname: mine\n")
     (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "good.yaml").write_text("# @package _global_\ntask: click\n")
+    (tmp_path / "experiment" / "good.yaml").write_text("# @package _global_\ntask: binary\n")
     (tmp_path / "experiment" / "bad.yaml").write_text("# @package _global_\ntask: [\n")
     assert told("model=dlrm", "experiment=good", "modle@x=mlp", "~model", config_dir=tmp_path).keys() == {"modle@x"}
     assert told("init@tables.item.init=assign", "experiment=good", config_dir=tmp_path).keys() == {

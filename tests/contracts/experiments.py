@@ -26,7 +26,7 @@ from embexp.specs.optimizers import DenseSGD
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind, Train
 from embexp.specs.tables import Combiner, Feature, Normal, Table
-from embexp.strategies import build as strategies
+from embexp.strategies import strategy as strategies
 from embexp.strategies.strategy import Strategy
 from tests.exact_training import Examples, Lists, Looked
 
@@ -67,7 +67,7 @@ def spec_of(strategy: Any, optimizer: Any, *, combiner: str = "mean", seed: int 
     made["item"] = made["item"].model_copy(update=settings)
     return RunSpec(
         name="contract",
-        task=Task.RATING,
+        task=Task.REGRESSION,
         seed=seed,
         data=Clicks(),
         tables=made,

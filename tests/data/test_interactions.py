@@ -12,7 +12,7 @@ from embexp.data.batches import Items
 from embexp.data.examples import Examples
 from embexp.data.interactions import interactions
 from embexp.errors import DataError
-from embexp.specs.models import BPR
+from embexp.specs.losses import BPR
 
 Pair = tuple[int, int]
 

@@ -23,7 +23,6 @@ from embexp.specs.freezing import (
     PretrainedRowsRule,
     RowsRule,
     TableRule,
-    phases_of,
 )
 
 TOKENS = {"the": 1, "of": 2, "and": 4}
@@ -38,7 +37,7 @@ def facts(rows: int = 6, pretrained: list[int] | None = None) -> RowFacts:
 
 
 def frozen_by(freeze: Any, known: RowFacts) -> list[int]:
-    phases = phases_of(freeze)
+    phases = freeze.as_phases
     return np.flatnonzero(group(phases, first_steps(phases, 10.0), known).frozen).tolist()
 
 
@@ -145,7 +144,7 @@ def test_masks_that_are_none(tmp_path: Path, content: Any, words: str) -> None:
 
 def test_a_mask_of_another_table_names_nothing(tmp_path: Path) -> None:
     np.save(tmp_path / "mask.npy", np.ones(5, bool))
-    phases = phases_of(FreezeRows(mask_file=str(tmp_path / "mask.npy")))
+    phases = FreezeRows(mask_file=str(tmp_path / "mask.npy")).as_phases
     [taken] = group(phases, [0], facts()).taken
     assert taken.rows == 0
     assert "has 5 values, and the table 6 rows" in taken.shortfall

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from embexp.checkpoints import object_graph
-from embexp.checkpoints.contents import statistics
-from embexp.checkpoints.opening import open_checkpoint
+from embexp.checkpoints.contents import open_checkpoint
+from embexp.checkpoints.difference import statistics
 from embexp.data import numbers
 from embexp.data.columns import columns_of
 from embexp.data.sources.factory import source_of
@@ -24,6 +24,7 @@ from embexp.errors import DataError
 from embexp.freezing import row_policies
 from embexp.freezing.row_policies import RowFacts
 from embexp.specs.data import Data
+from embexp.specs.freezing import FreezeRows
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.specs.tables import Feature
 from embexp.system.parallel import quiet
@@ -152,7 +153,7 @@ def _numbers(path: Path, random: Random) -> int:
 
 def _mask(path: Path, random: Random) -> int:
     facts = RowFacts(8, None, None, lambda tokens: np.zeros(len(tokens), np.int64))
-    return row_policies.listed_rows(facts, ranges=[], tokens=[], tokens_file=None, mask_file=path).mask.nbytes
+    return row_policies.listed_rows(FreezeRows(mask_file=str(path)), "freeze", facts).mask.nbytes
 
 
 _LISTS = {"user": "users", "item": "items", "tags": "tags"}

@@ -12,10 +12,11 @@ import tensorflow as tf
 
 from embexp import initialization
 from embexp.errors import RunError
-from embexp.initialization import constant, graph_limit, placeholder_feed, variable_load
+from embexp.initialization import constant, placeholder_feed, variable_load
 from embexp.initialization.assign import AssignInSession
 from embexp.initialization.scaffolding import scaffold
 from embexp.initialization.whole import Source
+from embexp.specs.inits import ConstantInGraph
 
 v1 = tf.compat.v1
 MATRIX = np.random.default_rng(1).normal(size=(50, 6)).astype(np.float32)
@@ -229,11 +230,11 @@ def test_a_constant_of_two_gigabytes_is_refused_before_it_is_read() -> None:
     assert "8388608 × 64" in str(e.value)
     assert "placeholder_feed, scaffold, variable_load or assign" in str(e.value)
     constant.initial_value(Untouchable(2**23 - 2**14, 64))
-    graph_limit.check({"user": (2**22, 64), "item": (2**21, 64)})
+    ConstantInGraph.check({"user": (2**22, 64), "item": (2**21, 64)})
     with pytest.raises(
         RunError, match=r"found 2,147,483,648 bytes of constants \(user 4194304 × 64, item 4194304 × 64\)"
     ):
-        graph_limit.check({"user": (2**22, 64), "item": (2**22, 64)})
+        ConstantInGraph.check({"user": (2**22, 64), "item": (2**22, 64)})
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from embexp.errors import ConfigError
 from embexp.models import build as models
 from embexp.models.dlrm import PairwiseDots
-from embexp.models.shapes import DENSE
-from embexp.specs.models import DLRM, MLP, Activation, Dot, Model
+from embexp.specs.models import DENSE, DLRM, MLP, Activation, Dot, Model
 
 NONLINEAR = {
     Activation.RELU: lambda x: np.maximum(x, 0),

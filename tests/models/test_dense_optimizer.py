@@ -112,7 +112,7 @@ def test_every_model_trains_in_a_traced_step(model: Model, dense_width: int) -> 
     dense = tf.constant(generator.normal(size=(64, dense_width)), tf.float32)
     labels = tf.cast(tf.reduce_sum(activations["user"] * activations["item"], axis=1) > 0, tf.float32)
     built = models.build(model, shapes={"user": (4,), "item": (4,)}, dense_width=dense_width, output_bias=1.0, seed=0)
-    loss_of = losses.mean_loss(Task.CLICK)
+    loss_of = losses.mean_loss(Task.BINARY)
     optimizer = dense_optimizer.build(DenseAdam(learning_rate=0.03))
     optimizer.build(built.trainable_variables)
     before = [variable.numpy() for variable in built.trainable_variables]

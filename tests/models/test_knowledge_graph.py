@@ -11,17 +11,16 @@ import tensorflow as tf
 
 from embexp.errors import ConfigError
 from embexp.models import build as models
-from embexp.models import losses, shapes
-from embexp.models.shapes import DENSE
-from embexp.specs.models import ComplEx, DistMult, KnowledgeGraph, RankingLoss, TransE
+from embexp.models import losses
+from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RankingLoss, Shapes, TransE
 
 DIM = 6
-SHAPES: shapes.Shapes = {"source": (DIM,), "relation": (DIM,), "candidates": (DIM,)}
+SHAPES: Shapes = {"source": (DIM,), "relation": (DIM,), "candidates": (DIM,)}
 MODELS = [TransE(norm=1, margin=2.0), TransE(norm=2, margin=0.5), DistMult(), ComplEx()]
 NAMES = ["transe, sum of differences", "transe, Euclidean", "distmult", "complex"]
 
 
-def build(model: KnowledgeGraph, *, inverse: bool = False, shapes: shapes.Shapes = SHAPES) -> keras.Model:
+def build(model: KnowledgeGraph, *, inverse: bool = False, shapes: Shapes = SHAPES) -> keras.Model:
     return models.build(model, shapes=shapes, dense_width=int(inverse), output_bias=0.0, seed=0)
 
 
@@ -168,6 +167,6 @@ def test_losses_trace_without_a_warning(kind: RankingLoss, smoothing: float, cap
     ],
     ids=["a feature is missing", "one too many", "different dims", "an odd dim", "a sequence"],
 )
-def test_inputs_that_do_not_fit(model: KnowledgeGraph, inputs: shapes.Shapes, message: str) -> None:
+def test_inputs_that_do_not_fit(model: KnowledgeGraph, inputs: Shapes, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build(model, shapes=inputs)

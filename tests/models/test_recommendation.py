@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from embexp.models import build
-from embexp.models.losses import recommendation_loss
-from embexp.specs.models import BPR, MatrixFactorization, SampledSoftmax, Softmax, TwoTower
+from embexp.specs.base import implementation
+from embexp.specs.losses import BPR, RecommendationLoss, SampledSoftmax, Softmax
+from embexp.specs.models import MatrixFactorization, TwoTower
 
 GENERATOR = np.random.default_rng(0)
 B, K, D, I = 5, 3, 4, 7  # noqa: E741
@@ -16,6 +19,10 @@ USERS = GENERATOR.normal(0, 1, (B, D)).astype(np.float32)
 NUMBERS = np.array([3, 1, 3, 0, 6])
 LOGS = np.log(np.array([0.1, 0.2, 0.05, 0.3, 0.1, 0.1, 0.15]))[NUMBERS]
 LABELS = np.stack([NUMBERS, LOGS], axis=1).astype(np.float32)
+
+
+def loss_of(loss: RecommendationLoss) -> Any:
+    return implementation(loss)(None, 1)
 
 
 def log_softmax(scores: np.ndarray, answer: int) -> float:
@@ -29,7 +36,7 @@ def test_bpr_compares_each_item_with_its_negatives() -> None:
         own = items[row].astype(np.float64) @ USERS[row]
         for negative in range(K):
             pairs.append(np.log1p(np.exp(items[B + row * K + negative].astype(np.float64) @ USERS[row] - own)))
-    loss = recommendation_loss(BPR(negatives=K))(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
+    loss = loss_of(BPR(negatives=K))(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
     assert float(loss) == pytest.approx(np.mean(pairs), rel=1e-6)
 
 
@@ -42,16 +49,14 @@ def test_sampled_softmax_is_corrected_and_leaves_the_item_itself_out(log_q: bool
         scores = items[kept].astype(np.float64) @ USERS[row] - (LOGS[kept] if log_q else 0)
         losses.append(-log_softmax(scores, kept.index(row)))
     assert any(len([j for j in range(B) if NUMBERS[j] == NUMBERS[row]]) > 1 for row in range(B))
-    loss = recommendation_loss(SampledSoftmax(log_q=log_q))(
-        tf.constant(LABELS), (tf.constant(USERS), tf.constant(items))
-    )
+    loss = loss_of(SampledSoftmax(log_q=log_q))(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
     assert float(loss) == pytest.approx(np.mean(losses), rel=1e-6)
 
 
 def test_softmax_is_over_the_catalogue() -> None:
     items = GENERATOR.normal(0, 1, (I, D)).astype(np.float32)
     expected = np.mean([-log_softmax(items.astype(np.float64) @ USERS[row], NUMBERS[row]) for row in range(B)])
-    loss = recommendation_loss(Softmax())(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
+    loss = loss_of(Softmax())(tf.constant(LABELS), (tf.constant(USERS), tf.constant(items)))
     assert float(loss) == pytest.approx(expected, rel=1e-6)
 
 

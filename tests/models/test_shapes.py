@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from embexp.models import shapes
-from embexp.specs.models import DLRM, MLP, BagOfWords, Dot, KerasModel, Model, TextCNN
+from embexp.specs.models import DENSE, DLRM, MLP, BagOfWords, Dot, KerasModel, Model, Shapes, TextCNN
 
 DOT = Dot(left=("user",), right=("item",), biases=("user_bias",))
 GOOD: dict[str, tuple[int | None, ...]] = {"user": (8,), "item": (8,), "user_bias": (1,)}
@@ -33,8 +32,8 @@ GOOD: dict[str, tuple[int | None, ...]] = {"user": (8,), "item": (8,), "user_bia
         "texts",
     ],
 )
-def test_inputs_that_fit(model: Model, inputs: shapes.Shapes, dense_width: int) -> None:
-    assert shapes.faults(model, shapes=inputs, dense_width=dense_width) == []
+def test_inputs_that_fit(model: Model, inputs: Shapes, dense_width: int) -> None:
+    assert list(model.input_faults(inputs, dense_width)) == []
 
 
 @pytest.mark.parametrize(
@@ -135,32 +134,30 @@ def test_inputs_that_fit(model: Model, inputs: shapes.Shapes, dense_width: int) 
         "texts of texts",
     ],
 )
-def test_inputs_that_do_not_fit(model: Model, inputs: shapes.Shapes, dense_width: int, expected: str) -> None:
-    assert [str(fault) for fault in shapes.faults(model, shapes=inputs, dense_width=dense_width)] == [expected]
+def test_inputs_that_do_not_fit(model: Model, inputs: Shapes, dense_width: int, expected: str) -> None:
+    assert [str(fault) for fault in list(model.input_faults(inputs, dense_width))] == [expected]
 
 
 def test_a_dot_product_does_not_classify() -> None:
-    [fault] = shapes.faults(DOT, shapes=GOOD, dense_width=0, classes=True)
+    [fault] = list(DOT.input_faults(GOOD, 0, classes=True))
     assert str(fault) == (
         "model = dot: a product of two vectors is one number, and task classification needs one for each class.\n"
         "    take model=mlp, model=bag_of_words or model=text_cnn, or another task"
     )
-    assert shapes.faults(MLP(), shapes=GOOD, dense_width=0, classes=True) == []
+    assert list(MLP().input_faults(GOOD, 0, classes=True)) == []
 
 
 def test_all_faults_come_at_once() -> None:
     model = Dot(left=("usr",), right=("item",), biases=("item",))
-    paths = [fault.path for fault in shapes.faults(model, shapes=GOOD, dense_width=1)]
+    paths = [fault.path for fault in list(model.input_faults(GOOD, 1))]
     assert paths == ["model.left", "model.biases", "features.user_bias", "data.dense_features"]
 
 
 def test_the_dense_input_can_not_be_a_feature() -> None:
-    assert not shapes.DENSE.replace("_", "").isalnum()
+    assert not DENSE.replace("_", "").isalnum()
 
 
 def test_the_checks_before_a_run_import_no_tensorflow() -> None:
-    code = (
-        "import embexp.models.shapes, embexp.system.user_code, sys; print({'tensorflow', 'keras'} & set(sys.modules))"
-    )
+    code = "import embexp.specs.models, embexp.system.user_code, sys; print({'tensorflow', 'keras'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from embexp.errors import ConfigError
 from embexp.models import build as models
-from embexp.models.shapes import DENSE
 from embexp.models.texts import lengths
-from embexp.specs.models import MLP, BagOfWords, Model, TextCNN
+from embexp.specs.models import DENSE, MLP, BagOfWords, Model, TextCNN
 
 LENGTH, DIM, CLASSES = 6, 3, 4
 

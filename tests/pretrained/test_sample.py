@@ -10,7 +10,6 @@ import pytest
 import embexp
 from embexp.config import composition
 from embexp.errors import ConfigError
-from embexp.models import shapes
 from embexp.pretrained import checks
 from embexp.pretrained.aligned import make_sample, with_sample
 from embexp.pretrained.fit import with_dims
@@ -75,7 +74,7 @@ def test_rows_and_dim_are_those_of_the_file(tmp_path: Path) -> None:
     np.save(tmp_path / "mine.npy", matrix)
     spec = clicks(tmp_path / "cache", f"pretrained.path={tmp_path / 'mine.npy'}")
     pretrained = aligned(spec)
-    settled = with_dims(spec, pretrained, shapes.run_faults)
+    settled = with_dims(spec, pretrained, RunSpec.input_faults)
     assert (pretrained.tables["item"].rows, settled.tables["item"].width) == (13, 5)
     assert spec.tables["item"].dim is None
     assert settled.tables["user"] == spec.tables["user"]
@@ -103,14 +102,14 @@ def test_a_file_with_tokens_does_not_say_how_many_rows_a_table_has(tmp_path: Pat
 def test_the_dim_of_text_is_known_once_it_is_read(world: World) -> None:
     spec = world.spec("tables.item.dim=null", "model=mlp", OWN, f"tables.item.pretrained.path={world.glove}")
     assert "item" not in checks.dims(spec.pretrained, spec.tables)
-    assert with_dims(spec, aligned(spec), shapes.run_faults).tables["item"].dim == DIM
+    assert with_dims(spec, aligned(spec), RunSpec.input_faults).tables["item"].dim == DIM
 
 
 def test_a_dim_that_the_model_can_not_take_is_a_fault(world: World) -> None:
     words = ("tables.user.dim=4", "tables.item.dim=null", OWN, f"tables.item.pretrained.path={world.glove}")
     spec = world.spec("tables.user.dim=4", *words[1:])
     with pytest.raises(ConfigError, match="dim"):
-        with_dims(spec, aligned(spec), shapes.run_faults)
+        with_dims(spec, aligned(spec), RunSpec.input_faults)
     np.save(world.folder / "items.npy", np.zeros((13, DIM)))
     with pytest.raises(ConfigError, match="dim"):  # at once, where the first bytes tell
         world.spec(*words[:3], f"tables.item.pretrained.path={world.folder / 'items.npy'}")
@@ -126,14 +125,14 @@ def test_a_dim_of_null_needs_a_file(world: World) -> None:
         "tables.user.dim=null", "tables.item.dim=5", "model=mlp", "pretrained=file", f"pretrained.path={world.glove}"
     )
     with pytest.raises(ConfigError, match="none fits this table: not one of the table's 8 tokens") as caught:
-        with_dims(spec, aligned(spec), shapes.run_faults)
+        with_dims(spec, aligned(spec), RunSpec.input_faults)
     assert [fault.path for fault in caught.value.faults] == ["tables.user.dim"]
 
 
 def test_a_file_that_does_not_fit_a_table_is_not_mapped_there(world: World) -> None:
     spec = world.spec("pretrained=file", f"pretrained.path={world.glove}", "freeze=table", "init=memory_map")
     assert spec.kept_by_reference("user")
-    settled = with_dims(spec, aligned(spec), shapes.run_faults)
+    settled = with_dims(spec, aligned(spec), RunSpec.input_faults)
     assert settled.tables["user"].pretrained == NoPretrained()
     assert {name: settled.init_of(name).kind for name in settled.tables} == {
         "user": "assign", "item": "memory_map", "user_bias": "assign", "item_bias": "assign",
@@ -147,4 +146,4 @@ def test_a_map_that_no_table_is_left_for_is_a_fault(world: World) -> None:
         "pretrained=file", f"pretrained.path={world.glove}", "freeze@tables.user.freeze=table", "init=memory_map"
     )
     with pytest.raises(ConfigError, match="no table is both frozen and pretrained"):
-        with_dims(spec, aligned(spec), shapes.run_faults)
+        with_dims(spec, aligned(spec), RunSpec.input_faults)

@@ -17,7 +17,7 @@ def spec(**changes: Any) -> dict[str, Any]:
     """The parts of a spec that reports read; keys with `__` for dots."""
     content: dict[str, Any] = {
         "name": "ratings",
-        "task": "rating",
+        "task": "regression",
         "seed": 0,
         "data": {"kind": "csv", "path": "a.csv", "fold": None},
         "optimizer": {"kind": "sgd", "learning_rate": 0.1},

@@ -81,7 +81,7 @@ def spec(*, method: str, optimizer: str, rate: float, dim: int, seed: int, **mor
     """The part of a spec that a report reads."""
     return {
         "name": "planted",
-        "task": "rating",
+        "task": "regression",
         "seed": seed,
         "data": {"kind": "csv", "path": "ratings.csv", "fold": 0},
         "tables": {"item": {"dim": dim, "combiner": "mean"}, "user": {"dim": 16, "combiner": "mean"}},
@@ -138,7 +138,7 @@ def run(
         {
             "status": "completed",
             "name": "planted",
-            "task": "rating",
+            "task": "regression",
             "run_id": f"{seed:02d}{dim:02d}" * 16,
             "steps": 2000,
             "best_step": None,

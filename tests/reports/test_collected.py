@@ -104,7 +104,7 @@ def test_a_sweep_without_a_ledger_by_its_results(tmp_path: Path) -> None:
     rows = [
         {"number": 0, "overrides": {"seed": "0"}, "status": "completed", "directory": "/gone/0", "seconds": 1.5},
         {"number": 1, "overrides": {"seed": "0"}, "status": "skipped", "reason": "the same as job 0"},
-        {"number": 2, "overrides": {"seed": "1"}, "status": "not_run", "reason": "the sweep was interrupted"},
+        {"number": 2, "overrides": {"seed": "1"}, "status": "planned", "reason": "the sweep was interrupted"},
         "no job",
     ]
     (tmp_path / "moved" / "sweep.json").write_text(json.dumps({"jobs": rows}))
@@ -236,9 +236,9 @@ def test_a_folder_that_may_not_be_listed(tmp_path: Path) -> None:
 
 
 def test_the_objective_or_the_metric_of_early_stopping_chooses(tmp_path: Path) -> None:
-    content = spec(task="click", train__early_stopping={"metric": "auc"})
+    content = spec(task="binary", train__early_stopping={"metric": "auc"})
     run(tmp_path / "a", content, validation={"auc": 0.7, "log_loss": 0.5})
-    run(tmp_path / "b", spec(task="click"), validation={"auc": 0.7, "log_loss": 0.5})
+    run(tmp_path / "b", spec(task="binary"), validation={"auc": 0.7, "log_loss": 0.5})
     run(tmp_path / "c", spec(task="unheard of"), validation={"auc": 0.7})
     objective = {"objective": "validation.mrr"}
     run(tmp_path / "d", spec(task="ranking", train__early_stopping={"metric": "mean_rank"}, sweep=objective))

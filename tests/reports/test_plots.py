@@ -43,7 +43,7 @@ def rows(frozen: int, moved: int, stayed: int, *, compared: bool = True) -> dict
     }
 
 
-def summary(task: str = "click", **changed: Any) -> dict[str, Any]:
+def summary(task: str = "binary", **changed: Any) -> dict[str, Any]:
     known = {"name": "clicks", "task": task, "status": "completed", "steps": 20, "best_step": None}
     return known | {"truth": {}, "metrics": {}, "freeze": {}} | changed
 
@@ -71,7 +71,7 @@ def one(metric: str, task: Task, final: Final, split_curves: Any) -> Any:
 
 
 def test_what_a_curve_shows() -> None:
-    axes = one("loss", Task.CLICK, Final(45, {"test": 0.61}, bayes=0.5), CURVES)
+    axes = one("loss", Task.BINARY, Final(45, {"test": 0.61}, bayes=0.5), CURVES)
     assert axes.get_title(loc="left") == "Loss"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("step", "log loss (nats per example)\nlower is better")
     assert labels(axes) == [
@@ -90,12 +90,12 @@ def test_what_a_curve_shows() -> None:
 @pytest.mark.parametrize(
     ("metric", "task", "label", "best"),
     [
-        ("auc", Task.CLICK, "AUC (0.5 is chance)\nhigher is better", "0.6500 at step 15"),
-        ("log_loss", Task.CLICK, "log loss (nats per example)\nlower is better", "0.5800 at step 30"),
-        ("rmse", Task.RATING, "RMSE (rating points)\nlower is better", "0.5800 at step 30"),
+        ("auc", Task.BINARY, "AUC (0.5 is chance)\nhigher is better", "0.6500 at step 15"),
+        ("log_loss", Task.BINARY, "log loss (nats per example)\nlower is better", "0.5800 at step 30"),
+        ("rmse", Task.REGRESSION, "RMSE (label units)\nlower is better", "0.5800 at step 30"),
         ("accuracy", Task.CLASSIFICATION, "fraction of the examples\nhigher is better", "0.6500 at step 15"),
         ("macro_f1", Task.CLASSIFICATION, "F1, mean over the classes\nhigher is better", "0.6500 at step 15"),
-        ("loss", Task.RATING, "mean squared error (rating points²)\nlower is better", "0.5800 at step 30"),
+        ("loss", Task.REGRESSION, "mean squared error (label units²)\nlower is better", "0.5800 at step 30"),
         ("mean_rank", Task.RANKING, "mean rank, filtered (1 is best)\nlower is better", "0.5800 at step 30"),
         ("hits_at_3", Task.RANKING, "fraction with rank ≤ 3\nhigher is better", "0.6500 at step 15"),
     ],
@@ -129,7 +129,7 @@ def test_an_overview_shows_each_curve_once_with_the_test_and_the_best_possible_v
 
 def test_the_test_value_stands_at_the_step_that_is_kept() -> None:
     records = [log(10, 0.7), evaluation(10, rmse=0.9), evaluation(20, rmse=1.0)]
-    figure = drawn(records, summary("rating", best_step=10, metrics={"test": {"rmse": 0.95}}), kept=10)
+    figure = drawn(records, summary("regression", best_step=10, metrics={"test": {"rmse": 0.95}}), kept=10)
     np.testing.assert_array_equal(lines(figure.axes[1])["test: 0.9500"], [(10, 0.95)])
     assert "best at step 10" in figure.get_suptitle()
 
@@ -171,7 +171,7 @@ def test_losses_that_are_orders_of_magnitude_apart_get_a_logarithmic_axis() -> N
 
 def test_write(tmp_path: Path) -> None:
     records = [log(10, 0.7), evaluation(10, rmse=0.9, mae=0.8, loss=0.81), log(20, 0.6), drift(20, item=0.5)]
-    about = summary("rating", freeze={"item": rows(0, 5, 0)})
+    about = summary("regression", freeze={"item": rows(0, 5, 0)})
     written = plots.write_plots(records, about, tmp_path / "plots")
     assert written == [tmp_path / "plots" / name for name in ("overview.png", "metrics.png", "drift.png")]
     for path in written:
@@ -182,8 +182,8 @@ def test_write(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "evaluated", "further"),
     [
-        ("click", ("log_loss", "auc", "loss"), []),
-        ("rating", ("rmse", "mae", "loss"), ["mae"]),
+        ("binary", ("log_loss", "auc", "loss"), []),
+        ("regression", ("rmse", "mae", "loss"), ["mae"]),
         ("classification", ("accuracy", "log_loss", "macro_f1", "loss"), ["macro_f1"]),
         ("ranking", ("mrr", "hits_at_1", "mean_rank"), ["hits_at_1", "mean_rank"]),
     ],
@@ -199,7 +199,7 @@ def test_text_from_a_config_is_shown_as_it_is(tmp_path: Path) -> None:
     """Matplotlib would take `$x$` for a formula, fail at an invalid one, and warn about a missing glyph."""
     name = "cost $\\frac$ <b>\n日本 & $x$"
     records = [log(10, 0.7), evaluation(10, rmse=0.9, mae=0.8), drift(10, item=0.5)]
-    written = plots.write_plots(records, summary("rating", name=name, freeze={"item": rows(0, 5, 0)}), tmp_path)
+    written = plots.write_plots(records, summary("regression", name=name, freeze={"item": rows(0, 5, 0)}), tmp_path)
     assert len(written) == 3
     figure = drawn(records, summary(name=name))
     assert figure.get_suptitle() == "cost $\\frac$ <b> 日本 & $x$  ·  completed after 20 steps"
@@ -209,12 +209,12 @@ def test_numbers_that_json_lacks_leave_gaps(tmp_path: Path) -> None:
     records = [log(10, "NaN"), log(20, 0.6), evaluation(10, auc="NaN"), evaluation(20, auc="NaN")]
     about = summary(metrics={"test": {"auc": None}})
     assert [path.name for path in plots.write_plots(records, about, tmp_path)] == ["overview.png"]
-    axes = one("auc", Task.CLICK, Final(2, {}), {"validation": [(1, float("nan")), (2, 0.6)]})
+    axes = one("auc", Task.BINARY, Final(2, {}), {"validation": [(1, float("nan")), (2, 0.6)]})
     assert labels(axes)[-1] == "best validation: 0.6000 at step 2"
 
 
 def test_a_run_without_lines_leaves_no_pictures(tmp_path: Path) -> None:
-    assert plots.write_plots([], summary("rating"), tmp_path / "plots") == []
+    assert plots.write_plots([], summary("regression"), tmp_path / "plots") == []
     assert not (tmp_path / "plots").exists()
 
 
@@ -222,7 +222,7 @@ def test_drawing_needs_no_display_and_no_pyplot(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib; from embexp.reports import plots; "
         "lines = [{'event': 'log', 'step': 1, 'loss': 0.5}]; "
-        "plots.write_plots(lines, {'name': 'x', 'task': 'click', 'status': 'completed', 'steps': 1}, "
+        "plots.write_plots(lines, {'name': 'x', 'task': 'binary', 'status': 'completed', 'steps': 1}, "
         "pathlib.Path(sys.argv[1])); print({'matplotlib.pyplot', 'tensorflow'} & set(sys.modules))"
     )
     environment = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "MPLBACKEND")}

@@ -188,7 +188,7 @@ class TestGroups:
 
 def test_different_metrics_have_no_best(tmp_path: Path) -> None:
     run(tmp_path / "a", spec(), validation={"rmse": 1.0})
-    run(tmp_path / "b", spec(task="click"), validation={"log_loss": 0.1, "auc": 0.6})
+    run(tmp_path / "b", spec(task="binary"), validation={"log_loss": 0.1, "auc": 0.6})
     found = report(tmp_path)
     assert (found.best, found.metric) == (None, "")
     assert found.headlines[:2] == ("validation rmse", "validation log_loss")

@@ -19,7 +19,7 @@ from embexp.runs import run as single
 from embexp.runs.prepare import prepare
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.strategies import build as strategies
+from embexp.strategies import strategy as strategies
 from embexp.vectors.alignment import Alignment
 from tests.thoroughness import left_out
 

@@ -65,7 +65,7 @@ def spec_of(path: Path, **changes: Any) -> embexp.RunSpec:
     """A run with ids, weighted bags, sequences and, unless the model is a dot product, numbers."""
     base: dict[str, Any] = {
         "name": "visits",
-        "task": "click",
+        "task": "binary",
         "data": {
             "kind": "csv",
             "path": str(path),
@@ -91,7 +91,7 @@ def spec_of(path: Path, **changes: Any) -> embexp.RunSpec:
 
 
 DOT: dict[str, Any] = {
-    "task": "rating",
+    "task": "regression",
     "features": {
         "user": {"table": "user", "column": "who"},
         "item": {"table": "item"},
@@ -361,7 +361,7 @@ def test_tokens_with_line_ends(folder: Path, tmp_path: Path, exported: Callable[
     pq.write_table(pa.table(data), tmp_path / "odd.parquet")
     spec = spec_of(
         tmp_path / "odd.parquet",
-        task="rating",
+        task="regression",
         data={"kind": "parquet", "path": str(tmp_path / "odd.parquet"), "label": "stars"},
         features={"user": {"table": "user", "column": "who"}, "item": {"table": "item"}},
         model={"kind": "dot", "left": ["user"], "right": ["item"]},

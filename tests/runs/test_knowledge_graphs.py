@@ -159,7 +159,7 @@ def test_the_best_mrr_of_the_validation_is_kept(run: Any) -> None:
     ("override", "words"),
     [
         ("model=mlp", "model = mlp: task ranking needs a model that scores candidates"),
-        ("task=click", r"task = 'click': queries of triples have candidates to rank\.\s+set task=ranking"),
+        ("task=binary", r"task = 'binary': queries of triples have candidates to rank\.\s+set task=ranking"),
         ("tables.entity.dim=15", "dims must be even, but there is source 15, relation 15, candidates 15"),
         ("train.early_stopping.metric=loss", "the metrics of task ranking are mrr, hits_at_1"),
         ("+data.split.test=0.1", "data.split"),

@@ -47,7 +47,7 @@ def spec_of(path: Path, dense: Any = DENSE) -> embexp.RunSpec:
     return embexp.RunSpec.model_validate(
         {
             "name": "log",
-            "task": "click",
+            "task": "binary",
             "data": {"kind": "csv", "path": str(path), "label": "bought", "dense_features": dense},
             "tables": {"user": {"dim": 4}},
             "features": {"user": {"table": "user"}},

@@ -229,7 +229,7 @@ WAYS = st.one_of(
 STORAGES = one_of(f"{ITEM}.storage", "variable", "split", "memory_map", times=4)
 RUNTIMES = one_of("runtime", {"kind": "function"}, {"kind": "session"}, times=2)
 DATA = st.one_of(
-    one_of("task", "click", times=19),
+    one_of("task", "binary", times=19),
     one_of("data.split", {"kind": "random", "validation": 0.4999, "test": 0.5}, times=9),
     one_of("data.vocabulary.max_size", 3, times=4),
 )
@@ -268,7 +268,7 @@ def changed(spec: RunSpec, settings: Settings, folder: Path) -> RunSpec:
             {"data.split": {"kind": "random", "validation": 0.4999, "test": 0.5}},
             "the split of 60 examples leaves none to train on",
         ),
-        ({"task": "click"}, "task click needs labels of 0 and 1, but 40 of 60 are others"),
+        ({"task": "binary"}, "task binary needs labels of 0 and 1, but 40 of 60 are others"),
         (
             {"init": {"kind": "constant"}, "tables.user.vocabulary_size": 200_000_000},
             r"init=constant: a graph holds less than 2 GiB .* \(user 200000000 × 4, item 9 × 4, ",

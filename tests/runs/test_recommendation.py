@@ -235,7 +235,7 @@ def test_a_resumed_training_draws_what_it_would_have_drawn(run: Made, file: Path
         (["recommendation.cutoffs=[3,3]"], "recommendation.cutoffs"),
         (["strategy=mirrored"], "strategy"),
         (["tables.item.vocabulary.hash_buckets=9"], "tables.item.vocabulary.hash_buckets"),
-        (["task=rating", "model=mlp", "loss=of_task"], "data.label"),
+        (["task=regression", "model=mlp", "loss=of_task"], "data.label"),
         (["train.early_stopping.metric=ndcg_at_10"], "train.early_stopping.metric"),
         (["model.item_features=[item,user]"], "model.user_features"),
     ],

@@ -308,7 +308,7 @@ def test_a_feature_with_an_output_shape_is_evaluated_on_whole_batches(cache: Pat
 def test_labels_that_are_no_clicks_are_found_before_anything_is_trained(
     cache: Path, ratings: Path, tmp_path: Path
 ) -> None:
-    spec = spec_of(cache, "experiment=ratings", f"data.path={ratings}", "data.label=rating", "task=click")
+    spec = spec_of(cache, "experiment=ratings", f"data.path={ratings}", "data.label=rating", "task=binary")
     with pytest.raises(DataError, match=r"labels of 0 and 1, but 1,\d+ of 1,500 are others.*data\.label_threshold"):
         run(spec, tmp_path / "run")
     assert not RunFolder(tmp_path / "run").metrics.exists()

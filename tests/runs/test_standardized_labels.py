@@ -113,7 +113,7 @@ def test_the_formula() -> None:
 def test_other_tasks_say_that_it_has_no_effect() -> None:
     spec = embexp.compose(["experiment=clicks", "train.standardize_labels=true"])
     assert not spec.standardizes_labels
-    assert "train.standardize_labels: labels of task click have no unit" in inert_settings(spec)
+    assert "train.standardize_labels: labels of task binary have no unit" in inert_settings(spec)
 
 
 def test_the_key_is_no_part_of_older_ids() -> None:

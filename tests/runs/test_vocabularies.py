@@ -53,7 +53,7 @@ def write(path: Path, seed: int, strangers: int = 0) -> Path:
 def spec_of(path: Path, **changes: Any) -> embexp.RunSpec:
     base: dict[str, Any] = {
         "name": "log",
-        "task": "click",
+        "task": "binary",
         "data": {
             "kind": "csv",
             "path": str(path),

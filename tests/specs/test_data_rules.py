@@ -26,16 +26,16 @@ def faults(task: str, data: Data, model: Model, features: dict[str, Feature] = F
 
 def test_what_goes_together() -> None:
     assert faults("ranking", TRIPLES, ComplEx()) == []
-    assert faults("click", Clicks(), MLP(), {"user": Feature(table="user")}) == []
+    assert faults("binary", Clicks(), MLP(), {"user": Feature(table="user")}) == []
 
 
 @pytest.mark.parametrize(
     ("task", "data", "model", "expected"),
     [
         ("ranking", Clicks(), TransE(), [("task", "choose data=triples, or another task")]),
-        ("click", TRIPLES, MLP(), [("task", "set task=ranking")]),
+        ("binary", TRIPLES, MLP(), [("task", "set task=ranking")]),
         ("ranking", TRIPLES, MLP(), [("model", "choose model=complex, model=distmult, model=transe or model=rotate")]),
-        ("click", Clicks(), ComplEx(), [("model", "choose another model, or experiment=knowledge_graph")]),
+        ("binary", Clicks(), ComplEx(), [("model", "choose another model, or experiment=knowledge_graph")]),
     ],
     ids=["clicks can't be ranked", "triples are ranked", "an mlp does not score candidates", "complex tells no clicks"],
 )

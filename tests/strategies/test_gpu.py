@@ -13,8 +13,9 @@ import tensorflow as tf
 import embexp
 from embexp.errors import RunError
 from embexp.runs import run as single
-from embexp.specs.strategies import GPU
-from embexp.strategies import build, mirrored
+from embexp.specs.strategies import GPU, Mirrored
+from embexp.strategies import mirrored
+from embexp.strategies import strategy as strategies
 from embexp.strategies.one_device import OneDevice
 from tests.thoroughness import chosen
 
@@ -43,7 +44,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, count: int, *, cuda: bool = True) -> N
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, wanted: int, there: int, cuda: bool, words: str) -> None:
     seen(monkeypatch, there, cuda=cuda)
     with pytest.raises(RunError, match=words):
-        build.build(GPU(devices=wanted))
+        strategies.build(GPU(devices=wanted))
 
 
 def test_a_run_stops_before_it_looks_at_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_a_run_stops_before_it_looks_at_data(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_one_gpu_has_the_dense_part(monkeypatch: pytest.MonkeyPatch) -> None:
     seen(monkeypatch, 2)
-    strategy = build.build_gpu(1)
+    strategy = mirrored.build_gpu(GPU(devices=1))
     assert strategy == OneDevice("/GPU:0")
     assert (strategy.devices, strategy.replicas) == (("/GPU:0",), 1)
 
@@ -64,8 +65,8 @@ def test_several_mirror_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda devices, **words: made.append((devices, words)))
     seen(monkeypatch, 3)
-    assert build.build_gpu(2).devices == ("GPU:0", "GPU:1")
-    mirroring = mirrored.build_mirrored(3)
+    assert mirrored.build_gpu(GPU(devices=2)).devices == ("GPU:0", "GPU:1")
+    mirroring = mirrored.build_mirrored(Mirrored(replicas=3))
     assert (mirroring.devices, mirroring.notes) == (("GPU:0", "GPU:1", "GPU:2"), ())
     # Collective operations among GPUs are TensorFlow's to choose.
     assert [words for _, words in made] == [{"cross_device_ops": None}] * 2
@@ -100,7 +101,7 @@ def test_the_dense_part_is_on_its_device_and_rows_are_not() -> None:
 @pytest.mark.parametrize("runtime", chosen(["function", "session", "estimator"], ["function", "session"]))
 def test_a_device_of_its_own_changes_no_value(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runtime: str) -> None:
     """Another logical processor in the place of the GPU."""
-    monkeypatch.setattr(build, "build_gpu", lambda count: OneDevice("/CPU:1"))
+    monkeypatch.setattr(mirrored, "build_gpu", lambda spec, traced: OneDevice("/CPU:1"))
     results = []
     for strategy in ("cpu", "gpu"):
         spec = embexp.compose(

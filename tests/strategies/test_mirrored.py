@@ -14,6 +14,7 @@ import tensorflow as tf
 from embexp.errors import RunError
 from embexp.models import dense_optimizer
 from embexp.specs.optimizers import DenseAdagrad, DenseAdam, DenseSGD
+from embexp.specs.strategies import Mirrored
 from embexp.specs.tables import Feature
 from embexp.strategies import mirrored
 from embexp.strategies.mirrored import divided, sizes
@@ -114,7 +115,7 @@ OPTIMIZERS = {
 def test_the_dense_part_learns_what_it_learns_on_one_device(optimizer: str) -> None:
     """With uneven parts, clipping of the summed gradient, decay, constraints and regularisers."""
     alone, expected, _ = final(OneDevice(), OPTIMIZERS[optimizer], [hidden, linear])
-    losses, found, step = final(mirrored.build_mirrored(3), OPTIMIZERS[optimizer], [hidden, linear])
+    losses, found, step = final(mirrored.build_mirrored(Mirrored(replicas=3)), OPTIMIZERS[optimizer], [hidden, linear])
     np.testing.assert_allclose(losses, alone, rtol=1e-5)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
@@ -123,7 +124,7 @@ def test_the_dense_part_learns_what_it_learns_on_one_device(optimizer: str) -> N
 
 def test_running_means_agree() -> None:
     """Each replica normalises its own part; the means over parts are kept."""
-    strategy, size = mirrored.build_mirrored(2), 8
+    strategy, size = mirrored.build_mirrored(Mirrored(replicas=2)), 8
     step, table = step_of(strategy, DenseSGD(learning_rate=0.125), [keras.layers.BatchNormalization, linear])
     [batch] = batches(1, size)
     tf.function(step.train)(batch)
@@ -140,7 +141,7 @@ def replicas_agree(step: Step) -> None:
 
 
 def test_rows_exist_once() -> None:
-    step, table = step_of(mirrored.build_mirrored(3), DenseSGD(), [linear])
+    step, table = step_of(mirrored.build_mirrored(Mirrored(replicas=3)), DenseSGD(), [linear])
     assert not hasattr(table.variable, "values")
     assert [len(weight.value.values) for weight in step.model.weights] == [3, 3]
 
@@ -148,7 +149,7 @@ def test_rows_exist_once() -> None:
 def test_candidates_of_the_whole_batch_reach_every_replica() -> None:
     """Activations [1, C, dim] are not cut, and their gradients come from all examples."""
     moved = []
-    for strategy in (OneDevice(), mirrored.build_mirrored(3)):
+    for strategy in (OneDevice(), mirrored.build_mirrored(Mirrored(replicas=3))):
         table = EmbeddingTable("item", 5, 2)
         table.write(0, np.ones((5, 2), np.float32))
         from embexp.specs.optimizers import SGD
@@ -190,7 +191,7 @@ def test_replicas_that_are_logical_processors_are_told_of(
     monkeypatch.setattr(
         tf.config, "list_physical_devices", lambda kind: [kind] * there if kind == "GPU" else found(kind)
     )
-    strategy = mirrored.build_mirrored(3)
+    strategy = mirrored.build_mirrored(Mirrored(replicas=3))
     assert strategy.devices == ("CPU:0", "CPU:1", "CPU:2")
     (note,) = strategy.notes
     assert f"TensorFlow sees {words}, so the 3 replicas are logical processors of this machine" in note
@@ -206,7 +207,8 @@ def test_a_new_process_gets_its_processors(forked: Path) -> None:
     script = (
         "import tensorflow as tf\n"
         "from embexp.strategies import mirrored\n"
-        "strategy = mirrored.build_mirrored(3)\n"
+        "from embexp.specs.strategies import Mirrored\n"
+        "strategy = mirrored.build_mirrored(Mirrored(replicas=3))\n"
         "print(strategy.devices, len(tf.config.list_logical_devices('CPU')))\n"
     )
     found = subprocess.run([forked / "python", "-c", script], capture_output=True, text=True, check=True)

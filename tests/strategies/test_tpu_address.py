@@ -19,7 +19,8 @@ import pytest
 
 from embexp.errors import RunError
 from embexp.specs.strategies import TPU
-from embexp.strategies import build, tpu_address
+from embexp.strategies import strategy as strategies
+from embexp.strategies import tpu_address
 
 
 @pytest.fixture(autouse=True)
@@ -211,7 +212,7 @@ def test_what_fails_in_time_is_raised() -> None:
 
 def test_the_strategy_asks_before_anything_else() -> None:
     with pytest.raises(RunError, match="strategy=tpu: this machine has no TPU chip"):
-        build.build(TPU())
+        strategies.build(TPU())
 
 
 def test_without_tensorflow(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     spec = embexp.RunSpec.model_validate(
         {
             "name": "forged",
-            "task": "click",
+            "task": "binary",
             "data": {**data, "dense_features": {"age": {"transform": "standardize", "missing": "mean"}}},
             "tables": {
                 "user": {"dim": 4},

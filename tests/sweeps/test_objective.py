@@ -9,7 +9,7 @@ import pytest
 from embexp.errors import ConfigError
 from embexp.reports.record import Status
 from embexp.specs.models import Task
-from embexp.sweeps.outcomes import Outcome
+from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.search import objective_values
 from embexp.training.metric_names import Objective, objectives
 
@@ -17,14 +17,14 @@ from embexp.training.metric_names import Objective, objectives
 @pytest.mark.parametrize(
     ("task", "chosen", "found"),
     [
-        (Task.CLICK, None, [Objective("log_loss", higher_is_better=False)]),
-        (Task.RATING, None, [Objective("rmse", higher_is_better=False)]),
-        (Task.CLICK, "auc", [Objective("auc", higher_is_better=True)]),
-        (Task.CLICK, "validation auc", [Objective("auc", higher_is_better=True)]),
-        (Task.CLICK, "validation.auc", [Objective("auc", higher_is_better=True)]),
-        (Task.CLICK, "validation/auc", [Objective("auc", higher_is_better=True)]),
+        (Task.BINARY, None, [Objective("log_loss", higher_is_better=False)]),
+        (Task.REGRESSION, None, [Objective("rmse", higher_is_better=False)]),
+        (Task.BINARY, "auc", [Objective("auc", higher_is_better=True)]),
+        (Task.BINARY, "validation auc", [Objective("auc", higher_is_better=True)]),
+        (Task.BINARY, "validation.auc", [Objective("auc", higher_is_better=True)]),
+        (Task.BINARY, "validation/auc", [Objective("auc", higher_is_better=True)]),
         (
-            Task.CLICK,
+            Task.BINARY,
             ["auc", "log_loss"],
             [Objective("auc", higher_is_better=True), Objective("log_loss", higher_is_better=False)],
         ),
@@ -37,13 +37,13 @@ def test_objectives(task: Task, chosen: str | list[str] | None, found: list[Obje
 @pytest.mark.parametrize("split", ["test auc", "test.auc", "test/auc"])
 def test_a_test_metric_is_refused(split: str) -> None:
     with pytest.raises(ConfigError, match=r"chosen by the validation split.*\n.*sweep\.objective=auc"):
-        objectives(Task.CLICK, split)
+        objectives(Task.BINARY, split)
 
 
 @pytest.mark.parametrize(
     ("chosen", "words"),
     [
-        ("rmse", "the metrics of task click are log_loss, auc, loss"),
+        ("rmse", "the metrics of task binary are log_loss, auc, loss"),
         ("train loss", "settings are chosen by the validation split"),
         (["auc", "validation auc"], "named twice"),
         ([], "a search needs an objective"),
@@ -51,7 +51,7 @@ def test_a_test_metric_is_refused(split: str) -> None:
 )
 def test_faults(chosen: str | list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        objectives(Task.CLICK, chosen)
+        objectives(Task.BINARY, chosen)
 
 
 def outcome(**metrics: float) -> Outcome:
@@ -60,14 +60,14 @@ def outcome(**metrics: float) -> Outcome:
 
 def test_values_are_those_of_the_validation_split() -> None:
     auc, loss = objective_values(
-        objectives(Task.CLICK, ["auc", "log_loss"]), [outcome(test_auc=0.9, validation_auc=0.7)]
+        objectives(Task.BINARY, ["auc", "log_loss"]), [outcome(test_auc=0.9, validation_auc=0.7)]
     )
     assert auc == 0.7
     assert math.isnan(loss)
 
 
 def test_values_are_means_over_seeds_unless_one_is_missing() -> None:
-    chosen = objectives(Task.CLICK, "auc")
+    chosen = objectives(Task.BINARY, "auc")
     several = [outcome(validation_auc=0.5), outcome(validation_auc=0.75)]
     assert objective_values(chosen, several) == [0.625]
     assert math.isnan(objective_values(chosen, [*several, outcome(test_auc=0.5)])[0])

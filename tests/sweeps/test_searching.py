@@ -13,8 +13,7 @@ from hydra.core.config_store import ConfigStore
 from embexp.cli.commands import plan
 from embexp.errors import CommandLineError, ConfigError
 from embexp.sweeps.ledger import Ledger
-from embexp.sweeps.resuming import resume
-from embexp.sweeps.sweep import sweep
+from embexp.sweeps.sweep import resume, sweep
 
 Command = Callable[[Path, int], Sequence[str]]
 SEARCH = ["hydra/sweeper=optuna", "hydra.sweep.dir=s", "train.steps=5"]
@@ -104,7 +103,7 @@ def test_a_trial_of_several_seeds_is_judged_by_their_mean(command: Command) -> N
     ("words", "message"),
     [
         (["seed=1,2", "sweep.objective=test auc"], r"chosen by the validation split.*\n.*sweep\.objective=auc"),
-        (["seed=1,2", "sweep.objective=rmse"], "the metrics of task click are log_loss, auc, loss"),
+        (["seed=1,2", "sweep.objective=rmse"], "the metrics of task binary are log_loss, auc, loss"),
         (["train.batch_size=range(0,10)"], r"train\.batch_size = 0: it must be at least 1"),
         (["optimizer.learning_rate=interval(-1,1)"], r"optimizer\.learning_rate = -1\.0: it must be greater than 0"),
         (["model=dlrm,mlb"], "mlb"),

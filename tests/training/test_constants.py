@@ -26,14 +26,14 @@ def outcome(task: Task, labels: np.ndarray, logits: np.ndarray) -> tuple[dict[st
 def test_metrics_are_those_of_a_model_that_predicts_a_constant(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baseline, "_EXAMPLES_AT_ONCE", chunk)
     rating = RANDOM.normal(50, 20, 300).astype(np.float32)
-    found, model = outcome(Task.RATING, rating, np.asarray(rating[:200].mean(dtype=np.float64)))
+    found, model = outcome(Task.REGRESSION, rating, np.asarray(rating[:200].mean(dtype=np.float64)))
     assert found == pytest.approx(model, rel=1e-12)
-    assert baseline.fitted(Task.RATING, rating, ROWS["train"]).deviation == pytest.approx(
+    assert baseline.fitted(Task.REGRESSION, rating, ROWS["train"]).deviation == pytest.approx(
         np.std(rating[:200].astype(np.float64)), rel=1e-12
     )
     click = (RANDOM.random(300) < 0.3).astype(np.float32)
     rate = click[:200].mean(dtype=np.float64)
-    found, model = outcome(Task.CLICK, click, np.asarray(np.log(rate / (1 - rate))))
+    found, model = outcome(Task.BINARY, click, np.asarray(np.log(rate / (1 - rate))))
     assert found == pytest.approx(model, rel=1e-9)
     label = RANDOM.choice(4, 300, p=[0.1, 0.2, 0.6, 0.1]).astype(np.float32)
     counts = np.bincount(label[:200].astype(int), minlength=5) + 1  # of the fifth class there is none
@@ -44,10 +44,10 @@ def test_metrics_are_those_of_a_model_that_predicts_a_constant(chunk: int, monke
 @pytest.mark.parametrize("clicked", [0.0, 1.0])
 def test_labels_that_are_all_alike(clicked: float) -> None:
     labels = np.full(300, clicked, np.float32)
-    found = baseline.fitted(Task.CLICK, labels, ROWS["train"]).metrics(labels, ROWS["test"])
+    found = baseline.fitted(Task.BINARY, labels, ROWS["train"]).metrics(labels, ROWS["test"])
     assert "auc" not in found
     assert 0 <= found["log_loss"] < 2e-6
-    assert baseline.fitted(Task.RATING, labels, ROWS["train"]).deviation == 0
+    assert baseline.fitted(Task.REGRESSION, labels, ROWS["train"]).deviation == 0
 
 
 def test_a_random_order_by_drawing_many() -> None:
@@ -71,11 +71,11 @@ def warning(task: Task, found: dict[str, float], constant: dict[str, float], tra
 
 
 CASES = {
-    "ratings, the mean": (Task.RATING, {"rmse": 1.1257, "loss": 1.2672}, {"rmse": 1.126, "loss": 1.2679}, False),
-    "ratings, learned": (Task.RATING, {"rmse": 0.95, "loss": 0.9025}, {"rmse": 1.126, "loss": 1.2679}, True),
-    "rare clicks, well ordered": (Task.CLICK, {"log_loss": 0.0558, "auc": 0.7}, {"log_loss": 0.056, "auc": 0.5}, True),
-    "rare clicks, worse": (Task.CLICK, {"log_loss": 0.0562, "auc": 0.7}, {"log_loss": 0.056, "auc": 0.5}, False),
-    "clicks, not ordered": (Task.CLICK, {"log_loss": 0.6925, "auc": 0.52}, {"log_loss": 0.693, "auc": 0.5}, False),
+    "ratings, the mean": (Task.REGRESSION, {"rmse": 1.1257, "loss": 1.2672}, {"rmse": 1.126, "loss": 1.2679}, False),
+    "ratings, learned": (Task.REGRESSION, {"rmse": 0.95, "loss": 0.9025}, {"rmse": 1.126, "loss": 1.2679}, True),
+    "rare clicks, well ordered": (Task.BINARY, {"log_loss": 0.0558, "auc": 0.7}, {"log_loss": 0.056, "auc": 0.5}, True),
+    "rare clicks, worse": (Task.BINARY, {"log_loss": 0.0562, "auc": 0.7}, {"log_loss": 0.056, "auc": 0.5}, False),
+    "clicks, not ordered": (Task.BINARY, {"log_loss": 0.6925, "auc": 0.52}, {"log_loss": 0.693, "auc": 0.5}, False),
     "the majority": (
         Task.CLASSIFICATION,
         {"accuracy": 0.6, "log_loss": 0.7},
@@ -90,7 +90,7 @@ CASES = {
     ),
     "random ranks": (Task.RANKING, {"mrr": 0.05}, {"mrr": 0.041}, False),
     "better ranks": (Task.RANKING, {"mrr": 0.2}, {"mrr": 0.041}, True),
-    "nothing to compare": (Task.RATING, {"rmse": 0.0, "loss": 0.0}, {"rmse": 0.0, "loss": 0.0}, True),
+    "nothing to compare": (Task.REGRESSION, {"rmse": 0.0, "loss": 0.0}, {"rmse": 0.0, "loss": 0.0}, True),
 }
 
 
@@ -103,13 +103,13 @@ def test_who_is_better_than_a_constant(name: str) -> None:
 
 def test_the_warning_has_figures_and_the_remedy() -> None:
     found, constant = {"rmse": 1.1257, "loss": 1.2672}, {"rmse": 1.126, "loss": 1.2679}
-    line = warning(Task.RATING, found, constant)
+    line = warning(Task.REGRESSION, found, constant)
     assert line is not None
     assert "validation rmse 1.1257 (1.1260), in brackets that of the mean of the training labels" in line
     assert "the model has hardly learned" in line
     assert "optimizer.learning_rate, now 0.001" in line
-    assert "hardly learned" in str(warning(Task.RATING, found, constant, train=0.97))  # of a few thousand examples
-    by_heart = warning(Task.RATING, found, constant, train=0.5)
+    assert "hardly learned" in str(warning(Task.REGRESSION, found, constant, train=0.97))  # of a few thousand examples
+    by_heart = warning(Task.REGRESSION, found, constant, train=0.5)
     assert by_heart is not None
     assert "learned its examples by heart. Set train.early_stopping.patience" in by_heart
 
@@ -118,5 +118,5 @@ def test_the_warning_has_figures_and_the_remedy() -> None:
 def test_the_share_of_the_squared_error_that_is_removed_decides(loss: float, constant: float) -> None:
     share = 1 - loss / constant
     assume(abs(share - baseline.LEAST_GAIN) > 1e-9)  # squares of square roots
-    better = baseline.beaten(Task.RATING, {"rmse": math.sqrt(loss)}, {"rmse": math.sqrt(constant)})
+    better = baseline.beaten(Task.REGRESSION, {"rmse": math.sqrt(loss)}, {"rmse": math.sqrt(constant)})
     assert better == (share > baseline.LEAST_GAIN)

@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from embexp.models import build as models
 from embexp.models import scoring
-from embexp.models.shapes import DENSE
-from embexp.specs.models import ComplEx, DistMult, KnowledgeGraph, RankingLoss, RotatE, TransE
+from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RankingLoss, RotatE, TransE
 from embexp.training import one_vs_all
 from embexp.training.one_vs_all import OneVsAll
 from tests.thoroughness import left_out

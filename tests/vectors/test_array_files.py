@@ -316,7 +316,7 @@ def test_formats_by_suffix_and_stated(tmp_path: Path) -> None:
         archive.write(tmp_path / "v.data", "v.npy")
     with pytest.raises(DataError, match="found a compressed file of format npy; only these may be: text"):
         opened(tmp_path / "v.npy.zip")
-    with pytest.raises(DataError, match="a token_column is of parquet, arrow, hdf5, and this is npy"):
+    with pytest.raises(DataError, match="a token_column is of hdf5, parquet, arrow, and this is npy"):
         opened(tmp_path / "v.data", format=Format.NPY, token_column="x")
 
 

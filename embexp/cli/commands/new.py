@@ -33,7 +33,8 @@ comments: FOLDER/experiment/NAME.yaml, for `embexp run --config-dir FOLDER exper
     --force          Replaces the experiment if there is one of that name.
 
 rules
-    label            0 and 1: task=click; 0, 1, 2, … next to a text: task=classification; other numbers: task=rating.
+    label            0 and 1: task=binary; 0, 1, 2, … next to a text: task=classification; other numbers:
+                     task=regression.
     categories       Text that recurs, ids, and up to 10 different whole numbers: each gets an embedding table. dim: the
                      power of two nearest to 4 · (number of values)^(1/4), from 4 to 64.
     numbers          Standardized, after log1p where a few values are much larger than the others.

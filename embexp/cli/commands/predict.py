@@ -11,7 +11,7 @@ from embexp.cli.finished import check_out, load_finished, write_csv
 HELP = """\
 usage: embexp predict DIR --data FILE [--out FILE] [--allow-code MODULE:FUNCTION]
 
-Predicts a rating, the probability of a click or the name of a class for each example of a file in the format of the
+Predicts a number, the probability of label 1 or the name of a class for each example of a file in the format of the
 run's data (labels may be missing). Writes CSV with one column, `prediction`, in the order of the file.
 
     --data FILE   Names the file of the examples.

@@ -1,7 +1,8 @@
 """The functions of an exported model: columns by name to predictions, or triples to scores and the best entities.
 
-A model of tasks rating, click and classification takes what the files of the run's data hold, under the names of their
-columns. A column with several values per example comes in one of three forms, here and in the names of the signatures:
+A model of tasks regression, binary and classification takes what the files of the run's data hold, under the names of
+their columns. A column with several values per example comes in one of three forms, here and in the names of the
+signatures:
 
 | form | `predict` takes | a signature takes |
 |---|---|---|
@@ -127,7 +128,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
 
     def _outputs(self, logits: Any) -> dict[str, Any]:
         match self._task:
-            case Task.CLICK:
+            case Task.BINARY:
                 # In double precision, as `embexp predict` computes it.
                 return {"predictions": tf.cast(tf.sigmoid(tf.cast(logits, tf.float64)), tf.float32)}
             case Task.CLASSIFICATION:

@@ -1,0 +1,203 @@
+"""The loss of a run, the user's own metrics, and what is recommended."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from embexp.errors import CombinationFault, Fault
+from embexp.specs.base import Choice, NamedCode, RowCount, Spec, where_known
+from embexp.specs.models import Recommender, Task
+
+if TYPE_CHECKING:
+    from embexp.specs.base import Scope
+    from embexp.specs.run import RunSpec
+
+
+class LossOfTask(Choice):
+    """The loss that follows from task and model."""
+
+    kind: Literal["of_task"] = "of_task"
+    implementation = "embexp.models.losses:of_task"
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Task recommendation, from which no loss follows."""
+        if spec.task is Task.RECOMMENDATION:
+            rule = "task recommendation has several losses"
+            yield Fault(scope.path, self.kind, rule, "choose loss=bpr, loss=sampled_softmax or loss=softmax")
+
+
+class RecommendationLoss(Choice):
+    """Base class of losses that compare items: those of the batch, and others that the loss adds."""
+
+    kind: str
+    whole_catalogue: ClassVar[bool] = False
+    """Whether all items of the catalogue are compared, instead of those of the batch."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Another task."""
+        if spec.task is not Task.RECOMMENDATION:
+            rule = f"it compares items for a user, and the loss of task {spec.task} follows from task and model"
+            yield Fault(scope.path, self.kind, rule, "choose loss=of_task, or task=recommendation")
+
+
+class DrawnNegatives(RecommendationLoss):
+    """Base class of losses with negatives, which follow the items of the batch."""
+
+    negatives: RowCount = 1
+    """Number of negatives of each interaction, drawn uniformly."""
+    exclude_seen: bool = True
+    """Draw only items with which the user has no interaction in the training split."""
+
+
+class BPR(DrawnNegatives):
+    """-log sigmoid(score of the item - score of a negative), the mean over all negatives (Rendle et al. 2009)."""
+
+    kind: Literal["bpr"] = "bpr"
+    implementation = "embexp.models.losses:bpr"
+
+
+class SampledSoftmax(RecommendationLoss):
+    """-log p[item] with p = softmax over the items of the batch (Yi et al. 2019).
+
+    Items that occur more than once in the batch count once for each example.
+    """
+
+    kind: Literal["sampled_softmax"] = "sampled_softmax"
+    implementation = "embexp.models.losses:sampled_softmax"
+    log_q: bool = True
+    """Subtract log q from each score, where q is the item's share of the training split, so that frequent items, which
+    are negatives more often, are not scored lower for it (Bengio & Senécal 2008)."""
+
+
+class Softmax(RecommendationLoss):
+    """-log p[item] with p = softmax over all items of the catalogue."""
+
+    kind: Literal["softmax"] = "softmax"
+    implementation = "embexp.models.losses:softmax"
+    whole_catalogue = True
+
+
+class CustomLoss(NamedCode):
+    """The user's own function: `function(labels, logits, **args)` returns the loss of each example."""
+
+    kind: Literal["custom"] = "custom"
+    implementation = "embexp.models.losses:custom"
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """A task whose loss compares candidates."""
+        if spec.task in (Task.RANKING, Task.RECOMMENDATION):
+            rule = f"it takes the labels and logits of examples, and task {spec.task} compares candidates"
+            remedy = "loss=of_task" if spec.task is Task.RANKING else "loss=bpr, loss=sampled_softmax or loss=softmax"
+            yield Fault(scope.path, self.kind, rule, f"choose {remedy}")
+
+
+Loss = Annotated[LossOfTask | BPR | SampledSoftmax | Softmax | CustomLoss, Field(discriminator="kind")]
+
+
+class CustomMetric(NamedCode):
+    """The user's own metric: `function(labels, predictions, **args)` returns a number."""
+
+    higher_is_better: bool = True
+    """Which way early stopping and searches take it."""
+
+
+class Recommendation(Spec):
+    """Items are recommended to users; each is identified by a feature. For other tasks it has no effect."""
+
+    user: str = "user"
+    """Feature that identifies the user."""
+    item: str = "item"
+    """Feature that identifies the item."""
+    cutoffs: Annotated[tuple[RowCount, ...], Field(min_length=1)] = (10, 20)
+    """Lengths k of the lists of which Recall@k, NDCG@k, hit rate@k and coverage@k are measured; early stopping watches
+    NDCG at the first."""
+
+    @field_validator("cutoffs")
+    @classmethod
+    def _different(cls, cutoffs: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(cutoffs)) < len(cutoffs):
+            raise ValueError("the cutoffs must all be different")
+        return cutoffs
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Data, a model, features or a strategy that task recommendation does not take."""
+        if spec.task is not Task.RECOMMENDATION:
+            return iter(())
+        return where_known(
+            _no_interactions(spec),
+            _no_recommender(spec),
+            _identified(spec, f"{scope.path}.user", self.user, item=False),
+            _identified(spec, f"{scope.path}.item", self.item, item=True),
+            _own_rows(spec, self.user),
+            _own_rows(spec, self.item),
+            _shared_columns(spec),
+            _several_replicas(spec),
+            _no_estimator(spec),
+        )
+
+
+def _no_interactions(spec: RunSpec) -> Iterator[Fault]:
+    """Data that holds no interactions of users and items."""
+    if spec.data.kind not in ("csv", "parquet", "recbole"):
+        rule = "task recommendation reads interactions of users and items, one per row of a file"
+        yield Fault("data", spec.data.kind, rule, "choose data=interactions, data=parquet or data=recbole")
+
+
+def _no_recommender(spec: RunSpec) -> Iterator[Fault]:
+    """A model that gives no vectors of users and items."""
+    if not isinstance(spec.model, Recommender):
+        rule = "task recommendation needs a model that gives users and items vectors"
+        yield Fault("model", spec.model.kind, rule, "choose model=matrix_factorization or model=two_tower")
+
+
+def _identified(spec: RunSpec, path: str, name: str, *, item: bool) -> Iterator[Fault]:
+    """A user or an item that no feature of its side identifies."""
+    if not isinstance(spec.model, Recommender):
+        return
+    key = "item_features" if item else "user_features"
+    side = spec.model.item_features if item else spec.model.user_features
+    if name not in side:
+        near = difflib.get_close_matches(name, side, n=1)
+        rule = f"it must be one of model.{key}, which are {', '.join(side)}"
+        yield Fault(path, repr(name), rule, f"did you mean {near[0]!r}?" if near else f"add it to model.{key}")
+
+
+def _own_rows(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """A user or an item that shares its row with others."""
+    if name not in spec.features:
+        return
+    feature = spec.features[name]
+    rule = "it identifies users or items, so each value needs a row of its own"
+    if feature.buckets.given:
+        yield Fault(f"features.{name}.buckets", "set", rule, "remove them")
+    if feature.table in spec.tables and (buckets := spec.tables[feature.table].vocabulary.hash_buckets) is not None:
+        yield Fault(f"tables.{feature.table}.vocabulary.hash_buckets", str(buckets), rule, "set it to null")
+
+
+def _shared_columns(spec: RunSpec) -> Iterator[Fault]:
+    """A column of features of both sides: the items of a batch are not those of its users."""
+    if not isinstance(spec.model, Recommender):
+        return
+    items = {spec.column_of(name) for name in spec.model.item_side if name in spec.features}
+    for name in spec.model.user_features:
+        if name in spec.features and spec.column_of(name) in items:
+            rule = "it is a feature of the user, and a feature of the item reads the same column"
+            yield Fault(f"features.{name}", spec.column_of(name), rule, "leave it to one side")
+
+
+def _several_replicas(spec: RunSpec) -> Iterator[CombinationFault]:
+    """Strategies that divide a batch."""
+    if spec.strategy.kind not in ("cpu", "gpu"):
+        rule = "task recommendation compares the items of a batch, which this strategy divides among replicas"
+        yield CombinationFault("strategy", spec.strategy.kind, rule, "choose strategy=cpu or strategy=gpu")
+
+
+def _no_estimator(spec: RunSpec) -> Iterator[CombinationFault]:
+    """The runtime estimator."""
+    if spec.executing_runtime == "estimator":
+        rule = "task recommendation has no estimator"
+        yield CombinationFault("runtime", "estimator", rule, "set runtime=session or runtime=function")

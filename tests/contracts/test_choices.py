@@ -1,0 +1,47 @@
+"""Every choice of a config names an implementation that exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from embexp.specs import run, tracking
+from embexp.specs.base import Choice, imported
+from embexp.specs.pretrained import Format
+from embexp.training.metric_names import METRICS
+
+
+def choices(base: type[Choice] = Choice) -> Iterator[type[Choice]]:
+    """All classes with a kind of their own."""
+    for each in base.__subclasses__():
+        kind = each.model_fields.get("kind")
+        if each.__module__.startswith("embexp.") and kind is not None and not kind.is_required():
+            yield each
+        yield from choices(each)
+
+
+IMPLEMENTED = sorted({*choices()} - {tracking.NoTracking}, key=lambda each: each.__qualname__)
+
+
+def test_all_groups_are_there() -> None:
+    assert run.RunSpec.model_fields  # which imports them all
+    modules = {each.__module__.rpartition(".")[2] for each in IMPLEMENTED}
+    assert modules >= {"data", "freezing", "inits", "losses", "models", "optimizers", "strategies", "tracking"}
+
+
+@pytest.mark.parametrize(
+    "choice", sorted(IMPLEMENTED, key=lambda each: each.__qualname__), ids=lambda each: each.__name__
+)
+def test_a_choice_has_its_implementation(choice: type[Choice]) -> None:
+    assert callable(imported(choice.implementation))
+
+
+@pytest.mark.parametrize("form", Format)
+def test_a_format_has_its_reader(form: Format) -> None:
+    assert callable(imported(form.reader.implementation))
+
+
+@pytest.mark.parametrize("name", sorted({name for each in METRICS for name in (each.value, each.constant) if name}))
+def test_a_metric_has_its_functions(name: str) -> None:
+    assert callable(imported(name))
