@@ -12,13 +12,13 @@ import pytest
 from tests.import_graph import MODULES, PACKAGE, edges, imports_of, room_of
 
 ALLOWED = {
-    "__init__": "api config errors rows simulation",
+    "__init__": "api errors rows simulation",
     "__main__": "cli",
     "api": "config errors records reports runs specs studies sweeps system training",
     "checkpoints": "errors system tables tensor_bundle",
     "cli": "checkpoints config data errors freezing pretrained records reports runs specs strategies"
     " studies sweeps system training vectors",
-    "config": "data errors models pretrained records specs system training",
+    "config": "data errors pretrained records specs system training",
     "data": "errors specs system",
     "errors": "",
     "estimator": "errors",
