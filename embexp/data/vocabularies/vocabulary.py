@@ -163,11 +163,6 @@ class TokenVocabulary(Vocabulary):
         return tuple(found)
 
     @property
-    def oov_frequency(self) -> int:
-        """How many values of the training split fell to the OOV rows."""
-        return sum(self.oov_frequencies)
-
-    @property
     def frequencies(self) -> np.ndarray:
         """int64 [size]: how often each row was meant in the training split."""
         return np.concatenate([np.array([count for *_, count in self.special], np.int64), self.known_frequencies])
