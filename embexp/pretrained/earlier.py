@@ -12,10 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embexp.data.vocabularies.buckets import same_rows, stands_for_tokens
-from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import (
+    IdentityVocabulary,
+    TokenVocabulary,
+    Vocabulary,
+    same_rows,
+    stands_for_tokens,
+)
 from embexp.errors import DataError, NotARunError
-from embexp.pretrained.fit import Mismatch
+from embexp.pretrained.tables import Mismatch
 from embexp.records.folder import RunFolder
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, NonFinite, SlotPolicy

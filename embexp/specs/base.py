@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from embexp.errors import Fault
 
@@ -199,6 +199,17 @@ class NamedCode(Choice):
     """Dotted path `package.module:function`, importable from the working directory or the environment."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Passed on as keyword arguments."""
+
+
+def different(rule: str) -> AfterValidator:
+    """Validates that no value of a tuple occurs twice, or says the rule."""
+
+    def check(values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+        if values is not None and len(set(values)) < len(values):
+            raise ValueError(rule)
+        return values
+
+    return AfterValidator(check)
 
 
 Number = Annotated[float, Field(strict=True)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import (
@@ -23,6 +23,7 @@ from embexp.specs.base import (
     RowCount,
     Seed,
     Spec,
+    different,
     for_each,
     where_known,
 )
@@ -130,6 +131,9 @@ class Positives(StrEnum):
     """All tails of training triples with the same source and relation, which are one query (KvsAll)."""
 
 
+_EACH_PLACE = different("head, relation and tail must each be named once")
+
+
 class TrainedTriples(StrEnum):
     """Which training triples to use, if some entities of the graph count as new."""
 
@@ -171,7 +175,7 @@ class Triples(Source):
     path: Annotated[str, Field(min_length=1)]
     fetch: DataSetName | None = None
     """Data set to fetch by name, of which `path` is then the place; null: none."""
-    columns: tuple[Place, Place, Place] | None = None
+    columns: Annotated[tuple[Place, Place, Place], _EACH_PLACE] | None = None
     """Order of the three fields of a line; null: the two with the most values in common are head and tail."""
     reciprocal: bool = True
     """Heads are predicted as tails of the inverse relation, which has its own row in the table of relations
@@ -183,13 +187,6 @@ class Triples(Source):
     their known answers (KvsAll, Dettmers et al. 2018)."""
     new_entities: NewEntities | None = None
     """Some entities count as new; null: none."""
-
-    @field_validator("columns")
-    @classmethod
-    def _each_once(cls, columns: tuple[Place, ...] | None) -> tuple[Place, ...] | None:
-        if columns is not None and len(set(columns)) < len(Place):
-            raise ValueError("head, relation and tail must each be named once")
-        return columns
 
     @property
     def dense_columns(self) -> tuple[str, ...]:
@@ -206,19 +203,13 @@ class Triples(Source):
         if self.positives is Positives.ONE:
             return
         if self.negatives is not None:
-            yield Fault(
-                "data.positives",
-                repr(str(self.positives)),
-                f"all positives of a query are compared with all entities, and data.negatives is {self.negatives}",
-                "set data.negatives=null, or data.positives=one",
-            )
+            rule = f"all positives of a query are compared with all entities, and data.negatives is {self.negatives}"
+            remedy = "set data.negatives=null, or data.positives=one"
+            yield Fault("data.positives", repr(str(self.positives)), rule, remedy)
         if spec.strategy.own_memory:
-            yield CombinationFault(
-                "data.positives",
-                repr(str(self.positives)),
-                f"queries have different numbers of positives, and strategy {spec.strategy.kind} takes equal shapes",
-                "set data.positives=one, or strategy=cpu",
-            )
+            rule = f"queries have different numbers of positives, and strategy {spec.strategy.kind} takes equal shapes"
+            remedy = "set data.positives=one, or strategy=cpu"
+            yield CombinationFault("data.positives", repr(str(self.positives)), rule, remedy)
 
 
 class Clicks(DividedData):
@@ -429,12 +420,9 @@ def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
     def small(name: str) -> Iterator[Fault]:
         held, size = next(_held(spec, what, name), None), spec.tables[name].vocabulary_size
         if held is not None and size is not None and size < (count := getattr(data, held)):
-            yield Fault(
-                f"tables.{name}.vocabulary_size",
-                str(size),
-                f"the data has {count} {held}, and each needs a row",
-                "set it to null to use the size of the vocabulary",
-            )
+            rule = f"the data has {count} {held}, and each needs a row"
+            remedy = "set it to null to use the size of the vocabulary"
+            yield Fault(f"tables.{name}.vocabulary_size", str(size), rule, remedy)
 
     yield from where_known(
         for_each(lambda: spec.features, weights),
@@ -446,12 +434,9 @@ def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
 def _text_faults(spec: RunSpec) -> Iterator[Fault]:
     """Regression of classes."""
     if spec.task is Task.REGRESSION:
-        yield Fault(
-            "task",
-            str(Task.REGRESSION),
-            "the labels of data=text are classes, and their numbers have no meaning",
-            "set task=classification, or choose data=csv if the labels are numbers",
-        )
+        rule = "the labels of data=text are classes, and their numbers have no meaning"
+        remedy = "set task=classification, or choose data=csv if the labels are numbers"
+        yield Fault("task", str(Task.REGRESSION), rule, remedy)
 
 
 def _triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
@@ -485,12 +470,8 @@ def _mixed(spec: RunSpec, what: Mapping[str, str], name: str, path: str, value: 
     held, all_held = what.get(feature.column or name), list(_held(spec, what, feature.table))
     first = max(all_held, key=all_held.count, default=None)
     if held is not None and held != first:
-        yield Fault(
-            path,
-            repr(value),
-            f"its ids identify {held}, but those of table {feature.table!r} identify {first}",
-            f"use separate tables for {kinds}",
-        )
+        rule = f"its ids identify {held}, but those of table {feature.table!r} identify {first}"
+        yield Fault(path, repr(value), rule, f"use separate tables for {kinds}")
 
 
 def _held(spec: RunSpec, what: Mapping[str, str], table: str) -> Iterator[str]:

@@ -161,12 +161,9 @@ def _other_runtime(method: InitMethod, spec: RunSpec, scope: Scope) -> Iterator[
     if not any(known_or(None, partial(spec.init_of, name)) is method for name in scope.tables):
         return
     possible = [kind for kind, other in METHODS.items() if chosen in other.runtimes and _suits(other, spec)]
-    yield CombinationFault(
-        scope.path,
-        method.kind,
-        f"it works in the runtime {_or(method.runtimes)}, and the runtime is {chosen}",
-        f"set runtime={_or(method.runtimes)}; or choose {scope.choosing('init', _or(possible))}",
-    )
+    rule = f"it works in the runtime {_or(method.runtimes)}, and the runtime is {chosen}"
+    remedy = f"set runtime={_or(method.runtimes)}; or choose {scope.choosing('init', _or(possible))}"
+    yield CombinationFault(scope.path, method.kind, rule, remedy)
 
 
 def _suits(method: type[InitMethod], spec: RunSpec) -> bool:

@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs.base import Choice, NamedCode, RowCount, Spec, where_known
+from embexp.specs.base import Choice, NamedCode, RowCount, Spec, different, where_known
 from embexp.specs.models import Recommender, Task
 
 if TYPE_CHECKING:
@@ -112,16 +112,12 @@ class Recommendation(Spec):
     """Feature that identifies the user."""
     item: str = "item"
     """Feature that identifies the item."""
-    cutoffs: Annotated[tuple[RowCount, ...], Field(min_length=1)] = (10, 20)
+    cutoffs: Annotated[tuple[RowCount, ...], Field(min_length=1), different("the cutoffs must all be different")] = (
+        10,
+        20,
+    )
     """Lengths k of the lists of which Recall@k, NDCG@k, hit rate@k and coverage@k are measured; early stopping watches
     NDCG at the first."""
-
-    @field_validator("cutoffs")
-    @classmethod
-    def _different(cls, cutoffs: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(cutoffs)) < len(cutoffs):
-            raise ValueError("the cutoffs must all be different")
-        return cutoffs
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Data, a model, features or a strategy that task recommendation does not take."""

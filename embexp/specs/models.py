@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from embexp.errors import Fault
-from embexp.specs.base import Choice, Dim, Fraction, NamedCode, NonNegative, Positive
+from embexp.specs.base import Choice, Dim, Fraction, NamedCode, NonNegative, Positive, different
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -175,7 +175,11 @@ class TextCNN(DenseModel):
 
     kind: Literal["text_cnn"] = "text_cnn"
     implementation = "embexp.models.texts:text_cnn"
-    widths: Annotated[Widths, Field(min_length=1)] = (3, 4, 5)
+    widths: Annotated[
+        Widths,
+        Field(min_length=1),
+        different("the widths must all be different; set maps for more feature maps of each width"),
+    ] = (3, 4, 5)
     """Widths of the convolutions in words; one layer for each, all different."""
     maps: Dim = 100
     """Feature maps of each width."""
@@ -183,13 +187,6 @@ class TextCNN(DenseModel):
     """Dropout rate of the maxima."""
     max_norm: Positive | None = 3.0
     """The weights of each logit are scaled down to at most this L2 norm after a step; null: no bound."""
-
-    @field_validator("widths")
-    @classmethod
-    def _different(cls, widths: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(widths)) < len(widths):
-            raise ValueError("the widths must all be different; set maps for more feature maps of each width")
-        return widths
 
     @property
     def hidden_widths(self) -> dict[str, Sequence[int]]:
@@ -199,20 +196,14 @@ class TextCNN(DenseModel):
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
         """No sequence of words, and features of more dimensions."""
         if not any(len(shape) == 2 for shape in shapes.values()):
-            yield Fault(
-                "model",
-                "text_cnn without a sequence",
-                "it needs a sequence of words, and every feature here is one vector per example",
-                "set max_sequence_length of a feature, or take model=bag_of_words",
-            )
+            rule = "it needs a sequence of words, and every feature here is one vector per example"
+            remedy = "set max_sequence_length of a feature, or take model=bag_of_words"
+            yield Fault("model", "text_cnn without a sequence", rule, remedy)
         for name, shape in shapes.items():
             if len(shape) > 2:
-                yield Fault(
-                    f"features.{name}",
-                    f"activations of shape {_shape(shape)}",
-                    "text_cnn takes a sequence of vectors, or one vector, per feature",
-                    f"leave features.{name}.output_shape unset",
-                )
+                rule = "text_cnn takes a sequence of vectors, or one vector, per feature"
+                remedy = f"leave features.{name}.output_shape unset"
+                yield Fault(f"features.{name}", f"activations of shape {_shape(shape)}", rule, remedy)
 
 
 class RankingLoss(StrEnum):
@@ -439,12 +430,9 @@ def _not_named(kind: str, named: Mapping[str, Sequence[str]], shapes: Shapes) ->
     *keys, last = (f"model.{key}" for key in named)
     for name in shapes:
         if name not in used:
-            yield Fault(
-                f"features.{name}",
-                "unused",
-                f"every feature must be used, and {kind} uses only those that it names",
-                f"add {name!r} to {', '.join(keys)} or {last}, or remove the feature",
-            )
+            rule = f"every feature must be used, and {kind} uses only those that it names"
+            remedy = f"add {name!r} to {', '.join(keys)} or {last}, or remove the feature"
+            yield Fault(f"features.{name}", "unused", rule, remedy)
 
 
 def _bias_faults(path: str, names: Sequence[str], shapes: Shapes) -> Iterator[Fault]:
@@ -462,12 +450,9 @@ def _vector_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
     """Faults unless there is one vector per feature, all of one dim."""
     for name, shape in shapes.items():
         if len(shape) != 1:
-            yield Fault(
-                f"features.{name}",
-                f"a sequence of shape {_shape(shape)}",
-                f"{kind} takes one vector per feature",
-                f"set features.{name}.max_sequence_length to 0 and leave output_shape unset, or take model=mlp",
-            )
+            rule = f"{kind} takes one vector per feature"
+            remedy = f"set features.{name}.max_sequence_length to 0 and leave output_shape unset, or take model=mlp"
+            yield Fault(f"features.{name}", f"a sequence of shape {_shape(shape)}", rule, remedy)
     dims = {name: shape[-1] for name, shape in shapes.items()}
     if len(set(dims.values())) > 1:
         found = ", ".join(f"{name} {dim}" for name, dim in dims.items())
@@ -477,12 +462,9 @@ def _vector_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
 def _static_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
     for name, shape in shapes.items():
         if None in shape:
-            yield Fault(
-                f"features.{name}",
-                f"activations of shape {_shape(shape)}",
-                f"{kind} concatenates all activations, so their length must be known",
-                f"set features.{name}.max_sequence_length",
-            )
+            rule = f"{kind} concatenates all activations, so their length must be known"
+            remedy = f"set features.{name}.max_sequence_length"
+            yield Fault(f"features.{name}", f"activations of shape {_shape(shape)}", rule, remedy)
 
 
 def _shape(shape: tuple[int | None, ...]) -> str:

@@ -228,12 +228,9 @@ Pretrained = Annotated[NoPretrained | File | Sample | Checkpoint, Field(discrimi
 
 def _table_of_all(setting: Checkpoint, scope: Scope) -> Iterator[Fault]:
     if setting.table is not None and not scope.own:
-        yield Fault(
-            f"{scope.path}.table",
-            repr(setting.table),
-            "each table restores the rows of the table of the same name; only a table's own setting may name another",
-            "leave it null, and choose pretrained@tables.NAME.pretrained=checkpoint for the table",
-        )
+        rule = "each table restores the rows of the table of the same name; only a table's own setting may name another"
+        remedy = "leave it null, and choose pretrained@tables.NAME.pretrained=checkpoint for the table"
+        yield Fault(f"{scope.path}.table", repr(setting.table), rule, remedy)
 
 
 def _second_dense_part(setting: Checkpoint, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
@@ -241,9 +238,6 @@ def _second_dense_part(setting: Checkpoint, spec: RunSpec, scope: Scope) -> Iter
     settings = spec.dense_from()
     first, taken = next(iter(settings.items()), (scope.path, setting))
     if scope.path in settings and setting.path != taken.path:
-        yield CombinationFault(
-            f"{scope.path}.dense",
-            "true",
-            f"the dense part is restored from one checkpoint, and {first} restores it from {taken.path}",
-            f"set {scope.path}.dense=false, or {first}.dense=false",
-        )
+        rule = f"the dense part is restored from one checkpoint, and {first} restores it from {taken.path}"
+        remedy = f"set {scope.path}.dense=false, or {first}.dense=false"
+        yield CombinationFault(f"{scope.path}.dense", "true", rule, remedy)

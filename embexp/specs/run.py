@@ -220,22 +220,15 @@ class RunSpec(Spec):
 
 def _nothing_to_rank(spec: RunSpec) -> Iterator[Fault]:
     if spec.task is Task.RANKING and not isinstance(spec.data, Triples):
-        yield Fault(
-            "task",
-            "'ranking'",
-            f"only queries of a knowledge graph have candidates to rank, and the data is of kind {spec.data.kind}",
-            "choose data=triples, or another task",
-        )
+        rule = f"only queries of a knowledge graph have candidates to rank, and the data is of kind {spec.data.kind}"
+        yield Fault("task", "'ranking'", rule, "choose data=triples, or another task")
 
 
 def _no_scores(spec: RunSpec) -> Iterator[Fault]:
     if spec.task is Task.RANKING and not isinstance(spec.model, KnowledgeGraph):
-        yield Fault(
-            "model",
-            spec.model.kind,
-            "task ranking needs a model that scores candidates",
-            "choose model=complex, model=distmult, model=transe or model=rotate",
-        )
+        rule = "task ranking needs a model that scores candidates"
+        remedy = "choose model=complex, model=distmult, model=transe or model=rotate"
+        yield Fault("model", spec.model.kind, rule, remedy)
 
 
 def _no_predictions(spec: RunSpec) -> Iterator[Fault]:

@@ -29,16 +29,27 @@ class EarlyStopping(Spec):
     restore_best: bool = True
     """Restore the values of the best evaluation at the end."""
 
+    @property
+    def restores_best(self) -> bool:
+        """Whether the final values are those of the best evaluation, where there was one."""
+        return self.patience is not None and self.restore_best
+
+    def final_step(self, steps: int, best: int | None) -> int:
+        """The step of a run's final values.
+
+        Args:
+            steps: that were trained.
+            best: the step of the best evaluation, if it is known.
+        """
+        return best if best is not None and self.restores_best else steps
+
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Early stopping without a validation split."""
         split = getattr(spec.data, "split", None)
         if self.patience is not None and split is not None and not split.validates:
-            yield Fault(
-                f"{scope.path}.patience",
-                str(self.patience),
-                "early stopping watches the validation split, and data.split.validation is 0",
-                "set data.split.validation above 0, or patience to null",
-            )
+            rule = "early stopping watches the validation split, and data.split.validation is 0"
+            remedy = "set data.split.validation above 0, or patience to null"
+            yield Fault(f"{scope.path}.patience", str(self.patience), rule, remedy)
 
 
 class Train(Spec):
@@ -236,9 +247,6 @@ class Restoring(Spec):
 
     def _not_in_estimators(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         if self.path is not None and spec.executing_runtime is RuntimeKind.ESTIMATOR:
-            yield CombinationFault(
-                f"{scope.path}.path",
-                repr(self.path),
-                "an Estimator restores only its own checkpoints",
-                "choose runtime=session, or runtime=function",
-            )
+            rule = "an Estimator restores only its own checkpoints"
+            remedy = "choose runtime=session, or runtime=function"
+            yield CombinationFault(f"{scope.path}.path", repr(self.path), rule, remedy)

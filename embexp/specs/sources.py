@@ -275,20 +275,12 @@ class DividedData(Source):
 def _folds(data: DividedData, key: str) -> Iterator[Fault]:
     value, kind = getattr(data, key), data.split.kind
     if value is not None and kind != "folds":
-        yield Fault(
-            f"data.{key}",
-            str(value),
-            f"only a split of kind folds has it, and this split is of kind {kind}",
-            "set data.split.kind=folds, or remove it",
-        )
+        rule = f"only a split of kind folds has it, and this split is of kind {kind}"
+        yield Fault(f"data.{key}", str(value), rule, "set data.split.kind=folds, or remove it")
 
 
 def _group(data: DividedData) -> Iterator[Fault]:
     group, kind = data.split.group, data.split.kind
     if group is not None and kind != "leave_one_out":
-        yield Fault(
-            "data.split.group",
-            repr(group),
-            f"only leave_one_out has it, and this split is of kind {kind}",
-            "set data.split.kind=leave_one_out, or remove it",
-        )
+        rule = f"only leave_one_out has it, and this split is of kind {kind}"
+        yield Fault("data.split.group", repr(group), rule, "set data.split.kind=leave_one_out, or remove it")

@@ -184,12 +184,9 @@ def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:
     """A runtime without replicas."""
     runtime = spec.executing_runtime
     if runtime in (RuntimeKind.SESSION, RuntimeKind.ESTIMATOR):
-        yield CombinationFault(
-            "runtime",
-            runtime.value,
-            f"it works with strategy cpu or one gpu, and the strategy is {strategy}",
-            "set strategy=cpu, or runtime=function with an init method that works there (init=assign)",
-        )
+        rule = f"it works with strategy cpu or one gpu, and the strategy is {strategy}"
+        remedy = "set strategy=cpu, or runtime=function with an init method that works there (init=assign)"
+        yield CombinationFault("runtime", runtime.value, rule, remedy)
 
 
 def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored) -> Iterator[CombinationFault]:
@@ -261,12 +258,8 @@ def _layout(spec: RunSpec, strategy: _OwnMemory, name: str) -> Iterator[Combinat
             f"tables.{name}.storage", repr(table.storage.value), f"{_where(strategy)}, not in a file", "leave it auto"
         )
     if table.storage is Storage.VARIABLE and not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable):
-        yield CombinationFault(
-            f"tables.{name}.storage",
-            repr(table.storage.value),
-            f"strategy {strategy.kind} stores frozen rows separately, as a TPU updates all rows of its tables",
-            "leave it auto",
-        )
+        rule = f"strategy {strategy.kind} stores frozen rows separately, as a TPU updates all rows of its tables"
+        yield CombinationFault(f"tables.{name}.storage", repr(table.storage.value), rule, "leave it auto")
 
 
 def _mapped(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:

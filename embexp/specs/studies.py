@@ -76,7 +76,14 @@ class NewEntitiesStudy(Spec):
             rule = f"it needs the entities of a knowledge graph, and the data is of kind {spec.data.kind}"
             yield Fault(scope.path, self.kind, rule, "choose data=triples, or study=none")
             return
-        yield from where_known(_new_entities(spec), _values(spec), _policies(spec), _no_checkpoint(spec))
+        values = "the grown run starts from the values of the base run, and the other runs from initial values"
+        policies = "the grown run freezes the rows of the base run, and the other runs train all rows"
+        yield from where_known(
+            _new_entities(spec),
+            _set_by_study(spec, "pretrained", NoPretrained, values),
+            _set_by_study(spec, "freeze", NoFreeze, policies),
+            _no_checkpoint(spec),
+        )
 
 
 Study = Annotated[NoStudy | NewEntitiesStudy, Field(discriminator="kind")]
@@ -88,18 +95,10 @@ def _new_entities(spec: RunSpec) -> Iterator[Fault]:
         yield Fault("data.new_entities", "a mapping", rule, "leave it null, and set study.share and study.seed")
 
 
-def _values(spec: RunSpec) -> Iterator[Fault]:
-    for scope, pretrained in spec.settings_of("pretrained"):
-        if not isinstance(pretrained, NoPretrained):
-            rule = "the grown run starts from the values of the base run, and the other runs from initial values"
-            yield Fault(scope.path, pretrained.kind, rule, "remove it, or set study=none")
-
-
-def _policies(spec: RunSpec) -> Iterator[Fault]:
-    for scope, freeze in spec.settings_of("freeze"):
-        if not isinstance(freeze, NoFreeze):
-            rule = "the grown run freezes the rows of the base run, and the other runs train all rows"
-            yield Fault(scope.path, freeze.kind, rule, "remove it, or set study=none")
+def _set_by_study(spec: RunSpec, name: str, without: type[Spec], rule: str) -> Iterator[Fault]:
+    for scope, choice in spec.settings_of(name):
+        if not isinstance(choice, without):
+            yield Fault(scope.path, choice.kind, rule, "remove it, or set study=none")
 
 
 def _no_checkpoint(spec: RunSpec) -> Iterator[Fault]:

@@ -178,22 +178,15 @@ class Feature(Spec):
 
 def _unused(spec: RunSpec, name: str) -> Iterator[Fault]:
     if name not in {feature.table for feature in spec.features.values()}:
-        yield Fault(
-            f"tables.{name}",
-            "unused",
-            "every table must be used by a feature",
-            f"set table: {name} in a feature, or remove the table",
-        )
+        rule = "every table must be used by a feature"
+        yield Fault(f"tables.{name}", "unused", rule, f"set table: {name} in a feature, or remove the table")
 
 
 def _open_dim(spec: RunSpec, name: str) -> Iterator[Fault]:
     if spec.tables[name].dim is None and isinstance(spec.pretrained_of(name), NoPretrained):
-        yield Fault(
-            f"tables.{name}.dim",
-            "null",
-            "null means the dim of the pretrained file, and the table has no such file",
-            f"set a number, or choose pretrained@tables.{name}.pretrained=file",
-        )
+        rule = "null means the dim of the pretrained file, and the table has no such file"
+        remedy = f"set a number, or choose pretrained@tables.{name}.pretrained=file"
+        yield Fault(f"tables.{name}.dim", "null", rule, remedy)
 
 
 def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
@@ -231,23 +224,17 @@ def _no_table(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
     """A table that does not exist."""
     if feature.table not in spec.tables and spec.tables:
         near = difflib.get_close_matches(feature.table, spec.tables, n=1)
-        yield Fault(
-            f"{path}.table",
-            repr(feature.table),
-            "there is no table of that name",
-            f"did you mean {near[0]!r}?" if near else f"the tables are {', '.join(spec.tables)}",
-        )
+        rule = "there is no table of that name"
+        remedy = f"did you mean {near[0]!r}?" if near else f"the tables are {', '.join(spec.tables)}"
+        yield Fault(f"{path}.table", repr(feature.table), rule, remedy)
 
 
 def _weights_of_sequence(feature: Feature, path: str) -> Iterator[Fault]:
     """Weights of a sequence."""
     if feature.max_sequence_length and feature.weights is not None:
-        yield Fault(
-            f"{path}.weights",
-            repr(feature.weights),
-            f"a sequence has no weights, and max_sequence_length is {feature.max_sequence_length}",
-            "remove the weights, or set max_sequence_length to 0 to combine the rows",
-        )
+        rule = f"a sequence has no weights, and max_sequence_length is {feature.max_sequence_length}"
+        remedy = "remove the weights, or set max_sequence_length to 0 to combine the rows"
+        yield Fault(f"{path}.weights", repr(feature.weights), rule, remedy)
 
 
 def _one_id(feature: Feature, spec: RunSpec, name: str) -> Iterator[Fault]:
@@ -255,45 +242,30 @@ def _one_id(feature: Feature, spec: RunSpec, name: str) -> Iterator[Fault]:
     column = feature.column or name
     if spec.data.holds_one_id(column):
         for key, value in feature.settings_of_lists().items():
-            yield Fault(
-                f"features.{name}.{key}",
-                value,
-                list_rule(column),
-                "leave it out, or name a column that holds several (data.list_columns says which do in CSV files)",
-            )
+            rule = list_rule(column)
+            remedy = "leave it out, or name a column that holds several (data.list_columns says which do in CSV files)"
+            yield Fault(f"features.{name}.{key}", value, rule, remedy)
 
 
 def _weights_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
     """Weights of the sequences that output_shape makes."""
     shape = feature.output_shape
     if shape and not feature.max_sequence_length and feature.weights is not None and math.prod(shape[1:]) > 1:
-        yield Fault(
-            f"{path}.weights",
-            repr(feature.weights),
-            f"a sequence has no weights, and output_shape makes sequences of {math.prod(shape[1:])}",
-            "remove the weights or the output_shape",
-        )
+        rule = f"a sequence has no weights, and output_shape makes sequences of {math.prod(shape[1:])}"
+        yield Fault(f"{path}.weights", repr(feature.weights), rule, "remove the weights or the output_shape")
 
 
 def _length_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
     """An output_shape of another length than max_sequence_length."""
     length, shape = feature.max_sequence_length, feature.output_shape
     if shape and length and math.prod(shape[1:]) != length:
-        yield Fault(
-            f"{path}.output_shape",
-            str(list(shape)),
-            f"after the batch it must have the {length} positions of max_sequence_length",
-            f"write [{shape[0]}, {length}], or remove it",
-        )
+        rule = f"after the batch it must have the {length} positions of max_sequence_length"
+        yield Fault(f"{path}.output_shape", str(list(shape)), rule, f"write [{shape[0]}, {length}], or remove it")
 
 
 def _batch_of_shape(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
     """An output_shape of another batch than train.batch_size."""
     shape = feature.output_shape
     if shape and shape[0] != (batch := spec.train.batch_size):
-        yield Fault(
-            f"{path}.output_shape",
-            str(list(shape)),
-            f"its first number is the batch, and train.batch_size is {batch}",
-            f"write {[batch, *shape[1:]]}, or remove it",
-        )
+        rule = f"its first number is the batch, and train.batch_size is {batch}"
+        yield Fault(f"{path}.output_shape", str(list(shape)), rule, f"write {[batch, *shape[1:]]}, or remove it")

@@ -60,8 +60,6 @@ def run(
 
     Args:
         directory: of the study; it exists. Runs that an earlier process has begun there are completed.
-        progress: called with the stages before and after training.
-        announce: called with a heading before each run.
 
     Raises:
         DataError: a file was changed since the study was interrupted.

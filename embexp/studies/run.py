@@ -93,12 +93,8 @@ def resume(
     """Completes a run, or the runs of a study, that was interrupted or killed.
 
     Args:
-        directory: of the run or of the study.
         changed: see `embexp.runs.resume.resume`; a study takes none.
         allow_code: functions that the recorded spec may run.
-        listeners: returns new listeners for each training.
-        progress: called with the stages before and after training.
-        announce: called with a heading before each run of a study.
         say: called with a sentence on where a run is resumed, and about checkpoints that are skipped.
 
     Raises:

@@ -53,8 +53,7 @@ class Runner:
         """Settles what an earlier process left behind, and follows what still runs, or waits in a queue.
 
         Args:
-            folder: working directory of the jobs; None: that of this process.
-            command: runs a job; None: jobs are forked where their devices allow that.
+            folder, command: see `Starter`.
             engine: the launcher of others that runs the jobs; None: this process does.
         """
         self.ledger = ledger

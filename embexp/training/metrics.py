@@ -25,7 +25,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
         task: regression gives rmse, mae and loss (the mean squared error); binary gives log_loss, auc and loss (the log
             loss again, under the name that all tasks share); classification gives accuracy, log_loss, macro_f1 and
             loss.
-        labels: numbers [N]; 0 or 1 for click, 0 to C - 1 for classification.
+        labels: numbers [N]; 0 or 1 for binary, 0 to C - 1 for classification.
         logits: numbers [N]; [N, C] for classification.
 
     Returns:

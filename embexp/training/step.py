@@ -39,23 +39,23 @@ class Step:
     Attributes:
         backend: looks up activations and applies their gradients to rows.
         model: the dense part; maps activations to logits, or to vectors of users and of items.
-        loss: (labels [B], logits [B], [B, 1] or [B, C]) → scalar, the mean over the batch; of recommendation, see
-            `models.recommendation_losses`.
-        optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
         inputs: for each feature the columns it reads.
-        counter: int64 variable, the number of steps done; schedules read it.
         strategy: how the step's replicas share a batch.
+        loss: (labels [B], logits [B], [B, 1] or [B, C]) → scalar, the mean over the batch; of recommendation, see
+            `models.recommendation_losses`. Not needed to predict, nor are the next two.
+        optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
+        counter: int64 variable, the number of steps done; schedules read it.
         one_vs_all: the loss of batches with many candidates; None: they have few.
         gradient_scale: factor of all gradients; the loss that is returned does not have it.
     """
 
     backend: EmbeddingBackend
     model: Any
-    loss: Callable[[Any, Any], Any]
-    optimizer: Any
     inputs: Mapping[str, Input]
-    counter: Any
     strategy: Replication
+    loss: Callable[[Any, Any], Any] = lambda labels, logits: None
+    optimizer: Any = None
+    counter: Any = None
     one_vs_all: OneVsAll | None = None
     gradient_scale: float = 1.0
 

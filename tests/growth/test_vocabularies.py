@@ -51,7 +51,7 @@ def test_a_file_of_tokens_keeps_frequencies_and_the_row_of_unknown_values(tmp_pa
     assert isinstance(found, TokenVocabulary)
     assert found.known.to_pylist() == ["x", "b", "a y"]
     assert found.known_frequencies.tolist() == [0, 3, 0]
-    assert (found.oov, found.oov_frequency) == (True, 9)
+    assert (found.oov, found.oov_frequencies) == (True, (9,))
 
 
 def test_a_vocabulary_of_a_run_speaks_for_itself(tmp_path: Path) -> None:

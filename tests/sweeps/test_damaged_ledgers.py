@@ -15,7 +15,7 @@ __all__ = ["planned", "two"]
 
 ENGINE = json.dumps({"name": "basic", "folder": "."})
 DAMAGES = {
-    "a state that is none": ("UPDATE jobs SET state = 'finished' WHERE number = 1", "its state is 'finished': it must be"),
+    "a state that is none": ("UPDATE jobs SET state = 'finished' WHERE number = 1", "its state is 'finished': "),
     "a number for a state": ("UPDATE jobs SET state = x'00ff'", "job 0: its state is "),
     "settings that are no JSON": ("UPDATE jobs SET settings = '{seed: 1'", "its settings is '{seed: 1': "),
     "settings that are a list": ("UPDATE jobs SET settings = '[1]'", "its settings is '[1]': it must be a mapping"),

@@ -82,7 +82,7 @@ def _export(options: argparse.Namespace) -> None:
 
     if options.kind == "savedmodel":
         environment.load_tensorflow()
-    from embexp.runs.exports.exporting import export
+    from embexp.runs.exporting import export
 
     with stages.show_stages() as shown:
         exported = export(

@@ -325,7 +325,7 @@ def _run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Outpu
         print(f"{changed.name} in {found.path}", flush=True)
         from embexp.runs.recorded import import_sentences
 
-        for sentence in import_sentences(folder, changed):
+        for sentence in import_sentences(folder, allowed_code.named(changed)):
             print(sentence, flush=True)
         return execute(changed, found)
 

@@ -266,8 +266,7 @@ def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Seque
     """
     import pyarrow as pa
 
-    from embexp.data.vocabularies.buckets import stands_for_tokens
-    from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
+    from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary, stands_for_tokens
     from embexp.records.folder import RunFolder
     from embexp.runs import recorded
 
@@ -281,7 +280,7 @@ def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Seque
     if name not in tables:
         raise UsageError(f"{path} has no table {name!r}; its tables are {', '.join(tables)}")
     if folder.summary.exists():
-        values = recorded.read_table(folder, spec, name)
+        values = recorded.read_table(folder, name, cache=spec.output.cache)
     else:
         from embexp.cli.finished import load_finished
 
