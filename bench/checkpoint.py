@@ -18,12 +18,10 @@ checkpoint, and the memory that this adds.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,8 +31,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from bench import machine
-from embexp.system import files
+from bench import harness
 from embexp.system.machine import PeakMemory
 
 ROWS, DIM, BATCH, STEPS = 5_000_000, 64, 4096, 1_000
@@ -120,7 +117,7 @@ def child(distribution: str, rows: int, steps: int, repetitions: int, folder: Pa
             if way == WHOLE:
                 streaming.write(ours, prefix)
             else:
-                store.write_increment(ours, prefix, base=base, changed=changed)
+                streaming.write(ours, prefix, base=base, changed=changed)
 
     # The system's first use of memory takes far longer than the next, which is what a long training sees.
     reused = folder / "reused"
@@ -189,13 +186,8 @@ def read_child(folder: Path, start: int) -> None:
 
 def _results(*arguments: object) -> list[dict[str, Any]]:
     """The results that a process of this module prints."""
-    command = [sys.executable, "-m", "bench.checkpoint", "--child", *map(str, arguments)]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    return [json.loads(line.removeprefix("RESULT ")) for line in lines]
+    lines = harness.in_process("checkpoint", "--child", *arguments)
+    return [json.loads(line.removeprefix("RESULT ")) for line in lines if line.startswith("RESULT ")]
 
 
 def _report(distribution: str, results: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
@@ -215,10 +207,7 @@ def _report(distribution: str, results: list[dict[str, Any]]) -> dict[str, tuple
         taken[way] = [each["stopped"] + each["slower"] for each in mine]
         if way == INCREMENTAL:
             bytes_per_touched = [each["bytes"] / (each["touched"] * DIM * 4 * 2) for each in mine]
-    ratios = {
-        way: statistics.median(a / b for a, b in zip(taken[way], taken[MANAGER], strict=True))
-        for way in (WHOLE, INCREMENTAL)
-    }
+    ratios = {way: statistics.median(harness.ratios(taken[way], taken[MANAGER])) for way in (WHOLE, INCREMENTAL)}
     print(f"seconds taken, in those of {MANAGER}: " + ", ".join(f"{way} {ratios[way]:.2f}" for way in ratios))
     mixed = (ratios[WHOLE] + (EVERY - 1) * ratios[INCREMENTAL]) / EVERY
     return {
@@ -235,17 +224,13 @@ def main(argv: list[str]) -> int:
         else:
             child(argv[1], int(argv[2]), int(argv[3]), int(argv[4]), Path(argv[5]))
         return 0
-    parser = argparse.ArgumentParser(prog="python -m bench.checkpoint", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rows and steps, one repetition")
-    parser.add_argument("--repetitions", type=int, help="saves of each kind (3; quick: 1)")
+    quick = "a tenth of the rows and steps, one repetition"
+    parser = harness.parser("checkpoint", __doc__, quick=quick, repetitions="saves of each kind (3; quick: 1)")
     parser.add_argument("--folder", type=Path, help="where checkpoints are written (default: for temporary files)")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args(argv)
     less, repetitions = (10, options.repetitions or 1) if options.quick else (1, options.repetitions or 3)
 
-    described = machine.describe()
-    for key, value in described.items():
-        print(f"{key:12} {value}")
+    described = harness.introduce()
     saves: dict[str, Any] = {}
     compared: dict[str, Any] = {}
     for distribution in ("zipf", "uniform"):
@@ -260,11 +245,9 @@ def main(argv: list[str]) -> int:
     compared[f"{read}: MB"] = max(each["megabytes"] for each in reads), MEGABYTES
     print()
     for what, (value, target) in compared.items():
-        print(f"{what:60} {value:7.2f} <= {target:<5} {'met' if value <= target else 'MISSED'}")
+        print(f"{what:60} {value:7.2f} <= {target:<5} {harness.word(value <= target)}")
     print(f"load at the end: {' '.join(f'{load:.2f}' for load in os.getloadavg())}")
-    if options.json is not None:
-        results = {"machine": described, "saves": saves, "reads": reads, "compared": compared}
-        files.write_text(options.json, json.dumps(results, indent=2) + "\n")
+    harness.save(options.json, described, saves=saves, reads=reads, compared=compared)
     return 0 if all(value <= target for value, target in compared.values()) else 1
 
 

@@ -22,7 +22,6 @@ What is done is kept in --json, and not done again. Whole, it takes 15 to 60 min
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -34,7 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import machine
+from bench import harness
 from bench.click_log import CATEGORIES, HELD_OUT, NUMBERS, write
 from embexp.system import files
 
@@ -141,11 +140,9 @@ def _measured(command: list[str]) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
+    parser = harness.parser("clicks", __doc__, quick=f"{QUICK_ROWS:,} rows")
     parser.add_argument("--rows", type=int)
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--json", type=Path)
     options, _ = parser.parse_known_args(argv)
     rows = options.rows or (QUICK_ROWS if options.quick else ROWS)
     with tempfile.TemporaryDirectory() as temporary:
@@ -157,7 +154,7 @@ def _results(folder: Path, rows: int, kept: Path) -> dict[str, Any]:
     batch = 2048 if rows >= 1_000_000 else 1024
     done: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
     if done.get("rows") != rows:
-        done = {"rows": rows, "batch": batch, "machine": machine.describe()}
+        done = {"rows": rows, "batch": batch, "machine": harness.describe()}
 
     def once(name: str, work: Callable[[], Any]) -> Any:
         if name not in done:
@@ -214,7 +211,7 @@ def _report(done: dict[str, Any]) -> int:
         f"at most {MOST_LINES} lines of YAML: {lines}": lines <= MOST_LINES,
     }
     for what, met in verdicts.items():
-        print(f"{what:66}{'met' if met else 'MISSED'}")
+        print(f"{what:66}{harness.word(met)}")
     print(f"beside Keras with all layers adapted in one pass by hand: {by_hand:.2f} x, no goal")
     return 0 if all(verdicts.values()) else 1
 

@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from embexp.system import files
 from tests.planted_experiments import CASES
 
 METRICS = {
@@ -80,7 +79,7 @@ def main(argv: list[str]) -> int:
             flush=True,
         )
     if options.json is not None:
-        files.write_text(options.json, json.dumps(found, indent=1) + "\n")
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
     return int(not all(row["better"] for row in found))
 
 

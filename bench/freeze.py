@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import machine
-from embexp.system import files
+from bench import harness
 
 ROWS, DIM, BATCH, BAG = 5_000_000, 64, 4096, 8
 STEPS, WARM_UP, PAIRS = 60, 10, 5
@@ -56,7 +55,7 @@ def made(layout: str, path: Path) -> Any:
     from embexp.initialization.whole import as_rows
     from embexp.specs.optimizers import Adam
     from embexp.tables import optimizers
-    from embexp.tables.learning_rates import RowGroups
+    from embexp.tables.optimizers import RowGroups
     from embexp.tables.split import SplitTable
     from embexp.tables.table import EmbeddingTable
 
@@ -135,10 +134,7 @@ def _groups(make: Any, rows: int) -> Any:
 
 def measure(layout: str, path: Path, what: str = "--child") -> dict[str, float]:
     """Runs one process and returns its figures."""
-    command = [sys.executable, "-m", "bench.freeze", what, layout, str(path)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    return dict(harness.figures("freeze", what, layout, path))
 
 
 def pair(layout: str, path: Path, number: int) -> dict[str, dict[str, float]]:
@@ -147,17 +143,10 @@ def pair(layout: str, path: Path, number: int) -> dict[str, dict[str, float]]:
     return {each: measure(each, path) for each in order}
 
 
-def ratios(pairs: list[dict[str, dict[str, float]]], layout: str, figure: str) -> list[float]:
-    """Ratios of a layout to the unfrozen table, pair by pair."""
-    return [each[layout][figure] / each[WHOLE][figure] for each in pairs]
-
-
 def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met or with --quick, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bench.freeze", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, one pair")
+    parser = harness.parser("freeze", __doc__, quick="a twentieth of the rows, one pair")
     parser.add_argument("--pairs", type=int, help=f"number of pairs ({PAIRS}; quick: 1)")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--checkpointing", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
@@ -166,9 +155,7 @@ def main(argv: list[str]) -> int:
             run(given[0], Path(given[1]))
             return 0
     rows, count = (ROWS // 20, 1) if options.quick else (ROWS, PAIRS)
-    described = machine.describe()
-    for key, value in described.items():
-        print(f"{key:12} {value}")
+    described = harness.introduce()
     print(f"{rows:,} rows of {DIM}, Adam, {FROZEN:.0%} frozen; a step looks up {BATCH * BAG:,} ids\n")
     taken: dict[str, list[dict[str, dict[str, float]]]] = {layout: [] for layout in LAYOUTS}
     with tempfile.TemporaryDirectory() as folder:
@@ -188,26 +175,20 @@ def main(argv: list[str]) -> int:
     met = True
     for layout in LAYOUTS:
         for figure, unit in zip(FIGURES, ("MB", "ms"), strict=True):
-            own = [statistics.median(each[which][figure] for each in taken[layout]) for which in (layout, WHOLE)]
-            scale = 1e6 if unit == "MB" else 1.0
-            each = ratios(taken[layout], layout, figure)
-            target = TARGETS.get((layout, figure))
-            word = (
-                "" if target is None else f"<= {target:<5} {'met' if statistics.median(each) <= target else 'MISSED'}"
-            )
-            met = met and (target is None or statistics.median(each) <= target)
-            spread = " ".join(f"{value:.2f}" for value in each)
-            words = f"{layout:12} {own[0] / scale:10,.2f} of {own[1] / scale:10,.2f} {unit}"
-            print(f"{words:42}{statistics.median(each):5.2f}   {word:16} ({spread})")
+            own, whole = ([each[which][figure] for each in taken[layout]] for which in (layout, WHOLE))
+            scale, target = 1e6 if unit == "MB" else 1.0, TARGETS.get((layout, figure))
+            ratio, within, verdict = harness.judged(harness.ratios(own, whole), target or math.inf, at_most=True)
+            met = met and within
+            medians = [statistics.median(each) / scale for each in (own, whole)]
+            words = f"{layout:12} {medians[0]:10,.2f} of {medians[1]:10,.2f} {unit}"
+            print(f"{words:42}{ratio:5.2f}   {verdict if target else verdict.partition('met ')[2]}")
     print("\npeak memory" + " " * 9 + "".join(f"{what:>12}" for what in CHECKPOINTING) + "   in copies of the table")
     for layout, taking in copies.items():
         reached = max(taking.values()) <= COPIES
         met = met and reached
-        word = f"<= {COPIES} {'met' if reached else 'MISSED'}"
-        print(f"{layout:20}" + "".join(f"{taking[what]:12.3f}" for what in CHECKPOINTING) + f"   {word}")
-    if options.json is not None:
-        content = {"machine": described, "pairs": taken, "checkpoints": copies}
-        files.write_text(options.json, json.dumps(content, indent=2) + "\n")
+        peaks = "".join(f"{taking[what]:12.3f}" for what in CHECKPOINTING)
+        print(f"{layout:20}{peaks}   <= {COPIES} {harness.word(reached)}")
+    harness.save(options.json, described, pairs=taken, checkpoints=copies)
     if options.quick:
         print("the targets are for the full size: with so few rows, other allocations of the process dominate")
     return 0 if met or options.quick else 1

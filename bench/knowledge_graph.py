@@ -15,8 +15,6 @@ measured.
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import os
 import statistics
@@ -31,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import machine
+from bench import harness
 from embexp.system import files
 from embexp.training.listeners import Listener
 
@@ -148,6 +146,35 @@ def read(folder: Path) -> Graph:
     )
 
 
+def factory(graph: Graph, part: str, *, inverse: bool) -> Any:
+    """PyKEEN's triples of a split."""
+    import torch
+    from pykeen.triples import CoreTriplesFactory
+
+    return CoreTriplesFactory(
+        mapped_triples=torch.as_tensor(graph.triples[part]),
+        num_entities=graph.entities,
+        num_relations=graph.relations,
+        create_inverse_triples=inverse,
+    )
+
+
+def ranked(model: Any, graph: Graph, batch: int) -> float:
+    """The filtered test MRR of a model of PyKEEN, by its own evaluator."""
+    from pykeen.evaluation import RankBasedEvaluator
+
+    found = RankBasedEvaluator(filtered=True).evaluate(
+        model=model,
+        mapped_triples=factory(graph, "test", inverse=False).mapped_triples,
+        additional_filter_triples=[
+            factory(graph, part, inverse=False).mapped_triples for part in ("train", "validation")
+        ],
+        batch_size=batch,
+        use_tqdm=False,
+    )
+    return float(found.get_metric("both.realistic.inverse_harmonic_mean_rank"))
+
+
 def beside_pykeen(one: Ours, graph: Graph, negatives: int | None, epochs: int, *, inverse: bool) -> dict[str, Any]:
     """Trains PyKEEN's ComplEx, and an epoch of embexp after each of its epochs.
 
@@ -155,20 +182,10 @@ def beside_pykeen(one: Ours, graph: Graph, negatives: int | None, epochs: int, *
         Seconds of each epoch and the final filtered test MRR, of both.
     """
     import torch
-    from pykeen.evaluation import RankBasedEvaluator
     from pykeen.models import ComplEx
     from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop, TrainingCallback
-    from pykeen.triples import CoreTriplesFactory
 
-    def factory(part: str, *, inverse: bool) -> CoreTriplesFactory:
-        return CoreTriplesFactory(
-            mapped_triples=torch.as_tensor(graph.triples[part]),
-            num_entities=graph.entities,
-            num_relations=graph.relations,
-            create_inverse_triples=inverse,
-        )
-
-    training = factory("train", inverse=inverse)
+    training = factory(graph, "train", inverse=inverse)
     model = ComplEx(
         triples_factory=training,
         embedding_dim=COMPLEX_DIM,
@@ -207,40 +224,26 @@ def beside_pykeen(one: Ours, graph: Graph, negatives: int | None, epochs: int, *
         callbacks=Alternate,
         pin_memory=False,
     )
-    known = [factory(part, inverse=False).mapped_triples for part in ("train", "validation")]
-    ranked = RankBasedEvaluator(filtered=True).evaluate(
-        model=model,
-        mapped_triples=factory("test", inverse=False).mapped_triples,
-        additional_filter_triples=known,
-        batch_size=BATCH,
-        use_tqdm=False,
-    )
     return {
         "pykeen": theirs[WARM_UP:],
         "embexp": one.seconds[WARM_UP:],
-        "pykeen_mrr": float(ranked.get_metric("both.realistic.inverse_harmonic_mean_rank")),
+        "pykeen_mrr": ranked(model, graph, BATCH),
         "embexp_mrr": one.test_mrr(),
     }
 
 
 def main(argv: list[str]) -> int:
     """Runs the benchmark."""
-    parser = argparse.ArgumentParser(prog="bench.knowledge_graph")
+    parser = harness.parser("knowledge_graph", __doc__, quick="few epochs", threads=True)
     parser.add_argument("graph", nargs="?", type=Path, metavar="FOLDER")
     parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"epochs of each, {WARM_UP} of them for warm-up")
-    cores = len(os.sched_getaffinity(0))
-    parser.add_argument("--threads", type=int, default=cores, help="number of threads of each (default: one per core)")
-    parser.add_argument("--quick", action="store_true", help="few epochs")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     epochs = WARM_UP + 2 if options.quick else max(options.epochs, WARM_UP + 1)
     import torch
 
     torch.set_num_threads(options.threads)
-    told = machine.describe()
-    names = ("processor", "cores", "load", "tensorflow", "torch", "pykeen")
-    print("; ".join([*(f"{name} {told[name]}" for name in names), f"threads {options.threads}"]))
+    described = harness.introduce_in_a_line(f"threads {options.threads}")
     found: dict[str, dict[str, Any]] = {}
     slower = True
     for case, negatives in CASES.items():
@@ -263,8 +266,7 @@ def main(argv: list[str]) -> int:
             print(f"{case:13} {who:24} {theirs:7.3f} s per epoch, embexp {mine:6.3f} s: {theirs / mine:5.1f} ×", end="")
             print(f"   test MRR {taken['pykeen_mrr']:.3f}, embexp {taken['embexp_mrr']:.3f}, after {epochs} epochs")
     print(f"embexp's epochs are faster in every case: {'met' if slower else 'missed'}")
-    if options.json is not None:
-        files.write_text(options.json, json.dumps({"machine": told, "cases": found}, indent=1))
+    harness.save(options.json, described, cases=found)
     return 0 if slower else 1
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import machine, planted_graph
+from bench import harness, planted_graph
 from embexp.system import files
 
 GRID: dict[str, tuple[Any, ...]] = {
@@ -74,7 +74,7 @@ class Results:
     def add(self, key: str, result: dict[str, Any]) -> None:
         """Adds a run, and writes the file."""
         self.found[key] = result
-        content = {"machine": machine.describe(), "runs": self.found}
+        content = {"machine": harness.describe(), "runs": self.found}
         files.write_text(self.path, json.dumps(content, indent=1))
 
     def mrr(self, key: str, split: str) -> float:

@@ -11,15 +11,12 @@ threads.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import logging
 import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from bench import machine, planted_graph
-from bench.knowledge_graph import Graph, read
-from embexp.system import files
+from bench import harness, planted_graph
+from bench.knowledge_graph import Graph, factory, ranked, read
+from embexp.system.machine import PeakMemory
 
 STEP_TARGET, EVALUATION_TARGET = 1.2, 10.0
 MEMORY_TARGET = 500e6
@@ -104,71 +101,16 @@ def products(entities: int, dim: int, batch: int) -> Any:
 def pykeen(graph: Graph, ours: Ours, dim: int, batch: int) -> Any:
     """A function that evaluates PyKEEN's ComplEx with the same rows, and returns its MRR."""
     import torch
-    from pykeen.evaluation import RankBasedEvaluator
     from pykeen.models import ComplEx
-    from pykeen.triples import CoreTriplesFactory
-
-    def factory(part: str, *, inverse: bool) -> Any:
-        return CoreTriplesFactory(
-            mapped_triples=torch.as_tensor(graph.triples[part]),
-            num_entities=graph.entities,
-            num_relations=graph.relations,
-            create_inverse_triples=inverse,
-        )
 
     logging.getLogger("pykeen").setLevel(logging.ERROR)
-    model = ComplEx(triples_factory=factory("train", inverse=True), embedding_dim=dim // 2, random_seed=0)
+    model = ComplEx(triples_factory=factory(graph, "train", inverse=True), embedding_dim=dim // 2, random_seed=0)
     for kept, name in ((model.entity_representations[0], "entity"), (model.relation_representations[0], "relation")):
         rows = ours.table(name)
         pairs = np.stack([rows[:, : dim // 2], rows[:, dim // 2 :]], axis=2)  # complex numbers, one after the other
         [weights] = list(kept.parameters())
         weights.data = torch.as_tensor(pairs).reshape(weights.shape).contiguous()
-    known = [factory(part, inverse=False).mapped_triples for part in ("train", "validation")]
-
-    def evaluate() -> float:
-        found = RankBasedEvaluator(filtered=True).evaluate(
-            model=model,
-            mapped_triples=factory("test", inverse=False).mapped_triples,
-            additional_filter_triples=known,
-            batch_size=batch,
-            use_tqdm=False,
-        )
-        return float(found.get_metric("both.realistic.inverse_harmonic_mean_rank"))
-
-    return evaluate
-
-
-class Anonymous:
-    """The most anonymous memory that the process has had, from a thread that looks every few milliseconds."""
-
-    def __init__(self) -> None:
-        self.peak, self._ended = 0, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Anonymous:
-        self.start = self.peak = _anonymous()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    @property
-    def added(self) -> int:
-        """Bytes beyond those at the start."""
-        return self.peak - self.start
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.005):
-            self.peak = max(self.peak, _anonymous())
-
-
-def _anonymous() -> int:
-    for line in Path("/proc/self/status").read_text("utf-8").splitlines():
-        if line.startswith("RssAnon:"):
-            return 1024 * int(line.split()[1])
-    return 0
+    return lambda: ranked(model, graph, batch)
 
 
 def timed(function: Any) -> tuple[float, Any]:
@@ -180,15 +122,12 @@ def timed(function: Any) -> tuple[float, Any]:
 
 def main(argv: list[str]) -> int:
     """Runs the benchmark."""
-    parser = argparse.ArgumentParser(prog="bench.knowledge_graph_sizes")
+    parser = harness.parser("knowledge_graph_sizes", __doc__, quick="a small graph", threads=True)
     parser.add_argument("--entities", type=int, default=planted_graph.ENTITIES)
     parser.add_argument("--triples", type=int, default=planted_graph.TRIPLES)
     parser.add_argument("--dim", type=int, default=200)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--quick", action="store_true", help="a small graph")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if options.quick:
@@ -196,9 +135,7 @@ def main(argv: list[str]) -> int:
     import torch
 
     torch.set_num_threads(options.threads)
-    told = machine.describe()
-    names = ("processor", "cores", "load", "tensorflow", "torch", "pykeen")
-    print("; ".join([*(f"{name} {told[name]}" for name in names), f"threads {options.threads}"]))
+    described = harness.introduce_in_a_line(f"threads {options.threads}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         held_out = min(planted_graph.HELD_OUT, options.triples // 10)
@@ -209,7 +146,7 @@ def main(argv: list[str]) -> int:
         with begun(graph, folder, dim=options.dim, batch=options.batch, threads=options.threads) as ours:
             found = measured(ours, triples, options.dim, options.batch, options.repeats)
     step, evaluation, memory = found["step"], found["evaluation"], found["memory"]
-    slower = statistics.median(mine / theirs for mine, theirs in zip(step["embexp"], step["products"], strict=True))
+    slower = statistics.median(harness.ratios(step["embexp"], step["products"]))
     mine, theirs = (statistics.median(evaluation[name]) for name in ("embexp", "pykeen"))
     faster = theirs / mine
     print(f"step        {statistics.median(step['embexp']):7.3f} s, {slower:.2f} × its matrix products")
@@ -220,8 +157,7 @@ def main(argv: list[str]) -> int:
     met = slower <= STEP_TARGET and faster >= EVALUATION_TARGET and max(memory.values()) <= MEMORY_TARGET and agree
     wanted = f"{STEP_TARGET} ×, {EVALUATION_TARGET:.0f} ×, {MEMORY_TARGET / 1e6:.0f} MB, and the same MRR wanted"
     print(f"{wanted}: {'met' if met else 'missed'}")
-    if options.json is not None:
-        files.write_text(options.json, json.dumps({"machine": told, **found}, indent=1))
+    harness.save(options.json, described, **found)
     return 0 if met else 1
 
 
@@ -229,13 +165,13 @@ def measured(ours: Ours, graph: Graph, dim: int, batch: int, repeats: int) -> di
     """Seconds of steps and evaluations, with those of their peers, and the memory that they add."""
     three = products(graph.entities, dim, batch)
     step: dict[str, list[float]] = {"embexp": [], "products": []}
-    with Anonymous() as of_steps:
+    with PeakMemory() as of_steps:
         ours.train(WARM_UP)
     three()
     for _ in range(repeats):
         step["embexp"].append(timed(lambda: ours.train(PER_CALL))[0] / PER_CALL)
         step["products"].append(timed(lambda: [three() for _ in range(PER_CALL)])[0] / PER_CALL)
-    with Anonymous() as of_evaluation:
+    with PeakMemory() as of_evaluation:
         ours.evaluate()
     theirs = pykeen(graph, ours, dim, batch)
     evaluation: dict[str, Any] = {"embexp": [], "pykeen": []}
@@ -245,7 +181,7 @@ def measured(ours: Ours, graph: Graph, dim: int, batch: int, repeats: int) -> di
         seconds, mrr = timed(theirs)
         evaluation["pykeen"].append(seconds)
         evaluation |= {"embexp_mrr": metrics["mrr"], "pykeen_mrr": mrr}
-    memory = {"a step": of_steps.added, "an evaluation": of_evaluation.added}
+    memory = {"a step": of_steps.added or 0, "an evaluation": of_evaluation.added or 0}
     return {"step": step, "evaluation": evaluation, "memory": memory}
 
 

@@ -10,7 +10,6 @@ and their median is reported. Memory is what a process allocated (anonymous page
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -25,8 +24,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from bench import machine
-from embexp.system import files
+from bench import harness
 
 MB = 10**6
 ROWS, DIM, QUICK_ROWS = 12_000_000, 64, 1_000_000
@@ -140,20 +138,16 @@ def _fitting_rows(rows: int, dim: int, folder: str) -> int:
 
 def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help=f"one repetition with {QUICK_ROWS:,} rows")
+    quick = f"one repetition with {QUICK_ROWS:,} rows"
+    parser = harness.parser("load", __doc__, quick=quick, repetitions="number of repetitions (3; quick: 1)")
     parser.add_argument("--rows", type=int, help=f"rows of the matrix ({ROWS:,})")
     parser.add_argument("--dim", type=int, default=DIM, help=f"dimension of the matrix ({DIM})")
     parser.add_argument("--ways", default=",".join(WAYS), help="what to measure, separated by commas (all)")
-    parser.add_argument("--repetitions", type=int, help="number of repetitions (3; quick: 1)")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args(argv)
     repetitions = options.repetitions or (1 if options.quick else 3)
     ways = options.ways.split(",")
 
-    described = machine.describe()
-    for key, value in described.items():
-        print(f"{key:12} {value}")
+    described = harness.introduce()
     costs: dict[str, list[Cost]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory(prefix="bench-load-") as folder:
         rows = _fitting_rows(options.rows or (QUICK_ROWS if options.quick else ROWS), options.dim, folder)
@@ -174,16 +168,10 @@ def main(argv: list[str]) -> int:
         ratio = values[target.name] = target.value(costs)
         sign, word = ("<=" if target.at_most else ">="), ("MET" if target.met(ratio) else "MISSED")
         print(f"  {target.name:40}{ratio:8.2f} {sign} {target.bound:<5} {word}")
-    if options.json is not None:
-        results = {
-            "machine": described,
-            "rows": rows,
-            "dim": options.dim,
-            "costs": {way: [vars(cost) for cost in each] for way, each in costs.items()},
-            "values": values,
-            "targets": {target.name: target.bound for target in chosen},
-        }
-        files.write_text(options.json, json.dumps(results, indent=2) + "\n")
+    seconds_and_memory = {way: [vars(cost) for cost in each] for way, each in costs.items()}
+    bounds = {target.name: target.bound for target in chosen}
+    sizes = {"rows": rows, "dim": options.dim}
+    harness.save(options.json, described, **sizes, costs=seconds_and_memory, values=values, targets=bounds)
     return 0 if all(target.met(values[target.name]) for target in chosen) else 1
 
 

@@ -18,27 +18,13 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.initialization.assign import assign_rows
+from embexp.initialization.whole import as_rows
 from embexp.system.machine import PeakMemory
-from embexp.tables.mapped import MappedTable
+from embexp.tables.split import MappedTable
 from embexp.tables.table import EmbeddingTable
 
 IDS = 4096
 """Rows that are looked up at the end: the time includes making the table usable."""
-
-
-class Mapped:
-    """A matrix as a vector source."""
-
-    def __init__(self, matrix: np.ndarray) -> None:
-        self.matrix, (self.rows, self.dim) = matrix, matrix.shape
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows [start, stop)."""
-        return self.matrix[start:stop]
-
-    def memory_map(self) -> np.ndarray:
-        """All rows."""
-        return self.matrix
 
 
 def numpy_copy(matrix: np.ndarray, ids: np.ndarray) -> Any:
@@ -50,13 +36,13 @@ def numpy_copy(matrix: np.ndarray, ids: np.ndarray) -> Any:
 def assign(matrix: np.ndarray, ids: np.ndarray) -> Any:
     """`init=assign`."""
     table = EmbeddingTable("item", *matrix.shape, track_touched=False)
-    assign_rows(table, Mapped(matrix))
+    assign_rows(table, as_rows(matrix))
     return table, table.gather(ids)
 
 
 def memory_map(matrix: np.ndarray, ids: np.ndarray) -> Any:
     """`init=memory_map`."""
-    table = MappedTable("item", matrix, None, Mapped(matrix))
+    table = MappedTable("item", matrix, None, as_rows(matrix))
     return table, table.gather(ids)
 
 

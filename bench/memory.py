@@ -10,7 +10,6 @@ exact metrics keep about 12 bytes per validation example.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -24,8 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench import machine, pairs
-from embexp.system import files
+from bench import harness
 
 MIB = 2**20
 GROWTH_MIB, DIFFERENCE_MIB = 32, 64
@@ -34,7 +32,6 @@ USERS, ITEMS, DIM = 500_000, 200_000, 16  # the smaller file has a row for each 
 BATCH, STEPS, LOG_EVERY = 4096, 2_000, 10
 INTERVAL = 0.05
 SLOTS = 1  # Adagrad's accumulator
-CONFIGS = pairs.configs(DIM)
 
 
 @dataclass(frozen=True)
@@ -91,14 +88,12 @@ def write_log(path: Path, rows: int, users: int, items: int) -> None:
 
 def watch(folder: Path, data: Path, steps: int) -> tuple[list[Sample], Path]:
     """Runs an experiment on `data` while sampling its memory; also returns the run's directory."""
-    for name, text in CONFIGS.items():
-        files.write_text(folder / "conf" / name, text)
     run = folder / f"run_{data.stem}"
-    command = [sys.executable, "-m", "embexp", "run", "--config-dir", str(folder / "conf"), "experiment=clicks"]
+    command = [sys.executable, "-m", "embexp", *harness.experiment(folder, DIM)]
     command += ["data=parquet", f"data.path={data}", "data.label=click", "data.timestamp=time"]
     command += ["data.split.validation=0", "data.split.test=0", "graph=bench_pairs", "model=bench_dot"]
     command += ["optimizer=adagrad", f"train.batch_size={BATCH}", f"train.steps={steps}", "train.epochs=null"]
-    command += [f"train.log_every={LOG_EVERY}", f"hydra.run.dir={run}", f"output.cache={folder / 'cache'}"]
+    command += [f"train.log_every={LOG_EVERY}", f"hydra.run.dir={run}"]
     command += ["output.plots=false", "output.tensorboard=false", "checkpoint.save=never", "output.digests=false"]
     samples = []
     said = (folder / f"{data.stem}.log").open("w+b")
@@ -156,16 +151,11 @@ def measure(rows: int, users: int, items: int, steps: int, marks: list[int]) -> 
 
 def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if memory is constant and independent of the file's length, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a fifth of the rows, half the steps")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    options = parser.parse_args(argv)
+    options = harness.parser("memory", __doc__, quick="a fifth of the rows, half the steps").parse_args(argv)
     if not Path("/proc/self/status").exists():
         print("this system has no /proc, so anonymous memory can't be read")
         return 1
-    described = machine.describe()
-    for key, value in described.items():
-        print(f"{key:12} {value}")
+    described = harness.introduce()
     less, steps = (5, STEPS // 2) if options.quick else (1, STEPS)
     marks = [mark for mark in (200, 500, 1_000, 1_500, 2_000) if mark <= steps]
     users, items = USERS // less, ITEMS // less
@@ -186,17 +176,10 @@ def main(argv: list[str]) -> int:
     }
     print()
     for what, (found, bound) in verdicts.items():
-        print(f"{what:56}{found:8.1f} MiB <= {bound} {'met' if found <= bound else 'MISSED'}")
+        print(f"{what:56}{found:8.1f} MiB <= {bound} {harness.word(found <= bound)}")
     print(f"{'difference of the scanning peaks':56}{large.scanning - small.scanning:8.1f} MiB")
-    if options.json is not None:
-        results = {
-            "machine": described,
-            "courses": [
-                {"rows": c.rows, "scanning": c.scanning, "training": c.training, "tables": c.tables} for c in courses
-            ],
-            "verdicts": {what: {"mib": value, "bound": bound} for what, (value, bound) in verdicts.items()},
-        }
-        files.write_text(options.json, json.dumps(results, indent=2) + "\n")
+    judged = {what: {"mib": value, "bound": bound} for what, (value, bound) in verdicts.items()}
+    harness.save(options.json, described, courses=[vars(course) for course in courses], verdicts=judged)
     return 0 if all(value <= bound for value, bound in verdicts.values()) else 1
 
 

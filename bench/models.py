@@ -7,27 +7,29 @@ the others get batches that are in memory. Each library is a process of its own,
 some steps of each, one library after the other. Ratios are taken within a repetition, and their median is reported.
 
 Then the profiler tells where a step of ours goes. For DLRM, and for models that are mostly matrix products, the least
-time that the machine needs is told, too (`bench/models_limit.py`).
+time that the machine needs is told, too (`limit` in `bench/models_ours.py`).
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
+import importlib
+import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bench import machine
-from bench.models_cases import CASES
-from bench.models_profile import PARTS
-from bench.models_worker import OURS, Worker
-from embexp.system import files
+from bench import harness
+from bench.models_cases import CASES, setting
+from bench.models_ours import PARTS, begun, limit
 
+OURS = "embexp"
 LIBRARIES = (OURS, "torch", "keras")
 SECONDS, QUICK_SECONDS = 2.0, 0.5
 """Of a library's steps in a repetition, at most; but it does at least `FEWEST`, and at most `MOST`."""
@@ -37,31 +39,79 @@ LIMIT_TARGET = 2.0
 
 def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bench.models", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one repetition with fewer steps")
+    quick, repetitions = "one repetition with fewer steps", "number of repetitions (5; quick: 1)"
+    parser = harness.parser("models", __doc__, quick=quick, repetitions=repetitions, threads=True)
     parser.add_argument("--models", help=f"some of {','.join(CASES)}, separated by commas")
-    parser.add_argument("--repetitions", type=int, help="number of repetitions (5; quick: 1)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of every library")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args(argv)
     names = options.models.split(",") if options.models else list(CASES)
     if unknown := [name for name in names if name not in CASES]:
         parser.error(f"no models: {', '.join(unknown)}")
-    repetitions = options.repetitions or (1 if options.quick else 5)
-    described = machine.describe()
-    for key, value in described.items():
-        print(f"{key:12} {value}")
+    count, seconds = options.repetitions or (1 if options.quick else 5), QUICK_SECONDS if options.quick else SECONDS
+    described = harness.introduce()
     print(f"{'threads':12} {options.threads}")
     print(f"\nms/step (of the processor){'embexp':>16}{'torch':>18}{'keras':>18}   ratios", flush=True)
     results, missed = {}, False
     for name in names:
-        found = results[name] = measured(
-            name, options.threads, repetitions, QUICK_SECONDS if options.quick else SECONDS
-        )
+        found = results[name] = measured(name, options.threads, count, seconds)
         missed |= report(name, found)
-    if options.json is not None:
-        files.write_text(options.json, json.dumps({"machine": described, "results": results}, indent=2) + "\n")
+    harness.save(options.json, described, results=results)
     return 1 if missed else 0
+
+
+class Worker:
+    """A process that trains one case with one library.
+
+    Each library has its own, so that no library's threads wait beside another's. All stay, and only the one that is
+    asked does anything.
+    """
+
+    def __init__(self, stack: contextlib.ExitStack, library: str, case: str, folder: Path, threads: int) -> None:
+        """Starts it, and waits until it is ready; it ends with the stack."""
+        context = multiprocessing.get_context("spawn")
+        self._pool = stack.enter_context(ProcessPoolExecutor(1, context))
+        stack.callback(lambda: self._pool.submit(_end).result())
+        self._pool.submit(_begin, library, case, folder, threads).result()
+
+    def ask(self, what: str, steps: int) -> Any:
+        """What a function of `_begin` returns: `train`, `profile` or `limit`."""
+        return self._pool.submit(_answer, what, steps).result()
+
+
+_ending = contextlib.ExitStack()
+_answers: dict[str, Callable[[int], Any]] = {}
+"""Of the process of a worker."""
+
+
+def _begin(library: str, name: str, folder: Path, threads: int) -> None:
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": str(threads)}
+    os.dup2(os.open(folder / f"{library}.stderr", os.O_WRONLY | os.O_CREAT, 0o600), 2)  # TensorFlow greets even so
+    case = CASES[name]
+    if library != OURS:
+        advance = importlib.import_module(f"bench.models_{library}").advance
+        _answers["train"] = _timed(advance(setting(case, folder), threads))
+        return
+    ours = _ending.enter_context(begun(case, folder, threads))
+    _answers["train"], _answers["profile"] = _timed(ours.train), ours.profile
+    _answers["limit"] = lambda _: limit(ours.spec, ours.sizes)
+
+
+def _answer(what: str, steps: int) -> Any:
+    return _answers[what](steps)
+
+
+def _end() -> None:
+    _ending.close()
+
+
+def _timed(advance: Any) -> Callable[[int], tuple[float, float]]:
+    """A function of the number of steps: milliseconds of a step, and those of the processor, user and system."""
+
+    def timed(steps: int) -> tuple[float, float]:
+        start, processor = time.perf_counter(), time.process_time()
+        advance(steps)
+        return (time.perf_counter() - start) / steps * 1e3, (time.process_time() - processor) / steps * 1e3
+
+    return timed
 
 
 def measured(name: str, threads: int, repetitions: int, seconds: float) -> dict[str, Any]:
@@ -69,19 +119,18 @@ def measured(name: str, threads: int, repetitions: int, seconds: float) -> dict[
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         workers = {}
         for library in LIBRARIES:  # ours first: it makes the batches of the others
-            workers[library] = Worker(library, name, Path(scratch), threads)
-            stack.callback(workers[library].close)
+            workers[library] = Worker(stack, library, name, Path(scratch), threads)
         steps = {}
         for library, worker in workers.items():
-            worker.train(FEWEST)
-            steps[library] = int(min(MOST, max(FEWEST, seconds * 1e3 // worker.train(FEWEST)[0])))
+            worker.ask("train", FEWEST)
+            steps[library] = int(min(MOST, max(FEWEST, seconds * 1e3 // worker.ask("train", FEWEST)[0])))
         times: dict[str, list[tuple[float, float]]] = {library: [] for library in LIBRARIES}
         for _ in range(repetitions):
             for library, worker in workers.items():
-                times[library].append(worker.train(steps[library]))
-        found: dict[str, Any] = {"times": times, "profile": workers[OURS].profile(steps[OURS])}
-        if limit := workers[OURS].limit():
-            found["limit"] = limit
+                times[library].append(worker.ask("train", steps[library]))
+        found: dict[str, Any] = {"times": times, "profile": workers[OURS].ask("profile", steps[OURS])}
+        if least := workers[OURS].ask("limit", 0):
+            found["limit"] = least
         return found
 
 
@@ -94,24 +143,24 @@ def report(name: str, found: dict[str, Any]) -> bool:
     line = "".join(f"{f'{wall:.2f} ({processor:.2f})':>18}" for wall, processor in medians.values())
     told, missed = [], False
     for library, target in (("torch", case.torch), ("keras", case.keras)):
-        each = [theirs[0] / ours[0] for ours, theirs in zip(times[OURS], times[library], strict=True)]
-        ratio = statistics.median(each)
-        missed |= ratio < target
-        spread = " ".join(f"{value:.2f}" for value in each)
-        told.append(f"{library} {ratio:.2f} >= {target} {'met' if ratio >= target else 'MISSED'} ({spread})")
+        ratio, met, words = harness.judged(
+            [theirs[0] / ours[0] for ours, theirs in zip(times[OURS], times[library], strict=True)], target
+        )
+        missed |= not met
+        told.append(f"{library} {ratio:.2f} {words}")
     print(f"{name:24}{line}   {'; '.join(told)}")
     profile = dict(found["profile"])
     print("    parts, ms of all threads: " + ", ".join(f"{p} {profile.pop(p):.2f}" for p in (*PARTS, "input", "other")))
     print("    largest: " + ", ".join(f"{kind} {value:.2f}" for kind, value in profile.items()), flush=True)
-    if limit := found.get("limit"):
-        ratio, theirs = (medians[library][0] / limit["ms"] for library in (OURS, "keras"))
+    if least := found.get("limit"):
+        ratio, theirs = (medians[library][0] / least["ms"] for library in (OURS, "keras"))
         traffic = bound = ""
-        if limit["mib"]:
+        if least["mib"]:
             missed |= ratio > LIMIT_TARGET
-            traffic = f", {limit['mib']:.0f} MiB at {limit['gib_per_second']:.1f} GiB/s"
-            bound = f" <= {LIMIT_TARGET} {'met' if ratio <= LIMIT_TARGET else 'MISSED'}"
+            traffic = f", {least['mib']:.0f} MiB at {least['gib_per_second']:.1f} GiB/s"
+            bound = f" <= {LIMIT_TARGET} {harness.word(ratio <= LIMIT_TARGET)}"
         print(
-            f"    limit: {limit['gflop']:.2f} GFLOP at {limit['gflops']:.0f}/s{traffic}: {limit['ms']:.2f} ms; "
+            f"    limit: {least['gflop']:.2f} GFLOP at {least['gflops']:.0f}/s{traffic}: {least['ms']:.2f} ms; "
             f"a step is {ratio:.2f} × that{bound}, one of Keras {theirs:.2f} ×",
             flush=True,
         )

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers, ops
 
-from bench.models_shared import ADAGRAD_RATES, ADAM_RATES, Setting
+from bench.models_cases import ADAGRAD_RATES, ADAM_RATES, Setting
 
 
 def advance(setting: Setting, threads: int) -> Callable[[int], None]:

@@ -1,22 +1,35 @@
-"""embexp's side of `bench.models`: a run that has begun, its batches for the peers, and the profile of its steps."""
+"""embexp's side of `bench.models`: a run that has begun, its batches for the peers, where its time goes, and the limit.
+
+The limit is the least time of a step: its products, and for DLRM its memory traffic, at this machine's measured speeds.
+"""
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import itertools
 import json
+import re
+import statistics
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from bench import models_profile
-from bench.models_cases import Case
+from bench.models_cases import LONGEST, NUMBERS, SHORTEST, Case
 
 BATCHES = 24
 """Different batches that the peers get."""
+PARTS = ("rows", "forward", "backward", "dense_rule")
+"""The name scopes of a training step (`embexp.training.step`)."""
+LARGEST = 8
+_SCOPE = re.compile(f"({'|'.join(PARTS)})(?:_[0-9]+)?")
+_SIDE, _COPIED = 2048, 64 << 20
+_REPEATS = 7
 
 
 @dataclass(frozen=True)
@@ -34,14 +47,14 @@ class Ours:
     sizes: dict[str, tuple[int, int]]
 
     def profile(self, steps: int) -> dict[str, float]:
-        """Milliseconds of a step by part, see `models_profile`."""
+        """Milliseconds of a step by part, see `parts`."""
         import tensorflow as tf
 
         with tempfile.TemporaryDirectory() as folder:
             tf.profiler.experimental.start(folder)
             self.train(steps)
             tf.profiler.experimental.stop()
-            return models_profile.parts(Path(folder), steps)
+            return parts(Path(folder), steps)
 
 
 def composed(case: Case, folder: Path, threads: int) -> Any:
@@ -95,3 +108,149 @@ def _columns(dataset: Any) -> dict[str, np.ndarray]:
     found["dense"] = np.stack([batch.dense.numpy() for batch in batches])
     found["label"] = np.stack([batch.labels.numpy() for batch in batches])
     return found
+
+
+def parts(folder: Path, steps: int) -> dict[str, float]:
+    """Milliseconds of a step by part, summed over threads, so that together they may be more than its duration.
+
+    Args:
+        folder: that of `tf.profiler.experimental.start`.
+        steps: how many were done meanwhile.
+
+    Returns:
+        By the names of `PARTS`; `input`, which is that of tf.data's threads; `other`; and then by kind of operation the
+        `LARGEST` kinds.
+    """
+    found: dict[str, float] = dict.fromkeys((*PARTS, "input", "other"), 0.0)
+    kinds: collections.defaultdict[str, float] = collections.defaultdict(float)
+    for name, milliseconds in _events(folder):
+        if name == "PrefetchProduce":
+            found["input"] += milliseconds / steps
+            continue
+        scopes, colon, kind = name.rpartition(":")
+        if not colon or "::" in name or "/" not in scopes:
+            continue
+        part = _part(scopes)
+        found[part] += milliseconds / steps
+        kinds[f"{part}: {kind}"] += milliseconds / steps
+    largest = sorted(kinds.items(), key=lambda kind: -kind[1])[:LARGEST]
+    return {**found, **dict(largest)}
+
+
+def _part(scopes: str) -> str:
+    """The part of a step that an operation belongs to, from its name; TensorFlow numbers scopes of one name."""
+    if "/gradient_tape/" in scopes:  # of the operations of the scope whose name follows
+        return "backward"
+    return next((found[1] for scope in scopes.split("/") if (found := _SCOPE.fullmatch(scope))), "other")
+
+
+def _events(folder: Path) -> Iterator[tuple[str, float]]:
+    """Names and milliseconds of all events on the processor."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    [file] = folder.rglob("*.xplane.pb")
+    space = xplane_pb2.XSpace()
+    space.ParseFromString(file.read_bytes())
+    for plane in space.planes:
+        if "CPU" in plane.name:
+            for line in plane.lines:
+                for event in line.events:
+                    yield plane.event_metadata[event.metadata_id].name, event.duration_ps / 1e9
+
+
+def limit(spec: Any, tables: Mapping[str, tuple[int, int]]) -> dict[str, float] | None:
+    """What a step costs at least; None for models that are neither DLRM nor mostly products.
+
+    Args:
+        spec: of the run.
+        tables: rows and dim by name.
+
+    Returns:
+        `gflop`, `mib` (0 where only products are counted), the speeds `gflops` and `gib_per_second`, and `ms`, the sum
+        of both at these speeds.
+    """
+    batch, count = spec.train.batch_size, len(tables)
+    rows, dim = next(iter(tables.values()))
+    moved = 0.0
+    match spec.model.kind:
+        case "dlrm":
+            flops = _flops(spec.model, batch, count, dim)
+            moved = _bytes(spec.model, batch, count, dim, 0 if spec.optimizer.kind == "sgd" else 1)
+        case "text_cnn":
+            flops = _text_flops(batch, dim, spec.model.maps, spec.model.widths)
+        case "complex" if spec.data.negatives is None:
+            flops = 6.0 * batch * rows * dim
+        case _:
+            return None
+    gflops, speed = _product_speed(), _copy_speed()
+    milliseconds = flops / gflops / 1e6 + moved / speed / 2**30 * 1e3
+    return {"gflop": flops / 1e9, "mib": moved / 2**20, "gflops": gflops, "gib_per_second": speed, "ms": milliseconds}
+
+
+def _text_flops(batch: int, dim: int, maps: int, widths: Sequence[int]) -> float:
+    """Forward, each word with each tap of each map; backward, two sums over one window of each text and map.
+
+    Only the window that is the maximum has a gradient. Products with the padding are 0.
+    """
+    words = (SHORTEST + LONGEST) / 2
+    return 2.0 * batch * dim * maps * sum(widths) * (words + 2)
+
+
+def _widths(model: Any, count: int, dim: int) -> tuple[list[int], list[int]]:
+    vectors = count + 1
+    top = dim + vectors * (vectors - 1) // 2 + (count * dim if model.concat else 0)
+    return [NUMBERS, *model.bottom, dim], [top, *model.top, 1]
+
+
+def _flops(model: Any, batch: int, count: int, dim: int) -> float:
+    """Forward, by the inputs, and by the weights: three products of a layer; the first has no gradient by its input."""
+    bottom, top = _widths(model, count, dim)
+    layers = sum(a * b for widths in (bottom, top) for a, b in itertools.pairwise(widths))
+    pairs = 2 * (count + 1) ** 2 * dim  # the Gram matrix, and its gradient
+    return 2.0 * batch * (3 * layers - bottom[0] * bottom[1] + pairs)
+
+
+def _bytes(model: Any, batch: int, count: int, dim: int, slots: int) -> float:
+    """Numbers of float32 that are read or written at least, if every intermediate result is written and read once.
+
+    Of each looked-up vector: the row is read, the vector written and read, its gradient written and read, and the row
+    and its slots read and written. Of each layer's output and its gradient: written once and read twice.
+    """
+    bottom, top = _widths(model, count, dim)
+    vectors = batch * count * dim * (1 + 2 + 2 + 2 + 2 * slots)
+    outputs = batch * 2 * 3 * (sum(bottom[1:]) + sum(top))
+    return 4.0 * (vectors + outputs)
+
+
+def _product_speed() -> float:
+    """GFLOP/s of a product of large matrices."""
+    import tensorflow as tf
+
+    x = tf.random.stateless_normal([_SIDE, _SIDE], [0, 0])
+    product = tf.function(lambda: tf.matmul(x, x)[0, 0])
+    return 2 * _SIDE**3 / _least(product) / 1e9
+
+
+def _copy_speed() -> float:
+    """GiB/s of a copy, read and written, with as many threads as any operation."""
+    import tensorflow as tf
+
+    x = tf.Variable(tf.zeros([_COPIED // 4]))
+    y = tf.Variable(tf.zeros([_COPIED // 4]))
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def copy() -> Any:
+        y.assign(-x)  # an operation of one pass; an assignment alone would share the memory
+        return tf.constant(0.0)
+
+    return 2 * _COPIED / _least(copy) / 2**30
+
+
+def _least(function: Any) -> float:
+    function()
+    seconds = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        function().numpy()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from bench.models_shared import ADAGRAD_RATES, ADAM_RATES, Setting
+from bench.models_cases import ADAGRAD_RATES, ADAM_RATES, Setting
 
 _RULES: dict[str, Callable[[Any], Any]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -21,8 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import machine, pairs
-from embexp.system import files
+from bench import harness
 
 TARGET = 0.95
 EXAMPLES, USERS, ITEMS, DIM = 400_000, 2_000, 1_000, 16
@@ -32,29 +30,22 @@ CASES = {
     "mlp, batch 1024": ["graph=bench_pairs", "model=mlp", "model.hidden=[64]", "train.batch_size=1024"],
     "mlp, batch 4096": ["graph=bench_pairs", "model=mlp", "model.hidden=[64]", "train.batch_size=4096"],
 }
-CONFIGS = pairs.configs(DIM)
 
 
 def ours(case: str, steps: int) -> float:
     """Examples per second of `embexp run`, called as a user would."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in CONFIGS.items():
-            files.write_text(Path(folder) / "conf" / name, text)
-        command = [sys.executable, "-m", "embexp", "run", "--config-dir", f"{folder}/conf", "experiment=clicks"]
+        command = [sys.executable, "-m", "embexp", *harness.experiment(Path(folder), DIM)]
         command += [*CASES[case], f"data.examples={EXAMPLES}", f"data.users={USERS}", f"data.items={ITEMS}"]
         command += ["optimizer=adagrad", f"optimizer.learning_rate={RATE}", f"train.steps={steps}", "train.epochs=null"]
-        command += [f"hydra.run.dir={folder}/run", f"output.cache={folder}/cache"]
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run([*command, f"hydra.run.dir={folder}/run"], check=True, capture_output=True)
         summary = json.loads((Path(folder) / "run" / "summary.json").read_bytes())
     return float(summary["throughput"]["examples_per_second"])
 
 
 def by_hand(case: str, steps: int) -> float:
     """Examples per second of the hand-written loop, in its own process."""
-    command = [sys.executable, "-m", "bench.overhead", "--by-hand", case, "--steps", str(steps)]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    result = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    return float(result.stdout.strip().splitlines()[-1])
+    return float(harness.figures("overhead", "--by-hand", case, "--steps", steps))
 
 
 def _train_by_hand(case: str, steps: int) -> float:
@@ -147,31 +138,24 @@ def _train_by_hand(case: str, steps: int) -> float:
 
 def main(argv: list[str]) -> int:
     """Measures both alternately, prints the ratios, and returns 0 if every case reaches the target, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bench.overhead", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer steps and repetitions")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser = harness.parser("overhead", __doc__, quick="fewer steps and repetitions")
     parser.add_argument("--by-hand", help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.by_hand:
         print(_train_by_hand(options.by_hand, options.steps))
         return 0
-    described = machine.describe()
-    for key, value in described.items():
-        print(f"{key:12} {value}")
+    described = harness.introduce()
     repetitions, steps = (2, 2_000) if options.quick else (7, 10_000)
     results: dict[str, dict[str, Any]] = {}
     print(f"\nexamples/s{'embexp run':>24}{'by hand':>14}{'ratio':>8}")
     for case in CASES:
         pairs = [(ours(case, steps), by_hand(case, steps)) for _ in range(repetitions)]
-        ratio = statistics.median(a / b for a, b in pairs)
         mine, theirs = (statistics.median(each) for each in zip(*pairs, strict=True))
-        word = "met" if ratio >= TARGET else "MISSED"
-        spread = " ".join(f"{a / b:.2f}" for a, b in pairs)
-        print(f"{case:18}{mine:16,.0f}{theirs:14,.0f}{ratio:8.2f}  >= {TARGET} {word}  ({spread})", flush=True)
+        ratio, _, words = harness.judged(harness.ratios(*zip(*pairs, strict=True)), TARGET)
+        print(f"{case:18}{mine:16,.0f}{theirs:14,.0f}{ratio:8.2f}  {words}", flush=True)
         results[case] = {"embexp": mine, "by_hand": theirs, "ratio": ratio}
-    if options.json is not None:
-        files.write_text(options.json, json.dumps({"machine": described, "results": results}, indent=2) + "\n")
+    harness.save(options.json, described, results=results)
     return 0 if all(result["ratio"] >= TARGET for result in results.values()) else 1
 
 

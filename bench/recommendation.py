@@ -12,9 +12,7 @@ figures of both are computed by embexp, and once more by ranx.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import os
 import statistics
 import sys
@@ -27,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import machine
+from bench import harness
 from embexp.system import files
 
 GRID: dict[str, list[Any]] = {
@@ -155,23 +153,19 @@ def trained(spec: Any, split: Split) -> tuple[np.ndarray, np.ndarray, dict[str, 
 
 def main(argv: list[str]) -> int:
     """Runs the benchmark."""
-    parser = argparse.ArgumentParser(prog="bench.recommendation")
+    quick = "two settings of implicit, few epochs, one seed"
+    parser = harness.parser("recommendation", __doc__, quick=quick, threads=True)
     parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER")
     parser.add_argument("--users", type=int, default=USERS)
     parser.add_argument("--items", type=int, default=ITEMS)
     parser.add_argument("--seeds", type=int, default=3)
-    cores = len(os.sched_getaffinity(0))
-    parser.add_argument("--threads", type=int, default=cores, help="number of threads of each (default: one per core)")
-    parser.add_argument("--quick", action="store_true", help="two settings of implicit, few epochs, one seed")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as implicit asks for
     warnings.filterwarnings("ignore")
     import embexp
 
-    told = machine.describe()
-    print("; ".join(f"{name} {told[name]}" for name in ("processor", "cores", "load", "tensorflow")))
+    described = harness.introduce_in_a_line()
     seeds = 1 if options.quick else options.seeds
     grid = {name: values[-1:] if options.quick else values for name, values in GRID.items()}
     found: dict[str, Any] = {}
@@ -214,8 +208,7 @@ def main(argv: list[str]) -> int:
         ours = {metric: statistics.mean(row[metric] for row in found[name]) for metric in SHOWN}
         met &= all(ours[metric] >= theirs[metric] for metric in SHOWN)
     print(f"all of ours are at least implicit's BPR: {'met' if met else 'missed'}")
-    if options.json is not None:
-        files.write_text(options.json, json.dumps({"machine": told, "implicit": settings, "found": found}, indent=1))
+    harness.save(options.json, described, implicit=settings, found=found)
     return 0 if met or options.quick else 1
 
 

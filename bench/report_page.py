@@ -9,7 +9,6 @@ the navigation.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import statistics
@@ -23,10 +22,9 @@ from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 
-from bench import machine
+from bench import harness
 from embexp.reports.collected import collect
 from embexp.reports.page import document, of_runs
-from embexp.system import files
 from tests.reports import swept_runs
 from tests.reports.test_page_in_browser import FLAGS
 
@@ -37,17 +35,14 @@ _MOST_BYTES, _MOST_SECONDS = 6_000_000, 2.0
 
 def main(argv: list[str]) -> int:
     """Prints the figures; 1 if the page is over 6 MB or takes 2 s or more to open."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="20 runs, opened twice")
-    parser.add_argument("--repetitions", type=int, default=7, help="how often the page is opened")
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    options = parser.parse_args(argv)
-    runs, times = (20, 2) if options.quick else (200, max(2, options.repetitions))
+    again = "how often the page is opened (7)"
+    options = harness.parser("report_page", __doc__, quick="20 runs, opened twice", repetitions=again).parse_args(argv)
+    runs, times = (20, 2) if options.quick else (200, max(2, options.repetitions or 7))
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (browser and driver):
         print("needs chromium and chromedriver")
         return 0
-    described = machine.describe()
+    described = harness.describe()
     print(json.dumps(described, indent=2))
     with tempfile.TemporaryDirectory() as folder:
         sweep = swept_runs.sweep(Path(folder) / "sweep", jobs=runs, evaluations=100)
@@ -60,11 +55,9 @@ def main(argv: list[str]) -> int:
         size = path.stat().st_size
         seconds = opening_times(path, browser, driver, Path(folder) / "profile", times)
     print(f"{runs} runs: page made in {written:.2f} s, {size / 1e6:.2f} MB (at most {_MOST_BYTES / 1e6:g})")
-    again = statistics.median(seconds[1:])
-    print(f"loaded after {seconds[0]:.2f} s in a new browser, {again:.2f} s afterwards (below {_MOST_SECONDS:g})")
-    if options.json is not None:
-        results = {"machine": described, "runs": runs, "seconds_to_make": written, "bytes": size, "seconds": seconds}
-        files.write_text(options.json, json.dumps(results, indent=2) + "\n")
+    later = statistics.median(seconds[1:])
+    print(f"loaded after {seconds[0]:.2f} s in a new browser, {later:.2f} s afterwards (below {_MOST_SECONDS:g})")
+    harness.save(options.json, described, runs=runs, seconds_to_make=written, bytes=size, seconds=seconds)
     return int(size > _MOST_BYTES or max(seconds) >= _MOST_SECONDS)
 
 

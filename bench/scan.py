@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,11 +25,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from bench import machine
+from bench import harness
 from embexp.data.columns import Columns
 from embexp.data.scan import scan
 from embexp.specs.data import CSV, Parquet
-from embexp.system import files
+from embexp.system.machine import PeakMemory
 
 ROWS, QUICK_ROWS = 3_000_000, 300_000
 NUMERIC = 13
@@ -110,34 +108,11 @@ def ours(folder: Path, form: str) -> dict[str, float]:
 
 def in_process(work: Callable[[], dict[str, float]]) -> None:
     """Does the work while a thread watches anonymous memory; prints its result, the seconds and the highest growth."""
-    highest, done = 0, threading.Event()
-    before = _anonymous()
-
-    def watch() -> None:
-        nonlocal highest
-        while not done.wait(0.02):
-            highest = max(highest, _anonymous())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    start = time.perf_counter()
-    result = work()
-    seconds = time.perf_counter() - start
-    done.set()
-    watcher.join()
-    print(json.dumps(result | {"seconds": seconds, "mib": (highest - before) / MIB}))
-
-
-def _anonymous() -> int:
-    lines = Path("/proc/self/status").read_text("ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
-
-
-def measured(who: str, folder: Path, form: str) -> dict[str, float]:
-    """Seconds and MiB of a process of its own."""
-    command = [sys.executable, "-m", "bench.scan", "--one", who, str(folder), form]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    with PeakMemory(0.02) as memory:
+        start = time.perf_counter()
+        result = work()
+        seconds = time.perf_counter() - start
+    print(json.dumps(result | {"seconds": seconds, "mib": (memory.added or 0) / MIB}))
 
 
 def compared(folder: Path, form: str) -> dict[str, float]:
@@ -146,7 +121,7 @@ def compared(folder: Path, form: str) -> dict[str, float]:
     memory: dict[str, list[float]] = {"peer": [], "ours": []}
     for _ in range(REPEATS):
         for who, taken in seconds.items():
-            found = measured(who, folder, form)
+            found = harness.figures("scan", "--one", who, folder, form)
             taken.append(found["seconds"])
             memory[who].append(found["mib"])
     peers, our = min(seconds["peer"]), min(seconds["ours"])
@@ -162,20 +137,16 @@ def compared(folder: Path, form: str) -> dict[str, float]:
 
 def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if the figures are met, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bench.scan", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS:,} rows")
+    parser = harness.parser("scan", __doc__, quick=f"{QUICK_ROWS:,} rows")
     parser.add_argument("--rows", type=int, help=f"rows of the larger log (default {ROWS:,})")
     parser.add_argument("--folder", type=Path, help="where to make the files; one that has them is used as it is")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.one is not None:
         who, folder, form = options.one
         in_process(lambda: {"peer": peer, "ours": ours}[who](Path(folder), form))
         return 0
-    described = machine.describe()
-    for key, value in described.items():
-        print(f"{key:12} {value}")
+    described = harness.introduce()
     rows = options.rows or (QUICK_ROWS if options.quick else ROWS)
     results: dict[str, dict[str, float]] = {}
     verdicts: dict[str, bool] = {}
@@ -203,9 +174,8 @@ def main(argv: list[str]) -> int:
             verdicts[f"{form}: at least {RATIO} of the speed of pyarrow"] = large["ratio"] >= RATIO
     print()
     for what, met in verdicts.items():
-        print(f"{what:56}{'met' if met else 'MISSED'}")
-    if options.json is not None:
-        files.write_text(options.json, json.dumps({"machine": described, "results": results}, indent=2) + "\n")
+        print(f"{what:56}{harness.word(met)}")
+    harness.save(options.json, described, results=results)
     return 0 if all(verdicts.values()) else 1
 
 

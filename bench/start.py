@@ -9,8 +9,6 @@ run has its data in the cache. Its first step is over when `metrics.jsonl` has i
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import resource
 import statistics
@@ -22,8 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import machine
-from embexp.system import files
+from bench import harness
 
 EMBEXP = [sys.executable, "-m", "embexp"]
 COMMANDS = {
@@ -93,14 +90,10 @@ def started(cache: Path) -> Taken:
 
 def main(argv: list[str]) -> int:
     """Measures all in turns, prints the medians, and returns 0 if every target is met, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bench.start", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--repetitions", type=int, help="of each command; 9 unless given")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    repetitions = "of each command; 9 unless given"
+    parser = harness.parser("start", __doc__, quick="fewer repetitions", repetitions=repetitions)
     options = parser.parse_args(argv)
-    described = machine.describe()
-    for key, value in described.items():
-        print(f"{key:12} {value}")
+    described = harness.introduce()
     taken: dict[str, list[Taken]] = {name: [] for name in (*COMMANDS, TENSORFLOW, RUN)}
     with tempfile.TemporaryDirectory() as folder:
         started(Path(folder))  # fills the cache
@@ -111,9 +104,8 @@ def main(argv: list[str]) -> int:
             taken[RUN].append(started(Path(folder)))
     met = [_row(name, each) for name, each in taken.items()]
     met.append(_ratio(taken))
-    if options.json is not None:
-        results = {name: [vars(each) for each in several] for name, several in taken.items()}
-        files.write_text(options.json, json.dumps({"machine": described, "results": results}, indent=2) + "\n")
+    results = {name: [vars(each) for each in several] for name, several in taken.items()}
+    harness.save(options.json, described, results=results)
     return 0 if all(met) else 1
 
 
@@ -121,7 +113,7 @@ def _row(name: str, several: Sequence[Taken]) -> bool:
     """Prints the medians of a command; returns whether its target, if it has one, is met."""
     processor, wall = (statistics.median(getattr(each, key) for each in several) for key in ("processor", "wall"))
     least, target = min(each.processor for each in several), TARGETS.get(name)
-    word = "" if target is None else f"  <= {target} {'met' if processor <= target else 'MISSED'}"
+    word = "" if target is None else f"  <= {target} {harness.word(processor <= target)}"
     print(f"{name:18}{processor:8.3f} s processor (least {least:.3f}){wall:9.3f} s wall{word}", flush=True)
     return target is None or processor <= target
 
@@ -129,12 +121,10 @@ def _row(name: str, several: Sequence[Taken]) -> bool:
 def _ratio(taken: dict[str, list[Taken]]) -> bool:
     """Prints the seconds to the first step beside TensorFlow's import in the same turn; returns whether it is met."""
     pairs = [(run.first_step or run.wall, alone.wall) for run, alone in zip(taken[RUN], taken[TENSORFLOW], strict=True)]
-    ratio = statistics.median(run / alone for run, alone in pairs)
+    ratio, met, words = harness.judged([run / alone for run, alone in pairs], RATIO, at_most=True)
     first = statistics.median(run for run, _ in pairs)
-    spread = " ".join(f"{run / alone:.2f}" for run, alone in pairs)
-    word = "met" if ratio <= RATIO else "MISSED"
-    print(f"\nstart to first step{first:8.3f} s wall, {ratio:.2f} x {TENSORFLOW}  <= {RATIO} {word}  ({spread})")
-    return ratio <= RATIO
+    print(f"\nstart to first step{first:8.3f} s wall, {ratio:.2f} x {TENSORFLOW}  {words}")
+    return met
 
 
 if __name__ == "__main__":

@@ -4,24 +4,32 @@
 
 Every measurement runs in a new process. Every repetition measures all of them in sequence, so that other load affects
 all alike. Ratios are taken within a repetition, and their median is reported.
+
+All train the same model: 4096 × 8 uniform ids, rows of 32, the eight rows concatenated, an MLP 256 → 64 → 1, log loss,
+and one kind of optimizer for everything. The batches are the same too, in memory and in the same order. Each library is
+used in its usual way: embexp as in a run (many steps per call of a `tf.function`), Keras with `fit`, PyTorch in a loop
+with sparse gradients.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from bench import machine
-from embexp.system import files
+import numpy as np
+
+from bench import harness
 
 SMALL, MIDDLE, LARGE = 10**4, 10**6, 10**7
 STEPS = {"embexp": 200, "keras": 192, "torch": 100}
+BATCH, IDS, DIM, HIDDEN = 4096, 8, 32, 64
+BATCHES = 64
+"""Number of different batches, large enough that their rows do not stay in the CPU caches."""
+RATE = 0.01
 
 
 @dataclass(frozen=True)
@@ -45,10 +53,6 @@ class Target:
     bound: float
     at_most: bool = False
 
-    def met(self, ratio: float) -> bool:
-        """Whether a ratio is within the bound."""
-        return ratio <= self.bound if self.at_most else ratio >= self.bound
-
     def __str__(self) -> str:
         return f"{self.numerator} / {self.denominator}"
 
@@ -63,55 +67,188 @@ def _targets() -> list[Target]:
     return [*flat, *keras, *(Target(Measurement("torch", o, MIDDLE), ours(o), b) for o, b in bounds.items())]
 
 
-def _measure(what: Measurement, quick: bool) -> float:
-    steps = STEPS[what.contender] // (2 if quick else 1)
-    command = [sys.executable, "-m", "bench.step_contenders", what.contender, what.optimizer, str(what.vocabulary)]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    result = subprocess.run([*command, str(steps)], env=environment, capture_output=True, text=True, check=False)
-    if result.returncode:
-        raise RuntimeError(f"{what} failed:\n{result.stderr}")
-    return float(result.stdout.strip().splitlines()[-1])
+def data(vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
+    """All batches: ids int32 [BATCHES, BATCH, IDS], as in a run; labels float32 [BATCHES, BATCH, 1]."""
+    generator = np.random.default_rng(0)
+    ids = generator.integers(0, vocabulary, size=(BATCHES, BATCH, IDS), dtype=np.int32)
+    return ids, generator.integers(0, 2, size=(BATCHES, BATCH, 1)).astype(np.float32)
+
+
+def timed(advance: Callable[[int], object], steps: int, parts: int = 5) -> float:
+    """Median over `parts` of the milliseconds per step, after a warm-up as long as one part."""
+    each = max(steps // parts, 1)
+    advance(each)
+    milliseconds = []
+    for _ in range(parts):
+        start = time.perf_counter()
+        advance(each)
+        milliseconds.append((time.perf_counter() - start) / each * 1e3)
+    return statistics.median(milliseconds)
+
+
+def embexp(optimizer: str, vocabulary: int, steps: int) -> float:
+    """Milliseconds per step of the row engine followed by a Keras model."""
+    import keras
+    import tensorflow as tf
+
+    from embexp.initialization.assign import assign_rows
+    from embexp.specs import optimizers as specs
+    from embexp.specs.tables import Feature, Uniform
+    from embexp.tables import optimizers
+    from embexp.tables.row_engine import RowEngine
+    from embexp.tables.table import EmbeddingTable
+    from embexp.vectors.initial_rows import InitializerRows
+
+    kinds = {"sgd": specs.SGD, "adagrad": specs.Adagrad, "adam": specs.Adam}
+    rule = kinds[optimizer](learning_rate=RATE)
+    table = EmbeddingTable("item", vocabulary, DIM, slots=optimizers.slots_of(rule))
+    assign_rows(table, InitializerRows(Uniform(), rows=vocabulary, dim=DIM, seed=0, table="item"))
+    counter = tf.Variable(0, dtype=tf.int64)
+    engine = RowEngine(
+        {"item": table}, {"item": Feature(table="item")}, {"item": rule}, step=counter, total_steps=10**9
+    )
+    model = keras.Sequential(
+        [
+            keras.layers.Input((IDS, DIM)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(HIDDEN, activation="relu"),
+            keras.layers.Dense(1),
+        ]
+    )
+    dense = _keras_optimizer(optimizer)
+    dense.build(model.trainable_variables)
+
+    @tf.function
+    def train(iterator, count):  # type: ignore[no-untyped-def]
+        for _ in tf.range(count):
+            ids, labels = next(iterator)
+            engine.enqueue({"item": ids}, training=True)
+            activations = engine.activations()
+            variables = [variable.value for variable in model.trainable_variables]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(activations)
+                tape.watch(variables)
+                logits = model(activations["item"], training=True)
+                loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, logits))
+            row_gradients, gradients = tape.gradient(loss, (activations, variables))
+            engine.apply_gradients(row_gradients)
+            dense.apply(gradients, model.trainable_variables)
+            counter.assign_add(1)
+
+    iterator = iter(_dataset(vocabulary))
+    return timed(lambda count: train(iterator, tf.constant(count)), steps)
+
+
+def keras(optimizer: str, vocabulary: int, steps: int) -> float:
+    """Milliseconds per step of `keras.layers.Embedding` in `fit`."""
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.layers.Input((IDS,), dtype="int32"),
+            keras.layers.Embedding(vocabulary, DIM),
+            keras.layers.Flatten(),
+            keras.layers.Dense(HIDDEN, activation="relu"),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile(_keras_optimizer(optimizer), keras.losses.BinaryCrossentropy(from_logits=True))
+    # An epoch over arrays, as users call `fit`; a call over a few steps would see the same few batches again and again.
+    ids, labels = (array.reshape(BATCHES * BATCH, -1) for array in data(vocabulary))
+
+    def advance(count: int) -> None:
+        examples = slice(count * BATCH)
+        model.fit(ids[examples], labels[examples], batch_size=BATCH, shuffle=False, verbose=0)
+
+    return timed(advance, steps, parts=3)
+
+
+def torch(optimizer: str, vocabulary: int, steps: int) -> float:
+    """Milliseconds per step of `torch.nn.Embedding(sparse=True)`."""
+    import torch
+
+    torch.set_num_threads(harness.CORES)
+    batches = [(torch.from_numpy(ids), torch.from_numpy(labels)) for ids, labels in zip(*data(vocabulary), strict=True)]
+    embedding = torch.nn.Embedding(vocabulary, DIM, sparse=True)
+    mlp = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(IDS * DIM, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, 1)
+    )
+    sparse_kinds = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.SparseAdam}
+    dense_kinds = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+    optimizers = [
+        sparse_kinds[optimizer](list(embedding.parameters()), lr=RATE),
+        dense_kinds[optimizer](mlp.parameters(), lr=RATE),
+    ]
+    loss_of = torch.nn.BCEWithLogitsLoss()
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        for _ in range(count):
+            batch_ids, batch_labels = batches[done % BATCHES]
+            for each in optimizers:
+                each.zero_grad()
+            loss_of(mlp(embedding(batch_ids)), batch_labels).backward()
+            for each in optimizers:
+                each.step()
+            done += 1
+
+    return timed(advance, steps)
+
+
+def _dataset(vocabulary: int):  # type: ignore[no-untyped-def]
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices(data(vocabulary)).repeat().prefetch(4)
+
+
+def _keras_optimizer(optimizer: str):  # type: ignore[no-untyped-def]
+    import keras
+
+    kinds = {"sgd": keras.optimizers.SGD, "adagrad": keras.optimizers.Adagrad, "adam": keras.optimizers.Adam}
+    return kinds[optimizer](RATE)
+
+
+CONTENDERS = {"embexp": embexp, "keras": keras, "torch": torch}
 
 
 def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bench.step", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one repetition with fewer steps")
-    parser.add_argument("--repetitions", type=int, help="number of repetitions (3; quick: 1)")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    quick, repetitions = "one repetition with fewer steps", "number of repetitions (3; quick: 1)"
+    parser = harness.parser("step", __doc__, quick=quick, repetitions=repetitions)
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    repetitions = options.repetitions or (1 if options.quick else 3)
+    if options.one:
+        contender, optimizer, vocabulary, steps = options.one
+        print(CONTENDERS[contender](optimizer, int(vocabulary), int(steps)))
+        return 0
+    count = options.repetitions or (1 if options.quick else 3)
 
-    described = machine.describe()
-    for key, value in described.items():
-        print(f"{key:12} {value}")
+    described = harness.introduce()
     targets = _targets()
     measurements = list(dict.fromkeys(m for target in targets for m in (target.denominator, target.numerator)))
     measurements += [Measurement("embexp", o, MIDDLE) for o in ("sgd", "adagrad", "adam")]
     times: dict[Measurement, list[float]] = {m: [] for m in measurements}
-    for repetition in range(repetitions):
-        print(f"\nrepetition {repetition + 1} of {repetitions}")
+    for repetition in range(count):
+        print(f"\nrepetition {repetition + 1} of {count}")
         for what in times:
-            times[what].append(_measure(what, options.quick))
+            steps = STEPS[what.contender] // (2 if options.quick else 1)
+            which = (what.contender, what.optimizer, what.vocabulary, steps)
+            times[what].append(float(harness.figures("step", "--one", *which)))
             print(f"  {what!s:28} {times[what][-1]:8.2f} ms", flush=True)
 
     print("\nratio of step times" + " " * 41 + "median   target")
-    ratios = {}
+    ratios, verdicts = {}, []
     for target in targets:
-        each = [a / b for a, b in zip(times[target.numerator], times[target.denominator], strict=True)]
-        ratio = ratios[str(target)] = statistics.median(each)
-        sign, word = ("<=" if target.at_most else ">="), ("met" if target.met(ratio) else "MISSED")
-        spread = " ".join(f"{value:.2f}" for value in each)
-        print(f"  {target!s:56} {ratio:6.2f} {sign} {target.bound:<5} {word:7} ({spread})")
-    if options.json is not None:
-        results = {
-            "machine": described,
-            "milliseconds": {str(what): values for what, values in times.items()},
-            "ratios": ratios,
-            "targets": {str(target): target.bound for target in targets},
-        }
-        files.write_text(options.json, json.dumps(results, indent=2) + "\n")
-    return 0 if all(target.met(ratios[str(target)]) for target in targets) else 1
+        each = harness.ratios(times[target.numerator], times[target.denominator])
+        ratio, met, words = harness.judged(each, target.bound, at_most=target.at_most)
+        ratios[str(target)] = ratio
+        verdicts.append(met)
+        print(f"  {target!s:56} {ratio:6.2f} {words}")
+    milliseconds = {str(what): values for what, values in times.items()}
+    bounds = {str(target): target.bound for target in targets}
+    harness.save(options.json, described, milliseconds=milliseconds, ratios=ratios, targets=bounds)
+    return 0 if all(verdicts) else 1
 
 
 if __name__ == "__main__":

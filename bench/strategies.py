@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from bench import machine
-from embexp.system import files
+from bench import harness
 
 STRATEGIES = ("cpu", "mirrored", "tpu_simulator")
 EXPERIMENTS = {
@@ -135,30 +132,20 @@ def _milliseconds(train: Any, seconds: float) -> tuple[float, float]:
 
 def measure(strategy: str, experiment: str, cache: Path, seconds: float) -> dict[str, float]:
     """Measures one strategy in its own process."""
-    command = [sys.executable, "-m", "bench.strategies", "--child", strategy, experiment, str(cache), str(seconds)]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if result.returncode:
-        raise RuntimeError(f"{strategy} failed on {experiment}:\n{result.stderr[-3000:]}")
-    found: dict[str, float] = json.loads(result.stdout.strip().splitlines()[-1])
-    return found
+    return dict(harness.figures("strategies", "--child", strategy, experiment, cache, seconds))
 
 
 def main(argv: list[str]) -> int:
     """Measures and prints; returns 0."""
-    parser = argparse.ArgumentParser(prog="python -m bench.strategies", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one repetition of a second each")
+    parser = harness.parser("strategies", __doc__, quick="one repetition of a second each")
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="strategies to measure besides cpu")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.child:
         strategy, experiment, cache, seconds = options.child
         child(strategy, experiment, Path(cache), float(seconds))
         return 0
-    described = machine.describe()
-    for key, value in described.items():
-        print(f"{key:12} {value}")
+    described = harness.introduce()
     names = list(dict.fromkeys(["cpu", *options.strategies]))
     results: dict[str, dict[str, list[dict[str, float]]]] = {}
     with tempfile.TemporaryDirectory() as cache:
@@ -171,18 +158,15 @@ def main(argv: list[str]) -> int:
             print(f"\n{experiment:14} {'examples/s':>11} {'vs. cpu':>12} {'step ms':>9} {'busy ms':>9} {'share':>6}")
             for name, figures in runs.items():
                 middle = {key: statistics.median(each[key] for each in figures) for key in figures[0]}
-                ratio = statistics.median(
-                    ours["examples_per_second"] / theirs["examples_per_second"]
-                    for ours, theirs in zip(figures, runs["cpu"], strict=True)
-                )
+                speeds = [[each["examples_per_second"] for each in those] for those in (figures, runs["cpu"])]
+                ratio = statistics.median(harness.ratios(*speeds))
                 share = statistics.median(each["rows_busy_ms"] / each["busy_ms"] for each in figures)
                 print(
                     f"  {name:12} {middle['examples_per_second']:11,.0f} {ratio:11.2f}x {middle['step_ms']:9.2f}"
                     f" {middle['busy_ms']:9.2f} {share:6.0%}",
                     flush=True,
                 )
-    if options.json is not None:
-        files.write_text(options.json, json.dumps({"machine": described, "results": results}, indent=2) + "\n")
+    harness.save(options.json, described, results=results)
     return 0
 
 

@@ -10,10 +10,6 @@ file. Ratios are taken within a repetition, and their median is reported.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import machine
-from embexp.system import files
+from bench import harness
 
 DIM = 100
 TARGETS = {"first time": 8.0, "from the cache": 100.0}
@@ -64,29 +59,20 @@ def gensims(path: Path) -> float:
 
 
 def _measure(*words: str) -> float:
-    command = [sys.executable, "-m", "bench.vectors", "--measure", *words]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    result = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
-    if result.returncode:
-        raise RuntimeError(f"{words} failed:\n{result.stderr}")
-    return float(result.stdout.strip().splitlines()[-1])
+    return float(harness.figures("vectors", "--measure", *words))
 
 
 def main(argv: list[str]) -> int:
     """Measures, prints, and returns 0 if every target is met, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bench.vectors", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one repetition with a quarter of the rows")
-    parser.add_argument("--repetitions", type=int, help="number of repetitions (3; quick: 1)")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    quick = "one repetition with a quarter of the rows"
+    parser = harness.parser("vectors", __doc__, quick=quick, repetitions="number of repetitions (3; quick: 1)")
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.measure:
         who, path, *cache = options.measure
         print(ours(Path(path), Path(cache[0])) if who == "embexp" else gensims(Path(path)))
         return 0
-    described = machine.describe()
-    for key, value in described.items():
-        print(f"{key:12} {value}")
+    described = harness.introduce()
     rows = 100_000 if options.quick else 400_000
     repetitions = options.repetitions or (1 if options.quick else 3)
     seconds: dict[str, list[float]] = {"gensim": [], "first time": [], "from the cache": []}
@@ -103,14 +89,10 @@ def main(argv: list[str]) -> int:
             print("  ".join(f"{name} {each[-1]:.4f} s" for name, each in seconds.items()), flush=True)
     ratios = {}
     for name, target in TARGETS.items():
-        each = [theirs / mine for theirs, mine in zip(seconds["gensim"], seconds[name], strict=True)]
-        ratio = ratios[name] = statistics.median(each)
-        spread = " ".join(f"{value:.1f}" for value in each)
-        word = "met" if ratio >= target else "MISSED"
-        print(f"gensim / embexp, {name:16}{ratio:10.1f}  >= {target:g} {word}  ({spread})")
-    if options.json is not None:
-        results = {"machine": described, "seconds": seconds, "ratios": ratios, "targets": TARGETS}
-        files.write_text(options.json, json.dumps(results, indent=2) + "\n")
+        each = harness.ratios(seconds["gensim"], seconds[name])
+        ratios[name], _, words = harness.judged(each, target, digits=1)
+        print(f"gensim / embexp, {name:16}{ratios[name]:10.1f}  {words}")
+    harness.save(options.json, described, seconds=seconds, ratios=ratios, targets=TARGETS)
     return 0 if all(ratios[name] >= target for name, target in TARGETS.items()) else 1
 
 

@@ -132,11 +132,11 @@ def sweep(
     given = _specs(specs, Permission(frozenset(allowed)))
     settings = {"jobs": jobs, "timeout_minutes": timeout_minutes, "retries": retries}
     place = None if directory is None else arguments.directory(directory, "embexp.sweep")
-    from embexp.sweeps import planning
+    from embexp.sweeps import settings as launcher_settings
     from embexp.sweeps import sweep as sweeps
     from embexp.system.terminal import SafeConsole
 
-    launched = planning.checked_launching(settings)
+    launched = launcher_settings.checked_launching(settings)
     return sweeps.sweep_specs(given, place or _dated("_sweep"), launched, SafeConsole(quiet=quiet))
 
 
@@ -248,10 +248,11 @@ def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str |
 
 
 def _resume_sweep(folder: Path, overrides: Sequence[str], allowed: Sequence[str], *, quiet: bool) -> RunResult:
-    from embexp.sweeps import jobs, resuming
+    from embexp.sweeps import jobs
+    from embexp.sweeps import sweep as sweeps
     from embexp.system.terminal import SafeConsole
 
-    resuming.resume(folder, overrides, allow_code=allowed, console=SafeConsole(quiet=quiet))
+    sweeps.resume(folder, overrides, allow_code=allowed, console=SafeConsole(quiet=quiet))
     environment.load_tensorflow()
     from embexp.runs.run import RunResult
 

@@ -29,9 +29,8 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.specs.optimizers import TableOptimizer
-from embexp.tables import learning_rates
 from embexp.tables import optimizers as rules
-from embexp.tables.bounds import without_autograph
+from embexp.tables.inputs import without_autograph
 from embexp.tables.variables import gather_rows, is_writable, scatter_rows
 
 
@@ -185,10 +184,10 @@ def update(
     if set(slots) != (expected := set(rules.slots_of(optimizer))):
         raise ValueError(f"{optimizer.kind} needs the slots {sorted(expected)}, got {sorted(slots)}")
     ids, rate = gradient.ids, tf.constant(optimizer.learning_rate, tf.float32)
-    if not learning_rates.is_constant(optimizer.schedule):
+    if not rules.is_constant(optimizer.schedule):
         if step is None or total_steps is None:
             raise ValueError(f"{optimizer.kind} has a schedule ({optimizer.schedule.kind}): give step and total_steps")
-        rate *= learning_rates.schedule_factor(optimizer.schedule, step, total_steps=total_steps)
+        rate *= rules.schedule_factor(optimizer.schedule, step, total_steps=total_steps)
     before = {name: gather_rows(slot, ids) for name, slot in slots.items()}
     rows, after = rules.updated(optimizer, gather_rows(variable, ids), before, gradient.values, rate)
     done = [scatter_rows(slots[name], ids, values) for name, values in after.items()]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from embexp.checkpoints.account import Account, Dropped, LiveAccount, Mismatch, Reordered, Value
-    from embexp.checkpoints.contents import KeyInfo
-    from embexp.checkpoints.opening import keys, read_rows
+    from embexp.checkpoints.contents import KeyInfo, keys, read_rows
     from embexp.checkpoints.restoring import restore
     from embexp.checkpoints.saving import Conversion, Kind, convert, save
 
@@ -45,8 +44,8 @@ _LATER = {
     "Reordered": "embexp.checkpoints.account",
     "Value": "embexp.checkpoints.account",
     "convert": "embexp.checkpoints.saving",
-    "keys": "embexp.checkpoints.opening",
-    "read_rows": "embexp.checkpoints.opening",
+    "keys": "embexp.checkpoints.contents",
+    "read_rows": "embexp.checkpoints.contents",
     "restore": "embexp.checkpoints.restoring",
     "save": "embexp.checkpoints.saving",
 }

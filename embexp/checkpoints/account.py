@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from embexp.errors import CheckpointError
 
@@ -178,8 +179,17 @@ class Account:
 class LiveAccount:
     """The account of a restore, as of the time it is read: what waits now may be restored later.
 
-    It is also what a graph of TensorFlow 1 has to run.
+    It has the lists of an `Account`. It is also what a graph of TensorFlow 1 has to run.
     """
+
+    restored: tuple[Value, ...]
+    missing: tuple[Value, ...]
+    extra: tuple[Value, ...]
+    mismatched: tuple[Mismatch, ...]
+    waiting: tuple[Value, ...]
+    left_out: tuple[Value, ...]
+    dropped: tuple[Dropped, ...]
+    reordered: tuple[Reordered, ...]
 
     def __init__(self, take: Callable[[], Account], run: Callable[..., None], initialize: Callable[..., None]) -> None:
         """Takes no account yet.
@@ -195,45 +205,10 @@ class LiveAccount:
         """The account as of now, which does not change any more."""
         return self._take()
 
-    @property
-    def restored(self) -> tuple[Value, ...]:
-        """See `Account`, as all properties."""
-        return self.now.restored
-
-    @property
-    def missing(self) -> tuple[Value, ...]:
-        """Wanted, and not in the checkpoint."""
-        return self.now.missing
-
-    @property
-    def extra(self) -> tuple[Value, ...]:
-        """In the checkpoint, and not wanted."""
-        return self.now.extra
-
-    @property
-    def mismatched(self) -> tuple[Mismatch, ...]:
-        """Of another shape or type."""
-        return self.now.mismatched
-
-    @property
-    def waiting(self) -> tuple[Value, ...]:
-        """Values of objects whose variables do not exist yet."""
-        return self.now.waiting
-
-    @property
-    def left_out(self) -> tuple[Value, ...]:
-        """What the restore was told to leave out."""
-        return self.now.left_out
-
-    @property
-    def dropped(self) -> tuple[Dropped, ...]:
-        """Values whose variables were restored from other ones."""
-        return self.now.dropped
-
-    @property
-    def reordered(self) -> tuple[Reordered, ...]:
-        """Variables of lists whose order seems to have changed."""
-        return self.now.reordered
+    def __getattr__(self, name: str) -> Any:
+        if name in LiveAccount.__annotations__:
+            return getattr(self.now, name)
+        raise AttributeError(name)
 
     def __str__(self) -> str:
         return str(self.now)

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, whoever wrote it: keys, values, parts of a model, and figures of values. No TensorFlow."""
+"""What a checkpoint holds, TensorFlow's or Keras', whoever wrote it: keys, rows, parts of a model. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from embexp.checkpoints import paths
+from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.errors import DataError
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
+from embexp.tensor_bundle import first_format, increments
+from embexp.tensor_bundle.increments import Values
+from embexp.tensor_bundle.index import Entry, data_files, prefix_of
+from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH, object_index
+from embexp.tensor_bundle.tensor import Tensor, type_name
 
 TABLES, SLOTS, DENSE, OPTIMIZER, RANDOM, STEP = "tables", "slots", "dense", "optimizer", "random", "step"
 GRAPH = "object graph"
@@ -27,15 +33,14 @@ _BY_START = {
     "save_counter": STEP,
     "global_step": STEP,
 }
-_WEIGHTS_OF_OPTIMIZER = "optimizer/_trainable_variables/"
+WEIGHTS_OF_OPTIMIZER = "optimizer/_trainable_variables/"
 """A Keras optimizer refers to the model's weights; it is the shortest way to them, so they have such keys."""
 _SLOT_OF_KERAS_2 = "/.OPTIMIZER_SLOT/"
 _STEPS_OF_KERAS = "/iteration"
 _TABLES = "embedding/"
 """Where `TPUEmbedding` is in a checkpoint of embexp, and in TensorFlow's own examples."""
-_BLOCK_BYTES = 1 << 23
-FEW = 6
-"""So many values are shown themselves."""
+CHECKED_BYTES = 1 << 24
+"""Values of at most so many bytes are always checked: that takes some milliseconds."""
 
 
 class StoredKind(StrEnum):
@@ -228,7 +233,7 @@ def groups_of_objects(keys: Iterable[str]) -> dict[str, Group]:
             found[key] = Group(GRAPH)
         elif _SLOT_OF_KERAS_2 in name:
             found[key] = Group(OPTIMIZER)
-        elif name.startswith(_WEIGHTS_OF_OPTIMIZER):
+        elif name.startswith(WEIGHTS_OF_OPTIMIZER):
             found[key] = Group(DENSE)
         else:
             found[key] = group_of_name(name)
@@ -281,66 +286,166 @@ def _plain(edge: str) -> str:
     return re.sub(r"\.(.)", lambda found: "/" if found[1] == "S" else found[1], edge)
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """Figures of values.
+def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool = True) -> Contents:
+    """What a checkpoint holds; no values are read.
 
-    Attributes:
-        minimum: of the finite ones; None where there are none, or they are complex.
-        mean: of the finite ones; None where there are none.
-        norm: L2 norm of the finite ones; None where they are no numbers.
-        not_finite: how many are NaN or infinite.
-        values: the values themselves where they are few, as Python's; strings that are no text as their `repr`.
-    """
-
-    minimum: float | None = None
-    maximum: float | None = None
-    mean: float | None = None
-    norm: float | None = None
-    not_finite: int = 0
-    values: tuple[object, ...] | None = None
-
-
-def statistics(entry: Stored) -> Statistics:
-    """Reads all values of a key.
+    Args:
+        path: a run's directory (its final checkpoint, else the newest); a folder with checkpoints (the one that
+            TensorFlow's file `checkpoint` names, else the newest); the prefix of a checkpoint, or one of its files; a
+            SavedModel's directory; or a `.weights.h5`, `.keras` or other HDF5 file. A checkpoint of TensorFlow's first
+            format (V1) is converted into the cache.
+        as_objects: whether the object-based one is opened where a run saved both kinds over the same data files.
+        named: whether names of variables are read, which takes some 100 ms for object-based checkpoints.
 
     Raises:
-        DataError: they can't be read.
+        CheckpointError: it is incremental, and what it is based on is missing or has changed.
+        DataError: there is no checkpoint, or its index is damaged.
     """
-    if entry.values.dtype is None:
-        return Statistics()
-    count = math.prod(entry.info.shape)
-    values = tuple(map(_decoded, entry.values.value().reshape(-1).tolist())) if count <= FEW else None
-    if not entry.numeric:
-        return Statistics(values=values)
-    low, high, total, squares, finite_ones = math.inf, -math.inf, 0.0, 0.0, 0
-    ordered = entry.values.dtype.kind != "c"
-    for _, block in entry.blocks(_BLOCK_BYTES):
-        numbers = block.reshape(-1)
-        # Types of ml_dtypes lack most operations; complex numbers are only measured.
-        with np.errstate(invalid="ignore", over="ignore"):
-            numbers = numbers.astype(np.float64) if ordered else np.abs(numbers.astype(np.complex128))
-        finite = numbers[np.isfinite(numbers)]
-        if finite.size:
-            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-            total += float(finite.sum())
-            squares += float(finite @ finite)
-            finite_ones += finite.size
-    some = finite_ones > 0 and ordered
-    return Statistics(
-        minimum=low if some else None,
-        maximum=high if some else None,
-        mean=total / finite_ones if some else None,
-        norm=math.sqrt(squares),
-        not_finite=count - finite_ones,
-        values=values,
+    path = Path(path)
+    if paths.is_keras_file(path):
+        from embexp.checkpoints import keras_weights
+
+        return keras_weights.contents(path, zipped=paths.first_bytes(path).startswith(paths.ZIP))
+    found = paths.find(path)
+    index = found if found.suffix == ".index" else first_format.index_of(found)
+    if as_objects and index.name == f"{CHECKPOINT_NAME}.index":
+        index = object_index(index.parent)
+    contents = _contents_of_bundle(path, index, named=named)
+    return contents if found.suffix == ".index" else replace(contents, source=found)
+
+
+def _contents_of_bundle(path: Path, index: Path, *, named: bool) -> Contents:
+    if not index.is_file():
+        raise DataError(f"{index}: found no such file, expected the index of a checkpoint")
+    links = increments.chain(prefix_of(index))
+    faults = [fault for link in links for fault in _faults(link.entries)]
+    names: Mapping[str, str] = {}
+    object_based = OBJECT_GRAPH in links[0].entries
+    if object_based and named and not faults:
+        from embexp.checkpoints import object_graph
+
+        try:
+            graph = object_graph.read(index)
+            names = {value.key: value.full_name for node in graph.nodes for value in node.values if value.full_name}
+        except DataError as error:
+            faults.append(str(error))
+    tensors = increments.tensors(links)
+    places = groups_of_objects(tensors) if object_based else groups_of_names(tensors)
+    sizes = _sizes(tensors)
+    listed = [
+        Stored(
+            KeyInfo(
+                key=key,
+                shape=values.entry.shape,
+                dtype=type_name(values.entry.kind),
+                bytes=sizes[key],
+                variable=names.get(key) if object_based else key,
+                group=places[key].name,
+                table=places[key].table,
+                slot=places[key].slot,
+            ),
+            values,
+        )
+        for key, values in tensors.items()
+    ]
+    listed.sort(key=lambda each: groups_in_order(each.info.group, each.info.short))
+    kind = StoredKind.OBJECT if object_based else StoredKind.NAME
+    if index.parent.name == "variables" and paths.is_saved_model(index.parent.parent):
+        kind = StoredKind.SAVED_MODEL
+    return Contents(
+        path,
+        prefix_of(index),
+        kind,
+        {each.info.key: each for each in listed},
+        base=None if links[0].base is None else links[0].base.parent,
+        faults=tuple(faults),
+        files=(index, *data_files(entry for link in links for entry in link.entries.values())),
     )
 
 
-def _decoded(value: object) -> object:
-    if isinstance(value, bytes):
-        try:
-            return value.decode("utf-8")
-        except UnicodeDecodeError:
-            return repr(value)
-    return value if isinstance(value, bool | int | float) else str(value)
+def _sizes(tensors: Mapping[str, Values]) -> dict[str, int]:
+    """Bytes that each key has in the checkpoint itself; a table and its slots share the numbers of changed rows."""
+    found: dict[str, int] = {}
+    counted: set[str] = set()
+    for key, values in tensors.items():
+        parts = [values] if isinstance(values, Tensor) else list(values.changes[-1])
+        found[key] = sum(piece.size for each in parts if each.key not in counted for piece in each.entry.pieces)
+        if len(parts) > 1:
+            counted.add(parts[0].key)
+    return found
+
+
+def _faults(entries: Mapping[str, Entry]) -> list[str]:
+    """Data files that are missing or cut short, a sentence for each."""
+    needed: dict[Path, list[tuple[int, str]]] = {}
+    for key, entry in entries.items():
+        for piece in entry.pieces:
+            needed.setdefault(piece.path, []).append((piece.offset + piece.size, key))
+    found = []
+    for path, ends in sorted(needed.items()):
+        if not path.is_file():
+            found.append(f"{path}: found no such file, and the index names it for {len(ends)} of {len(entries)} keys")
+            continue
+        size, end = path.stat().st_size, max(ends)[0]
+        if size < end:
+            lost = len({key for until, key in ends if until > size})
+            found.append(
+                f"{path}: found {size:,} bytes, expected {end:,}: the file is cut short, {lost} of {len(entries)} keys"
+                " are not in it whole"
+            )
+    return found
+
+
+def keys(path: Path | str) -> dict[str, KeyInfo]:
+    """What a checkpoint holds, by key; reads no values and imports no TensorFlow.
+
+    Args:
+        path: a run's directory, a checkpoint's prefix, folder or `.index` file, a SavedModel, or a `.weights.h5` or
+            `.keras` file.
+
+    Returns:
+        Keys as they are in the file, the ones that `tf.train.load_checkpoint` takes, each with its shape, dtype, bytes,
+        and the variable's global name.
+
+    Raises:
+        CheckpointError: it is incremental, and what it is based on is missing or has changed.
+        DataError: there is no checkpoint, or its index is damaged.
+    """
+    return {key: entry.info for key, entry in open_checkpoint(path).entries.items()}
+
+
+def read_rows(path: Path | str, key: str, start: int, stop: int, *, verify: bool | None = None) -> np.ndarray:
+    """Rows of a tensor of a checkpoint, mapped from the file where its format allows it.
+
+    A TensorFlow checkpoint has one checksum for all of a tensor, so rows can't be checked without reading the whole.
+    The checksums of the index are always compared, as are shapes and sizes with those of the files.
+
+    Args:
+        path: see `keys`.
+        key: of the tensor, with or without the `/.ATTRIBUTES/VARIABLE_VALUE` that ends keys of object-based
+            checkpoints.
+        start: the first row: number of a slice along the first dimension.
+        stop: the row behind the last.
+        verify: whether to read all of the tensor, a block at a time, and to compare its checksum. None: if it has at
+            most 16 MiB, or if all of it is asked for. Strings are always checked; HDF5 files of Keras have no
+            checksums.
+
+    Returns:
+        [stop - start, …] in the stored type (bfloat16 as that of ml_dtypes, strings as `bytes`), which can't be written
+        to. It stays valid as long as the file is not overwritten or cut short.
+
+    Raises:
+        CheckpointError: it is incremental, and what it is based on is missing or has changed.
+        DataError: there is no such checkpoint, key or row; or a file is missing, cut short or damaged.
+    """
+    contents = open_checkpoint(path, named=False)
+    entry = contents.entry(key)
+    rows = entry.values.read(start, stop)
+    if verify is None:
+        whole = entry.info.bytes <= CHECKED_BYTES or (start, stop) == (0, entry.info.rows)
+        verify = whole and contents.checksums
+    if verify:
+        entry.values.verify()
+    found = np.asarray(rows)
+    found.flags.writeable = False
+    return found

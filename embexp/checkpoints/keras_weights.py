@@ -25,8 +25,8 @@ from embexp.checkpoints.contents import (
     groups_in_order,
 )
 from embexp.errors import DataError, read_by_library
-from embexp.system import files, hdf5_files
-from embexp.system.hdf5_files import File
+from embexp.system import files, hdf5
+from embexp.system.hdf5 import File
 
 _CHUNK_BYTES = 1 << 24
 _LARGEST_PACKED, _MOST_PACKED = 1 << 30, 1_100
@@ -51,7 +51,7 @@ class Dataset:
     key: str
     shape: tuple[int, ...]
     dtype: np.dtype | None
-    stored: hdf5_files.Dataset
+    stored: hdf5.Dataset
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop, in memory of their own.
@@ -94,7 +94,7 @@ class Dataset:
             raise DataError(f"{self.path}: {self.key}: NumPy has no type for its values, or they are in other files")
         where = f"{self.path}: {self.key}: it can't be read"
         with read_by_library(where), _opened(self.path, self.member) as file:
-            values = hdf5_files.value(file, self.stored) if rows is None else hdf5_files.read(file, self.stored, *rows)
+            values = hdf5.value(file, self.stored) if rows is None else hdf5.read(file, self.stored, *rows)
             expected = self.shape if rows is None else (rows[1] - rows[0], *self.shape[1:])
             if values.shape != expected:
                 raise ValueError(f"found values of {list(values.shape)}, expected {list(expected)}")
@@ -117,7 +117,7 @@ def contents(path: Path, *, zipped: bool) -> Contents:
     member = _member(path) if zipped else None
     where = path if member is None else f"{path}: {member}"
     with read_by_library(f"{where}: found no whole HDF5 file"), _opened(path, member) as file:
-        found = hdf5_files.datasets(file)
+        found = hdf5.datasets(file)
     if not found:
         raise DataError(f"{path}: found an HDF5 file without datasets, expected weights")
     keys = sorted(found, key=lambda key: groups_in_order(_group(key), key))
@@ -125,7 +125,7 @@ def contents(path: Path, *, zipped: bool) -> Contents:
     return Contents(path, path if member is None else path / member, StoredKind.KERAS, listed, checksums=False)
 
 
-def _listed(path: Path, member: str | None, dataset: hdf5_files.Dataset) -> Stored:
+def _listed(path: Path, member: str | None, dataset: hdf5.Dataset) -> Stored:
     dtype, name = _type(dataset)
     shape = dataset.shape or ()
     size = dataset.stored if name == "string" else math.prod(shape) * np.dtype(dataset.dtype).itemsize
@@ -173,7 +173,7 @@ def _member(path: Path) -> str:
     return found[0]
 
 
-def _type(dataset: hdf5_files.Dataset) -> tuple[np.dtype | None, str]:
+def _type(dataset: hdf5.Dataset) -> tuple[np.dtype | None, str]:
     """NumPy's type of a dataset's values, None where they can't be read, and its name."""
     dtype = np.dtype(dataset.dtype)
     if dataset.strings:

@@ -1,19 +1,32 @@
-"""Which value of a checkpoint belongs to which object of a program, and which are to be restored."""
+"""Which value of a checkpoint belongs to which object of a program, which are restored, and the account of it."""
 
 from __future__ import annotations
 
-from collections import deque
+import re
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.checkpoint import util
 
 from embexp.checkpoints import naming, objects
-from embexp.checkpoints.account import Mismatch, Value
-from embexp.tensor_bundle.index import Entry
+from embexp.checkpoints.account import Account, Dropped, Mismatch, Reordered, Value
+from embexp.errors import CheckpointError
+from embexp.tensor_bundle import increments, rekeying, tensor
+from embexp.tensor_bundle.increments import Values
+from embexp.tensor_bundle.index import prefix_of
+from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
+
+_NUMBER = re.compile(r"(?<![^/])[0-9]+(?![^/])")
+"""A component of an object path that is the place in a list."""
+_COUNTER = "save_counter"
+SAVE_COUNTER = _COUNTER + KEY_END
+"""Key of TensorFlow's own count of saves, which `tf.train.Checkpoint.save` writes and `write` does not."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +34,7 @@ class Stored:
     """A value of a checkpoint.
 
     Attributes:
-        key: of its tensor, or what those of its tensors begin with.
+        key: of its tensor in the object graph, or what those of its tensors begin with.
         node: of the object graph; None: no object has it.
     """
 
@@ -35,25 +48,38 @@ class Matching:
     """What is restored into what, before anything is.
 
     Attributes:
+        proto: the object graph of the checkpoint; of a name-based one that of the program.
+        tensors: by their keys in the object graph.
+        by_name: whether the values are matched by name, so that parts of partitioned variables belong to whole tensors.
         objects: the objects of the program by node, as far as they exist.
         left_out: keys of values that are not restored, as told.
         mismatched: values of another shape or type than their variables, by key.
-        by_name: whether the values are matched by name, so that parts of partitioned variables belong to whole tensors.
         dropped: values whose variables are restored from another value, by key; with that value.
     """
 
+    index: Path
     proto: Any
     stored: list[Stored]
-    objects: dict[int, Any] = field(default_factory=dict)
+    tensors: Mapping[str, Values]
+    by_name: bool
+    objects: dict[int, Any]
     left_out: set[str] = field(default_factory=set)
     mismatched: dict[str, Mismatch] = field(default_factory=dict)
-    by_name: bool = False
     dropped: dict[str, Stored] = field(default_factory=dict)
 
     @property
     def unused(self) -> set[str]:
         """Keys of all values that are not restored."""
         return {*self.left_out, *self.mismatched, *self.dropped}
+
+    def restored(self) -> list[tuple[Stored, Any]]:
+        """The values that objects get, which exist."""
+        unused = self.unused
+        return [
+            (each, self.objects[each.node])
+            for each in self.stored
+            if each.node is not None and each.node in self.objects and each.key not in unused
+        ]
 
     def nodes_by_object(self) -> list[list[int]]:
         """The nodes of each object, the first matched one first; several where the program ties variables."""
@@ -62,55 +88,118 @@ class Matching:
             nodes.setdefault(id(each), []).append(node)
         return list(nodes.values())
 
+    def write_view(self, folder: str, without: Collection[str]) -> str:
+        """Writes an object-based checkpoint over the same data files, with all but some keys; returns its prefix."""
+        proto = type(self.proto)()
+        proto.CopyFrom(self.proto)
+        for node in proto.nodes:
+            kept = [each for each in node.attributes if each.checkpoint_key not in without]
+            del node.attributes[:]
+            node.attributes.extend(kept)
+            if _registered_key(node) in without:
+                node.ClearField("registered_saver")
+        for first, *others in self.nodes_by_object():
+            # TensorFlow restores an object from the first of its nodes only, whether that has a value or not.
+            if not proto.nodes[first].attributes:
+                for other in others:
+                    proto.nodes[first].attributes.extend(proto.nodes[other].attributes)
+        util.add_checkpoint_values_check(proto)
+        keys = {key: each.key for key, each in self.tensors.items() if key not in without}
+        strings = {OBJECT_GRAPH: proto.SerializeToString()}
+        prefix = Path(folder) / "checkpoint"
+        rekeying.rekey(self.index, prefix, keys, strings, rekeying.symbolic)
+        return str(prefix)
 
-def values_in(proto: Any, entries: Mapping[str, Entry], tensor_of: Mapping[str, str]) -> list[Stored]:
-    """The values of an object graph.
+
+def match(
+    index: Path,
+    graph: objects.LiveGraph,
+    names: Mapping[str, str],
+    rename: Mapping[str, Any],
+    only: Collection[str] | None = None,
+) -> Matching:
+    """Matches a checkpoint with a program.
 
     Args:
-        tensor_of: key of the tensor for each key in the graph.
+        names: global names of the program's variables, by object path.
+        rename: see `restoring.restore`.
+        only: see `restoring.restore`.
+
+    Raises:
+        CheckpointError: `only` or `rename` name what the checkpoint does not have, or it is damaged.
+        DataError: it is damaged.
     """
+    stored = increments.tensors(increments.chain(prefix_of(index)))
+    targets = naming.rename_targets(rename, graph, names)
+    by_name, extra = OBJECT_GRAPH not in stored, []
+    if by_name:
+        source_of, faults = naming.rename_sources(targets, names, stored)
+        proto, source = naming.named_graph(graph, source_of)
+        tensors = {key: stored[name] for key, name in source.items()}
+        unused = sorted(stored.keys() - source.values())
+        extra = [Stored(name, None, _described("", name, stored[name])) for name in unused]
+    else:
+        proto = naming.read_object_graph(index)
+        faults = naming.move_values(proto, targets)
+        tensors = {key: each for key, each in stored.items() if key != OBJECT_GRAPH}
+    if faults:
+        raise CheckpointError(f"{index}: can't rename: {'; '.join(faults)}")
+    values = [*_values_in(proto, tensors), *extra]
+    found = Matching(index, proto, values, tensors, by_name, _objects_by_node(proto, graph))
+    if only is not None:
+        selected = Selection(proto, [each.value for each in values], names, only)
+        if unknown := selected.unused(values):
+            known = ", ".join(str(each.value) for each in values[:20])
+            raise CheckpointError(
+                f"{index} has nothing of the name {', '.join(unknown)}, to restore only that; it has {known}"
+            )
+        found.left_out = {each.key for each in values if not selected(each.value, each.node)}
+    found.mismatched = _mismatches(found, graph)
+    found.dropped = _dropped(found)
+    return found
+
+
+def _values_in(proto: Any, tensors: Mapping[str, Values]) -> list[Stored]:
+    """The values of an object graph."""
     found = []
     for number, (path, node) in enumerate(zip(naming.paths_of(proto), proto.nodes, strict=True)):
         for attribute in node.attributes:
             key = attribute.checkpoint_key
             whole = path if attribute.name == objects.VARIABLE else f"{path}/.ATTRIBUTES/{attribute.name}"
-            if key in tensor_of:
-                value = described(whole, attribute.full_name, entries[tensor_of[key]])
+            if key in tensors:
+                value = _described(whole, attribute.full_name, tensors[key])
             else:  # of a hash table or an iterator, say, whose tensors have keys that begin with this one
                 value = Value(whole, attribute.full_name)
             found.append(Stored(key, number, value))
         if node.registered_saver.name and not node.registered_saver.name.endswith(objects.CALLBACK):
-            found.append(Stored(registered_key(node), number, Value(path, "")))
+            found.append(Stored(_registered_key(node), number, Value(path, "")))
     return found
 
 
-def registered_key(node: Any) -> str:
+def _registered_key(node: Any) -> str:
     """What stands for the key of an object that has a saver of its own."""
     return f"{node.registered_saver.object_name}/{node.registered_saver.name}"
 
 
-def described(path: str, name: str, entry: Entry) -> Value:
-    """A tensor as accounts list it."""
-    return Value(path, name, entry.shape, tf.dtypes.as_dtype(entry.kind).name)
+def _described(path: str, name: str, values: Values) -> Value:
+    return Value(path, name, values.entry.shape, tensor.type_name(values.entry.kind))
 
 
-def wanted(each: objects.LiveValue, *, by_name: bool = False) -> Value:
+def _wanted(each: objects.LiveValue, *, by_name: bool = False) -> Value:
     """A value of a program as accounts list it; matched by name, a part of a variable as the whole."""
     if not each.is_variable:
         return Value(each.path, each.name)
-    part = objects.part_of(each.object) if by_name else None
-    shape = tf.TensorShape(each.object.shape if part is None else part.whole)
-    return Value(each.path, each.name, tuple(shape) if shape.is_fully_defined() else None, dtype_of(each.object))
-
-
-def dtype_of(variable: Any) -> str:
-    """The name of a variable's type."""
+    variable = each.object
+    part = objects.part_of(variable) if by_name else None
+    shape = tf.TensorShape(variable.shape if part is None else part.whole)
     if isinstance(variable, keras.Variable):
-        return str(variable.dtype)
-    return "float32" if hasattr(variable, "covered") else str(variable.dtype.base_dtype.name)
+        dtype = str(variable.dtype)
+    else:
+        dtype = "float32" if hasattr(variable, "covered") else str(variable.dtype.base_dtype.name)
+    return Value(each.path, each.name, tuple(shape) if shape.is_fully_defined() else None, dtype)
 
 
-def match(proto: Any, graph: objects.LiveGraph) -> dict[int, Any]:
+def _objects_by_node(proto: Any, graph: objects.LiveGraph) -> dict[int, Any]:
     """The objects of a program by their nodes in a checkpoint: the same edges lead to both.
 
     That is how TensorFlow matches them: breadth-first, the first path to a node decides. A slot variable belongs to
@@ -142,7 +231,7 @@ def match(proto: Any, graph: objects.LiveGraph) -> dict[int, Any]:
     return found
 
 
-def mismatches(matching: Matching, graph: objects.LiveGraph) -> dict[str, Mismatch]:
+def _mismatches(matching: Matching, graph: objects.LiveGraph) -> dict[str, Mismatch]:
     """Values of another shape or type than the variables that they belong to, by key.
 
     A slot variable that does not exist yet is one of them if its variable is: TensorFlow would create it by the value.
@@ -154,7 +243,7 @@ def mismatches(matching: Matching, graph: objects.LiveGraph) -> dict[str, Mismat
         each = values.get(id(matching.objects.get(stored.node))) if stored.node is not None else None
         if each is None or stored.node is None or stored.value.shape is None:
             continue
-        value = wanted(each, by_name=matching.by_name)
+        value = _wanted(each, by_name=matching.by_name)
         fits = tf.TensorShape(each.object.shape if value.shape is None else value.shape)
         if not fits.is_compatible_with(stored.value.shape) or value.dtype != stored.value.dtype:
             found[stored.key] = of_node[stored.node] = Mismatch(value, stored.value)
@@ -174,16 +263,14 @@ def mismatches(matching: Matching, graph: objects.LiveGraph) -> dict[str, Mismat
     return found
 
 
-def dropped(matching: Matching) -> dict[str, Stored]:
+def _dropped(matching: Matching) -> dict[str, Stored]:
     """Values for variables that are restored from another value, by key, with that: the first that is to be restored.
 
     So TensorFlow decides, too, where two objects of a checkpoint are one object of the program.
     """
-    of_node: dict[int, list[Stored]] = {}
-    unused = matching.unused
-    for stored in matching.stored:
-        if stored.node is not None and stored.key not in unused:
-            of_node.setdefault(stored.node, []).append(stored)
+    of_node: dict[int | None, list[Stored]] = {}
+    for stored, _ in matching.restored():
+        of_node.setdefault(stored.node, []).append(stored)
     found: dict[str, Stored] = {}
     for nodes in matching.nodes_by_object():
         first, *others = [of_node[node] for node in nodes if node in of_node] or [[]]
@@ -191,7 +278,7 @@ def dropped(matching: Matching) -> dict[str, Stored]:
     return found
 
 
-def nodes_of(proto: Any, pattern: str) -> set[int]:
+def _nodes_of(proto: Any, pattern: str) -> set[int]:
     """The nodes of the object with a path, and of all that it reaches; none if no object has it.
 
     An optimizer reaches its slot variables, and the variables that they belong to do not.
@@ -226,12 +313,17 @@ class Selection:
         self._names, self._patterns = names, patterns
         exact = {each for value in values for each in self._known(value)}
         self._exact = exact.intersection(patterns or ())
-        self._nodes = {each: nodes_of(proto, each) for each in patterns or () if each not in exact}
+        self._nodes = {each: _nodes_of(proto, each) for each in patterns or () if each not in exact}
         self._slots = naming.slots_of(proto)
 
     def __call__(self, value: Value, node: int | None) -> bool:
         """Whether a value is to be restored; `node` has it in the object graph."""
         return self._patterns is None or any(self.named(value, node, pattern) for pattern in self._patterns)
+
+    def unused(self, stored: Collection[Stored]) -> list[str]:
+        """The patterns that name nothing."""
+        patterns = self._patterns or ()
+        return [each for each in patterns if not any(self.named(one.value, one.node, each) for one in stored)]
 
     def named(self, value: Value, node: int | None, pattern: str) -> bool:
         """Whether a pattern names the value, or an object that has it."""
@@ -246,3 +338,171 @@ class Selection:
     def _known(self, value: Value) -> list[str]:
         """The paths and names of a value: in the checkpoint, and in the program."""
         return [each for each in (value.path, value.name, self._names.get(value.path, "")) if each]
+
+
+class Taking:
+    """Takes the account of one restore, as often as it is asked."""
+
+    def __init__(
+        self,
+        source: str,
+        checkpoint: Any,
+        found: Matching,
+        bound: Mapping[int, Any],
+        only: Collection[str] | None,
+        names: Mapping[str, str],
+    ) -> None:
+        """Remembers what was found before the restore.
+
+        Args:
+            checkpoint: the `tf.train.Checkpoint` that was restored.
+            found: what was to be restored into what.
+            bound: the objects that are restored, by node, as of the time when the account is taken.
+            names: of variables, by object path; those that are not in it have their own.
+        """
+        self._source, self._checkpoint, self._found = source, checkpoint, found
+        self._objects, self._only, self._names = bound, only, names
+
+    def take(self) -> Account:
+        """The account as of now."""
+        graph = objects.graph_of(self._checkpoint)
+        graph.values[:] = [replace(each, name=self._names.get(each.path, each.name)) for each in graph.values]
+        values = {id(each.object): each for each in graph.values}
+        lists: dict[str, list[Any]] = defaultdict(list)
+        found, done, dropped = self._found, self._filled(), self._dropped()
+        variables = []
+        for stored in found.stored:
+            bound = self._bound(stored)
+            if stored.key in found.mismatched:
+                lists["mismatched"].append(found.mismatched[stored.key])
+            elif stored.key in dropped:
+                lists["dropped"].append(Dropped(stored.value, dropped[stored.key].value))
+            elif stored.key in found.left_out:
+                lists["left_out"].append(stored.value)
+            elif bound is not None:
+                live = values.get(id(bound))
+                lists["restored"].append(_with_name(stored.value, live))
+                if live is not None and live.is_variable:
+                    variables.append((stored, live))
+            elif stored.key != SAVE_COUNTER:
+                lists["waiting" if self._waits(stored, graph) else "extra"].append(stored.value)
+        selected = Selection(graph.proto, map(_wanted, graph.values), self._names, self._only)
+        for each in graph.values:
+            if id(each.object) not in done and each.path != _COUNTER:
+                value = _wanted(each, by_name=found.by_name)
+                if selected(value, each.node):
+                    lists["missing"].append(value)
+                elif value not in lists["left_out"]:
+                    lists["left_out"].append(value)
+        lists["reordered"] = _reordered(variables)
+        return Account(self._source, **{name: tuple(listed) for name, listed in lists.items()})
+
+    def initialize(self, session: Any) -> None:
+        """Runs the initializers of all variables of a graph that were not restored."""
+        done = self._filled(only_restored=True)
+        others = [each.object for each in objects.graph_of(self._checkpoint).values if id(each.object) not in done]
+        session.run([each.initializer for each in others if hasattr(each, "initializer")])
+
+    def _filled(self, *, only_restored: bool = False) -> set[int]:
+        """Ids of objects whose value in the checkpoint is accounted for: restored, of another shape, or left out."""
+        without = self._found.unused if only_restored else set()
+        bound = (self._bound(each) for each in self._found.stored if each.key not in without)
+        return {id(each) for each in bound if each is not None}
+
+    def _bound(self, stored: Stored) -> Any:
+        return None if stored.node is None else self._objects.get(stored.node)
+
+    def _dropped(self) -> dict[str, Stored]:
+        """See `Matching.dropped`; also for objects made since, which have the value that was bound to them first."""
+        found, known = dict(self._found.dropped), {id(each) for each in self._found.objects.values()}
+        stored_at: dict[int, list[Stored]] = {}
+        unused = self._found.unused
+        for stored in self._found.stored:
+            if stored.node is not None and stored.key not in unused:
+                stored_at.setdefault(stored.node, []).append(stored)
+        first: dict[int, Stored] = {}
+        for node, each in self._objects.items():
+            if id(each) not in known and node in stored_at:
+                instead = first.setdefault(id(each), stored_at[node][0])
+                found |= {stored.key: instead for stored in stored_at[node] if instead.node != node}
+        return found
+
+    def _waits(self, stored: Stored, graph: objects.LiveGraph) -> bool:
+        """Whether an object above a value exists, and has no variables yet."""
+        if stored.node is None:
+            return False
+        nodes = self._found.proto.nodes
+        for number, node in enumerate(nodes):
+            if any(slot.slot_variable_node_id == stored.node for slot in node.slot_variables):
+                optimizer = self._objects.get(number)
+                return optimizer is not None and not _live_node(graph, optimizer).slot_variables
+        pending, seen = [stored.node], {stored.node}
+        while pending:
+            number = pending.pop(0)
+            for parent, node in enumerate(nodes):
+                if parent in seen or all(child.node_id != number for child in node.children):
+                    continue
+                seen.add(parent)
+                above = self._objects.get(parent)
+                if above is None:
+                    pending.append(parent)
+                elif _unbuilt(above, graph):
+                    return True
+        return False
+
+
+def _reordered(restored: Iterable[tuple[Stored, objects.LiveValue]]) -> list[Reordered]:
+    """Variables of lists that have one another's values, to judge by the names that the checkpoint knows.
+
+    They do if the names form a circle. A layer's name with a number may have become that of its neighbour, without
+    another order: such names form no circle.
+    """
+    lists: dict[str, dict[str, Reordered]] = {}
+    for stored, each in restored:
+        place = _NUMBER.sub("*", each.path)
+        moved = stored.key.removesuffix(KEY_END) != stored.value.path  # by `rename`, or from a name-based checkpoint
+        if place != each.path and not moved:
+            name = objects.global_name(each.object)
+            lists.setdefault(place, {})[stored.value.name] = Reordered(each.path, name, stored.value.name)
+    found = []
+    for by_name in lists.values():
+        for start, one in by_name.items():
+            name, steps = one.name, 1
+            while name != start and name in by_name and steps < len(by_name):
+                name, steps = by_name[name].name, steps + 1
+            if name == start and steps > 1:
+                found.append(one)
+    return found
+
+
+def _unbuilt(above: Any, graph: objects.LiveGraph) -> bool:
+    """Whether an object has yet to make its variables: Keras says so, others have none; a root not even objects."""
+    built = getattr(above, "built", None)
+    if isinstance(built, bool):
+        return not built
+    if above is graph.objects[0] and len(graph.objects) > 1:
+        return False
+    holders = {each.node for each in graph.values}
+    numbers = {id(each): number for number, each in enumerate(graph.objects)}
+    pending = [numbers[id(above)]] if id(above) in numbers else []
+    seen = set(pending)
+    while pending:
+        number = pending.pop()
+        if number in holders:
+            return False
+        fresh = {child.node_id for child in graph.proto.nodes[number].children} - seen
+        seen |= fresh
+        pending += fresh
+    return True
+
+
+def _live_node(graph: objects.LiveGraph, value: Any) -> Any:
+    return next(node for each, node in zip(graph.objects, graph.proto.nodes, strict=True) if each is value)
+
+
+def _with_name(value: Value, each: objects.LiveValue | None) -> Value:
+    """The value of a checkpoint under the path and name that the program has for it."""
+    if each is None:
+        return value
+    suffix = value.path.partition("/.ATTRIBUTES/")[2]
+    return Value(f"{each.path}/.ATTRIBUTES/{suffix}" if suffix else each.path, each.name, value.shape, value.dtype)

@@ -19,27 +19,23 @@ Source: tensorflow/core/protobuf/trackable_object_graph.proto
 
 from __future__ import annotations
 
-import contextlib
 import re
-import tempfile
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
-import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.checkpoint import util
 
 from embexp.checkpoints import objects, paths
 from embexp.checkpoints.objects import VARIABLE, LiveGraph, escaped, unescaped
-from embexp.checkpoints.paths import plain_temporary
-from embexp.errors import CheckpointError
-from embexp.tensor_bundle import rekeying
-from embexp.tensor_bundle.index import Entry, read_index
+from embexp.errors import CheckpointError, DataError
+from embexp.tensor_bundle.index import read_index
 from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH, is_name_based
+from embexp.tensor_bundle.tensor import read_strings
 
 _SLOTS = {
     ("accumulators",): ("Adagrad",),
@@ -118,37 +114,6 @@ def _without_number(path: str, optimizer: Any) -> str:
     return f"{re.sub(r'_[0-9]+$', '', first)}/{rest}" if rest and first == getattr(optimizer, "name", None) else path
 
 
-@contextlib.contextmanager
-def as_objects(checkpoint: Any, index: Path) -> Iterator[str]:
-    """The prefix of an object-based checkpoint with the values of a name-based one, as long as the block lasts.
-
-    No value is read or copied. An object-based checkpoint is what it is.
-
-    Args:
-        checkpoint: a run's `tf.train.Checkpoint`, all of whose variables exist; `naming` has their names.
-
-    Raises:
-        CheckpointError: a variable is missing in the checkpoint, or extra; the message lists them all.
-        DataError: the index is damaged.
-    """
-    if not rekeying.is_name_based(index):
-        yield str(index).removesuffix(".index")
-        return
-    names = variable_names(checkpoint)
-    graph = objects.graph_of(checkpoint)
-    stored = read_index(index)
-    faults = [f"it lacks {name} ({path})" for path, name in names.items() if name not in stored]
-    faults += [f"it has an extra {name} {list(stored[name].shape)}" for name in sorted({*stored} - {*names.values()})]
-    if faults:
-        raise CheckpointError(f"{index} does not fit, variables being matched by name: {'; '.join(faults)}")
-    proto, keys = named_graph(graph, names)
-    with tempfile.TemporaryDirectory(prefix="embexp-", dir=plain_temporary(index.parent)) as folder:
-        prefix = Path(folder) / "checkpoint"
-        strings = {OBJECT_GRAPH: proto.SerializeToString()}
-        rekeying.rekey(index, prefix, keys, strings, rekeying.symbolic)
-        yield str(prefix)
-
-
 def rename_targets(rename: Mapping[str, Any], graph: objects.LiveGraph, names: Mapping[str, str]) -> dict[str, str]:
     """The object path that each old path or name goes to.
 
@@ -187,13 +152,14 @@ def move_values(proto: Any, targets: Mapping[str, str]) -> list[str]:
 
 
 def rename_sources(
-    targets: Mapping[str, str], names: Mapping[str, str], entries: Mapping[str, Entry]
+    targets: Mapping[str, str], names: Mapping[str, str], entries: Collection[str]
 ) -> tuple[dict[str, str], list[str]]:
     """The name in a name-based checkpoint of each variable that it has, by object path; and faults.
 
     Args:
         targets: by old name, or the beginning of names before a `/`, the new object path or name.
         names: global names of the program's variables, by object path.
+        entries: all names in the checkpoint.
     """
     paths_of: dict[str, list[str]] = {}  # several of a partitioned variable
     for path, name in names.items():
@@ -230,15 +196,11 @@ def read_object_graph(index: Path) -> Any:
     Raises:
         CheckpointError: it can't be read.
     """
-    proto = trackable_object_graph_pb2.TrackableObjectGraph()
     try:
-        with tempfile.TemporaryDirectory(prefix="embexp-", dir=plain_temporary(index.parent)) as folder:
-            view = Path(folder) / "checkpoint"
-            rekeying.rekey(index, view, {OBJECT_GRAPH: OBJECT_GRAPH}, {}, rekeying.symbolic)
-            proto.ParseFromString(tf.train.load_checkpoint(str(view)).get_tensor(OBJECT_GRAPH))
-    except (tf.errors.OpError, ValueError, IndexError, RuntimeError, DecodeError) as error:
+        message = read_strings(OBJECT_GRAPH, read_index(index)[OBJECT_GRAPH])[0]
+        return trackable_object_graph_pb2.TrackableObjectGraph.FromString(message)
+    except (DataError, DecodeError, IndexError) as error:
         raise CheckpointError(f"{index} is damaged: the object graph can't be read: {error}") from error
-    return proto
 
 
 def paths_of(proto: Any) -> list[str]:

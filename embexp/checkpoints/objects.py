@@ -299,39 +299,3 @@ def require_whole(parts: Mapping[str, Sequence[Part]]) -> None:
                 f"the {len(some)} parts of {name} have {found:,} of its {math.prod(some[0].whole):,} values; give all"
                 " parts of a partitioned variable"
             )
-
-
-class Restored:
-    """Parts that are restored from slices of a checkpoint, as `tf.compat.v1.train.Saver` restores them."""
-
-    def __init__(self, prefix: str, names: Iterable[tuple[Any, str]]) -> None:
-        """In a graph of TensorFlow 1, adds the operations; eagerly, nothing is restored yet.
-
-        Args:
-            prefix: of the checkpoint, whose path TensorFlow takes as it is.
-            names: parts, each with the name of its whole in the checkpoint.
-        """
-        self._prefix, self._names = prefix, list(names)
-        self._operations = [] if tf.executing_eagerly() else [self._assigned(*each).op for each in self._names]
-
-    def run(self, session: Any = None) -> None:
-        """Assigns the parts, in a graph those of the session."""
-        if self._operations:
-            session.run(self._operations)
-        elif tf.executing_eagerly():
-            for each in self._names:
-                self._assigned(*each)
-
-    def _assigned(self, variable: Any, name: str) -> Any:
-        part = part_of(variable)
-        assert part is not None
-        extents = ":".join(f"{start},{size}" for start, size in zip(part.start, part.shape, strict=True))
-        spec = f"{' '.join(map(str, part.whole))} {extents}"
-        with tf.name_scope("restore_part"), tf.device("/cpu:0"):
-            (value,) = tf.raw_ops.RestoreV2(
-                prefix=self._prefix,
-                tensor_names=[name],
-                shape_and_slices=[spec],
-                dtypes=[variable.dtype.base_dtype],
-            )
-            return variable.assign(tf.ensure_shape(value, part.shape))

@@ -19,17 +19,23 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from embexp.checkpoints.opening import find_index, starts_as_keras
-from embexp.errors import CheckpointError
+from embexp.errors import CheckpointError, DataError
 from embexp.system import files
-from embexp.tensor_bundle import location
+from embexp.tensor_bundle import first_format, location
 from embexp.tensor_bundle.increments import require_whole
-from embexp.tensor_bundle.index import data_file, read_encoded, read_index
+from embexp.tensor_bundle.index import data_file, data_files, read_encoded, read_index
 from embexp.tensor_bundle.rekeying import object_index
 from embexp.tensor_bundle.writer import index_content
 
 CHECKPOINT_NAME = "checkpoint"
 """Prefix of a checkpoint in a folder of its own."""
+EXPECTED = (
+    "a run's directory, a checkpoint's prefix, folder or .index file, a SavedModel, or a .weights.h5 or .keras file"
+)
+ZIP = b"PK\x03\x04"
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_ENDING = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
+_STEP = re.compile(r"step_(\d+)$")
 _PATTERN = frozenset("*?[\\")
 _DATA = re.compile(r"\.data-[0-9]{5}-of-([0-9]{5})")
 
@@ -38,7 +44,7 @@ def index_of(path: Path | str, *, as_objects: bool = True) -> Path:
     """The index of a TensorFlow checkpoint.
 
     Args:
-        path: see `opening.open_checkpoint`; of no other format.
+        path: see `contents.open_checkpoint`; of no other format.
         as_objects: whether the object-based one is taken where a run saved both kinds over the same data files.
 
     Raises:
@@ -56,12 +62,79 @@ def files_of(index: Path) -> tuple[Path, ...]:
     Raises:
         DataError: the index is damaged.
     """
-    return (index, *sorted({piece.path for entry in read_index(index).values() for piece in entry.pieces}))
+    return (index, *data_files(read_index(index).values()))
+
+
+def find_index(path: Path) -> Path:
+    """The `.index` file of the TensorFlow checkpoint that a path stands for, see `open_checkpoint`.
+
+    Raises:
+        DataError: there is none; or one of the first format (V1), which is converted, is damaged.
+    """
+    found = find(path)
+    return found if found.suffix == ".index" else first_format.index_of(found)
+
+
+def find(path: Path) -> Path:
+    """As `find_index`; of a checkpoint of the first format (V1) its own path, as it is not converted.
+
+    Raises:
+        DataError: there is none.
+    """
+    prefix = _ENDING.sub("", path.name)
+    beside = path.parent / f"{prefix}.index"
+    if not beside.is_file() and first_format.is_first_format(path.parent / prefix):
+        return path.parent / prefix
+    if beside.is_file() or prefix != path.name:
+        return beside
+    if not path.is_dir():
+        if fault := files.fault_of(path):
+            raise DataError(f"{path}: {fault.replace('no such file', 'no such file or folder')}; give {EXPECTED}")
+        raise DataError(f"{path}: it is no file of weights; give {EXPECTED}")
+    if is_saved_model(path):
+        variables = path / "variables" / "variables.index"
+        if not variables.is_file():
+            raise DataError(f"{path}: found a SavedModel without variables")
+        return variables
+    for folder in (path, *_of_run(path / "checkpoints"), *_of_run(path)):
+        if (found := _newest(folder)) is not None:
+            return found
+    runs = sorted(each.parent.name for each in path.glob("*/checkpoints"))
+    hint = f"its folders {', '.join(runs[:5])} have some" if runs else f"give {EXPECTED}"
+    raise DataError(f"{path}: found no checkpoint in this folder; {hint}")
+
+
+def _of_run(checkpoints: Path) -> list[Path]:
+    """Folders in which a run may have a checkpoint, the best first."""
+    steps = [(int(found[1]), each) for each in checkpoints.glob("step_*") if (found := _STEP.search(each.name))]
+    newest_first = [each for _, each in sorted(steps, reverse=True)]
+    return [checkpoints / "final", *newest_first, checkpoints / "estimator", checkpoints / "best"]
+
+
+def _newest(folder: Path) -> Path | None:
+    """The index of the newest checkpoint in a folder, or a file of the first format; None: it has none."""
+    found = location.indexes_in(folder)
+    if not found:
+        return location.marked_first_format(folder)
+    if len(found) > 1 and (marked := location.marked_latest(folder)) in found:
+        return marked
+    return max(found, key=lambda index: index.stat().st_mtime_ns, default=None)
+
+
+def is_saved_model(folder: Path) -> bool:
+    """Whether this is the folder of a SavedModel."""
+    return any((folder / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt"))
 
 
 def is_keras_file(path: Path | str) -> bool:
-    """Whether this is a `.weights.h5` or `.keras` file, by how it begins."""
-    return Path(path).is_file() and starts_as_keras(Path(path))
+    """Whether this is a `.weights.h5` or `.keras` file: it begins as HDF5 or as a zip."""
+    return Path(path).is_file() and first_bytes(Path(path)).startswith((_HDF5, ZIP))
+
+
+def first_bytes(path: Path) -> bytes:
+    """The first 8 bytes of a file."""
+    with files.opened(path) as file:
+        return file.read(8)
 
 
 def prefix_for(path: Path | str) -> Path:

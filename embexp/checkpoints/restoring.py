@@ -2,15 +2,17 @@
 
 TensorFlow restores: from a view of the checkpoint, which is an index of its own over the same data files. What it must
 not restore is left out of the view's object graph, and names are made keys in it. So nothing is copied, TensorFlow's
-own restore on creation holds, and the view's path is plain. Large variables that exist are assigned in blocks.
+own restore on creation holds, and the view's path is plain. Tables, and large variables that exist, are assigned in
+blocks, and parts of partitioned variables from slices.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,22 +20,25 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.checkpoint import util
 from tensorflow.python.ops import resource_variable_ops
 
-from embexp.checkpoints import matching, naming, objects, opening, paths, taking
+from embexp.checkpoints import contents, matching, naming, objects, paths
 from embexp.checkpoints.account import LiveAccount
-from embexp.checkpoints.matching import Matching
-from embexp.checkpoints.objects import Restored, part_of
-from embexp.checkpoints.paths import plain_temporary
+from embexp.checkpoints.contents import WEIGHTS_OF_OPTIMIZER
+from embexp.checkpoints.matching import Matching, Taking
+from embexp.checkpoints.objects import part_of
+from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_temporary
 from embexp.errors import CheckpointError
-from embexp.tables.reading import StreamedTable
-from embexp.tensor_bundle import rekeying
-from embexp.tensor_bundle.index import Entry, read_index
-from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
-from embexp.tensor_bundle.tensor import read_blocks, read_content
+from embexp.tables.checkpointing import StreamedTable
+from embexp.tensor_bundle import increments
+from embexp.tensor_bundle.increments import Values
+from embexp.tensor_bundle.index import index_of, prefix_of
+from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
+from embexp.tensor_bundle.writer import BundleWriter
 
 _BLOCK_BYTES = 1 << 22
+_OPTIMIZER = "optimizer/"
+_OTHER_PARTS = ("embedding/", "random/", "step", "save_counter", OBJECT_GRAPH)
 
 
 def restore(
@@ -75,8 +80,8 @@ def restore(
     )
     checkpoint = objects.checkpoint_of(into)
     names = objects.names_of(into, objects.graph_of(checkpoint))
-    target = _Target(checkpoint, names, {}, counts=isinstance(into, tf.train.Checkpoint))
-    return _restored(Path(path), target, only, rename or {})
+    counts = isinstance(into, tf.train.Checkpoint) and tf.executing_eagerly()
+    return _restored(Path(path), checkpoint, names, {}, only, rename, counts=counts)
 
 
 def restore_run(
@@ -92,177 +97,106 @@ def restore_run(
         rename: where to restore what has another path or name in the checkpoint.
     """
     names = naming.variable_names(checkpoint)
-    return _restored(path, _Target(checkpoint, names, names, counts=False), only, rename or {})
+    return _restored(path, checkpoint, names, names, only, rename, counts=False)
 
 
-@dataclass(frozen=True)
-class _Target:
-    """What is restored into.
+def matched_run(checkpoint: Any, index: Path, source: object) -> Matching:
+    """Matches a checkpoint with the run that it was written from, or one like it, all of whose variables exist.
 
-    Attributes:
-        checkpoint: a `tf.train.Checkpoint`.
+    Args:
+        checkpoint: the run's `tf.train.Checkpoint`.
+        index: of the checkpoint, of either kind, which may be incremental.
+        source: what errors call it.
+
+    Raises:
+        CheckpointError: a variable is missing, extra or of another shape or type; or the checkpoint is damaged.
+        DataError: the checkpoint is damaged.
+    """
+    names = naming.variable_names(checkpoint)
+    found = matching.match(index, objects.graph_of(checkpoint), names, {})
+    shown = names if found.by_name else {}
+    if faults := Taking(str(source), checkpoint, found, found.objects, None, shown).take().faults():
+        raise CheckpointError("\n".join([f"{source} does not fit what it is restored into:", *faults]))
+    return found
+
+
+def read_run(checkpoint: Any, index: Path, source: object) -> None:
+    """Restores all of a run's checkpoint eagerly; see `matched_run`."""
+    found = matched_run(checkpoint, index, source)
+    assigned = _assignable(found)
+    with temporary(index) as folder, _readable(source):
+        checkpoint.read(found.write_view(folder, assigned)).assert_existing_objects_matched().expect_partial()
+    for key, variable in assigned.items():
+        assign_rows(variable, found.tensors[key])
+
+
+def _restored(
+    path: Path,
+    checkpoint: Any,
+    names: Mapping[str, str],
+    shown: Mapping[str, str],
+    only: Collection[str] | None,
+    rename: Mapping[str, Any] | None,
+    *,
+    counts: bool,
+) -> LiveAccount:
+    """Restores into a `tf.train.Checkpoint`.
+
+    Args:
         names: global names of its variables, by object path.
         shown: those by which the account calls them; variables that are not in it have their own.
         counts: whether TensorFlow's count of saves is a part of it.
     """
-
-    checkpoint: Any
-    names: Mapping[str, str]
-    shown: Mapping[str, str]
-    counts: bool
-
-
-def _restored(path: Path, target: _Target, only: Collection[str] | None, rename: Mapping[str, Any]) -> LiveAccount:
-    checkpoint, names = target.checkpoint, target.names
     with contextlib.ExitStack() as stack:
         index = _index(path, stack)
-        entries, graph = read_index(index), objects.graph_of(checkpoint)
-        found, tensor_of = _matched(index, entries, graph, names, rename)
-        _leave_out(index, found, names, only)
-        found.mismatched = matching.mismatches(found, graph)
-        found.dropped = matching.dropped(found)
-        assigned = _assignable(found, entries, tensor_of)
-        parts = _parts(found)
-        without = {*found.unused, *assigned, *parts}
-        slices = _slices(index, parts, tensor_of, stack)
-        counted = target.counts and taking.SAVE_COUNTER in tensor_of and tf.executing_eagerly()
-        status = _read(checkpoint.restore if counted else checkpoint.read, index, found, tensor_of, without)
+        found = matching.match(index, objects.graph_of(checkpoint), names, rename or {}, only)
+        assigned = _assignable(found)
+        prefix = found.write_view(stack.enter_context(temporary(index)), {*found.unused, *assigned})
+        read = checkpoint.restore if counts and matching.SAVE_COUNTER in found.tensors else checkpoint.read
+        with _readable(index):
+            status = read(prefix).expect_partial()
+        # What waits is read when it is created: the view lasts as long as TensorFlow's record of what waits.
         weakref.finalize(status._checkpoint, stack.pop_all().close)
-    source = str(_source(path, index)).removesuffix(".index")
-    account = taking.Taking(source, checkpoint, found, status._checkpoint, only, target.shown)
+    given = path if paths.is_keras_file(path) else paths.find(path)  # the file itself, of a format that is converted
+    source = str(prefix_of(index) if given.suffix == ".index" else given)
+    taking = Taking(source, checkpoint, found, status._checkpoint.object_by_proto_id, only, shown)
 
     def run(session: Any = None) -> None:
-        found_session = _session(session)
-        status.run_restore_ops(session=found_session)
-        slices.run(found_session)
-        with contextlib.nullcontext() if found_session is None else found_session.as_default():
+        opened = _session(session)
+        status.run_restore_ops(session=opened)
+        with contextlib.nullcontext() if opened is None else opened.as_default():
             for key, variable in assigned.items():
-                assign_in_blocks(variable, tensor_of[key], entries[tensor_of[key]])
+                assign_rows(variable, found.tensors[key])
 
     def initialize(session: Any = None) -> None:
         if not tf.executing_eagerly():
             run(session)
-            account.initialize(_session(session))
+            taking.initialize(_session(session))
 
     if tf.executing_eagerly():
         run()
-        return LiveAccount(account.take, lambda session: None, initialize)
-    return LiveAccount(account.take, run, initialize)
-
-
-def _source(path: Path, index: Path) -> Path:
-    """What the account calls the checkpoint: its index or, of a format that is converted, the file itself."""
-    if paths.is_keras_file(path):
-        return path
-    found = opening.find(path)
-    return index if found.suffix == ".index" else found
+        return LiveAccount(taking.take, lambda session: None, initialize)
+    return LiveAccount(taking.take, run, initialize)
 
 
 def _index(path: Path, stack: contextlib.ExitStack) -> Path:
     """The index of a checkpoint; that of Keras' weights is in a temporary folder until the stack is closed."""
     if not paths.is_keras_file(path):
         return paths.index_of(path)
-    return write_keras_bundle(path, Path(stack.enter_context(_temporary(path.parent))))
+    return write_keras_bundle(path, Path(stack.enter_context(temporary(path))))
 
 
-def _matched(
-    index: Path,
-    entries: Mapping[str, Entry],
-    graph: objects.LiveGraph,
-    names: Mapping[str, str],
-    rename: Mapping[str, Any],
-) -> tuple[Matching, dict[str, str]]:
-    """The matching, and for each key in its object graph that of the tensor."""
-    targets = naming.rename_targets(rename, graph, names)
-    if OBJECT_GRAPH in entries:
-        proto = naming.read_object_graph(index)
-        faults = naming.move_values(proto, targets)
-        tensor_of = {key: key for key in entries if key != OBJECT_GRAPH}
-        extra = []
-    else:
-        source_of, faults = naming.rename_sources(targets, names, entries)
-        proto, tensor_of = naming.named_graph(graph, source_of)
-        unused = sorted(entries.keys() - tensor_of.values())
-        extra = [matching.Stored(name, None, matching.described("", name, entries[name])) for name in unused]
-    if faults:
-        raise CheckpointError(f"{index}: can't rename: {'; '.join(faults)}")
-    stored = [*matching.values_in(proto, entries, tensor_of), *extra]
-    found = Matching(proto, stored, by_name=OBJECT_GRAPH not in entries)
-    found.objects = matching.match(proto, graph)
-    return found, tensor_of
-
-
-def _parts(found: Matching) -> dict[str, Any]:
-    """The parts of partitioned variables that are restored from slices, by the keys of their values."""
-    if not found.by_name:
-        return {}
-    unused = found.unused
-    objects = {each.key: found.objects.get(each.node) for each in found.stored if each.node is not None}
-    return {key: variable for key, variable in objects.items() if key not in unused and part_of(variable) is not None}
-
-
-def _slices(
-    index: Path, parts: Mapping[str, Any], tensor_of: Mapping[str, str], stack: contextlib.ExitStack
-) -> Restored:
-    """What restores parts, from a view of the checkpoint that lasts until the stack is closed."""
-    names = {tensor_of[key] for key in parts}
-    prefix = Path(stack.enter_context(_temporary(index.parent))) / paths.CHECKPOINT_NAME if parts else index
-    if parts:
-        rekeying.rekey(index, prefix, {name: name for name in names}, {}, rekeying.symbolic)
-    return Restored(str(prefix), [(variable, tensor_of[key]) for key, variable in parts.items()])
-
-
-def _leave_out(index: Path, found: Matching, names: Mapping[str, str], only: Collection[str] | None) -> None:
-    selected = matching.Selection(found.proto, [each.value for each in found.stored], names, only)
-    unknown = [
-        pattern
-        for pattern in only or ()
-        if not any(selected.named(stored.value, stored.node, pattern) for stored in found.stored)
-    ]
-    if unknown:
-        known = ", ".join(str(each.value) for each in found.stored[:20])
-        raise CheckpointError(
-            f"{index} has nothing of the name {', '.join(unknown)}, to restore only that; it has {known}"
-        )
-    found.left_out = {each.key for each in found.stored if not selected(each.value, each.node)}
-
-
-def _read(
-    read: Callable[[str], Any], index: Path, found: Matching, tensor_of: Mapping[str, str], without: Collection[str]
-) -> Any:
-    """Has TensorFlow restore all but some keys by `read(prefix)`; returns its status object."""
-    proto = type(found.proto)()
-    proto.CopyFrom(found.proto)
-    for node in proto.nodes:
-        kept = [each for each in node.attributes if each.checkpoint_key not in without]
-        del node.attributes[:]
-        node.attributes.extend(kept)
-        if matching.registered_key(node) in without:
-            node.ClearField("registered_saver")
-    for first, *others in found.nodes_by_object():
-        # TensorFlow restores an object from the first of its nodes only, whether that has a value or not.
-        if not proto.nodes[first].attributes:
-            for other in others:
-                proto.nodes[first].attributes.extend(proto.nodes[other].attributes)
-    util.add_checkpoint_values_check(proto)
-    keys = {key: tensor for key, tensor in tensor_of.items() if key not in without}
-    folder = _temporary(index.parent)
-    prefix = Path(folder.name) / paths.CHECKPOINT_NAME
+@contextlib.contextmanager
+def _readable(source: object) -> Iterator[None]:
     try:
-        rekeying.rekey(index, prefix, keys, {OBJECT_GRAPH: proto.SerializeToString()}, rekeying.symbolic)
-        status = read(str(prefix)).expect_partial()
-    except BaseException as error:
-        folder.cleanup()
-        if isinstance(error, tf.errors.OpError | ValueError | IndexError):
-            raise CheckpointError(f"{index}: TensorFlow can't restore it: {error}") from error
-        raise
-    # What waits is read when it is created: the view lasts as long as TensorFlow's record of what waits.
-    weakref.finalize(status._checkpoint, folder.cleanup)
-    return status
+        yield
+    except (tf.errors.OpError, ValueError, IndexError, AssertionError) as error:
+        raise CheckpointError(f"{source}: TensorFlow can't restore it: {error}") from error
 
 
-def _temporary(beside: Path) -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="embexp-", dir=plain_temporary(beside))
+def temporary(index: Path) -> tempfile.TemporaryDirectory[str]:
+    """A folder for a view, whose path TensorFlow takes as it is; `index` is for the error."""
+    return tempfile.TemporaryDirectory(prefix="embexp-", dir=plain_temporary(index.parent))
 
 
 def _session(session: Any) -> Any:
@@ -272,47 +206,63 @@ def _session(session: Any) -> Any:
     return found
 
 
-def _assignable(found: Matching, entries: Mapping[str, Entry], tensor_of: Mapping[str, str]) -> dict[str, Any]:
-    """What is assigned row by row, by the key of its value: tables of runs; eagerly, variables larger than a block."""
-    chosen = {}
-    unused = found.unused
-    for stored in found.stored:
-        if stored.node is None or stored.key not in tensor_of or stored.key in unused:
-            continue
-        variable: Any = found.objects.get(stored.node)
-        if found.by_name and part_of(variable) is not None:
-            continue  # restored by slices
-        if isinstance(variable, StreamedTable):
-            chosen[stored.key] = variable
-        elif not tf.executing_eagerly():
-            continue  # a variable that is not initialized takes the tensor over, so there is no second copy
-        elif (
-            _resource_variables(variable)
-            and _in_rows(entries[tensor_of[stored.key]])
-            and not found.proto.nodes[stored.node].children
-        ):
-            chosen[stored.key] = variable
-    return chosen
+def _assignable(found: Matching) -> dict[str, Any]:
+    """What TensorFlow does not restore, by the key of its value.
+
+    Tables of runs; of name-based checkpoints, parts of partitioned variables; eagerly, variables larger than a block:
+    in a graph, a variable that is not initialized takes the tensor over, so there is no second copy.
+    """
+    return {
+        stored.key: variable
+        for stored, variable in found.restored()
+        if stored.key in found.tensors
+        and (
+            isinstance(variable, StreamedTable)
+            or (found.by_name and part_of(variable) is not None)
+            or (
+                tf.executing_eagerly()
+                and _resource_variables(variable)
+                and _is_large(found.tensors[stored.key])
+                and not found.proto.nodes[stored.node].children
+            )
+        )
+    }
 
 
-def assign_in_blocks(variable: Any, key: str, entry: Entry) -> None:
-    """Assigns the rows of a tensor; to a table of a graph, in the default session.
+def assign_rows(variable: Any, values: Values) -> None:
+    """Assigns the rows of a tensor in blocks, or a slice of it; to a variable of a graph, in the default session.
 
     Raises:
         CheckpointError: rows that can't be assigned would change.
         DataError: a data file is damaged or cut short; rows may be assigned then.
     """
-    if isinstance(variable, StreamedTable):
+    if (part := part_of(variable)) is not None and part.whole == values.entry.shape:
+        values.verify()
+        value = values.read(part.start[0], part.start[0] + part.shape[0])
+        columns = (slice(at, at + size) for at, size in zip(part.start[1:], part.shape[1:], strict=True))
+        assign(variable, value[(slice(None), *columns)])
+    elif (parts := _resource_variables(variable)) and tf.executing_eagerly():
+        start = 0
+        for block in values.blocks(max(1, _BLOCK_BYTES // _row_bytes(values))):
+            rows = tf.range(start, start + len(block), dtype=tf.int64)
+            for each in parts:
+                each.scatter_update(tf.IndexedSlices(block, rows))
+            start += len(block)
+    else:
         try:
-            variable.restore(read_blocks(key, entry, variable.rows_per_block))
+            variable.restore(values.blocks(variable.rows_per_block))
         except ValueError as error:
-            raise CheckpointError(f"{entry.pieces[0].path}: {key} does not fit: {error}") from error
-        return
-    parts = _resource_variables(variable)
-    for start, block in _blocks(key, entry, parts[0].dtype.base_dtype.as_numpy_dtype):
-        rows = tf.range(start, start + len(block), dtype=tf.int64)
-        for part in parts:
-            part.scatter_update(tf.IndexedSlices(block, rows))
+            folder = values.entry.pieces[0].path.parent
+            raise CheckpointError(f"{folder} does not fit what it is restored into: {values.key}: {error}") from error
+
+
+def assign(variable: Any, value: np.ndarray) -> None:
+    """Assigns a value, eagerly or in the default session, where it adds no operation to the graph."""
+    if tf.executing_eagerly():
+        variable.assign(value)
+    else:
+        initializer = variable.initializer
+        tf.compat.v1.get_default_session().run(initializer, {initializer.inputs[1]: value})
 
 
 def _resource_variables(variable: Any) -> list[Any]:
@@ -327,23 +277,18 @@ def _resource_variables(variable: Any) -> list[Any]:
     return []
 
 
-def _in_rows(entry: Entry) -> bool:
-    dtype = tf.dtypes.as_dtype(entry.kind)
-    if dtype in (tf.string, tf.resource, tf.variant) or len(entry.shape) == 0:
+def _is_large(values: Values) -> bool:
+    entry, dtype = values.entry, values.dtype
+    if dtype is None or dtype == np.dtype(object) or not entry.shape:
         return False
-    sliced = all(piece.shape[1:] == entry.shape[1:] for piece in entry.pieces)
-    return sliced and int(np.prod(entry.shape, dtype=np.int64)) * dtype.size > _BLOCK_BYTES
+    return all(piece.shape[1:] == entry.shape[1:] for piece in entry.pieces) and (
+        entry.shape[0] * _row_bytes(values) > _BLOCK_BYTES
+    )
 
 
-def _blocks(key: str, entry: Entry, dtype: Any) -> Iterator[tuple[int, np.ndarray]]:
-    row_bytes = int(np.prod(entry.shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
-    size = max(1, _BLOCK_BYTES // row_bytes) * row_bytes
-    start = 0
-    for piece in entry.pieces:
-        for data in read_content(key, piece, size):
-            block = np.frombuffer(data, dtype).reshape(-1, *entry.shape[1:])
-            yield start, block
-            start += len(block)
+def _row_bytes(values: Values) -> int:
+    assert values.dtype is not None
+    return math.prod(values.entry.shape[1:]) * values.dtype.itemsize
 
 
 def write_keras_bundle(path: Path, folder: Path) -> Path:
@@ -357,18 +302,118 @@ def write_keras_bundle(path: Path, folder: Path) -> Path:
     Raises:
         DataError: the file can't be read.
     """
-    prefix = folder / paths.CHECKPOINT_NAME
-    parts: list[str] = []
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:  # the caller may be building a graph
-        for key, stored in opening.open_checkpoint(path).entries.items():
+    with contextlib.closing(BundleWriter(folder / CHECKPOINT_NAME)) as writer:
+        for key, stored in contents.open_checkpoint(path).entries.items():
             if stored.numeric:
-                parts.append(str(folder / f"part-{len(parts)}"))
                 value = stored.values.value()
-                fed = tf.compat.v1.placeholder(value.dtype, value.shape)
-                saved = tf.raw_ops.SaveV2(prefix=parts[-1], tensor_names=[key], shape_and_slices=[""], tensors=[fed])
-                session.run(saved, {fed: value})
-        merged = tf.raw_ops.MergeV2Checkpoints(
-            checkpoint_prefixes=parts, destination_prefix=str(prefix), delete_old_dirs=False
+                writer.add_bytes(
+                    key, tf.as_dtype(value.dtype).as_datatype_enum, value.shape, np.ascontiguousarray(value)
+                )
+        writer.finish()
+    return index_of(folder / CHECKPOINT_NAME)
+
+
+@dataclass(frozen=True)
+class DenseValues:
+    """Values to restore into a dense part.
+
+    Attributes:
+        notes: what is not restored, and why.
+    """
+
+    values: list[tuple[Any, np.ndarray]]
+    notes: tuple[str, ...] = ()
+
+    def assign(self) -> None:
+        """Assigns the values to eager variables, or in the default session."""
+        for variable, value in self.values:
+            assign(variable, value)
+
+    def fill(self, session: Any) -> None:
+        """Assigns the values to variables of a graph, in a session."""
+        with session.as_default():
+            self.assign()
+
+
+def read_dense(parts: Any, index: Path, *, same_optimizer: bool) -> DenseValues:
+    """Reads the values of a dense part from an earlier checkpoint, matched by their place in model and optimizer.
+
+    Args:
+        parts: a `tf.train.Checkpoint` with model, optimizer, random and step, all of whose variables exist.
+        index: the `.index` file of the earlier checkpoint.
+        same_optimizer: whether the optimizers are of the same kind, so that slots can be restored.
+
+    Raises:
+        CheckpointError: weights differ in number or shape; the message lists them all.
+        DataError: the checkpoint is damaged.
+    """
+    weights, slots = _variables(parts)
+    stored = {
+        key.removesuffix(KEY_END): values
+        for key, values in increments.tensors(increments.chain(prefix_of(index))).items()
+        if not key.startswith(_OTHER_PARTS)
+    }
+    stored_slots = {
+        key: values
+        for key, values in stored.items()
+        if key.startswith(_OPTIMIZER) and not key.startswith(WEIGHTS_OF_OPTIMIZER)
+    }
+    stored_weights = {key: values for key, values in stored.items() if key not in stored_slots}
+    if faults := [*_faults(weights, stored_weights)]:
+        raise CheckpointError(
+            f"the dense part of {index.parent} does not fit this experiment's: {'; '.join(faults)}. Use the same model"
+            " again, or set pretrained.dense=false to begin with a new dense part"
         )
-        session.run(merged)
-    return prefix.with_name(f"{prefix.name}.index")
+    values = [(variable, _checked(stored_weights[key])) for key, variable in weights.items()]
+    fresh = [key for key in slots if key not in stored_slots or _shape(slots[key]) != stored_slots[key].entry.shape]
+    if not slots or not weights:
+        return DenseValues(values)
+    if not same_optimizer or fresh:
+        why = "differ in number or shape" if same_optimizer else "are of another kind of optimizer"
+        return DenseValues(values, (f"dense_optimizer: begins afresh, as the checkpoint's slots {why}",))
+    values += [(variable, _checked(stored_slots[key])) for key, variable in slots.items()]
+    if extra := len(stored_slots.keys() - slots.keys()):
+        return DenseValues(
+            values, (f"dense_optimizer: {extra} slots of the checkpoint are ignored: it has no such slots",)
+        )
+    return DenseValues(values)
+
+
+def _checked(values: Values) -> np.ndarray:
+    values.verify()
+    return values.value()
+
+
+def _variables(parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """By key, the model's variables and those of the optimizer alone."""
+    # Without the tables.
+    seen = tf.train.Checkpoint(model=parts.model, optimizer=parts.optimizer, random=parts.random, step=parts.step)
+    model_weights = {id(variable.value) for variable in parts.model.weights}
+    weights, slots = {}, {}
+    for each in objects.graph_of(seen).values:
+        variable = each.object.value if isinstance(each.object, keras.Variable) else each.object
+        if id(variable) in model_weights:
+            weights[each.path] = variable
+        elif each.path.startswith(_OPTIMIZER):
+            slots[each.path] = variable
+    return weights, slots
+
+
+def _faults(weights: Mapping[str, Any], stored: Mapping[str, Values]) -> list[str]:
+    faults = []
+    for key, variable in weights.items():
+        if key not in stored:
+            faults.append(f"it lacks {_name(variable)} {_shape(variable)}")
+        elif stored[key].entry.shape != _shape(variable):
+            faults.append(f"{_name(variable)} is {_shape(variable)} and was {stored[key].entry.shape}")
+    return faults + [
+        f"it has {key} {values.entry.shape} too many" for key, values in stored.items() if key not in weights
+    ]
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return tuple(variable.shape.as_list())
+
+
+def _name(variable: Any) -> str:
+    return str(variable.name).split(":")[0]

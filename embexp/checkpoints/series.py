@@ -14,7 +14,6 @@ from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.errors import DataError, EmbexpError
 from embexp.system import files
 from embexp.tensor_bundle import increments, location
-from embexp.tensor_bundle.tensor import Tensor
 
 STATE = "state.json"
 _STEP = re.compile(r"step_(\d{8,})")
@@ -82,8 +81,8 @@ def check_content(directory: Path) -> None:
         DataError: a tensor, or an index, is damaged.
     """
     for link in increments.chain(directory / CHECKPOINT_NAME):
-        for key, entry in link.entries().items():
-            Tensor(f"{link.prefix}: {key}", key, entry).verify()
+        for key in link.entries:
+            link.tensor(key).verify()
 
 
 def newest_first(checkpoints: Path, torn: list[str], *, checked: bool = True) -> Iterator[SavedStep]:

@@ -9,10 +9,9 @@ is whole in each of them. `streaming` restores them like whole ones.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -21,21 +20,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.checkpoints import streaming, taking
-from embexp.checkpoints.naming import as_objects
+from embexp.checkpoints import restoring, streaming
 from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path
 from embexp.errors import CheckpointError
 from embexp.system import files, machine_faults
-from embexp.tables.reading import Bypass, ReadableTable, bypass
+from embexp.tables.reading import ReadableTable
 from embexp.tensor_bundle import increments
-from embexp.tensor_bundle.increments import Matrices, SomeRows, is_incremental
-from embexp.tensor_bundle.rekeying import KEY_END, object_index
-from embexp.tensor_bundle.writer import BundleWriter
+from embexp.tensor_bundle.increments import is_incremental
+from embexp.tensor_bundle.index import index_of, prefix_of
+from embexp.tensor_bundle.rekeying import object_index
 
 Whole = Callable[[Path], AbstractContextManager[Path]]
 """Makes a directory whole or not at all: see `files.directory_written_whole`."""
-_NUMBERS, _ROWS = "increment_numbers/", "increment/"
-"""How the keys of changed rows' numbers, by table, and of the rows, by the matrix' key, begin."""
 
 
 def write(checkpoint: Any, directory: Path) -> Path:
@@ -123,34 +119,30 @@ def link(directory: Path, target: Path, *, finish: Callable[[Path], object] = la
     return write_by(lambda to: copy(prefix, to), target, finish=finish)
 
 
-def keys(directory: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of all variables in a checkpoint, by key without `KEY_END`."""
-    stored = Matrices(Path(prefix_in(directory)))
-    return {key.removesuffix(KEY_END): shape for key, shape in stored.shapes().items() if key.endswith(KEY_END)}
-
-
 def read(checkpoint: Any, directory: Path) -> None:
-    """Restores all of a checkpoint, of either kind, into a like object.
+    """Restores all of a checkpoint, of either kind, whole or incremental, into a like object.
 
     Raises:
         CheckpointError: there is no checkpoint, or it is damaged; or a variable is missing, extra or of another shape,
             which TensorFlow's own checks detect only in part.
         DataError: rows of a table are damaged.
     """
-    prefix_in(directory)
-    with plain_path(directory) as plain, as_objects(checkpoint, Path(f"{prefix_in(plain)}.index")) as prefix:
-        _read(checkpoint, directory, prefix)
+    restoring.read_run(checkpoint, index_of(Path(prefix_in(directory))), directory)
 
 
-def _read(checkpoint: Any, directory: Path, prefix: str) -> None:
-    faults = taking.planned_account(str(directory), checkpoint, Path(f"{prefix}.index")).faults()
-    if faults:
-        raise CheckpointError("\n".join([f"{directory} does not fit what it is restored into:", *faults]))
-    try:
-        with _damage_reported(directory):
-            streaming.read(checkpoint, prefix)
-    except (ValueError, AssertionError, tf.errors.InvalidArgumentError) as error:
-        raise CheckpointError(f"{directory} does not fit what it is restored into: {error}") from error
+def restore_weights(model: Any, directory: Path) -> None:
+    """Restores all weights of a Keras model from a run's checkpoint.
+
+    Raises:
+        CheckpointError: a weight is missing or of another shape.
+    """
+    prefix_in(directory)  # raises if there is none, with the directory's own name
+    like = tf.train.Checkpoint(model=model)
+    with plain_path(directory) as path:
+        try:
+            like.read(prefix_in(path)).expect_partial().assert_existing_objects_matched()
+        except (ValueError, AssertionError, tf.errors.OpError) as error:
+            raise CheckpointError(f"{directory} does not fit the model: {error}") from error
 
 
 def copy(prefix: str, target: str) -> None:
@@ -181,18 +173,7 @@ def prefix_in(directory: Path) -> str:
     """
     if not (directory / f"{CHECKPOINT_NAME}.index").exists():
         raise CheckpointError(f"{directory} holds no checkpoint: there is no {CHECKPOINT_NAME}.index in it")
-    return str(object_index(directory)).removesuffix(".index")
-
-
-@contextlib.contextmanager
-def _damage_reported(directory: Path) -> Iterator[None]:
-    """Turns TensorFlow's errors about damaged, truncated or missing files into a `CheckpointError`."""
-    try:
-        yield
-    except tf.errors.InvalidArgumentError:
-        raise
-    except (tf.errors.OpError, IndexError) as error:
-        raise CheckpointError(f"{directory} is damaged: {error}") from error
+    return str(prefix_of(object_index(directory)))
 
 
 class Changes:
@@ -257,45 +238,13 @@ class IncrementalSaves:
         It is whole if the one before is gone.
         """
         changed, base = self._changes.collect(), None if self._base is None else self._base / CHECKPOINT_NAME
-        gone = base is None or not base.with_name(f"{CHECKPOINT_NAME}.index").is_file()
-        if gone or self._since_whole + 1 >= self._whole_every:
+        if base is None or not index_of(base).is_file() or self._since_whole + 1 >= self._whole_every:
             streaming.write(checkpoint, prefix)
         else:
-            write_increment(checkpoint, prefix, base=str(base), changed=changed)
+            streaming.write(checkpoint, prefix, base=str(base), changed=changed)
 
     def saved(self, directory: Path) -> None:
         """The checkpoint last written is on disk, in this directory beside that of the one before."""
         self._changes.saved()
         self._base = directory
         self._since_whole = self._since_whole + 1 if increments.is_incremental(directory / CHECKPOINT_NAME) else 0
-
-
-def write_increment(checkpoint: Any, prefix: str, *, base: str, changed: Mapping[str, np.ndarray]) -> None:
-    """Writes a `tf.train.Checkpoint` with only those rows of its tables that changed; whole only at the end.
-
-    A table is whole if all its rows changed; if all are, the checkpoint is a whole one.
-
-    Args:
-        base: prefix of the checkpoint since which the rows changed; the path to it from the new one is recorded.
-        changed: by table, bool [rows]; tables that are left out are written whole.
-    """
-    tables = streaming.streamed_in(checkpoint)
-    with bypass(tables, Bypass.SAVING):
-        checkpoint.write(prefix)
-    by_key = streaming.keys(tf.train.CheckpointView(prefix), checkpoint)
-    some = {name: np.flatnonzero(mask) for name, mask in changed.items() if not mask.all()}
-    with contextlib.closing(BundleWriter(Path(prefix), adding=True)) as writer:
-        for name in sorted({table.table for table in by_key.values()} & some.keys()):
-            writer.add_numbers(f"{_NUMBERS}{name}", some[name])
-        matrices = {}
-        for key, table in by_key.items():
-            rows, dim = table.shape.as_list()
-            if table.table not in some:
-                writer.add(key, (rows, dim), table.blocks())
-                continue
-            numbers = some[table.table]
-            writer.add(f"{_ROWS}{key}", (len(numbers), dim), table.some_blocks(numbers))
-            matrices[key] = SomeRows((rows, dim), f"{_NUMBERS}{table.table}", f"{_ROWS}{key}")
-        writer.finish()
-    if matrices:
-        increments.describe(Path(prefix), Path(base), matrices)

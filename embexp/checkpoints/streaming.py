@@ -1,138 +1,212 @@
-"""Tables are written to a checkpoint or a SavedModel, and read, in blocks, so memory never holds a second copy.
+"""Checkpoints of a run, eager or in a session of TensorFlow 1, and SavedModels: their tables are written in blocks.
 
-TensorFlow writes and reads everything else, and the object graph. The tables' rows are in one more data file, under the
-keys that TensorFlow would use, so that it can read them like any others.
-
-Writing SavedModels whose tables are written in blocks, so memory never holds a table. TensorFlow writes a SavedModel's
-variables like a checkpoint, `variables/variables`, from values in memory. Here it writes tables of no rows, and their
-rows are added to the checkpoint afterwards.
+So memory never holds a second copy of a table. TensorFlow writes everything else, and the object graph, from tables of
+no rows. Their rows are in one more data file, under the keys that TensorFlow would use, so that it can read them like
+any others. `restoring` reads them in blocks.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.checkpoint import graph_view, save_util_v1
 from tensorflow.python.saved_model import fingerprinting_utils
 
+from embexp.checkpoints import restoring
 from embexp.checkpoints.paths import plain_path
 from embexp.errors import CheckpointError, RunError
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
-from embexp.tables.reading import Bypass, StreamedTable, bypass
-from embexp.tensor_bundle.increments import Matrices
-from embexp.tensor_bundle.index import read_index
+from embexp.tables.checkpointing import StreamedTable, TableCheckpoint, rows_per_block, without_rows
+from embexp.tables.variables import scatter_rows
+from embexp.tensor_bundle import increments
+from embexp.tensor_bundle.increments import SomeRows
+from embexp.tensor_bundle.index import index_of, read_index
 from embexp.tensor_bundle.rekeying import KEY_END
 from embexp.tensor_bundle.writer import BundleWriter
 
 TABLES = "tables"
 """The attribute of the module with its tables by name."""
+_NUMBERS, _ROWS = "increment_numbers/", "increment/"
+"""How the keys of changed rows' numbers, by table, and of the rows, by the matrix' key, begin."""
 _BLOCK_BYTES = 1 << 24
 _OF_THIS_PROCESS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 """Operations that call Python functions."""
 
 
-def streamed_in(checkpoint: Any) -> list[StreamedTable]:
-    """All tables that a checkpoint object reaches, and their slots: their rows are written in blocks."""
-    return [each for each in tf.train.TrackableView(checkpoint).descendants() if isinstance(each, StreamedTable)]
+def write(
+    checkpoint: Any, prefix: str, *, base: str | None = None, changed: Mapping[str, np.ndarray] | None = None
+) -> None:
+    """Writes a `tf.train.Checkpoint`, of its tables all rows or those that changed; whole only at the end.
 
+    A table is whole if all its rows changed; if all are, the checkpoint is a whole one.
 
-def write(checkpoint: Any, prefix: str) -> None:
-    """Writes a `tf.train.Checkpoint`; the files are whole only at the end."""
-    tables = streamed_in(checkpoint)
-    with bypass(tables, Bypass.SAVING):
-        checkpoint.write(prefix)
-    if tables:
-        add(prefix, keys(tf.train.CheckpointView(prefix), checkpoint))
-
-
-def read(checkpoint: Any, prefix: str) -> None:
-    """Restores a `tf.train.Checkpoint`.
-
-    Raises:
-        CheckpointError: a table does not fit.
-        DataError: its rows are damaged.
-        ValueError, AssertionError, tf.errors.OpError: TensorFlow can't restore the rest.
+    Args:
+        base: prefix of the checkpoint since which the rows changed; the path to it from the new one is recorded.
+        changed: by table, bool [rows]; tables that are left out are written whole.
     """
-    tables = streamed_in(checkpoint)
-    with bypass(tables, Bypass.RESTORING):
-        checkpoint.read(prefix).assert_existing_objects_matched().expect_partial()
-    if tables:
-        restore(prefix, keys(tf.train.CheckpointView(prefix), checkpoint))
-
-
-def keys(view: Any, checkpoint: Any) -> dict[str, StreamedTable]:
-    """The tables by their keys in the checkpoint of a `tf.train.CheckpointView`."""
+    tables = _streamed_in(checkpoint)
+    with without_rows(tables):
+        checkpoint.write(prefix)
+    if not tables:
+        return
+    view = tf.train.CheckpointView(prefix)
     nodes = view._object_graph_proto.nodes
-    return {
+    by_key = {
         nodes[node].attributes[0].checkpoint_key: each
         for node, each in view.match(checkpoint).items()
         if isinstance(each, StreamedTable) and nodes[node].attributes
     }
+    matrices = _add(prefix, by_key, changed or {})
+    if matrices and base is not None:
+        increments.describe(Path(prefix), Path(base), matrices)
 
 
-def add(prefix: str, tables: Mapping[str, StreamedTable]) -> None:
-    """Adds the rows of tables to a checkpoint that has only their keys."""
+def _streamed_in(checkpoint: Any) -> list[StreamedTable]:
+    return [each for each in tf.train.TrackableView(checkpoint).descendants() if isinstance(each, StreamedTable)]
+
+
+def _add(prefix: str, tables: Mapping[str, StreamedTable], changed: Mapping[str, np.ndarray]) -> dict[str, SomeRows]:
+    """Adds the rows of tables to a checkpoint that has only their keys; returns those of which it has some rows."""
+    some = {name: np.flatnonzero(mask) for name, mask in changed.items() if not mask.all()}
+    matrices = {}
     with contextlib.closing(BundleWriter(Path(prefix), adding=True)) as writer:
+        for name in sorted({table.table for table in tables.values()} & some.keys()):
+            writer.add_numbers(f"{_NUMBERS}{name}", some[name])
         for key, table in tables.items():
             rows, dim = table.shape.as_list()
-            writer.add(key, (rows, dim), table.blocks())
+            if table.table in some:
+                numbers = some[table.table]
+                writer.add(f"{_ROWS}{key}", (len(numbers), dim), table.some_blocks(numbers))
+                matrices[key] = SomeRows((rows, dim), f"{_NUMBERS}{table.table}", f"{_ROWS}{key}")
+            else:
+                writer.add(key, (rows, dim), table.blocks())
         writer.finish()
+    return matrices
 
 
-class RestoredRows(Protocol):
-    """Rows that are restored in blocks: those of a table, or of one of its slots."""
+@dataclass(frozen=True)
+class GraphSaver:
+    """Saves and restores all that a checkpoint object of a graph reaches.
 
-    @property
-    def name(self) -> str:
-        """Name of the variable, for errors."""
-        ...
+    Attributes:
+        saver: a `tf.compat.v1.train.Saver`, without the rows of `tables`.
+        others: a `Saver` of everything but `tables` and `variables`.
+        tables: tables whose rows are saved and restored in blocks, by key.
+        variables: tables and slots that are one variable, which TensorFlow saves, by key. They are restored in blocks:
+            TensorFlow would hold the old values and the new ones at the same time.
+    """
 
-    @property
-    def shape(self) -> Any:
-        """[rows, dim], a `tf.TensorShape`."""
-        ...
+    saver: Any
+    others: Any
+    tables: Mapping[str, StreamedTable]
+    variables: Mapping[str, RestoredVariable]
+    checkpoint: Any
 
-    @property
-    def rows_per_block(self) -> int:
-        """Rows in a block of a few megabytes."""
-        ...
+    def complete_saver(self) -> Any:
+        """The `Saver`, if it saves everything.
 
-    def restore(self, blocks: Iterable[np.ndarray]) -> None:
-        """Assigns all rows, given in order, float32 [n, dim] each."""
-        ...
+        Raises:
+            ValueError: it lacks the rows of `tables`.
+        """
+        if self.tables:
+            raise ValueError(f"a Saver alone would leave rows out: {', '.join(self.tables)}")
+        return self.saver
+
+    def save(self, session: Any, prefix: str) -> None:
+        """Writes the variables of a session; the files are whole only at the end."""
+        # The name of a file that is not written; the default would clash with our prefix.
+        self.saver.save(session, prefix, write_meta_graph=False, write_state=False, latest_filename="none")
+        if self.tables:
+            with session.as_default():
+                _add(prefix, self.tables, {})
+
+    def restore(self, session: Any, prefix: str) -> None:
+        """Restores the variables of a session from a whole checkpoint of either kind.
+
+        Raises:
+            CheckpointError: a variable is missing, extra, or of another shape; or the checkpoint is incremental.
+            DataError: its rows are damaged.
+        """
+        if increments.is_incremental(Path(prefix)):
+            raise CheckpointError(
+                f"{Path(prefix).parent} is an incremental checkpoint, which sessions can't restore. Restore it with"
+                " runtime=function, or give a whole one"
+            )
+        index, tables = index_of(Path(prefix)), {**self.tables, **self.variables}
+        found = restoring.matched_run(self.checkpoint, index, index.parent)
+        with restoring.temporary(index) as folder:
+            self.others.restore(session, found.write_view(folder, tables))
+        with session.as_default():
+            for key, table in tables.items():
+                restoring.assign_rows(table, found.tensors[key])
 
 
-def restore(prefix: str, tables: Mapping[str, RestoredRows]) -> None:
-    """Restores the rows of tables from a checkpoint, whole or incremental.
+def saver_of(checkpoint: Any) -> GraphSaver:
+    """A saver of all that a `tf.train.Checkpoint` of this graph reaches.
+
+    Its files hold the keys and the object graph of an object-based checkpoint, so that they can be restored into the
+    same objects made eagerly, and the other way round. TensorFlow makes its own savers of SavedModels this way, but
+    has no public name for it.
 
     Raises:
-        CheckpointError: a table is missing or has another shape, or differs in rows that come from its file; or the
-            checkpoint is incremental, and a base is missing or has changed.
-        DataError: stored rows are damaged.
+        ValueError: the checkpoint does not reach some global variable, so a session could not initialize it from there.
     """
-    stored = Matrices(Path(prefix))
-    shapes = {key: list(shape) for key, shape in stored.shapes().items()}
-    faults = [
-        f"{table.name} is {table.shape.as_list()}, the checkpoint's {shapes.get(key)}"
-        for key, table in tables.items()
-        if shapes.get(key) != table.shape.as_list()
-    ]
-    if faults:
-        raise _unfit(prefix, "; ".join(faults))
-    for key, table in tables.items():
-        try:
-            table.restore(stored.blocks(key, table.rows_per_block))
-        except ValueError as error:
-            raise _unfit(prefix, error) from error
+    with tf.device("/cpu:0"), without_rows(_streamed_in(checkpoint)):
+        saveables, _ = save_util_v1.frozen_saveables_and_savers(graph_view.ObjectGraphView(checkpoint))
+    objects = [each.op for each in saveables]
+    reached = {id(each.value if isinstance(each, keras.Variable) else each) for each in objects}
+    # A saveable that writes several variables as one lists them.
+    reached |= {id(part) for each in objects for part in getattr(each, "covered", ())}
+    if missing := [each.name for each in tf.compat.v1.global_variables() if id(each) not in reached]:
+        raise ValueError(f"no part of the checkpoint: {', '.join(missing)}")
+    whole = {id(each) for each in _variables_of_tables(checkpoint)}
+    tables, variables, others = {}, {}, []
+    for each in saveables:
+        if isinstance(each.op, StreamedTable):
+            tables[each.specs[0].name] = each.op
+        elif id(each.op) in whole:
+            variables[each.specs[0].name] = RestoredVariable(each.op)
+        else:
+            others.append(each)
+    saver, of_others = (tf.compat.v1.train.Saver(parts, max_to_keep=1) for parts in (saveables, others))
+    return GraphSaver(saver, of_others, tables, variables, checkpoint)
 
 
-def _unfit(prefix: str, why: object) -> CheckpointError:
-    return CheckpointError(f"{Path(prefix).parent} does not fit what it is restored into: {why}")
+class RestoredVariable:
+    """A table or slot that is one variable of a graph, restored in blocks of rows in the default session.
+
+    Attributes:
+        rows_per_block: rows in a block of a few megabytes.
+    """
+
+    def __init__(self, variable: Any) -> None:
+        """Adds the operation to the variable's graph, which must be the current one."""
+        self.rows_per_block = rows_per_block(int(variable.shape[1]))
+        with tf.name_scope("restore_rows"):
+            self._numbers = tf.compat.v1.placeholder(tf.int64, [None], "numbers")
+            self._values = tf.compat.v1.placeholder(tf.float32, [None, variable.shape[1]], "values")
+            self._assign = scatter_rows(variable, self._numbers, self._values)
+
+    def restore(self, blocks: Iterable[np.ndarray]) -> None:
+        """Assigns all rows, given in order, float32 [n, dim] each; the variable must be initialized."""
+        session, start = tf.compat.v1.get_default_session(), 0
+        for block in blocks:
+            numbers = np.arange(start, start + len(block))
+            session.run(self._assign, {self._numbers: numbers, self._values: block})
+            start += len(block)
+
+
+def _variables_of_tables(checkpoint: Any) -> list[Any]:
+    reached = tf.train.TrackableView(checkpoint).descendants()
+    return [each for part in reached if isinstance(part, TableCheckpoint) for each in part.whole_variables()]
 
 
 def write_saved_model(
@@ -172,7 +246,7 @@ def write_saved_model(
 
 
 def _add_rows(prefix: Path, tables: Mapping[str, Rows], progress: Progress) -> None:
-    stored = read_index(prefix.with_name(f"{prefix.name}.index"))
+    stored = read_index(index_of(prefix))
     with contextlib.closing(BundleWriter(prefix, adding=True)) as writer:
         for name, rows in tables.items():
             key = f"{TABLES}/{name}{KEY_END}"

@@ -28,7 +28,7 @@ from typing import Any
 
 from embexp.errors import EmbexpError, RunError
 from embexp.reports.jobs import in_use
-from embexp.sweeps import jobs, outcomes, progress, pruning
+from embexp.sweeps import jobs, progress, pruning
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.system import environment, interruption, machine_faults, printable, processes
 from embexp.system.printable import print
@@ -72,11 +72,11 @@ def execute(sweep: Path, job: LedgerJob) -> int:
                     print(error, file=sys.stderr, flush=True)
                     return jobs.BUSY
                 locked.enter_context(lock.exclusive(patience=_PATIENCE))
-            (directory / outcomes._FAILURE).unlink(missing_ok=True)
+            (directory / jobs.FAILURE_FILE).unlink(missing_ok=True)
             _train(directory, job.spec, pruning.listeners(sweep, job.number))
     except KeyboardInterrupt:
         print("interrupted", flush=True)
-        return outcomes.INTERRUPTED
+        return jobs.INTERRUPTED
     except Exception as error:
         reported = str(error) if isinstance(error, EmbexpError) else machine_faults.sentence(error)
         with contextlib.suppress(OSError):  # the disk of the log may be what has failed
@@ -84,7 +84,7 @@ def execute(sweep: Path, job: LedgerJob) -> int:
                 traceback.print_exc()
             else:
                 print(f"error: {reported}", file=sys.stderr, flush=True)
-        outcomes.note_failure(directory, error)
+        jobs.note_failure(directory, error)
         return 1
     return 0
 
@@ -193,7 +193,7 @@ class _Server:
                 signal.set_wakeup_fd(-1)
                 status = _job(request, parent)
             except KeyboardInterrupt:
-                status = outcomes.INTERRUPTED
+                status = jobs.INTERRUPTED
             except BaseException:
                 traceback.print_exc()
             finally:

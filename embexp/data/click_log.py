@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embexp.data.encode import SplitsWriter
-from embexp.data.examples import Layout
+from embexp.data.examples import Layout, SplitsWriter
 from embexp.data.splits import key_of, mix, permuted
 from embexp.specs.data import Clicks
 from embexp.system import digests

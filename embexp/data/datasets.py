@@ -1,7 +1,7 @@
 """The public data sets known by name: where their owners have them, their digests, and what is made of their files.
 
-A digest here is one that the owners publish beside the file, or one that a widely used library checks its own downloads
-against; the comment at each says which. Nothing is listed whose content changes under the same name.
+A digest here is one that the owners publish next to the file, or one that a widely used library checks its own
+downloads against; the comment at each says which. Nothing is listed whose content changes under the same name.
 
 From the files of public data sets to the form that a source reads: RecBole's atomic files, triples, texts. Only members
 of archives that are named here are read, and they are written under names of this module, so no archive says where
@@ -281,7 +281,7 @@ _WN18RR = f"{_GRAPHS}/617062aaedf53bf4d6b44450a580a96dc30e0632/data/wn18rr"
 _FB15K_237 = f"{_GRAPHS}/master/data/FB15k-237"
 
 DATA_SETS: dict[str, DataSet] = {
-    # GroupLens publishes NAME.zip.md5 beside each archive. The sha256 and the sizes, but for ml-32m, are those of
+    # GroupLens publishes NAME.zip.md5 next to each archive. The sha256 and the sizes, but for ml-32m, are those of
     # tensorflow_datasets/url_checksums/movielens.txt; ml-32m has the md5 of GroupLens. ml-latest and ml-latest-small
     # change under their names.
     "ml-100k": _movielens(

@@ -6,23 +6,31 @@ processes one fetches, and the others wait for it. Nothing is fetched unless its
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from embexp.data import datasets
 from embexp.data.datasets import DataSet, Remote
 from embexp.errors import DataError, read_by_library
 from embexp.specs.data import Data
-from embexp.system import caching, digests
+from embexp.system import caching, digests, files
 from embexp.system.locks import FileLock
 from embexp.system.parallel import Progress
 
 VARIABLE = "EMBEXP_DATA"
 """Names the folder of the data sets."""
+SECONDS = 10.0
+"""A server that sends nothing for so long counts as out of reach."""
+_AT_ONCE = 1 << 18
+
+
+class DownloadError(Exception):
+    """A file that could not be had; the message says why, without the URL."""
 
 
 def folder() -> Path:
@@ -70,15 +78,14 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
         DataError: it can't be had, or is not what it should be.
         OSError: it can't be written.
     """
-    if not is_here(name):
-        if progress is None:
-            from embexp.system import terminal  # rich, which a check of a config does not need
+    if is_here(name):
+        return place(name)
+    if progress is not None:
+        return _fetch(name, datasets.named(name), progress)
+    from embexp.system import terminal  # rich, which a check of a config does not need
 
-            with terminal.shown_if_long(after=0.0) as shown:
-                _fetch(name, datasets.named(name), shown)
-        else:
-            _fetch(name, datasets.named(name), progress)
-    return place(name)
+    with terminal.shown_if_long(after=0.0) as shown:
+        return _fetch(name, datasets.named(name), shown)
 
 
 def located(data: Data) -> Data:
@@ -98,7 +105,7 @@ def _key(data: DataSet) -> str:
     return digests.of_json([datasets.FORMAT, [[file.name, file.digest] for file in data.files]])
 
 
-def _fetch(name: str, data: DataSet, progress: Progress) -> None:
+def _fetch(name: str, data: DataSet, progress: Progress) -> Path:
     def make(empty: Path) -> None:
         with tempfile.TemporaryDirectory(dir=empty, prefix=".") as temporary:
             found = {file.name: _file(name, file, Path(temporary), progress) for file in data.files}
@@ -109,7 +116,7 @@ def _fetch(name: str, data: DataSet, progress: Progress) -> None:
         progress(f"waiting for another process that fetches {name}", None)
 
     with FileLock(folder() / f".{name}.lock", name).awaited(wait):
-        caching.folder(folder(), name, _key(data), make)
+        return caching.folder(folder(), name, _key(data), make) / data.path
 
 
 def _written(name: str, data: DataSet, found: Mapping[str, Path], empty: Path) -> None:
@@ -124,28 +131,93 @@ def _written(name: str, data: DataSet, found: Mapping[str, Path], empty: Path) -
 
 def _file(name: str, file: Remote, temporary: Path, progress: Progress) -> Path:
     """A file of a data set, as its digest says: one that was put here, of an installed package, or downloaded."""
-    given = by_hand(name, file)
-    if given.is_file():
-        _check(given, file, "remove it, or put the right file there")
-        return given
+    placed = by_hand(name, file)
+    if placed.is_file():
+        _check(placed, file, "remove it, or put the right file there")
+        return placed
     packaged = _packaged(file)
     if packaged is not None and _digest(packaged, file) == file.digest:
         return packaged
-    from embexp.data import download
-    from embexp.system import terminal  # ssl, urllib and rich, which are rarely needed
+    from embexp.system import terminal  # rich, which is rarely needed
 
     target = temporary / file.name
     label = f"fetching {file.url} ({terminal.byte_size(file.size)})"
     progress(label, None)
-    remedy = f"download it elsewhere and put it at {given}, or give data.path=… instead"
+    remedy = f"download it elsewhere and put it at {placed}, or give data.path=… instead"
     try:
-        download.download(
-            file.url, target, limit=file.size, progress=lambda done: progress(label, min(1.0, done / file.size))
-        )
-    except download.DownloadError as error:
+        download(file.url, target, limit=file.size, progress=lambda done: progress(label, min(1.0, done / file.size)))
+    except DownloadError as error:
         raise DataError(f"{file.url} can't be fetched: {error}\n    {remedy}") from error
     _check(target, file, f"the file has changed, or something on the way to it answers instead: {remedy}", of=file.url)
     return target
+
+
+def download(url: str, to: Path, *, limit: int, progress: Callable[[int], None]) -> None:
+    """Writes what a URL holds into a new file, which the caller removes if this fails.
+
+    Args:
+        url: http or https; proxies are those of the environment.
+        limit: bytes that it may have at most.
+        progress: called with the bytes that are there so far.
+
+    Raises:
+        DownloadError: it can't be had, ends too early, or is larger than the limit.
+        OSError: the file can't be written.
+    """
+    import urllib.request  # not above: it takes long, and is rarely needed
+
+    request = urllib.request.Request(url, headers={"User-Agent": "embexp"})
+    with _of_server():
+        response = urllib.request.build_opener().open(request, timeout=SECONDS)  # with the proxies as they are now
+    with response:
+        header = response.headers.get("Content-Length", "")
+        length = int(header) if header.isdecimal() else None
+        if length is not None and length > limit:
+            raise DownloadError(f"the server offers {length:,} bytes, expected {limit:,}")
+        done = 0
+        with files.naming(to), to.open("xb") as file:
+            while True:
+                with _of_server():
+                    block = response.read(_AT_ONCE)
+                if not block:
+                    break
+                done += len(block)
+                if done > limit:
+                    raise DownloadError(f"the server sends more than the {limit:,} bytes that were expected")
+                file.write(block)
+                progress(done)
+    if length is not None and done < length:
+        raise DownloadError(f"the connection ended after {done:,} of {length:,} bytes")
+
+
+@contextlib.contextmanager
+def _of_server() -> Iterator[None]:
+    """What goes wrong with a server inside the block becomes a DownloadError."""
+    import http.client
+
+    try:
+        yield
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a proxy that is no URL
+        raise DownloadError(_reason(error)) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Why a server gave nothing, in a few words."""
+    import ssl
+    import urllib.error
+
+    if isinstance(error, urllib.error.HTTPError):
+        error.close()
+        return f"the server answers {error.code} {error.reason}".rstrip()
+    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, BaseException):
+        return _reason(error.reason)
+    if isinstance(error, TimeoutError):
+        return f"no answer for {SECONDS:.3g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid: {error.verify_message}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _check(path: Path, file: Remote, remedy: str, *, of: str | None = None) -> None:

@@ -1,33 +1,46 @@
-"""What a model gets of numeric columns: filled, transformed, and with indicators of missing values.
+"""What a model gets of numeric columns: filled, transformed, with indicators of missing values, or as buckets.
 
-All arithmetic is float64, and what comes out is float32. `embexp.runs.exports.inputs` has the same in TensorFlow's
-operations, for exported models.
+Transforms and buckets are fitted to the training split, in bounded memory, and cached. Means and variances are those of
+one pass in float64, merged block by block by the formula of Chan, Golub and LeVeque (1983). Medians and quantiles are
+exact: a column is sorted in a file that is mapped into memory. All arithmetic is float64; what comes out is float32.
+`embexp.runs.exports.inputs` has the same in TensorFlow's operations, for exported models.
 
-Numeric columns that a model gets as they are, though they are heavy-tailed or of a scale that learns badly. The inputs
-of a network are best of about the size 1: its initial weights and learning rates are made for that (LeCun et al. 1998,
+Columns without a transform that are heavy-tailed, or of a scale that learns badly, lead to a warning. The inputs of a
+network are best of about the size 1: its initial weights and learning rates are made for that (LeCun et al. 1998,
 Efficient BackProp). Raw counts and amounts outweigh everything else, and their few largest values the rest.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
+from embexp.data.columns import BucketColumn
+from embexp.data.sources.source import FORMAT
+from embexp.data.vocabularies.vocabulary import BucketVocabulary
 from embexp.errors import DataError
 from embexp.specs.base import summarize_names
-from embexp.specs.sources import NumericColumn, Transform
-from embexp.system import digests, files
-from embexp.system.arrays import ArrayWriter
+from embexp.specs.sources import Fill, NumericColumn, Transform
+from embexp.system import caching, digests, files
+from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.files import write_text
 from embexp.system.parallel import ahead, at_once
 
-_ROWS = 65_536
+_ROWS, _ROWS_SORTED = 65_536, 262_144
 _LARGEST_FILE = 1 << 28
+_DENSE = "dense.npy"
+QUANTILES = 1_000
+"""As many as scikit-learn's `QuantileTransformer` keeps by default."""
 SAMPLE = 262_144
 """Training examples, evenly spaced, that the figures are of."""
 HEAVY = 10.0
@@ -35,6 +48,8 @@ HEAVY = 10.0
 LARGE = 10.0
 """Values up to this size do no harm, however they are distributed: a rare 1 among zeros has a large kurtosis too."""
 _FEWEST = 30
+Blocks = Callable[[], Iterable[np.ndarray]]
+"""The values of a column that are not missing, float64 [n] block by block, from the start at each call."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +108,8 @@ class FittedColumn:
                 return ranks(values, np.array(self.quantiles))
 
     def as_json(self) -> dict[str, Any]:
-        """What `columns_of` reads."""
-        return {
-            "name": self.name,
-            "transform": [str(each) for each in self.transforms],
-            "fill": self.fill,
-            "indicator": self.indicator,
-            "mean": self.mean,
-            "scale": self.scale,
-            "quantiles": list(self.quantiles),
-        }
+        """What `read` reads."""
+        return {key.replace("transforms", "transform"): value for key, value in asdict(self).items()}
 
 
 def ranks(values: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
@@ -139,10 +146,7 @@ def apply(raw: np.ndarray, columns: Sequence[FittedColumn], path: Path) -> None:
 
     def of_block(start: int) -> np.ndarray:
         block = raw[start : start + _ROWS]
-        found: np.ndarray = np.empty((len(block), int(ends[-1])), np.float32)
-        for number, (column, end) in enumerate(zip(columns, ends.tolist(), strict=True)):
-            found[:, end - column.width : end] = column.apply(block[:, number])
-        return found
+        return np.concatenate([column.apply(block[:, number]) for number, column in enumerate(columns)], axis=1)
 
     with ArrayWriter(path, np.float32, int(ends[-1])) as writer:
         for found in ahead(of_block(start) for start in range(0, len(raw), _ROWS)):
@@ -168,27 +172,15 @@ def read(path: Path) -> tuple[FittedColumn, ...]:
     try:
         with files.opened(path) as file:
             content = json.loads(file.read(_LARGEST_FILE))
-        columns = content["columns"]
-        unchanged = digests.of_json(columns) == content["digest"]
-        found = tuple(_read(columns))
+        unchanged = digests.of_json(content["columns"]) == content["digest"]
+        columns = [{**each, "transforms": each["transform"]} for each in content["columns"]]
+        found = TypeAdapter(tuple[FittedColumn, ...]).validate_python(columns)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} is damaged: expected the numeric columns of a run ({error})") from error
+        said = str(error).partition("\n")[0]
+        raise DataError(f"{path} is damaged: expected the numeric columns of a run ({said})") from error
     if not unchanged:
         raise DataError(f"{path} was changed: its digest is not that of its content; put the run's own back")
     return found
-
-
-def _read(columns: Sequence[dict[str, Any]]) -> Iterator[FittedColumn]:
-    for each in columns:
-        yield FittedColumn(
-            name=str(each["name"]),
-            transforms=tuple(Transform(one) for one in each["transform"]),
-            fill=None if each["fill"] is None else float(each["fill"]),
-            indicator=bool(each["indicator"]),
-            mean=float(each["mean"]),
-            scale=float(each["scale"]),
-            quantiles=tuple(map(float, each["quantiles"])),
-        )
 
 
 @dataclass(frozen=True)
@@ -196,7 +188,6 @@ class Figures:
     """Of a numeric column, on the sample of the training split, without missing values.
 
     Attributes:
-        name: of the column.
         kurtosis: excess kurtosis; 0 for a constant.
     """
 
@@ -218,50 +209,262 @@ class Figures:
         """Whether the values are spread widely, or lie far from 0."""
         return self.count > 0 and (self.deviation > LARGE or abs(self.mean) > LARGE * max(1.0, self.deviation))
 
-    def as_json(self) -> dict[str, Any]:
-        """Its figures by name."""
-        return asdict(self)
-
 
 def tail_figures(raw: np.ndarray, train: np.ndarray, names: Sequence[str]) -> tuple[Figures, ...]:
     """The figures of each column of `raw`, float32 [examples, columns], on the training split."""
     places = train if len(train) <= SAMPLE else train[np.linspace(0, len(train) - 1, SAMPLE).astype(np.int64)]
 
     def of_column(number: int) -> Figures:
-        return _figures(names[number], raw[places, number].astype(np.float64))
+        values = raw[places, number].astype(np.float64)
+        values = values[~np.isnan(values)]
+        if not len(values):
+            return Figures(names[number], 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        mean, deviation = float(values.mean()), float(values.std())
+        kurtosis = float((((values - mean) / deviation) ** 4).mean()) - 3 if deviation else 0.0
+        largest = float(values[np.abs(values).argmax()])
+        return Figures(names[number], len(values), mean, deviation, kurtosis, float(np.median(values)), largest)
 
     return tuple(at_once(of_column, range(len(names))))
-
-
-def _figures(name: str, values: np.ndarray) -> Figures:
-    values = values[~np.isnan(values)]
-    if not len(values):
-        return Figures(name, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    mean, deviation = float(values.mean()), float(values.std())
-    kurtosis = float((((values - mean) / deviation) ** 4).mean()) - 3 if deviation else 0.0
-    largest = float(values[np.abs(values).argmax()])
-    return Figures(name, len(values), mean, deviation, kurtosis, float(np.median(values)), largest)
 
 
 def tail_warnings(found: Iterable[Figures], settings: Mapping[str, NumericColumn]) -> list[str]:
     """A warning of the columns without a transform that are heavy-tailed, and one of those that are badly scaled."""
     raw = [each for each in found if each.name not in settings or not settings[each.name].transforms]
-    heavy = [each for each in raw if each.heavy]
-    scaled = [each for each in raw if each.badly_scaled and not each.heavy]
+    heavy = {each.name: f"median {each.median:,.4g}, largest {each.largest:,.4g}" for each in raw if each.heavy}
+    scaled = {
+        each.name: f"mean {each.mean:,.4g}, standard deviation {each.deviation:,.4g}"
+        for each in raw
+        if each.badly_scaled and not each.heavy
+    }
     lines = []
-    if heavy:
-        shown = [f"{each.name} (median {each.median:,.4g}, largest {each.largest:,.4g})" for each in heavy]
-        what = "a few large values outweigh the others"
-        lines.append(f"numeric columns with heavy tails: {summarize_names(shown)}: {what}; {_remedy(heavy, 'log1p')}")
-    if scaled:
-        shown = [f"{each.name} (mean {each.mean:,.4g}, standard deviation {each.deviation:,.4g})" for each in scaled]
-        what = "models learn best from values of about the size 1"
-        lines.append(
-            f"numeric columns of a large scale: {summarize_names(shown)}: {what}; {_remedy(scaled, 'standardize')}"
-        )
+    for columns, what, why, transform in (
+        (heavy, "with heavy tails", "a few large values outweigh the others", "log1p"),
+        (scaled, "of a large scale", "models learn best from values of about the size 1", "standardize"),
+    ):
+        if columns:
+            shown = summarize_names([f"{name} ({figures})" for name, figures in columns.items()])
+            remedy = f"set data.dense_features.{next(iter(columns))}.transform={transform}"
+            more = " and so on" if len(columns) > 1 else ""
+            lines.append(f"numeric columns {what}: {shown}: {why}; {remedy}{more}")
     return lines
 
 
-def _remedy(columns: Sequence[Figures], transform: str) -> str:
-    more = " and so on" if len(columns) > 1 else ""
-    return f"set data.dense_features.{columns[0].name}.transform={transform}{more}"
+@dataclass(frozen=True)
+class PreparedNumbers:
+    """Numeric columns as a model gets them.
+
+    Attributes:
+        columns: what was fitted, in the order of the columns.
+        figures: of the columns as the files have them.
+        dense: float32 [examples, width]; None: the columns are used as the files have them.
+    """
+
+    columns: tuple[FittedColumn, ...] = ()
+    figures: tuple[Figures, ...] = ()
+    dense: np.ndarray | None = None
+
+
+def prepare(
+    raw: np.ndarray, train: np.ndarray, settings: Mapping[str, NumericColumn], *, cache: Path, key: str
+) -> PreparedNumbers:
+    """Fits the columns to the training split and transforms all examples, unless the cache has it.
+
+    Args:
+        raw: float32 [examples, columns], NaN where a value is missing.
+        train: int64, the examples of the training split.
+        settings: of the columns, in the order of `raw`.
+
+    Raises:
+        DataError: a column has no value from which to fit what it needs.
+    """
+    if not settings:
+        return PreparedNumbers()
+    written = [[name, each.model_dump(mode="json")] for name, each in settings.items()]
+    place = digests.of_json({"format": FORMAT, "scan": key, "columns": written})
+    folder = caching.folder(cache, "numbers", place, partial(_make, raw, train, settings))
+    columns = read(folder / "fitted.json")
+    figures = tuple(Figures(**each) for each in json.loads((folder / "figures.json").read_text("utf-8")))
+    changed = not all(column.plain for column in columns)
+    return PreparedNumbers(columns, figures, mapped_array(folder / _DENSE) if changed else None)
+
+
+def applied(raw: np.ndarray, columns: Sequence[FittedColumn], *, cache: Path, key: str) -> np.ndarray:
+    """Other examples as the model gets them, by columns that were fitted before.
+
+    Args:
+        raw: float32 [examples, columns], NaN where a value is missing.
+        columns: in the order of `raw`.
+    """
+    if all(column.plain for column in columns):
+        return raw
+    written = [column.as_json() for column in columns]
+    place = digests.of_json({"format": FORMAT, "raw": key, "columns": written})
+    folder = caching.folder(cache, "numbers", place, lambda made: apply(raw, columns, made / _DENSE))
+    return mapped_array(folder / _DENSE)
+
+
+def _make(raw: np.ndarray, train: np.ndarray, settings: Mapping[str, NumericColumn], folder: Path) -> None:
+    columns = fit(raw, train, settings, folder)
+    write(columns, folder / "fitted.json")
+    figures = [asdict(each) for each in tail_figures(raw, train, list(settings))]
+    (folder / "figures.json").write_text(json.dumps(figures), "utf-8")
+    if not all(column.plain for column in columns):
+        apply(raw, columns, folder / _DENSE)
+
+
+def fit(
+    raw: np.ndarray, train: np.ndarray, settings: Mapping[str, NumericColumn], folder: Path
+) -> tuple[FittedColumn, ...]:
+    """Fits each column to the training split.
+
+    Args:
+        raw: float32 [examples, columns], NaN where a value is missing.
+        train: int64, rising, the examples of the training split.
+        settings: of the columns, in the order of `raw`.
+
+    Raises:
+        DataError: a column has no value in the training split from which to fit what it needs.
+    """
+    names = list(settings)
+
+    def fitted(number: int) -> FittedColumn:
+        return _fitted(names[number], settings[names[number]], _known_values(raw, train, number), folder)
+
+    return tuple(at_once(fitted, range(len(names))))
+
+
+def moments(blocks: Iterable[np.ndarray]) -> tuple[int, float, float]:
+    """Count, mean and standard deviation (divided by the count) of float64 blocks, in one pass."""
+    count, mean, squares = 0, 0.0, 0.0
+    for block in blocks:
+        if not len(block):
+            continue
+        here = float(block.mean())
+        added = float(np.square(block - here).sum())
+        step, total = here - mean, count + len(block)
+        squares += added + step * step * (count * len(block) / total)
+        mean += step * (len(block) / total)
+        count = total
+    return count, mean, math.sqrt(squares / count) if count else 0.0
+
+
+def quantiles(blocks: Iterable[np.ndarray], count: int, folder: Path) -> tuple[float, ...]:
+    """`count` quantiles of float32 values, evenly spaced in rank, linear between the two nearest values; () of none.
+
+    Args:
+        count: how many quantiles, at least 2; or 1, the median.
+        folder: for a temporary file of 4 bytes a value.
+    """
+    handle, path = tempfile.mkstemp(dir=folder, prefix="sorted.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for block in blocks:
+                file.write(block.astype(np.float32).data)
+        size = os.path.getsize(path) // 4
+        if not size:
+            return ()
+        values = np.memmap(path, np.float32, "r+", shape=(size,))
+        values.sort()  # in place: nothing is held but the pages of the file
+        # In whole numbers: rounded places would part values from those that are equal to them.
+        steps = 2 if count == 1 else count - 1
+        places = np.array([1] if count == 1 else range(count)) * (size - 1)
+        low, rest = places // steps, places % steps
+        below, above = values[low].astype(np.float64), values[np.minimum(low + 1, size - 1)].astype(np.float64)
+        return tuple((below + (above - below) * (rest / steps)).tolist())
+    finally:
+        os.unlink(path)
+
+
+def _known_values(raw: np.ndarray, train: np.ndarray, number: int) -> Blocks:
+    """The values of a column of `raw`, float32 [examples, columns], in the training split, without missing ones."""
+
+    def blocks() -> Iterator[np.ndarray]:
+        for start in range(0, len(train), _ROWS_SORTED):
+            values = raw[train[start : start + _ROWS_SORTED], number].astype(np.float64)
+            yield values[~np.isnan(values)]
+
+    return blocks
+
+
+def _fitted(name: str, setting: NumericColumn, known: Blocks, folder: Path) -> FittedColumn:
+    column = FittedColumn(name, setting.transforms, None, setting.indicator)
+    if setting.may_be_missing:
+        column = replace(column, fill=_fill(name, setting.missing, known, folder))
+    if Transform.STANDARDIZE in setting.transforms:
+        before = setting.transforms[: setting.transforms.index(Transform.STANDARDIZE)]
+        count, mean, deviation = moments(_after(column, before, known))
+        _check(name, "transform: standardize", count)
+        # A column of one value becomes 0 everywhere.
+        column = replace(column, mean=mean, scale=deviation or 1.0)
+    if Transform.QUANTILE in setting.transforms:
+        marks = quantiles(known(), max(2, min(QUANTILES, moments(known())[0])), folder)
+        _check(name, "transform: quantile", len(marks))
+        column = replace(column, quantiles=marks)
+    return column
+
+
+def _after(column: FittedColumn, transforms: Iterable[Transform], known: Blocks) -> Iterator[np.ndarray]:
+    for block in known():
+        for transform in transforms:
+            block = column.transformed(block, transform)
+        yield block
+
+
+def _fill(name: str, missing: Fill | float, known: Blocks, folder: Path) -> float:
+    match missing:
+        case Fill.ZERO | Fill.ERROR:
+            return 0.0
+        case Fill.MEAN:
+            count, mean, _ = moments(known())
+            _check(name, "missing: mean", count)
+            return mean
+        case Fill.MEDIAN:
+            median = quantiles(known(), 1, folder)
+            _check(name, "missing: median", len(median))
+            return median[0]
+        case _:
+            return float(missing)
+
+
+def _check(name: str, needs: str, count: int) -> None:
+    """Raises DataError where there was nothing to fit to."""
+    if not count:
+        raise DataError(
+            f"data.dense_features.{name}: {needs} needs a value in the training split, and all of this column are"
+            " missing there; leave the column out, or set missing to a number and transform to none or log1p"
+        )
+
+
+def fit_buckets(
+    raw: np.ndarray, names: Sequence[str], train: np.ndarray, buckets: Mapping[str, BucketColumn], folder: Path
+) -> dict[str, BucketVocabulary]:
+    """The buckets of each table; several columns of one table share them.
+
+    Args:
+        raw: float32 [examples, len(names)], NaN where a value is missing.
+        names: of the columns of `raw`.
+        train: int64, rising, the examples of the training split.
+        buckets: see `Columns`.
+
+    Raises:
+        DataError: there is no number from which to make quantiles.
+    """
+    found = {}
+    for table in dict.fromkeys(each.table for each in buckets.values()):
+        mine = [each for each in buckets.values() if each.table == table]
+        boundaries, count = mine[0].settings.boundaries, mine[0].settings.quantiles
+        if boundaries is None:
+            assert count is not None  # a rule between the settings
+            known = [_known_values(raw, train, names.index(each.column)) for each in mine]
+            values = (block for column in known for block in column())
+            marks = np.array(quantiles(values, count + 1, folder), np.float32)
+            # Each once, and none is the least number, as no number would lie below it.
+            boundaries = tuple(np.unique(marks[1:-1][marks[1:-1] > marks[0]]).tolist()) if len(marks) else ()
+            if not boundaries:
+                listed = ", ".join(each.column for each in mine)
+                raise DataError(
+                    f"tables.{table}: its buckets are quantiles of {listed}, and the training split has no two numbers"
+                    " there that differ; leave the feature out, or set buckets.boundaries"
+                )
+        found[table] = BucketVocabulary(tuple(float(np.float32(each)) for each in boundaries))
+    return found

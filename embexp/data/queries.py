@@ -259,25 +259,17 @@ def _fields_of(lines: Lines, columns: Sequence[Place] | None) -> tuple[int, int,
         DataError: `columns` is None, and the triples don't show it.
     """
     if columns is None:
-        columns = _inferred_order(lines)
-    order = list(columns)
-    return order.index(Place.HEAD), order.index(Place.RELATION), order.index(Place.TAIL)
+        return _inferred_fields(lines)
+    return columns.index(Place.HEAD), columns.index(Place.RELATION), columns.index(Place.TAIL)
 
 
-def _inferred_order(lines: Lines) -> Sequence[Place]:
+def _inferred_fields(lines: Lines) -> tuple[int, int, int]:
     """Entities are heads and tails, so those two fields share values; the third is the relation."""
     used = np.zeros((3, len(lines.tokens)), bool)
     for field in range(3):
         used[field, lines.fields[:, field]] = True
-    orders = [
-        (Place.HEAD, Place.RELATION, Place.TAIL),
-        (Place.RELATION, Place.HEAD, Place.TAIL),
-        (Place.HEAD, Place.TAIL, Place.RELATION),
-    ]
-    shared = []
-    for order in orders:
-        head, tail = order.index(Place.HEAD), order.index(Place.TAIL)
-        shared.append(int(np.count_nonzero(used[head] & used[tail])))
+    orders = [(0, 1, 2), (1, 0, 2), (0, 2, 1)]  # fields of head, relation and tail; a head comes before its tail
+    shared = [int(np.count_nonzero(used[head] & used[tail])) for head, _, tail in orders]
     best = max(shared)
     if shared.count(best) > 1:
         first = next(iter(lines.files))
@@ -418,10 +410,14 @@ def known_answers(examples: Examples, rows: np.ndarray, others: Sequence[Example
     sources = [examples, *others]
     targets = np.concatenate([each.ids[:, each.id_columns.index(_TARGET)] for each in sources]).astype(np.int64)
     distinct, number = np.unique(_queries(sources), return_inverse=True)
+    return KnownAnswers(_answers(number, targets, len(distinct)), number[: examples.count][rows])
+
+
+def _answers(number: np.ndarray, targets: np.ndarray, count: int) -> ListColumn:
+    """The answers of each of `count` distinct queries, each once, rising, by the number of each query."""
     entities = int(targets.max(initial=0)) + 1
     pairs = np.unique(number * entities + targets)
-    splits = np.searchsorted(pairs, np.arange(len(distinct) + 1) * entities)
-    return KnownAnswers(ListColumn((pairs % entities).astype(np.int32), splits), number[: examples.count][rows])
+    return ListColumn((pairs % entities).astype(np.int32), np.searchsorted(pairs, np.arange(count + 1) * entities))
 
 
 def _queries(sources: Sequence[Examples]) -> np.ndarray:
@@ -446,9 +442,6 @@ def distinct_queries(examples: Examples, rows: np.ndarray) -> tuple[np.ndarray, 
     """
     targets = examples.ids[rows, examples.id_columns.index(_TARGET)].astype(np.int64)
     _, first, number = np.unique(_queries([examples])[rows], return_index=True, return_inverse=True)
-    entities = int(targets.max(initial=0)) + 1
-    pairs = np.unique(number * entities + targets)
-    splits = np.searchsorted(pairs, np.arange(len(first) + 1) * entities)
     places = np.zeros(examples.count, np.int64)
     places[rows] = number
-    return rows[np.sort(first)], KnownAnswers(ListColumn((pairs % entities).astype(np.int32), splits), places)
+    return rows[np.sort(first)], KnownAnswers(_answers(number, targets, len(first)), places)

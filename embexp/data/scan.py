@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.data import fetching, number_fitting, splits
+from embexp.data import fetching, splits
+from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
-from embexp.data.number_fitting import PreparedNumbers
-from embexp.data.numbers import FittedColumn
+from embexp.data.numbers import FittedColumn, PreparedNumbers
 from embexp.data.sources.factory import source_of
 from embexp.data.sources.source import FORMAT, Source
 from embexp.data.vocabularies import token_rows
@@ -80,7 +80,7 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
     rewritten = layout.token_tables or layout.bucketed
     found = examples(encoded.folder, divided if rewritten else encoded.folder, tuple(columns.buckets))
     train = mapped_array(divided / "train.npy")
-    numbers = number_fitting.prepare(found.dense, train, columns.numeric, cache=cache, key=key)
+    numbers = numeric.prepare(found.dense, train, columns.numeric, cache=cache, key=key)
     return Scan(
         examples=found if numbers.dense is None else replace(found, dense=numbers.dense),
         vocabularies=source.vocabularies(columns, encoded, divided),
@@ -123,13 +123,13 @@ def encode_file(
     found = source.encode_file(path, columns, vocabularies, classes=classes, cache=cache, progress=progress)
     if not numbers:
         return found
-    return replace(found, dense=number_fitting.applied(found.dense, numbers, cache=cache, key=found.key))
+    return replace(found, dense=numeric.applied(found.dense, numbers, cache=cache, key=found.key))
 
 
 def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progress, folder: Path) -> None:
     """Writes splits, vocabularies, rows and facts into an empty folder."""
     progress("dividing the examples", None)
-    division = source.divide(encoded, folder, progress=progress)
+    division = source.divide(encoded, folder)
     source.learn(columns, encoded, folder, progress=progress)
     train, total = mapped_array(folder / "train.npy"), 0.0
     if encoded.layout.label:

@@ -19,9 +19,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from embexp.data.encode import Chunk
 from embexp.data.examples import Layout
-from embexp.data.files.arrow_columns import Column
+from embexp.data.files.arrow_columns import Chunk, Column
 from embexp.data.texts import Corpus, Text
 from embexp.data.vocabularies.token_rows import from_counts
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
@@ -178,7 +177,7 @@ def vocabulary_of(data: SkipGram, corpus: Corpus, progress: Progress) -> TokenVo
         progress("counting words", text.done or None)
     rules = VocabularyRules(unknown=UnknownPolicy.ERROR, min_frequency=data.min_count, max_size=data.max_words)
     numbers = np.fromiter(counts.values(), np.int64, len(counts))
-    vocabulary = from_counts(pa.array(counts, pa.large_string(), size=len(counts)), numbers, rules)
+    vocabulary, _ = from_counts(pa.array(counts, pa.large_string(), size=len(counts)), numbers, rules)
     if vocabulary.size < 2:
         raise DataError(
             f"{corpus.path}: found {vocabulary.size} of {len(counts)} distinct words at least {data.min_count} times, "

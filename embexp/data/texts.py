@@ -16,7 +16,6 @@ installation lacks has no texts.
 from __future__ import annotations
 
 import ast
-import csv
 import hashlib
 import itertools
 import os
@@ -27,18 +26,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from embexp.data.columns import Wanted
 from embexp.data.files import text_lines
-from embexp.data.files.table_files import unreadable
-from embexp.data.sources.source import HEAD_LINES, Description, Unreadable
-from embexp.errors import ConfigError, DataError, Fault, read_by_library
+from embexp.data.files.table_files import looked, missing, stop_at, unreadable
+from embexp.data.files.text_table import BadLine, Dialect, header_fields, no_utf8, records_of
+from embexp.data.sources.source import HEAD_LINES, Description
+from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.data import SkipGram
 from embexp.specs.data import Text as LabelledTexts
 from embexp.specs.sources import Split, SplitKind
 from embexp.system.files import fault_of
 
-_PARQUET_ROWS = 8192
+_CSV = Dialect(",", quoted=True)
 _STANDARD_LIBRARY = "Python's standard library"
 CLASSES = {
     "concurrency": "asyncio concurrent multiprocessing queue sched subprocess threading",
@@ -58,6 +58,7 @@ CLASSES = {
 """The modules, or packages, that make a class of texts."""
 _MOST = 400  # texts of a class, lest one outnumber the others
 _FEWEST_WORDS = 5
+_NO_UTF8 = "found bytes that are not UTF-8, expected text in UTF-8"
 _PASSED_OVER = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests"}
 _Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _TOKEN_PATTERN = r"\b\w\w+\b"
@@ -89,13 +90,12 @@ class Corpus:
         """The files of texts; none for the standard library.
 
         Raises:
-            Unreadable: there are none, or a column is missing.
+            ConfigError: there are none, or a column is missing.
         """
         if self.path is None:
             return []
         if not self.path.exists():
-            where = "" if self.path.is_absolute() else f"looked in {Path.cwd()}"
-            raise unreadable(self.path, "there is no such file or folder", where)
+            raise unreadable(self.path, "there is no such file or folder", looked(self.path))
         if not self.path.is_dir():
             _check_columns(self.path, self.text, self.label)
             return [self.path]
@@ -116,7 +116,7 @@ class Corpus:
         return "" if self.path is None else "folder" if self.path.is_dir() else text_lines.form_of(self.path)
 
     def settings(self) -> dict[str, str]:
-        """JSON of what decides, beside the content, how texts become words."""
+        """JSON of what decides, with the content, how texts become words."""
         return {
             "words": _TOKEN_PATTERN if self.separator is None else self.separator,
             "text": self.text,
@@ -127,14 +127,11 @@ class Corpus:
         """Digest of the content: of the bytes of all files and, for folders, of their names, which are the classes.
 
         Raises:
-            ConfigError: see `table_files`.
+            ConfigError: see `files`.
         """
         from embexp.system import caching, digests
 
-        try:
-            files = self.files()
-        except Unreadable as unreadable:
-            raise ConfigError(unreadable.faults) from None
+        files = self.files()
         if self.path is None:
             return _library_digest()
         if self.path.is_dir():
@@ -149,8 +146,8 @@ class Corpus:
             self.files()
             for _ in itertools.islice(self.texts(), HEAD_LINES):
                 pass
-        except Unreadable as unreadable:
-            return unreadable.faults
+        except ConfigError as error:
+            return list(error.faults)
         except DataError as error:
             return [Fault("data.path", repr(str(self.path)), str(error))]
         return []
@@ -160,7 +157,7 @@ class Corpus:
 
         Raises:
             DataError: a line, or row, can't be read.
-            Unreadable: see `table_files`.
+            ConfigError: see `files`.
         """
         labelled = self.label is not None
         if self.path is None:
@@ -255,115 +252,66 @@ def _from_lines(path: Path, *, labelled: bool) -> Iterator[Text]:
 
 def _from_csv(path: Path, text: str, label: str | None) -> Iterator[Text]:
     """Columns of a CSV file with a header line: of the texts and, unless it is None, of the classes."""
-    limit = csv.field_size_limit(text_lines.LONGEST)
-    size, read, line = path.stat().st_size, 0, 1
-
-    def lines() -> Iterator[str]:
-        nonlocal read
-        for number, content in enumerate(text_lines.lines_of(path), 1):
-            read += len(content)
-            yield _decoded(content, f"{path}, line {number}")
-
+    rows = records_of(path, _CSV)
+    size, read = path.stat().st_size, 0
     try:
-        rows = csv.reader(lines())
-        header = next(rows, [])
-        if text not in header or (label is not None and label not in header):
-            raise DataError(f"{path}, line 1: found no whole header")
+        _, header = next(rows)
         column, name_column = header.index(text), None if label is None else header.index(label)
-        line = rows.line_num + 1
-        for fields in rows:
-            if fields:
-                place = f"{path}, line {line}"
-                if len(fields) != len(header):
-                    found = f"found {len(fields)} fields, expected {len(header)}"
-                    raise DataError(f"{place}: {found}")
-                name = None if name_column is None else _named(fields[name_column], place)
-                yield Text(fields[column], name, path, place, min(1.0, read / size))
-            line = rows.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{path}, line {line}: found no fields of CSV: {error}") from None
-    finally:
-        csv.field_size_limit(limit)
+        for line, fields in rows:
+            place = f"{path}, line {line}"
+            if len(fields) != len(header):
+                raise DataError(f"{place}: found {len(fields)} fields, expected {len(header)}")
+            if no_utf8("".join(fields)) is not None:
+                raise DataError(f"{place}: {_NO_UTF8}")
+            read += sum(map(len, fields)) + len(fields)
+            name = None if name_column is None else _named(fields[name_column], place)
+            yield Text(fields[column], name, path, place, min(1.0, read / size))
+    except BadLine as error:
+        raise DataError(f"{path}, {error}") from None
 
 
 def _from_parquet(path: Path, text: str, label: str | None) -> Iterator[Text]:
     """Columns of a Parquet file: of the texts, or of lists of tokens, and, unless it is None, of the classes."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    columns = [text, *([] if label is None else [label])]
-    row = 0
-    # A generator's block is left while somebody works with a text, so their errors don't come through here.
-    with read_by_library(f"{path} can't be read as Parquet"), pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=columns):
-            several = _is_list(batch.schema.field(text).type)
-            kind = pa.large_list(pa.large_string()) if several else pa.large_string()
-            texts = batch[text].cast(kind).to_pylist()
-            names = [None] * batch.num_rows if label is None else batch[label].cast(pa.large_string()).to_pylist()
-            for one, name in zip(texts, names, strict=True):
-                row += 1
-                place = f"{path}, row {row}"
-                name = None if label is None else _named(name or "", place)
-                tokens = tuple(token for token in one or () if token) if several else None
-                yield Text("" if several else one or "", name, path, place, row / file.metadata.num_rows, tokens)
+    from embexp.data.sources import parquet
+
+    table, row = parquet.table(path), 0
+    several = text in table.lists
+    kind = pa.large_list(pa.large_string()) if several else pa.large_string()
+    for block in table.blocks(_columns(text, label)):
+        texts = block.tokens[text].cast(kind).to_pylist()
+        names = [None] * block.count if label is None else block.tokens[label].cast(pa.large_string()).to_pylist()
+        for one, name in zip(texts, names, strict=True):
+            row += 1
+            place = f"{path}, row {row}"
+            name = None if label is None else _named(name or "", place)
+            tokens = tuple(token for token in one or () if token) if several else None
+            yield Text("" if several else one or "", name, path, place, block.done, tokens)
+
+
+def _columns(text: str, label: str | None) -> list[Wanted]:
+    named = {text: "data.text"} if label is None else {text: "data.text", label: "data.label"}
+    return [Wanted(name, path, tokens=True) for name, path in named.items()]
 
 
 def _check_columns(path: Path, text: str, label: str | None) -> None:
-    """Raises Unreadable if a file is empty, or a CSV or Parquet file lacks a column."""
+    """Raises ConfigError if a file is empty, or a CSV or Parquet file lacks a column of text."""
     if fault := fault_of(path):
         raise unreadable(path, fault)
     if path.stat().st_size == 0:
         raise unreadable(path, "the file is empty")
-    kind = text_lines.form_of(path)
-    names: list[str]
-    if kind == ".csv":
-        try:
-            first = _decoded(next(text_lines.lines_of(path)), f"{path}, line 1")
-            names = next(csv.reader([first]), [])
-        except (DataError, csv.Error) as error:
-            raise unreadable(path, str(error)) from None
-    elif kind == ".parquet":
-        names = _parquet_columns(path, text, label)
-    else:
-        return
-    faults = []
-    for key, name in (("text", text), ("label", label)):
-        if name is not None and names.count(name) != 1:
-            what = "no such column" if name not in names else f"{names.count(name)} columns of this name"
-            rule, remedy = f"{path} has {what}", f"its columns are: {', '.join(names[:20])}"
-            faults.append(Fault(f"data.{key}", repr(name), rule, remedy))
-    if faults:
-        raise Unreadable(faults)
+    wanted = _columns(text, label)
+    match text_lines.form_of(path):
+        case ".csv":
+            stop_at(missing(path, header_fields(path, _CSV), wanted))
+        case ".parquet":
+            from embexp.data.sources import parquet
 
-
-def _parquet_columns(path: Path, text: str, label: str | None) -> list[str]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with read_by_library("the file can't be read as Parquet"):
-            schema: Any = pq.read_schema(path)
-            names = list(schema.names)
-    except DataError as error:
-        raise unreadable(path, str(error)) from error
-    for name in (text, label):
-        kind = None if name is None or schema.names.count(name) != 1 else schema.field(name).type
-        if kind is not None and name == text and _is_list(kind):
-            kind = kind.value_type
-        if kind is not None and not (
-            pa.types.is_string(kind)
-            or pa.types.is_large_string(kind)
-            or pa.types.is_dictionary(kind)
-            or pa.types.is_integer(kind)
-        ):
-            raise unreadable(path, f"column {name!r} holds {kind}, expected text")
-    return names
-
-
-def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+            table = parquet.table(path)
+            lists = [one for one in wanted[1:] if one.name in table.lists]
+            stop_at(missing(path, table.names, wanted) + parquet.type_faults(table, wanted))
+            stop_at([Fault(one.asked_by, repr(one.name), "the column holds lists; it must hold text") for one in lists])
 
 
 def _named(label: str, place: str) -> str:
@@ -376,7 +324,7 @@ def _decoded(content: bytes, place: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise DataError(f"{place}: found bytes that are not UTF-8, expected text in UTF-8") from None
+        raise DataError(f"{place}: {_NO_UTF8}") from None
 
 
 def _library_sources() -> list[Path]:

@@ -15,7 +15,7 @@ from embexp.freezing.never_moved import Cause, NeverMoved, by_cause, most_freque
 from embexp.freezing.policies import Grouping, TablePolicy
 from embexp.specs.base import summarize_names
 from embexp.specs.optimizers import TableOptimizer
-from embexp.tables import learning_rates
+from embexp.tables import optimizers
 
 _STEPS_AT_ONCE = 65_536
 _WORTH_TELLING = 0.01
@@ -151,14 +151,14 @@ def learning_steps(training: Training, grouping: Grouping | None) -> np.ndarray:
     multipliers = np.ones((1, 1), np.float32) if grouping is None else grouping.multipliers
     starts = (0,) if grouping is None else grouping.starts
     rate = np.float32(training.optimizer.learning_rate)
-    constant = learning_rates.is_constant(training.optimizer.schedule)
+    constant = optimizers.is_constant(training.optimizer.schedule)
     found = np.zeros(multipliers.shape[1], np.int64)
     for start, stop, factors in zip(starts, [*starts[1:], training.steps], multipliers, strict=True):
         for low in range(start, min(stop, training.steps), _STEPS_AT_ONCE):
             steps = np.arange(low, min(low + _STEPS_AT_ONCE, stop, training.steps))
             rates = np.full(len(steps), rate)
             if not constant:
-                factor = learning_rates.schedule_factor(
+                factor = optimizers.schedule_factor(
                     training.optimizer.schedule, tf.constant(steps), total_steps=training.total_steps
                 )
                 rates *= factor.numpy()

@@ -17,10 +17,9 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import optimizers
-from embexp.tables.learning_rates import RowGroups
-from embexp.tables.mapped import MappedTable
+from embexp.tables.optimizers import RowGroups
 from embexp.tables.row_engine import AnyTable
-from embexp.tables.split import SplitTable
+from embexp.tables.split import MappedTable, SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_tables import TPUTable
 

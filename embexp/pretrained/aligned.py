@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from embexp.data.vocabularies.buckets import described, stands_for_tokens
-from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary, described, stands_for_tokens
 from embexp.errors import ConfigError, DataError, RunError
-from embexp.pretrained import earlier, fit
+from embexp.pretrained import earlier
 from embexp.pretrained.earlier import EarlierCheckpoint, TrainedRows, row_tokens
-from embexp.pretrained.fit import Mismatch
-from embexp.pretrained.tables import Pretrained, PretrainedTable, row_source
+from embexp.pretrained.tables import Mismatch, Pretrained, PretrainedTable, fit_faults, row_source, width_mismatch
 from embexp.records.folder import RunFolder
 from embexp.specs.inits import MemoryMap
 from embexp.specs.pretrained import Checkpoint, File, Match, NoPretrained, Sample
@@ -87,7 +85,7 @@ def align(
         tables[name] = aligned
         where = "checkpoint" if isinstance(chosen, Checkpoint) else "file"
         progress(f"{name}: {aligned.coverage.summary(where)}", None)
-    if faults := fit.faults(spec.pretrained, spec.tables, matching=tables, mismatched=mismatched):
+    if faults := fit_faults(spec.pretrained, spec.tables, matching=tables, mismatched=mismatched):
         raise ConfigError(faults)
     found = Pretrained(tables, {name: why.rule for name, why in mismatched.items()})
     check(found)
@@ -133,7 +131,7 @@ def _with_file_rows(
     setting: File, source: VectorSource, name: str, table: Table, vocabulary: Vocabulary, rows: int
 ) -> PretrainedTable | Mismatch:
     """A table with rows of a file."""
-    if mismatch := fit.width(setting.project, source.dim, name, table):
+    if mismatch := width_mismatch(setting.project, source.dim, name, table):
         return mismatch
     words = row_tokens(vocabulary)
     if source.tokens is None:

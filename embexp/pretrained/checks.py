@@ -7,8 +7,8 @@ from pathlib import Path
 
 from embexp.data.sources.factory import source_of
 from embexp.errors import DataError, Fault, RunError
-from embexp.pretrained import earlier, fit
-from embexp.pretrained.fit import Mismatch
+from embexp.pretrained import earlier
+from embexp.pretrained.tables import Mismatch, fit_faults, width_mismatch
 from embexp.specs import vocabularies
 from embexp.specs.pretrained import Checkpoint, File, Format, NonFinite, NoPretrained, Pretrained, Sample
 from embexp.specs.run import RunSpec
@@ -84,9 +84,9 @@ def _file_faults(
         return
     mismatched: dict[str, Mismatch] = {}
     for name, table in tables.items():
-        if mismatch := fit.width(setting.project, dim, name, table):
+        if mismatch := width_mismatch(setting.project, dim, name, table):
             mismatched[name] = mismatch
-    yield from fit.faults(inherited, tables, matching=tables.keys() - mismatched.keys(), mismatched=mismatched)
+    yield from fit_faults(inherited, tables, matching=tables.keys() - mismatched.keys(), mismatched=mismatched)
 
 
 def _checkpoint_faults(
@@ -100,7 +100,7 @@ def _checkpoint_faults(
         return
     found = {name: earlier.mismatch_with(source, setting.table or name, name, table) for name, table in tables.items()}
     mismatched = {name: mismatch for name, mismatch in found.items() if mismatch is not None}
-    yield from fit.faults(inherited, tables, matching=tables.keys() - mismatched.keys(), mismatched=mismatched)
+    yield from fit_faults(inherited, tables, matching=tables.keys() - mismatched.keys(), mismatched=mismatched)
 
 
 def _dim_or_none(name: str, setting: Pretrained | None) -> int | None:
@@ -136,7 +136,7 @@ def _rows_by_position(table: Table, setting: Pretrained) -> int:
     if isinstance(setting, NoPretrained | Checkpoint):  # a checkpoint's rows are matched by token
         return 0
     dim = _dim_or_none("", setting)
-    if dim is None or fit.width(setting.project, dim, "", table):
+    if dim is None or width_mismatch(setting.project, dim, "", table):
         return 0
     if isinstance(setting, Sample) and setting.path is None:
         return setting.rows

@@ -12,10 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embexp.data.vocabularies.buckets import same_rows, stands_for_tokens
-from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import (
+    IdentityVocabulary,
+    TokenVocabulary,
+    Vocabulary,
+    same_rows,
+    stands_for_tokens,
+)
 from embexp.errors import DataError, NotARunError
-from embexp.pretrained.fit import Mismatch
+from embexp.pretrained.tables import Mismatch
 from embexp.records.folder import RunFolder
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, NonFinite, SlotPolicy
@@ -24,7 +29,7 @@ from embexp.specs.tables import Table
 from embexp.system import arrays, caching, digests
 from embexp.system.arrays import Rows
 from embexp.tensor_bundle import rekeying
-from embexp.tensor_bundle.index import Entry
+from embexp.tensor_bundle.index import Entry, data_files
 from embexp.vectors import checkpoint
 from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_token
 from embexp.vectors.file_source import FileSource, VectorSource
@@ -129,7 +134,7 @@ class EarlierCheckpoint:
     @cached_property
     def digest(self) -> str:
         """Digest of all that rows are taken from: the checkpoint, the vocabularies, and which rows are new in it."""
-        files = [self.index, *sorted({piece.path for entry in self.tensors.values() for piece in entry.pieces})]
+        files = [self.index, *data_files(self.tensors.values())]
         content: dict[str, Any] = {
             "checkpoint": [caching.file_digest(path, cache=self.cache) for path in files],
             "vocabularies": {name: self.vocabulary(name).digest for name in self.tables},
@@ -190,7 +195,7 @@ class EarlierCheckpoint:
     def _check_data(self) -> None:
         """Checks the data files, at the first call: all tables may be in one."""
         if not self._checked:
-            self.folder.check(*{piece.path for entry in self.tensors.values() for piece in entry.pieces})
+            self.folder.check(*data_files(self.tensors.values()))
             self._checked.append(True)
 
     def rows_of_run(self, table: str) -> np.ndarray:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data.vocabularies import vocabulary
-from embexp.data.vocabularies.buckets import described, stands_for_tokens
-from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import (
+    IdentityVocabulary,
+    TokenVocabulary,
+    Vocabulary,
+    described,
+    stands_for_tokens,
+)
 from embexp.errors import CommandLineError, DataError, RunError
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
@@ -63,22 +69,20 @@ class TableGrowth:
     rows_before: int
     vocabulary: Vocabulary
     alignment: Alignment
-    _counts: dict[str, int] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        """Counts the rows."""
+    @cached_property
+    def _counts(self) -> dict[str, int]:
         places = self.alignment.file_rows
         kept = places >= 0
         stayed = int(np.count_nonzero(places == np.arange(len(places))))
         taken = np.zeros(self.rows_before, bool)
         taken[places[kept]] = True
-        counts = {
+        return {
             "kept_in_place": stayed,
             "moved": int(np.count_nonzero(kept)) - stayed,
             "new": int(np.count_nonzero(~kept)),
             "dropped": self.rows_before - int(np.count_nonzero(taken)),
         }
-        object.__setattr__(self, "_counts", counts)
 
     @property
     def rows(self) -> int:

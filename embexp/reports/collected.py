@@ -126,7 +126,8 @@ def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
     try:
         inside = [Path(each.path) for each in os.scandir(path) if each.is_dir(follow_symlinks=False)]
     except OSError as error:
-        yield path.resolve(), unreadable_record(path, error)
+        reason = f"can't be read: {error.strerror}"
+        yield path.resolve(), Record(path, path.name, None, Status.FAILED, reason)
         return
     for each in sorted(inside, key=_natural):
         if not each.name.startswith(".") and each.resolve() not in read:
@@ -144,11 +145,10 @@ def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
             record, number=job.number, overrides=job.overrides, reason=reason, seconds=None, same_as=original.number
         )
     if job.directory is None or not is_run(job.directory):
+        reason = _one_line(job.reason)
         if status.has_results:
-            return planned_record(
-                job.spec, job.overrides, Status.FAILED, f"its folder {job.directory} is missing", number=job.number
-            )
-        return planned_record(job.spec, job.overrides, status, job.reason, number=job.number)
+            status, reason = Status.FAILED, f"its folder {job.directory} is missing"
+        return _record(job.spec, status, reason, number=job.number, overrides=job.overrides)
     record = read_run(job.directory, spec=job.spec, noted=job.inventory)
     reason = record.reason
     if status.has_results or not job.state or (record.status.has_results and status in _UNDECIDED):
@@ -208,55 +208,38 @@ def read_run(directory: Path, *, spec: Mapping[str, Any] | None = None, noted: s
     summary, unread = _content(folder.summary)
     if words := summary_damage(summary):
         summary, unread = {}, f"{folder.summary.name} is damaged: {words}"
-    settings = settings_of(recorded or spec or {})
     status, reason = _state(folder, summary, unread)
-    if damaged and not reason:
-        reason = damaged
-    metric, direction = _primary(settings)
-    return Record(
+    return _record(
+        recorded or spec or {},
+        status,
+        reason or damaged,
         directory=directory,
-        name=directory.name,
-        number=None,
-        status=status,
-        reason=reason,
-        settings=settings,
         overrides=_overrides(directory),
         metrics=_metric_values(summary.get("metrics")),
-        metric=metric,
-        direction=direction,
         summary=summary,
         changes=_changes(directory, noted),
     )
 
 
-def planned_record(
-    spec: Mapping[str, Any], overrides: Sequence[str], status: Status, reason: str, *, number: int | None
+def _record(
+    spec: Mapping[str, Any],
+    status: Status,
+    reason: str,
+    *,
+    directory: Path | None = None,
+    number: int | None = None,
+    **known: Any,
 ) -> Record:
-    """The record of a job without a folder."""
+    """The record of a run, or of a job without a folder."""
     settings = settings_of(spec)
     metric, direction = _primary(settings)
-    return Record(
-        directory=None,
-        name=str(number),
-        number=number,
-        status=status,
-        reason=_one_line(reason),
-        settings=settings,
-        overrides=tuple(overrides),
-        metric=metric,
-        direction=direction,
-    )
-
-
-def unreadable_record(directory: Path, error: OSError) -> Record:
-    """The record of a directory that can't be listed."""
-    return Record(directory, directory.name, None, Status.FAILED, f"can't be read: {error.strerror}")
+    name = str(number) if directory is None else directory.name
+    found = {"settings": settings, "metric": metric, "direction": direction, **known}
+    return Record(directory, name, number, status, reason, **found)
 
 
 def _status_of(state: str) -> Status:
     """The status that a ledger's state names; what has no results and is unknown was interrupted."""
-    if state == "not_run":  # as sweep.json called it
-        return Status.PLANNED
     return next((status for status in Status if status.value == state), Status.INTERRUPTED)
 
 

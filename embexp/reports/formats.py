@@ -1,4 +1,4 @@
-"""A report in the terminal, in notebooks, as CSV, JSON and LaTeX, and what the end of a sweep writes and prints."""
+"""A report as CSV, JSON and LaTeX, and what the end of a sweep writes and prints."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import csv
 import io
 import json
 import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from embexp.errors import RunError
@@ -23,27 +20,11 @@ from embexp.records.folder import RESULTS, finite
 from embexp.reports import grid, results
 from embexp.reports.grid import Column
 from embexp.reports.groups import REPEATS, Group
-from embexp.reports.record import Record, Status, at, text_of
-from embexp.reports.report import Report, report
+from embexp.reports.record import Record, at, text_of
+from embexp.reports.report import report
+from embexp.reports.table import Report, run_columns, setting_columns, show
 from embexp.system import files, printable
-from embexp.system.terminal import SafeConsole
-from embexp.training.metric_names import Direction
 
-_MARK = "*"
-_WIDTH = 120
-_MOST = 12
-"""Numbers of jobs, and causes, that are listed."""
-_WORDS = {
-    Status.FAILED: "failed",
-    Status.INTERRUPTED: "interrupted",
-    Status.CANCELLED: "cancelled",
-    Status.PRUNED: "pruned",
-    Status.SKIPPED: "skipped",
-    Status.RUNNING: "running",
-    Status.QUEUED: "queued",
-    Status.PLANNED: "not started",
-}
-"""In the order of the output."""
 _LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -73,100 +54,6 @@ Maps = Callable[[Sequence[Record]], Sequence[Mapping[str, Any]]]
 """Makes maps of tables for the page: see `embexp.runs.table_maps`."""
 
 
-def show(report: Report, console: Console) -> None:
-    """Prints a report."""
-    if report.results:
-        _print_table(grid.runs(report), console, "--csv")
-    if report.groups:
-        _print_table(grid.groups(report), console, "--json")
-    for line in _lines(report):
-        console.print(Text(line), soft_wrap=True)
-
-
-def as_text(report: Report) -> str:
-    """A report as plain text."""
-    text = io.StringIO()
-    show(report, SafeConsole(file=text, width=_WIDTH, force_terminal=False, force_jupyter=False, color_system=None))
-    return text.getvalue().rstrip("\n")
-
-
-def _lines(report: Report) -> Iterator[str]:
-    """What stands below the tables: the mark, tests, notes, and the runs without results, each cause in one line."""
-    if report.best is not None and report.direction is not None:
-        better = "lower" if report.direction is Direction.LOWER else "higher"
-        yield f"{_MARK} best by validation {report.metric} ({better} is better)"
-    if report.tested:
-        several = sum(group.comparison is not None for group in report.groups) > 1
-        corrected = ", corrected for their number by Holm" if several else ""
-        yield f"interval, difference to the reference, and p: of {report.tested}; p by a paired t-test{corrected}"
-    for note in report.notes:
-        yield f"note: {note}"
-    for record in report.records:
-        if record.changes and record.same_as is None:
-            what = f"the record of {_named([record])} was changed since it ended"
-            command = "" if record.directory is None else f"; {shlex.join(['embexp', 'verify', str(record.directory)])}"
-            yield f"warning: {what} ({grid.one_line_of(record.changes)}){command}"
-    yield from _without_results(report.others, report.keys)
-    for key in report.compared:
-        if report.results and all(at(record.summary, key) is None for record in report.results):
-            yield f"output.compare: no summary.json of these runs has the key {key}"
-
-
-def _print_table(table: Sequence[Column], console: Console, option: str) -> None:
-    best = next((column.best for column in table if column.best is not None), None)
-    marks = [Column("", tuple(_MARK if row == best else " " for row in range(len(table[0].cells))))]
-    framed = console.is_terminal  # a frame takes a column on each side, and one of the two between columns
-    kept, left_out = grid.fitted([*marks, *table] if best is not None else table, console.width - 2 * framed)
-    padding = (0, 1 if framed else 2, 0, 0)
-    made = Table(box=box.SIMPLE_HEAD if framed else None, pad_edge=False, padding=padding, header_style="bold")
-    for column in kept:
-        made.add_column(Text(column.heading), justify="right" if column.right else "left", overflow="fold")
-    for row in range(len(table[0].cells)):
-        made.add_row(*(Text(column.cells[row], "bold green" if column.best == row else "") for column in kept))
-    console.print(made)
-    if left_out:
-        console.print(Text(f"left out for the width: {', '.join(left_out)}; {option} FILE has all"), soft_wrap=True)
-    if not framed:
-        console.print()
-
-
-def _without_results(records: Sequence[Record], keys: Sequence[str]) -> Iterator[str]:
-    """A line for each status and cause, with the runs that have it."""
-    for status, word in _WORDS.items():
-        same: dict[str, list[Record]] = {}
-        for record in records:
-            if record.status is status:
-                same.setdefault(record.reason, []).append(record)
-        for reason, runs in list(same.items())[:_MOST]:
-            yield f"{_named(runs)} {word}{_settings(runs, keys)}" + (f": {grid.one_line_of(reason)}" if reason else "")
-            if status is Status.FAILED and runs[0].directory is not None and (runs[0].directory / "run.log").is_file():
-                yield f"    {runs[0].directory / 'run.log'}"
-        if rest := [record for runs in list(same.values())[_MOST:] for record in runs]:
-            yield f"{_named(rest)} {word} for other reasons; --csv FILE has them"
-
-
-def _named(runs: Sequence[Record]) -> str:
-    jobs = all(record.number is not None and record.name.isdecimal() for record in runs)
-    names = [str(record.number) if jobs else record.name for record in runs]
-    listed = ", ".join(names if len(names) <= _MOST else [*names[:_MOST], f"… {len(names) - _MOST} more"])
-    what = "job" if jobs else "run"
-    return f"{what} {listed}" if len(runs) == 1 else f"{len(runs)} {what}s ({listed})"
-
-
-def _settings(runs: Sequence[Record], keys: Sequence[str]) -> str:
-    """The settings of a single run, if they are few."""
-    values = [f"{key}={grid.setting(runs[0].value(key))}" for key in keys if runs[0].value(key) is not None]
-    return f" [{' '.join(values)}]" if len(runs) == 1 and 0 < len(values) <= 6 else ""
-
-
-def as_html(report: Report) -> str:
-    """The tables of runs and of settings over seeds, and the lines below them. All text is escaped."""
-    tables = [grid.runs(report)] if report.results else []
-    tables += [grid.groups(report)] if report.groups else []
-    below = "".join(f"<p>{escape(line.strip().removeprefix(_MARK).strip())}</p>" for line in _lines(report))
-    return f"<div>{''.join(''.join(_table(table)) for table in tables)}{below}</div>"
-
-
 def run_as_html(summary: Mapping[str, Any], directory: Path) -> str:
     """How a run ended, its metrics and its warnings, without anything that differs when it is repeated."""
     headings, rows = results.metric_rows(summary)
@@ -177,7 +64,7 @@ def run_as_html(summary: Mapping[str, Any], directory: Path) -> str:
     ]
     below = [f"warning: {each}" for each in summary.get("warnings") or ()]
     lines = [f"<p>{escape(line)}</p>" for line in (run_as_text(summary, directory), *below)]
-    return f"<div>{lines[0]}{''.join(_table(columns)) if columns else ''}{''.join(lines[1:])}</div>"
+    return f"<div>{lines[0]}{grid.as_html(columns) if columns else ''}{''.join(lines[1:])}</div>"
 
 
 def run_as_text(summary: Mapping[str, Any], directory: Path) -> str:
@@ -190,24 +77,6 @@ def run_as_text(summary: Mapping[str, Any], directory: Path) -> str:
         f"in {results.shown_path(directory)}",
     ]
     return ", ".join(filter(None, parts))
-
-
-def _table(table: Sequence[Column]) -> Iterator[str]:
-    yield "<table><thead><tr>"
-    for column in table:
-        yield f"<th{_side(column)}>{escape(column.heading)}</th>"
-    yield "</tr></thead><tbody>"
-    for row in range(len(table[0].cells)):
-        yield "<tr>"
-        for column in table:
-            text = escape(column.cells[row])
-            yield f"<td{_side(column)}>{f'<b>{text}</b>' if column.best == row else text}</td>"
-        yield "</tr>"
-    yield "</tbody></table>"
-
-
-def _side(column: Column) -> str:
-    return f' style="text-align: {"right" if column.right else "left"}"'
 
 
 def as_csv(report: Report, *, by_number: bool = False) -> str:
@@ -250,7 +119,7 @@ def as_latex(report: Report) -> str:
     """
     if not report.results:
         raise RunError("no run has ended normally, so there is no table for LaTeX")
-    table = grid.groups(report) if report.groups else grid.runs(report)
+    table = setting_columns(report) if report.groups else run_columns(report)
     lines = ["% needs \\usepackage{booktabs}"]
     lines += [f"\\begin{{tabular}}{{{''.join('r' if column.right else 'l' for column in table)}}}", "\\toprule"]
     lines += [_latex_row([latex(column.heading) for column in table]), "\\midrule"]

@@ -1,26 +1,31 @@
-"""The columns of a report's tables: their headings, how their cells read, and which of them fit."""
+"""Tables of a report as columns of text: how cells and headings read, which columns fit, and how they are printed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 
+from rich import box
 from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from embexp.reports.groups import CONFIDENCE, REPEATS, Estimate, Group
-from embexp.reports.record import at, text_of
-from embexp.reports.report import Report
+from embexp.reports.groups import Estimate
+from embexp.reports.record import text_of
 from embexp.system import printable, terminal
 
+MARK = "*"
 _GAP = 2
 """Columns of the terminal between two columns of the table."""
 _LONGEST = 24
 """Characters of a text, where room is short."""
-_KEPT = 0
-_SETTING, _COMPARED, _METRIC, _FACT = 1, 100, 200, 300
-"""Ranks: where there is no room, the columns with the largest rank are left out first; `_KEPT` are never."""
+KEPT = 0
+SETTING, COMPARED, METRIC, FACT = 1, 100, 200, 300
+"""Ranks: where there is no room, the columns with the largest rank are left out first; `KEPT` are never."""
 _LARGE, _SMALL, _TINY = 1_000, 1e-3, 5e-5
 
 
@@ -39,7 +44,7 @@ class Column:
     heading: str
     cells: tuple[str, ...]
     right: bool = False
-    rank: int = _KEPT
+    rank: int = KEPT
     short: str = ""
     best: int | None = None
 
@@ -47,65 +52,6 @@ class Column:
     def width(self) -> int:
         """Of the widest cell or the heading."""
         return max(map(cell_len, (self.heading, *self.cells)))
-
-
-def runs(report: Report) -> list[Column]:
-    """The table of runs with results: one row each."""
-    records = report.results
-    best = next((row for row, record in enumerate(records) if record is report.best), None)
-    jobs = all(record.number is not None and record.name.rpartition("/")[2] == str(record.number) for record in records)
-    numbered = jobs and len({record.number for record in records}) == len(records)
-    names = [str(record.number) if numbered else record.name for record in records]
-    found = [Column("job" if numbered else "run", tuple(names), right=numbered)]
-    found += _settings(report.keys, [[setting(record.value(key)) for record in records] for key in report.keys])
-    found.append(_fact("status", [record.status.value.replace("_", " ") for record in records], _SETTING))
-    for place, name in enumerate(report.headlines):
-        cells = tuple(figure(record.metrics.get(name)) for record in records)
-        found.append(
-            Column(
-                name,
-                cells,
-                right=True,
-                rank=_rank(report, name, place),
-                best=best if name == f"validation {report.metric}" else None,
-            )
-        )
-    for place, (key, heading) in enumerate(_compared_heads(report).items()):
-        cells = tuple(cell(key, at(record.summary, key)) for record in records)
-        found.append(Column(heading, cells, right=True, rank=_COMPARED + place))
-    found.append(Column("record", tuple("changed" if record.changes else "" for record in records)))
-    if report.seconds:
-        seconds = ["" if record.seconds is None else f"{record.seconds:.1f}" for record in records]
-        found.append(replace(_fact("seconds", seconds, _FACT), right=True))
-    uniform = ("status", {"completed"})
-    return [column for column in found if any(column.cells) and (column.heading, set(column.cells)) != uniform]
-
-
-def groups(report: Report) -> list[Column]:
-    """The table of settings over their repetitions: one row each."""
-    found = report.groups
-    keys = [key for key in report.keys if key not in REPEATS]
-    best = next((row for row, group in enumerate(found) if group.best), None)
-    made = _settings(keys, [[setting(group.first.value(key)) for group in found] for key in keys])
-    made.append(Column("runs", tuple(str(len(group.runs)) for group in found), right=True))
-    for place, name in enumerate(report.headlines):
-        made.append(
-            Column(
-                name,
-                tuple(spread(group.values.get(name)) for group in found),
-                right=True,
-                rank=_rank(report, name, place),
-                best=best if name == f"validation {report.metric}" else None,
-            )
-        )
-        if name == report.tested or (not report.tested and place == 0):
-            interval = tuple(_interval(group.values.get(name)) for group in found)
-            made.append(Column(f"{CONFIDENCE:.0%} interval", interval, rank=_METRIC, short="interval"))
-            made += _comparison(found) if report.tested else []
-    for place, (key, heading) in enumerate(_compared_heads(report).items()):
-        cells = tuple(spread(group.values.get(key), key) for group in found)
-        made.append(Column(heading, cells, right=True, rank=_COMPARED + place))
-    return [column for column in made if any(column.cells)]
 
 
 def fitted(table: Sequence[Column], width: int) -> tuple[list[Column], list[str]]:
@@ -119,50 +65,47 @@ def fitted(table: Sequence[Column], width: int) -> tuple[list[Column], list[str]
     if _width(kept) > width:
         kept = [replace(column, heading=_cut(column.heading), cells=tuple(map(_cut, column.cells))) for column in kept]
     left_out = []
-    while _width(kept) > width and (last := max(kept, key=lambda column: column.rank)).rank != _KEPT:
+    while _width(kept) > width and (last := max(kept, key=lambda column: column.rank)).rank != KEPT:
         left_out.append(last.heading)
         kept.remove(last)
     return kept, left_out[::-1]
 
 
-def _settings(keys: Sequence[str], cells: Sequence[Sequence[str]]) -> list[Column]:
-    """The columns of settings; one with the same value in all of several rows tells nothing, and is left out."""
-    short = short_keys(keys)
-    return [
-        Column(key, tuple(each), right=all(map(_numeric, each)), rank=_SETTING + place, short=short[key])
-        for place, (key, each) in enumerate(zip(keys, cells, strict=True))
-        if len(each) < 2 or len(set(each)) > 1
-    ]
+def print_table(table: Sequence[Column], console: Console, option: str) -> None:
+    """Prints a table, the row of the best value marked.
+
+    Args:
+        option: of `embexp report`, which writes the columns that are left out here.
+    """
+    best = next((column.best for column in table if column.best is not None), None)
+    marks = [Column("", tuple(MARK if row == best else " " for row in range(len(table[0].cells))))]
+    framed = console.is_terminal  # a frame takes a column on each side, and one of the two between columns
+    kept, left_out = fitted([*marks, *table] if best is not None else table, console.width - 2 * framed)
+    padding = (0, 1 if framed else 2, 0, 0)
+    made = Table(box=box.SIMPLE_HEAD if framed else None, pad_edge=False, padding=padding, header_style="bold")
+    for column in kept:
+        made.add_column(Text(column.heading), justify="right" if column.right else "left", overflow="fold")
+    for row in range(len(table[0].cells)):
+        made.add_row(*(Text(column.cells[row], "bold green" if column.best == row else "") for column in kept))
+    console.print(made)
+    if left_out:
+        console.print(Text(f"left out for the width: {', '.join(left_out)}; {option} FILE has all"), soft_wrap=True)
+    if not framed:
+        console.print()
 
 
-def _comparison(found: Sequence[Group]) -> list[Column]:
-    results = [group.comparison for group in found]
-    several = sum(each is not None and each.p is not None for each in results) > 1
-    differences = tuple(
-        "reference" if each is None else "" if each.difference is None else f"{each.difference:+.4f}"
-        for each in results
-    )
-    ps = tuple("" if each is None else _probability(each.adjusted) for each in results)
-    return [
-        Column("difference", differences, right=True, rank=_METRIC),
-        Column("p (Holm)" if several else "p", ps, right=True, rank=_METRIC),
-    ]
-
-
-def _rank(report: Report, metric: str, place: int) -> int:
-    """Kept is what the runs are judged by, on validation data, and of a single such metric also on test data."""
-    split, _, name = metric.partition(" ")
-    judged = name in report.judges and (split == "validation" or name == report.metric)
-    return _KEPT if judged or place == 0 else _METRIC + place
-
-
-def _compared_heads(report: Report) -> dict[str, str]:
-    present = [key for key in report.compared if any(at(record.summary, key) is not None for record in report.results)]
-    return headings(present, taken=["job", "run", "runs", "status", "seconds", *report.keys, *report.headlines])
-
-
-def _fact(heading: str, cells: Sequence[str], rank: int) -> Column:
-    return Column(heading, tuple(cells), rank=rank)
+def as_html(table: Sequence[Column]) -> str:
+    """A table in HTML, its text escaped."""
+    sides = [f' style="text-align: {"right" if column.right else "left"}"' for column in table]
+    heads = (f"<th{side}>{escape(column.heading)}</th>" for column, side in zip(table, sides, strict=True))
+    rows = []
+    for row in range(len(table[0].cells)):
+        cells = ""
+        for column, side in zip(table, sides, strict=True):
+            text = escape(column.cells[row])
+            cells += f"<td{side}>{f'<b>{text}</b>' if column.best == row else text}</td>"
+        rows.append(f"<tr>{cells}</tr>")
+    return f"<table><thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 def _width(table: Sequence[Column]) -> int:
@@ -187,25 +130,31 @@ def headings(keys: Sequence[str], *, taken: Collection[str] = ()) -> dict[str, s
 
     `initialization.peak_anonymous_bytes` gets `peak anonymous`; its cells show the unit.
     """
-    found = {}
-    for key in keys:
-        others = [each for each in keys if each != key]
-        parts = key.split(".")
-        lengths = range(1, len(parts) + 1)
-        short = (_words(parts[-length:]) for length in lengths if not _clash(parts[-length:], others, taken))
-        found[key] = next(short, key)
-    return found
+    return _unique_ends(keys, taken, _words)
 
 
 def short_keys(keys: Sequence[str], *, taken: Collection[str] = ()) -> dict[str, str]:
     """Settings by the fewest last parts that are unique among keys and `taken`, spelled as in the config."""
+    return _unique_ends(keys, taken, ".".join)
+
+
+def _unique_ends(
+    keys: Sequence[str], taken: Collection[str], spelled: Callable[[Sequence[str]], str]
+) -> dict[str, str]:
     found = {}
     for key in keys:
-        parts = key.split(".")
-        ends = (".".join(parts[-length:]) for length in range(1, len(parts) + 1))
-        others = [f".{each}" for each in keys if each != key]
-        found[key] = next((e for e in ends if e not in taken and not any(o.endswith(f".{e}") for o in others)), key)
+        parts, others = key.split("."), [each.split(".") for each in keys if each != key]
+        found[key] = key
+        for length in range(1, len(parts) + 1):
+            end = spelled(parts[-length:])
+            if end not in taken and all(spelled(other[-length:]) != end for other in others):
+                found[key] = end
+                break
     return found
+
+
+def _words(parts: Sequence[str]) -> str:
+    return " ".join([*parts[:-1], parts[-1].removesuffix("_bytes")]).replace("_", " ")
 
 
 def cell(key: str, value: Any) -> str:
@@ -259,24 +208,15 @@ def spread(estimate: Estimate | None, key: str = "") -> str:
     return f"{estimate.mean:.4f} ± {estimate.std:.4f}"
 
 
-def _interval(estimate: Estimate | None) -> str:
+def interval(estimate: Estimate | None) -> str:
     """The ends of a confidence interval."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     return f"{figure(estimate.low)} – {figure(estimate.high)}"
 
 
-def _probability(p: float | None) -> str:
+def probability(p: float | None) -> str:
     """A p-value."""
     if p is None:
         return ""
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _words(parts: Sequence[str]) -> str:
-    return " ".join([*parts[:-1], parts[-1].removesuffix("_bytes")]).replace("_", " ")
-
-
-def _clash(parts: Sequence[str], others: Sequence[str], taken: Collection[str]) -> bool:
-    words = _words(parts)
-    return words in taken or any(_words(other.split(".")[-len(parts) :]) == words for other in others)

@@ -66,19 +66,26 @@ def repetition(record: Record) -> str:
     return json.dumps([record.settings.get(key) for key in REPEATS])
 
 
+def rank(value: float | None, direction: Direction) -> float:
+    """Sorts values by how good they are, the best first; what is missing or not finite comes last."""
+    if value is None or not math.isfinite(value):
+        return math.inf
+    return -value if direction is Direction.HIGHER else value
+
+
 def ranked(found: Sequence[Group], metric: str, direction: Direction) -> list[Group]:
     """The groups by their means of a metric, the best first; those without it, or with NaN, last."""
-    sign = -1.0 if direction is Direction.HIGHER else 1.0
-    return sorted(found, key=lambda group: sign * group.values[metric].mean if _has(group, metric) else math.inf)
+    return sorted(found, key=lambda group: rank(_mean(group, metric), direction))
 
 
 def best(found: Sequence[Group], metric: str, direction: Direction) -> Group | None:
     """The group with the best mean of a metric; None if none has it. NaN is never the best."""
-    return next((group for group in ranked(found, metric, direction)[:1] if _has(group, metric)), None)
+    first = min(found, key=lambda group: rank(_mean(group, metric), direction), default=None)
+    return None if first is None or rank(_mean(first, metric), direction) == math.inf else first
 
 
-def _has(group: Group, metric: str) -> bool:
-    return metric in group.values and not math.isnan(group.values[metric].mean)
+def _mean(group: Group, metric: str) -> float | None:
+    return group.values[metric].mean if metric in group.values else None
 
 
 def judged(found: Sequence[Group], best: Group | None, reference: Group | None, metric: str) -> list[Group]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from embexp.records import inventory
 from embexp.records.folder import LEDGER, OF_SWEEPS, RESULTS, json_object, json_of
@@ -25,10 +25,7 @@ _WRITTEN = (".progress.json", "run.log", "metrics.jsonl", "spec.json")
 """Files of a run that it writes at its beginning, or that change while it runs."""
 RECENT = 120.0
 """Seconds since one of them has changed within which a run is taken to be running, where no lock can tell."""
-_COLUMNS = (
-    "number", "overrides", "spec", "state", "reason", "started", "ended", "directory", "same_as", "inventory",
-    "scheduler", "scheduler_job",
-)  # fmt: skip
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ def noted_inventory(directory: Path) -> str | None:
         if (sweep / LEDGER).is_file():
             for row in _selected(sweep / LEDGER, "SELECT directory, inventory, same_as FROM jobs"):
                 if row["directory"] and row["same_as"] is None and (sweep / str(row["directory"])).resolve() == own:
-                    return row["inventory"] if isinstance(row["inventory"], str) else None
+                    return _if_is(str, row["inventory"])
     return None
 
 
@@ -121,7 +118,8 @@ def _of_ledger(sweep: Path) -> list[Job]:
     for row in known:
         own = attempts.get(row["number"], [])
         job = _job_of_row(sweep, row, own)
-        jobs.append(replace(job, **_at_the_moment(sweep, job, row, own, slurm_says)))
+        state, reason = _at_the_moment(sweep, job, row, own, slurm_says)
+        jobs.append(replace(job, state=state, reason=reason))
     return jobs
 
 
@@ -140,21 +138,24 @@ def _selected(ledger: Path, query: str) -> list[dict[str, Any]]:
 
 
 def _job_of_row(sweep: Path, row: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Job:
-    known = {key: row.get(key) for key in _COLUMNS}
-    spec, overrides, directory = json_of(known["spec"]), json_of(known["overrides"]), known["directory"]
-    times = [(each["started"], each["ended"]) for each in attempts] or [(known["started"], known["ended"])]
+    spec, overrides = json_of(row.get("spec")), json_of(row.get("overrides"))
+    times = [(each["started"], each["ended"]) for each in attempts] or [(row.get("started"), row.get("ended"))]
     durations = [max(0.0, ended - started) for started, ended in times if _is_time(started) and _is_time(ended)]
     return Job(
         number=row["number"],
         overrides=tuple(map(str, overrides)) if isinstance(overrides, list) else (),
         spec=spec if isinstance(spec, dict) else {},
-        state=str(known["state"] or ""),
-        reason=str(known["reason"] or ""),
-        directory=sweep / str(directory) if directory else None,
+        state=str(row.get("state") or ""),
+        reason=str(row.get("reason") or ""),
+        directory=sweep / str(row["directory"]) if row.get("directory") else None,
         seconds=sum(durations) if durations else None,
-        same_as=known["same_as"] if isinstance(known["same_as"], int) else None,
-        inventory=known["inventory"] if isinstance(known["inventory"], str) else None,
+        same_as=_if_is(int, row.get("same_as")),
+        inventory=_if_is(str, row.get("inventory")),
     )
+
+
+def _if_is(kind: type[_Value], value: Any) -> _Value | None:
+    return value if isinstance(value, kind) else None
 
 
 def _is_time(value: Any) -> bool:
@@ -179,28 +180,29 @@ def _at_the_moment(
     row: Mapping[str, Any],
     attempts: Sequence[Mapping[str, Any]],
     slurm_says: Mapping[str, str] | None,
-) -> dict[str, Any]:
-    """State and reason of a job, if the ledger's are not those of the moment."""
+) -> tuple[str, str]:
+    """State and reason of a job: those of the ledger, or what the locks of folders and Slurm tell."""
+    as_noted = job.state, job.reason
     if job.state not in (Status.QUEUED, Status.RUNNING) or job.directory is None or job.same_as is not None:
-        return {}
+        return as_noted
     if in_use(job.directory):
-        return {"state": Status.RUNNING.value}
+        return Status.RUNNING, job.reason
     if row.get("scheduler") == "slurm":
         state = None if slurm_says is None else slurm_says.get(str(row.get("scheduler_job")))
         if state is None:
-            return {}
+            return as_noted
         if state in slurm.QUEUED | slurm.RUNNING:
-            return {"state": (Status.QUEUED if state in slurm.QUEUED else Status.RUNNING).value}
+            return Status.QUEUED if state in slurm.QUEUED else Status.RUNNING, job.reason
         if state == "CANCELLED":
-            return {"state": Status.CANCELLED.value, "reason": "cancelled in Slurm"}
+            return Status.CANCELLED, "cancelled in Slurm"
     elif in_use(sweep):  # by a process that notes what becomes of the job
-        return {}
+        return as_noted
     host = attempts[-1]["host"] if attempts else platform.node()
     if host != platform.node() and time.time() - last_written(job.directory) < RECENT:
-        return {}
+        return as_noted
     if job.state == Status.QUEUED:
-        return {"state": Status.PLANNED.value, "reason": "the process of the sweep was killed"}
-    return {"state": Status.INTERRUPTED.value, "reason": "it was killed; `embexp resume` continues it"}
+        return Status.PLANNED, "the process of the sweep was killed"
+    return Status.INTERRUPTED, "it was killed; `embexp resume` continues it"
 
 
 def _of_results(sweep: Path) -> Iterator[Job]:
@@ -208,18 +210,17 @@ def _of_results(sweep: Path) -> Iterator[Job]:
     for row in rows if isinstance(rows, list) else ():
         if not isinstance(row, dict) or not isinstance(row.get("number"), int):
             continue
-        overrides, directory, seconds = row.get("overrides"), row.get("directory"), row.get("seconds")
+        overrides = _if_is(dict, row.get("overrides")) or {}
+        directory, seconds = row.get("directory"), row.get("seconds")
         yield Job(
             number=row["number"],
-            overrides=tuple(f"{key}={value}" for key, value in overrides.items())
-            if isinstance(overrides, dict)
-            else (),
+            overrides=tuple(f"{key}={value}" for key, value in overrides.items()),
             spec={},
             state=str(row.get("status") or ""),
             reason=str(row.get("reason") or ""),
             directory=_moved(sweep, Path(str(directory))) if directory else None,
             seconds=float(seconds) if isinstance(seconds, int | float) else None,
-            same_as=row["same_as"] if isinstance(row.get("same_as"), int) else None,
+            same_as=_if_is(int, row.get("same_as")),
         )
 
 

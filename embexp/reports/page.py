@@ -7,8 +7,10 @@ It is put together from the files in `assets/` and the data of the runs. The map
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import html
+import itertools
 import json
 import math
 import re
@@ -24,7 +26,7 @@ from typing import Any
 from embexp.records.folder import RunFolder, finite
 from embexp.reports.collected import varying
 from embexp.reports.groups import REPEATS
-from embexp.reports.record import Record, Status
+from embexp.reports.record import Record, Status, at
 from embexp.reports.results import shown_path
 from embexp.system import files, printable
 from embexp.training import metric_names
@@ -146,16 +148,11 @@ def _as_number(value: Any) -> Any:
 def _common(records: Sequence[Record]) -> dict[str, Any]:
     """Settings that all runs share whose settings are known."""
     known = [record.settings for record in records if record.settings]
-    if not known:
-        return {}
-    shared = dict(known[0])
-    for settings in known[1:]:
-        shared = {key: value for key, value in shared.items() if key in settings and _same(value, settings[key])}
-    return shared
-
-
-def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and bool(a == b)
+    return {
+        key: value
+        for key, value in (known[0].items() if known else ())
+        if all(key in each and type(each[key]) is type(value) and each[key] == value for each in known)
+    }
 
 
 def _described(columns: Sequence[str], values: Sequence[Any]) -> str:
@@ -175,27 +172,27 @@ def _text(value: Any) -> str:
 def _primary(records: Sequence[Record]) -> dict[str, Any] | None:
     """The metric that chooses the best run: that of most runs. And all that do: runs of several tasks have no best."""
     known = Counter((each.metric, each.direction) for each in records if each.metric and each.direction)
-    for (metric, way), _ in known.most_common(1):
-        return {
-            "name": metric,
-            "direction": way.value if way else "",
-            "validation": f"validation {metric}",
-            "test": f"test {metric}",
-            "all": list(dict.fromkeys(name for name, _ in known)),
-        }
-    return None
+    if not known:
+        return None
+    [(metric, way)] = [key for key, _ in known.most_common(1)]
+    return {
+        "name": metric,
+        "direction": way.value if way else "",
+        "validation": f"validation {metric}",
+        "test": f"test {metric}",
+        "all": list(dict.fromkeys(name for name, _ in known)),
+    }
 
 
 def _metrics(records: Sequence[Record], primary: Mapping[str, Any] | None) -> list[str]:
     """All metrics: the primary one first, then validation before test before training."""
-    names = list(dict.fromkeys(name for record in records for name in record.metrics))
     splits = ("validation", "test", "train")
 
     def place(name: str) -> tuple[bool, int]:
         split, _, metric = name.partition(" ")
         return metric != (primary or {}).get("name"), splits.index(split) if split in splits else len(splits)
 
-    return sorted(names, key=place)
+    return sorted(dict.fromkeys(name for record in records for name in record.metrics), key=place)
 
 
 def _commands(record: Record) -> list[tuple[str, str]]:
@@ -205,15 +202,12 @@ def _commands(record: Record) -> list[tuple[str, str]]:
     path = shown_path(record.directory)
     found = []
     if (record.directory / "spec.json").exists():
-        found.append(("run it again", shlex.join(["embexp", "run", "--spec", str(Path(path) / "spec.json")])))
+        found.append(("run it again", ["run", "--spec", str(Path(path) / "spec.json")]))
     if record.status.has_results:
-        found += [
-            ("verify", shlex.join(["embexp", "verify", path])),
-            ("evaluate", shlex.join(["embexp", "evaluate", path])),
-        ]
+        found += [("verify", ["verify", path]), ("evaluate", ["evaluate", path])]
     elif record.status in (Status.INTERRUPTED, Status.CANCELLED, Status.RUNNING):
-        found.append(("go on", shlex.join(["embexp", "resume", path])))
-    return found
+        found.append(("go on", ["resume", path]))
+    return [(what, shlex.join(["embexp", *words])) for what, words in found]
 
 
 def _search(records: Sequence[Record]) -> dict[str, Any] | None:
@@ -228,13 +222,40 @@ def _search(records: Sequence[Record]) -> dict[str, Any] | None:
     return None
 
 
+_FIGURES = {
+    "steps": "steps",
+    "bestStep": "best_step",
+    "speed": "throughput.examples_per_second",
+}
+_OF_INITIALIZATION = {
+    "seconds": "seconds",
+    "peak": "peak_anonymous_bytes",
+    "graph": "graph_def_bytes",
+    "graphAll": "total_graph_def_bytes",
+}
+_OF_TABLE = {
+    "rows": "tables.vocabulary_size",
+    "dim": "tables.dim",
+    "bytes": "filled.bytes",
+    "pretrained": "filled.rows_pretrained",
+    "frozen": "freeze.frozen_rows",
+    "frozenChanged": "freeze.frozen_rows_changed",
+    "touched": "freeze.trainable_rows_touched",
+    "moved": "freeze.trainable_rows_moved",
+    "unmoved": "freeze.trainable_rows_never_moved",
+    "noGradient": "freeze.never_moved_because.no_gradient",
+    "idle": "freeze.never_moved_because.learning_rate_zero",
+    "neverMet": "freeze.never_moved_because.never_met",
+}
+_TEXTS_OF_TABLE = {"storage": "tables.storage", "digest": "tables.digest", "method": "filled.method"}
+"""What the page calls figures of summary.json, and where they are."""
+
+
 def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Steps, throughput, warnings, cost of initialization, and rows by table; null what the summary lacks."""
     initialization, warnings = _object(summary.get("initialization")), summary.get("warnings")
     return {
-        "steps": _number(summary.get("steps")),
-        "bestStep": _number(summary.get("best_step")),
-        "speed": _number(_object(summary.get("throughput")).get("examples_per_second")),
+        **_numbers(summary, _FIGURES),
         "strategy": " · ".join(str(summary[key]) for key in ("strategy", "runtime") if summary.get(key)),
         "runId": str(summary.get("run_id") or ""),
         "warnings": [str(each) for each in warnings] if isinstance(warnings, list) else [],
@@ -245,50 +266,28 @@ def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 def _initialization(facts: Mapping[str, Any]) -> dict[str, Any]:
     tables = [_object(each) for each in _object(facts.get("tables")).values()]
-    methods = [each["method"] for each in tables if each.get("method")]
-    return {
-        "method": " + ".join(sorted(set(map(str, methods)))) or str(facts.get("method") or "unknown"),
-        "seconds": _number(facts.get("seconds")),
-        "peak": _number(facts.get("peak_anonymous_bytes")),
-        "graph": _number(facts.get("graph_def_bytes")),
-        "graphAll": _number(facts.get("total_graph_def_bytes")),
-    }
+    methods = " + ".join(sorted({str(each["method"]) for each in tables if each.get("method")}))
+    return {"method": methods or str(facts.get("method") or "unknown"), **_numbers(facts, _OF_INITIALIZATION)}
 
 
 def _table(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
-    facts = _object(summary["tables"][name])
-    frozen = _object(_object(summary.get("freeze")).get(name))
-    filled = _object(_object(_object(summary.get("initialization")).get("tables")).get(name))
-    why = _object(frozen.get("never_moved_because"))
-    special = _number(frozen.get("special_rows_never_met"))
-    never_met = _number(why.get("never_met"))
-    return {
-        "name": name,
-        "rows": _number(facts.get("vocabulary_size")),
-        "dim": _number(facts.get("dim")),
-        "storage": _text_or_none(facts.get("storage")),
-        "digest": _text_or_none(facts.get("digest")),
-        "method": _text_or_none(filled.get("method")),
-        "bytes": _number(filled.get("bytes")),
-        "pretrained": _number(filled.get("rows_pretrained")),
-        "frozen": _number(frozen.get("frozen_rows")),
-        "frozenChanged": _number(frozen.get("frozen_rows_changed")),
-        "touched": _number(frozen.get("trainable_rows_touched")),
-        "moved": _number(frozen.get("trainable_rows_moved")),
-        "unmoved": _number(frozen.get("trainable_rows_never_moved")),
-        "noGradient": _number(why.get("no_gradient")),
-        "idle": _number(why.get("learning_rate_zero")),
+    of_filling = _object(at(summary, "initialization.tables"))
+    parts = {"tables": summary["tables"], "freeze": _object(summary.get("freeze")), "filled": of_filling}
+    facts = {part: _object(by_table.get(name)) for part, by_table in parts.items()}
+    texts = {key: value if isinstance(value := at(facts, path), str) else None for key, path in _TEXTS_OF_TABLE.items()}
+    found = {"name": name, **_numbers(facts, _OF_TABLE), **texts}
+    if found["neverMet"] is not None:
         # The OOV row and free rows stand for no token, so they are no fault, but they are rows all the same.
-        "neverMet": None if never_met is None else never_met + (special or 0),
-    }
+        found["neverMet"] += _number(at(facts, "freeze.special_rows_never_met")) or 0
+    return found
+
+
+def _numbers(content: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
+    return {key: _number(at(content, path)) for key, path in paths.items()}
 
 
 def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _text_or_none(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _number(value: Any) -> float | int | None:
@@ -356,7 +355,9 @@ def _shorter(name: str, curve: Curve, points: int) -> Curve:
     if count <= points:
         return curve
     if name == LOSS:  # each value is a mean since the last one, and so is that of several
-        return _means(curve, points)
+        ends = [each * count // points for each in range(points + 1)]
+        parts = [curve.values[start:stop] for start, stop in itertools.pairwise(ends)]
+        return Curve([curve.steps[stop - 1] for stop in ends[1:]], [_mean(part) for part in parts])
     best = max if direction(name.partition(" ")[2]) is Direction.HIGHER else min
     known = [place for place in range(count) if curve.values[place] is not None]
     places = {round(each * (count - 1) / (points - 2)) for each in range(points - 1)}
@@ -366,15 +367,9 @@ def _shorter(name: str, curve: Curve, points: int) -> Curve:
     return Curve([curve.steps[place] for place in kept], [curve.values[place] for place in kept])
 
 
-def _means(curve: Curve, points: int) -> Curve:
-    count = len(curve.steps)
-    steps, values = [], []
-    for each in range(points):
-        start, stop = each * count // points, (each + 1) * count // points
-        finite = [value for value in curve.values[start:stop] if value is not None]
-        steps.append(curve.steps[stop - 1])
-        values.append(math.fsum(finite) / len(finite) if len(finite) == stop - start else None)
-    return Curve(steps, values)
+def _mean(values: Sequence[float | None]) -> float | None:
+    finite = [value for value in values if value is not None]
+    return math.fsum(finite) / len(finite) if len(finite) == len(values) else None
 
 
 def _rounded(curve: Curve) -> Curve:
@@ -388,17 +383,12 @@ def _value(value: Any) -> float | None:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                try:
-                    content = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
+    with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with contextlib.suppress(ValueError, RecursionError):
+                content = json.loads(line)
                 if isinstance(content, dict):
                     yield content
-    except OSError:
-        return
 
 
 def write_page(

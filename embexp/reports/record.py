@@ -29,6 +29,9 @@ Reader = Callable[["Record"], Any]
 """Reads one value of a run."""
 
 _CONDITION = re.compile(r"\s*(?P<key>[^<>=!]+?)\s*(?P<operator><=|>=|!=|==|=|<|>)\s*(?P<values>.*)", re.DOTALL)
+_QUOTED = re.compile(
+    r"""\s*(?P<quote>['"])(?P<text>(?:\\.|(?!(?P=quote))[^\\])*)(?P<closing>(?P=quote))?\s*""", re.DOTALL
+)
 _FIELDS: Mapping[str, Reader] = {
     "job": lambda record: record.number,
     "run": lambda record: record.name,
@@ -278,41 +281,22 @@ def _values(text: str, condition: str) -> tuple[str, ...]:
     """The values between commas, without quotes; commas in quotes and brackets separate nothing."""
     values, place = [], 0
     while True:
-        value, place = _value(text, place, condition)
+        if quoted := _QUOTED.match(text, place):
+            value, place = re.sub(r"\\(.)", r"\1", quoted["text"], flags=re.DOTALL), quoted.end()
+            if not quoted["closing"]:
+                raise CommandLineError(f"{condition!r}: the quote {quoted['quote']} is not closed")
+            if place < len(text) and text[place] != ",":
+                raise CommandLineError(f"{condition!r}: a comma must follow the closing quote, not {text[place]!r}")
+        else:
+            begin, depth = place, 0
+            while place < len(text) and (depth or text[place] != ","):
+                depth += (text[place] in _OPENING) - (text[place] in _CLOSING and depth > 0)
+                place += 1
+            value = text[begin:place].strip()
         values.append(value)
         if place == len(text):
             return tuple(values)
         place += 1
-
-
-def _value(text: str, place: int, condition: str) -> tuple[str, int]:
-    """The value that begins at a place, and the place of the comma behind it, or the end."""
-    while place < len(text) and text[place].isspace():
-        place += 1
-    if place < len(text) and text[place] in "'\"":
-        value, place = _unquoted(text, place, condition)
-        while place < len(text) and text[place].isspace():
-            place += 1
-        if place < len(text) and text[place] != ",":
-            raise CommandLineError(f"{condition!r}: a comma must follow the closing quote, not {text[place]!r}")
-        return value, place
-    begin, depth = place, 0
-    while place < len(text) and (depth or text[place] != ","):
-        depth += (text[place] in _OPENING) - (text[place] in _CLOSING and depth > 0)
-        place += 1
-    return text[begin:place].strip(), place
-
-
-def _unquoted(text: str, place: int, condition: str) -> tuple[str, int]:
-    quote, value = text[place], []
-    place += 1
-    while place < len(text) and text[place] != quote:
-        place += text[place] == "\\"
-        value.append(text[place : place + 1])
-        place += 1
-    if place >= len(text):
-        raise CommandLineError(f"{condition!r}: the quote {quote} is not closed")
-    return "".join(value), place + 1
 
 
 def _quoted(value: str) -> str:

@@ -3,144 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
 
-from embexp.errors import CommandLineError, RunError
+from embexp.errors import CommandLineError
 from embexp.reports import groups as grouping
 from embexp.reports.collected import collect, varying
 from embexp.reports.groups import FEW, REPEATS, Group
 from embexp.reports.record import Record, at, condition, ordered, reader, select
+from embexp.reports.table import Report
 from embexp.training.metric_names import Direction
-
-_SHOWN = 3
-"""Metrics of the test split that are shown; files have all."""
-
-
-@dataclass(frozen=True)
-class Report(Sequence[Mapping[str, Any]]):
-    """Runs to compare, sorted. A sequence of rows; a row is a mapping from `columns` to values.
-
-    Attributes:
-        results: runs whose training ended normally, in the order of the table.
-        others: all others: failed, skipped, interrupted, pruned, running, planned.
-        keys: settings that vary among all runs.
-        metrics: names of all metrics of any run, such as "test rmse".
-        compared: keys of `output.compare` of any run.
-        metric: which chooses the best, such as "rmse"; "" where runs have different ones, or none on validation data.
-        direction: which way it gets better, or None.
-        best: the run with the best validation value of `metric`, or None.
-        groups: settings with their repetitions, the best first, or in the order of the runs if that was asked for; none
-            if nothing was repeated.
-        tested: the metric of the paired tests, or "".
-        notes: what the reader should know, each a sentence.
-        seconds: whether the table that is shown has the seconds of each run.
-    """
-
-    results: tuple[Record, ...]
-    others: tuple[Record, ...]
-    keys: tuple[str, ...]
-    metrics: tuple[str, ...]
-    compared: tuple[str, ...]
-    metric: str = ""
-    direction: Direction | None = None
-    best: Record | None = None
-    groups: tuple[Group, ...] = ()
-    tested: str = ""
-    notes: tuple[str, ...] = ()
-    seconds: bool = True
-
-    @property
-    def records(self) -> tuple[Record, ...]:
-        """All runs."""
-        return self.results + self.others
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the values of a row."""
-        facts = ("status", "best", *self.metrics, *self.compared, "seconds", "directory", "reason", "record")
-        return ("job", "run", *(key for key in self.keys if key not in facts), *facts)
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """All rows; values that a run lacks are None."""
-        return [self.row(record) for record in self.records]
-
-    @property
-    def judges(self) -> tuple[str, ...]:
-        """The metrics that runs are judged by: one, unless their tasks differ."""
-        return tuple(dict.fromkeys([self.metric] if self.metric else [record.metric for record in self.results]))
-
-    @property
-    def headlines(self) -> tuple[str, ...]:
-        """The metrics to show: that of the best on validation and test data, then others of the test split."""
-        main = [
-            name for judge in self.judges for name in (f"validation {judge}", f"test {judge}") if name in self.metrics
-        ]
-        test = [name for name in self.metrics if name.startswith("test ") and name not in main]
-        others = [name for name in test if not name.endswith(" loss")] or test
-        room = max(0, _SHOWN - sum(name.startswith("test ") for name in main))
-        return (*main, *others[:room]) if main or others else self.metrics[:_SHOWN]
-
-    @overload
-    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Mapping[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
-        """A row, or several."""
-        return self.rows[index]
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __str__(self) -> str:
-        """The tables as `embexp report` prints them."""
-        from embexp.reports import formats
-
-        return formats.as_text(self)
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        """The tables for a notebook."""
-        from embexp.reports import formats
-
-        return formats.as_html(self)
-
-    def to_pandas(self) -> Any:
-        """The rows as a `pandas.DataFrame`.
-
-        Raises:
-            RunError: pandas is not installed.
-        """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise RunError("to_pandas needs pandas, which is not installed\n    pip install pandas") from None
-        return pd.DataFrame(self.rows, columns=list(self.columns))
-
-    def row(self, record: Record) -> dict[str, Any]:
-        """The row of a run."""
-        values = {
-            **{key: record.value(key) for key in self.keys},
-            "job": record.number,
-            "run": record.name,
-            "status": record.status.value,
-            "best": record is self.best,
-            **{name: record.metrics.get(name) for name in self.metrics},
-            **{key: at(record.summary, key) for key in self.compared},
-            "seconds": record.seconds,
-            "directory": None if record.directory is None else str(record.directory),
-            "reason": record.reason,
-            "record": record.record,
-        }
-        return {name: values[name] for name in self.columns}
 
 
 def report(
@@ -188,7 +61,8 @@ def tabulate(
         raise CommandLineError(f"none of the {len(records)} runs satisfies {' and '.join(filters)}")
     ended = [record for record in selected if record.status.has_results]
     metric, direction, notes = _primary(ended)
-    ranked = _by_validation(ended, direction) if direction else ended
+    ranked = sorted(ended, key=lambda each: grouping.rank(each.validation, direction)) if direction else ended
+    has_best = direction is not None and ranked and grouping.rank(ranked[0].validation, direction) < math.inf
     keys = varying(selected)
     compared = _compared_keys(selected)
     results = ordered(ended, sort) if sort else ranked
@@ -203,7 +77,7 @@ def tabulate(
         compared=tuple(compared),
         metric=metric,
         direction=direction,
-        best=next((record for record in ranked[:1] if _is_number(record.validation)), None) if direction else None,
+        best=ranked[0] if has_best else None,
         groups=tuple(repeated),
         tested=tested,
         notes=(*notes, *doubts),
@@ -270,21 +144,6 @@ def _primary(records: Sequence[Record]) -> tuple[str, Direction | None, list[str
 def _validation_examples(record: Record) -> int | None:
     count = at(record.summary, "examples.validation")
     return count if isinstance(count, int) else None
-
-
-def _by_validation(records: Sequence[Record], direction: Direction) -> list[Record]:
-    """The best first; runs without a value, or with NaN, last."""
-    sign = -1.0 if direction is Direction.HIGHER else 1.0
-
-    def rank(record: Record) -> tuple[bool, float]:
-        value = record.validation
-        return (False, sign * value) if value is not None and _is_number(value) else (True, 0.0)
-
-    return sorted(records, key=rank)
-
-
-def _is_number(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def _metric_names(records: Sequence[Record]) -> list[str]:

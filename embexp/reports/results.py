@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,18 +56,19 @@ class Results:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the status, restored values, tables of metrics, tables and pretrained files, files, and warnings."""
-        frames = box.SIMPLE_HEAD if options.is_terminal and not options.ascii_only else None
+        shown = frames(options)
         yield from self._headline()
         yield from self._restored()
-        gap = [Text()] if frames is None else []  # a framed table has its own empty lines
-        for table in (self._metrics(frames), self._tables(frames, options.max_width), self._pretrained(frames)):
-            if table is not None:
-                yield from gap
-                yield Padding(table, (0, 0, 0, 2 if frames is None else 1), expand=False)
-        yield from gap
-        yield from self._files()
-        for warning in self.summary.get("warnings") or ():
-            yield Text.assemble(("warning: ", "bold yellow"), str(warning))
+        tables = (self._metrics(shown), self._tables(shown, options.max_width), self._pretrained(shown))
+        yield from spaced([table for table in tables if table is not None], shown)
+        yield from files(self.directory, self._existing())
+        yield from warnings(self.summary)
+
+    def _existing(self) -> Iterator[tuple[str, str]]:
+        """The files of the run, with what they hold."""
+        for name, content in _FILES.items():
+            if (path := self.directory / name).exists():
+                yield f"{name}/" if path.is_dir() else name, content
 
     def _headline(self) -> Iterator[RenderableType]:
         status = str(self.summary["status"])
@@ -80,8 +81,7 @@ class Results:
         if execution:
             items.append((" / ".join(execution) + (" (a simulation)" if self.summary.get("simulated") else ""), "dim"))
         yield _joined(items)
-        items = []
-        throughput = self.summary.get("throughput") or {}
+        throughput, items = self.summary.get("throughput") or {}, []
         if (rate := throughput.get("examples_per_second")) is not None:
             items.append((f"{rate:,.0f} examples/s", ""))
         if (milliseconds := throughput.get("step_ms_median")) is not None:
@@ -134,16 +134,35 @@ class Results:
         path = self.directory / "coverage.json"
         return coverage_table(json.loads(path.read_bytes()), frames) if path.exists() else None
 
-    def _files(self) -> Iterator[RenderableType]:
-        yield Text.assemble(("results in ", ""), (shown_path(self.directory), "bold"), overflow="fold")
-        existing = [(name, content) for name, content in _FILES.items() if (self.directory / name).exists()]
-        if existing:
-            table = Table.grid(padding=(0, 2))
-            table.add_column()
-            table.add_column(style="dim")
-            for name, content in existing:
-                table.add_row(name + ("/" if (self.directory / name).is_dir() else ""), content)
-            yield Padding(table, (0, 0, 0, 2), expand=False)
+
+def frames(options: ConsoleOptions) -> box.Box | None:
+    """The lines of tables: none unless the output is a terminal."""
+    return box.SIMPLE_HEAD if options.is_terminal and not options.ascii_only else None
+
+
+def spaced(tables: Iterable[Table], frames: box.Box | None) -> Iterator[RenderableType]:
+    """Tables with an empty line around each; a framed one has its own."""
+    gap = [Text()] if frames is None else []
+    for table in tables:
+        yield from gap
+        yield Padding(table, (0, 0, 0, 2 if frames is None else 1), expand=False)
+    yield from gap
+
+
+def files(directory: Path, contents: Iterable[tuple[str, str]]) -> Iterator[RenderableType]:
+    """Where the results are: the directory, and its files with what they hold."""
+    yield Text.assemble("results in ", (shown_path(directory), "bold"), overflow="fold")
+    table = Table.grid(padding=(0, 2))
+    for name, content in contents:
+        table.add_row(name, Text(content, "dim"))
+    if table.row_count:
+        yield Padding(table, (0, 0, 0, 2), expand=False)
+
+
+def warnings(summary: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """A line for each warning of a summary."""
+    for warning in summary.get("warnings") or ():
+        yield Text.assemble(("warning: ", "bold yellow"), str(warning))
 
 
 def shown_path(path: Path) -> str:
@@ -158,9 +177,9 @@ def _table(frames: box.Box | None, left: Sequence[str], right: Sequence[str], af
     for name in left:
         table.add_column(name, overflow="fold")
     for name in right:
-        table.add_column(name, justify="right", no_wrap=False)
+        table.add_column(name, justify="right")
     for name in after:
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     return table
 
 
@@ -303,12 +322,8 @@ def coverage_table(content: Mapping[str, Any], frames: box.Box | None) -> Table 
     tables: Mapping[str, Any] = content.get("tables") or {}
     if not tables:
         return None
-    shown = Table(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    shown.add_column("pretrained", overflow="fold")
-    for name in ("rows found", "rows missing", "occurrences found"):
-        shown.add_column(name, justify="right")
-    shown.add_column("most frequent missing", overflow="fold")
-    shown.add_column("file", overflow="fold")
+    headings = ("rows found", "rows missing", "occurrences found")
+    shown = _table(frames, ["pretrained"], headings, ["most frequent missing", "file"])
     for name, facts in tables.items():
         found, missing = facts["rows_pretrained"], facts["rows_missing"]
         occurrences = facts["occurrences"]

@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.checkpoints import dense_part, restoring
+from embexp.checkpoints import restoring
 from embexp.checkpoints.account import LiveAccount
 from embexp.data import batches
 from embexp.data.batches import Items
@@ -42,9 +42,9 @@ from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.system.arrays import MappableRows
 from embexp.system.machine import PeakMemory, keep_freed
-from embexp.tables import learning_rates, optimizers
+from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.learning_rates import RowGroups
+from embexp.tables.optimizers import RowGroups
 from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
 
@@ -175,19 +175,19 @@ def _restored(settings: Restoring, path: Path | None, checkpoint: Any) -> LiveAc
         ) from None
 
 
-def _dense_values(spec: RunSpec, earlier: EarlierCheckpoint | None, checkpoint: Any) -> dense_part.DenseValues:
+def _dense_values(spec: RunSpec, earlier: EarlierCheckpoint | None, checkpoint: Any) -> restoring.DenseValues:
     """What the dense part takes from an earlier checkpoint before the first step.
 
     Raises:
         CheckpointError: the checkpoint does not fit the model.
     """
     if earlier is None:
-        return dense_part.DenseValues([])
+        return restoring.DenseValues([])
     kinds = [
         (each.kind, getattr(each, "function", None)) for each in (spec.dense_optimizer, earlier.spec.dense_optimizer)
     ]
     same = kinds[0] == kinds[1]
-    return dense_part.read(checkpoint, earlier.index, same_optimizer=same)
+    return restoring.read_dense(checkpoint, earlier.index, same_optimizer=same)
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def assemble(
         optimizer = dense_optimizer.build(
             # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
             spec.dense_optimizer,
-            lambda step: learning_rates.schedule_factor(schedule, counter, total_steps=dense.total_steps),
+            lambda step: optimizers.schedule_factor(schedule, counter, total_steps=dense.total_steps),
         )
         optimizer.build(model.trainable_variables)
     step = Step(

@@ -34,7 +34,7 @@ from embexp.specs.base import summarize_names
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
-from embexp.strategies.one_device import build_for_finished
+from embexp.strategies.one_device import OneDevice
 from embexp.system import caching
 from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import quiet
@@ -322,7 +322,7 @@ class Run:
         prepared = recorded.restored_tables(self.folder, self.spec, self.summary)
         spec, total_steps = prepared.spec, max(1, self.summary["steps"])
         plans = execute.table_plans(prepared, execute.initial_rows(prepared))
-        strategy = build_for_finished(spec.strategy)
+        strategy = OneDevice()
         counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         embeddings = strategy.embeddings(plans, spec.features, {}, counter, total_steps)
         by_reference = {name: table for name, table in embeddings.tables.items() if table.by_reference}

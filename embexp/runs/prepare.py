@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embexp.checkpoints import opening, paths
+from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.data import numbers
 from embexp.data.vocabularies.vocabulary import Vocabulary
@@ -22,8 +22,7 @@ from embexp.freezing.row_policies import row_facts as table_facts
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.fit import with_dims
-from embexp.pretrained.tables import Pretrained, mapping_of
+from embexp.pretrained.tables import Pretrained, mapping_of, with_dims
 from embexp.records import allowed_code, identity
 from embexp.records.folder import RunFolder, around, check_checkpoint
 from embexp.records.identity import Identity
@@ -299,7 +298,7 @@ def _source(path: Path) -> Path:
     """
     if paths.is_keras_file(path):
         return path
-    if (found := opening.find(path)).suffix == ".index":
+    if (found := paths.find(path)).suffix == ".index":
         found = paths.index_of(path)
         check_checkpoint(*paths.files_of(found))
     return found

@@ -15,7 +15,7 @@ import importlib.util
 import linecache
 import os
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels
 from tensorflow.python.tpu import tpu_replication
 
-from embexp.tables import bounds
+from embexp.tables import inputs
 
 _XLA = "XLA_CPU_JIT"
 _LEFT_OUT = frozenset({"Assert", "AssertNextDataset"})
@@ -83,7 +83,7 @@ def check(operations: Sequence[Any], results: Any, *, soft_placement: bool) -> N
 
     Raises:
         tf.errors.InvalidArgumentError: a TPU could not compile some; names them, the line that made each, the reason
-            and the remedy. `bounds.translated_errors` turns this into a RunError.
+            and the remedy. `inputs.translated_errors` turns this into a RunError.
     """
     returned = {one.op for one in tf.nest.flatten(results, expand_composites=True) if isinstance(one, tf.Tensor)}
     found = [fault for graph in _graphs(operations, returned, soft_placement) for fault in _faults(graph)]
@@ -93,7 +93,7 @@ def check(operations: Sequence[Any], results: Any, *, soft_placement: bool) -> N
         unique = list(dict.fromkeys(_described(operation, why) for operation, why in [*first, *found]))
         more = [f"and {len(unique) - _MANY} more"] if len(unique) > _MANY else []
         message = (
-            f"{bounds.UNCOMPILED}\n"
+            f"{inputs.UNCOMPILED}\n"
             + "".join(f"  {one}\n" for one in [*unique[:_MANY], *more])
             + "  Compute it in the input pipeline (Dataset.map) or before strategy.run, or let the step's host compute"
             " it: tf.compat.v1.tpu.outside_compilation(function, …), whose result must have a known shape, or"
@@ -110,8 +110,8 @@ def _graphs(operations: Sequence[Any], returned: set[Any], soft_placement: bool)
     while waiting:
         divided = _divided(*waiting.popleft(), soft_placement)
         yield divided
-        for operation in divided.compiled:
-            for name in _functions(operation):
+        for operation in filter(lambda one: _calls(one.type), divided.compiled):
+            for name in functions_of(operation):
                 graph = _graph_of(operation, name)
                 if name not in seen and graph is not None:
                     waiting.append((graph.get_operations(), {tensor.op for tensor in graph.outputs}))
@@ -121,14 +121,20 @@ def _graphs(operations: Sequence[Any], returned: set[Any], soft_placement: bool)
 def _divided(operations: Sequence[Any], returned: set[Any], soft_placement: bool) -> _Graph:
     on_host = {one for one in operations if _marked(one) or (soft_placement and _uncompilable(one))}
     others = {one for one in operations if one.type not in _LEFT_OUT and one not in on_host}
-    needed = {one for one in others if one in returned or one.op_def.is_stateful}
-    waiting = list(needed)
-    while waiting:
-        for tensor in waiting.pop().inputs:
-            if tensor.op in others and tensor.op not in needed:
-                needed.add(tensor.op)
-                waiting.append(tensor.op)
+    first = {one for one in others if one in returned or one.op_def.is_stateful}
+    needed = others & _with_inputs(first, others.__contains__)
     return _Graph([one for one in operations if one in needed], on_host)
+
+
+def _with_inputs(operations: Iterable[Any], goes_on: Callable[[Any], bool]) -> set[Any]:
+    """Operations, and those that compute their inputs, and so on from those for which it `goes_on`."""
+    found = set(operations)
+    waiting = list(filter(goes_on, found))
+    while waiting:
+        before = {tensor.op for tensor in waiting.pop().inputs} - found
+        found |= before
+        waiting += filter(goes_on, before)
+    return found
 
 
 def _marked(operation: Any) -> bool:
@@ -138,13 +144,11 @@ def _marked(operation: Any) -> bool:
         return False
 
 
-def _functions(operation: Any) -> list[str]:
-    if not _calls(operation.type):
-        return []
+def functions_of(operation: Any) -> list[str]:
+    """The names of the functions that an operation calls, or may call."""
     found = []
-    for _, attribute in sorted(
-        operation.node_def.attr.items()
-    ):  # a map of protobuf's has another order in each process
+    attributes = sorted(operation.node_def.attr.items())  # a map of protobuf's has another order in each process
+    for _, attribute in attributes:
         several = [one.name for one in attribute.list.func]
         found += several or ([attribute.func.name] if attribute.HasField("func") else [])
     return found
@@ -194,16 +198,9 @@ def _is_unknown(tensor: Any, on_host: set[Any]) -> bool:
     """Whether the host computes a tensor of unknown shape, although the shapes of all that it gets are known."""
     if tensor.shape.is_fully_defined() or tensor.dtype in _NO_NUMBERS:
         return False
-    seen, waiting = {tensor.op}, [tensor.op]
-    while waiting:
-        for read in waiting.pop().inputs:
-            if read.op not in on_host:
-                if not read.shape.is_fully_defined() and read.dtype not in _NO_NUMBERS:
-                    return False
-            elif read.op not in seen:
-                seen.add(read.op)
-                waiting.append(read.op)
-    return True
+    inside = on_host & _with_inputs([tensor.op], on_host.__contains__)
+    read = (each for one in inside for each in one.inputs if each.op not in on_host)
+    return all(each.shape.is_fully_defined() or each.dtype in _NO_NUMBERS for each in read)
 
 
 def _has_kernel(operation: Any) -> bool:
@@ -250,17 +247,12 @@ def _sized_by_values(operation: Any) -> bool:
 
 def _constant(operation: Any) -> bool:
     """Whether a compiler knows an operation's results."""
-    seen, waiting = {operation}, [operation]
-    while waiting:
-        one = waiting.pop()
-        if one.type in _KNOWN:
-            continue
-        if one.type in _ARGUMENTS or one.op_def.is_stateful or _calls(one.type):
-            return False
-        before = {tensor.op for tensor in one.inputs} - seen
-        seen |= before
-        waiting += before
-    return True
+    found = _with_inputs([operation], lambda one: one.type not in _KNOWN and not _computed(one))
+    return all(one.type in _KNOWN or not _computed(one) for one in found)
+
+
+def _computed(operation: Any) -> bool:
+    return operation.type in _ARGUMENTS or bool(operation.op_def.is_stateful) or _calls(operation.type)
 
 
 def _described(operation: Any, why: str) -> str:

@@ -8,7 +8,7 @@ remembered as they were, and the next lookup sees those.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,31 @@ _SUPPORTED = {
     "low_dimensional_packing_status",
 }
 """Settings beside those of the rule; packing only concerns the memory layout of a TPU."""
+
+
+_RULES: dict[str | None, tuple[Callable[..., TableOptimizer], dict[str, str]]] = {
+    "stochastic_gradient_descent": (SGD, {}),
+    "adagrad": (Adagrad, {}),
+    "adagrad_momentum": (
+        AdagradMomentum,
+        {each: each for each in ("momentum", "use_nesterov", "exponent", "beta2", "epsilon")},
+    ),
+    "adam": (
+        Adam,
+        {"beta_1": "beta1", "beta_2": "beta2", "epsilon": "epsilon", "sum_inside_sqrt": "use_sum_inside_sqrt"},
+    ),
+    "ftrl": (
+        FTRL,
+        {
+            "learning_rate_power": "lr_power",
+            "l1_regularization_strength": "l1",
+            "l2_regularization_strength": "l2",
+            "beta": "beta",
+            "multiply_linear_by_learning_rate": "multiply_linear_by_lr",
+        },
+    ),
+}
+"""By the name of its parameters in `OptimizationParameters`: the rule, and the parameter of each of its settings."""
 
 
 @dataclass(eq=False)
@@ -135,41 +160,15 @@ def optimizer_of(table: str, parameters: Any) -> TableOptimizer:
         rule != "stochastic_gradient_descent" or set(shared) - {"learning_rate"}
     ):
         raise _unsupported(table, "use_gradient_accumulation=False (a row is updated once per step here)")
+    if rule not in _RULES:
+        raise _unsupported(table, f"the optimizer {rule}")
+    optimizer, names = _RULES[rule]
+    values = {name: getattr(own, parameter) for name, parameter in names.items()}
+    settings = shared | {name: _number(each) if isinstance(each, float) else each for name, each in values.items()}
+    if rule == "adam":
+        settings["lazy_adam"] = not own.use_non_lazy_adam
     try:
-        match rule:
-            case "stochastic_gradient_descent":
-                return SGD(**shared)
-            case "adagrad":
-                return Adagrad(**shared)
-            case "adagrad_momentum":
-                return AdagradMomentum(
-                    momentum=_number(own.momentum),
-                    use_nesterov=own.use_nesterov,
-                    exponent=_number(own.exponent),
-                    beta2=_number(own.beta2),
-                    epsilon=_number(own.epsilon),
-                    **shared,
-                )
-            case "adam":
-                return Adam(
-                    beta_1=_number(own.beta1),
-                    beta_2=_number(own.beta2),
-                    epsilon=_number(own.epsilon),
-                    lazy_adam=not own.use_non_lazy_adam,
-                    sum_inside_sqrt=own.use_sum_inside_sqrt,
-                    **shared,
-                )
-            case "ftrl":
-                return FTRL(
-                    learning_rate_power=_number(own.lr_power),
-                    l1_regularization_strength=_number(own.l1),
-                    l2_regularization_strength=_number(own.l2),
-                    beta=_number(own.beta),
-                    multiply_linear_by_learning_rate=own.multiply_linear_by_lr,
-                    **shared,
-                )
-            case _:
-                raise _unsupported(table, f"the optimizer {rule}")
+        return optimizer(**settings)
     except pydantic.ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, e['loc']))} = {e['input']!r}: {e['msg']}" for e in error.errors())
         raise _unsupported(table, faults) from error
@@ -187,25 +186,27 @@ def learning_rate_of(parameters: Any, dynamic: list[Any]) -> Any:
 
 
 def _shared(parameters: Any) -> dict[str, Any]:
-    shared: dict[str, Any] = {"learning_rate": 1.0}
-    limits, clipping = parameters.clipping_limits, parameters.gradient_clipping_limits
-    if limits.HasField("lower"):
-        shared["clip_weight_min"] = _number(limits.lower.value)
-    if limits.HasField("upper"):
-        shared["clip_weight_max"] = _number(limits.upper.value)
-    if clipping.HasField("lower") or clipping.HasField("upper"):
-        low = _number(clipping.lower.value) if clipping.HasField("lower") else -_LARGEST
-        high = _number(clipping.upper.value) if clipping.HasField("upper") else _LARGEST
-        shared["clipvalue"] = (low, high)
+    """The settings that every rule has, as far as they are set."""
+    lowest, highest = _limits(parameters.clipping_limits)
+    low, high = _limits(parameters.gradient_clipping_limits)
+    largest = float(np.finfo(np.float32).max)
+    unset = low is None and high is None
+    settings = {
+        "learning_rate": 1.0,
+        "clip_weight_min": lowest,
+        "clip_weight_max": highest,
+        "clipvalue": None if unset else (-largest if low is None else low, largest if high is None else high),
+    }
     if parameters.weight_decay_factor:
-        shared["weight_decay_factor"] = _number(parameters.weight_decay_factor)
-        shared["multiply_weight_decay_factor_by_learning_rate"] = (
-            parameters.multiply_weight_decay_factor_by_learning_rate
-        )
-    return shared
+        settings["weight_decay_factor"] = _number(parameters.weight_decay_factor)
+        by_rate = "multiply_weight_decay_factor_by_learning_rate"
+        settings[by_rate] = getattr(parameters, by_rate)
+    return {name: each for name, each in settings.items() if each is not None}
 
 
-_LARGEST = float(np.finfo(np.float32).max)
+def _limits(limits: Any) -> tuple[float | None, float | None]:
+    low = _number(limits.lower.value) if limits.HasField("lower") else None
+    return low, _number(limits.upper.value) if limits.HasField("upper") else None
 
 
 def _number(single: float) -> float:

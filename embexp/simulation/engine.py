@@ -15,7 +15,7 @@ from embexp.simulation.configuration import Configuration, Variables, copy
 from embexp.simulation.features import FeatureDescription
 from embexp.simulation.queues import EITHER, INFERENCE, TRAIN, BatchKind, BatchQueues
 from embexp.specs.tables import Feature
-from embexp.tables.bounds import without_autograph
+from embexp.tables.inputs import without_autograph
 from embexp.tables.row_engine import RowEngine
 
 

@@ -26,7 +26,7 @@ from tensorflow.python.tpu import tpu_replication
 from tensorflow.python.util import nest
 
 from embexp.simulation import compilation
-from embexp.tables.bounds import without_autograph
+from embexp.tables.inputs import without_autograph
 
 Exchange = Callable[[list[Any]], Sequence[Any]]
 """From the values of all replicas to their results, both by replica."""

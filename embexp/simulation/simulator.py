@@ -25,8 +25,8 @@ from tensorflow.python.util import nest, variable_utils
 from embexp.simulation import replicas
 from embexp.simulation.devices import SimulatedDevices, get_next_on_cores
 from embexp.simulation.engine import Engine
-from embexp.tables import bounds
-from embexp.tables.bounds import without_autograph
+from embexp.tables import inputs
+from embexp.tables.inputs import without_autograph
 
 _inside = False
 """TensorFlow's modules are changed for the whole process."""
@@ -112,7 +112,7 @@ def tpu_simulator(cores: int = 2, *, hosts: int = 1, serve: bool = True) -> Iter
         with contextlib.ExitStack() as stack:
             for owner, name, value in [*_stubbed(devices, engine), *(_served(engine) if serve else [])]:
                 stack.enter_context(_replaced(owner, name, value))
-            with _kept_soft_placement(), bounds.translated_errors():
+            with _kept_soft_placement(), inputs.translated_errors():
                 yield _simulated_strategy()
     finally:
         _inside = False
@@ -161,6 +161,8 @@ def _served(engine: Engine) -> list[Replacement]:
         return tf.identity(value)
 
     function = polymorphic_function.Function
+    # It reads as None now, and what is set is kept for later.
+    ignored = property(lambda self: None, lambda self, value: vars(self).update(_jit_compile=value))
     return [
         (tpu_ops, "enqueue_tpu_embedding_arbitrary_tensor_batch", engine.enqueue),
         (tpu_ops, "recv_tpu_embedding_activations", engine.receive),
@@ -173,21 +175,8 @@ def _served(engine: Engine) -> list[Replacement]:
         (gen_tpu_partition_ops, "tpu_partitioned_input_v2", first),  # the copies of a variable on a replica's cores
         (tf2xla, "sharding", unchanged),
         (function, "__call__", _inlined(function.__call__)),
-        (function, "_jit_compile", _Ignored("_jit_compile")),
+        (function, "_jit_compile", ignored),
     ]
-
-
-class _Ignored:
-    """An attribute that reads as None while its class has this, and keeps the value that is set."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: Any, owner: Any = None) -> None:
-        return None
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        vars(instance)[self._name] = value
 
 
 def _kept(build: Callable[..., Any], engine: Engine) -> Callable[..., Any]:

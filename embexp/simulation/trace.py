@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from embexp.simulation import compilation
+
 _ABOUT_TPUS = ("TPU", "CrossReplica", "AllToAll", "CollectivePermute")
 
 
@@ -72,20 +74,11 @@ def configuration(embedding: Any) -> str:
 def _walk(graph: Any, seen: set[str]) -> Iterator[tuple[str, Any]]:
     for operation in graph.get_operations():
         yield getattr(graph, "name", ""), operation
-        for name in _functions(operation):
+        for name in compilation.functions_of(operation):
             function = graph._get_function(name) if name not in seen else None
             seen.add(name)
             if function is not None:
                 yield from _walk(function.graph, seen)
-
-
-def _functions(operation: Any) -> list[str]:
-    """Names of the functions that an operation calls."""
-    names = []
-    for attribute in operation.node_def.attr.values():
-        several = [one.name for one in attribute.list.func]
-        names += several or ([attribute.func.name] if attribute.HasField("func") else [])
-    return names
 
 
 def _described(tensor: Any) -> str:

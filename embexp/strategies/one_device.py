@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from embexp.initialization import filling
-from embexp.initialization.filling import TablePlan
 from embexp.specs.data import KNOWN
-from embexp.specs.strategies import CPU, Strategy
-from embexp.specs.tables import Feature
-from embexp.strategies.strategy import Embeddings, HostRows
-from embexp.tables.serving import ServingBackend
+from embexp.specs.strategies import CPU
+from embexp.strategies.strategy import HostRows
 from embexp.training.replication import ReplicaBatch
 
 
@@ -81,31 +77,9 @@ class OneDevice(HostRows):
         return  # not an empty body, which AutoGraph can't read
 
 
-@dataclass(frozen=True)
-class Serving(OneDevice):
-    """The processor for tables that a TPU has trained: TensorFlow's `TPUEmbeddingForServing`, without training."""
-
-    def embeddings(
-        self,
-        plans: Mapping[str, TablePlan],
-        features: Mapping[str, Feature],
-        inputs: Mapping[str, Any],
-        counter: Any,
-        total_steps: int,
-    ) -> Embeddings:
-        """The tables, with their initial values until a checkpoint is restored."""
-        tables = filling.make_on_tpu(plans, hosts=1)
-        return Embeddings(tables, ServingBackend(tables, features))
-
-
 def build_cpu(spec: CPU, *, traced: bool) -> OneDevice:
     """This machine's processor."""
     return OneDevice()
-
-
-def build_for_finished(spec: Strategy) -> OneDevice:
-    """The strategy for a finished run, on this machine's processor: it looks up and predicts, and does not train."""
-    return Serving() if spec.own_memory else OneDevice()
 
 
 @dataclass(frozen=True)

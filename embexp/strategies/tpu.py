@@ -22,7 +22,7 @@ from embexp.specs.tables import Feature
 from embexp.strategies import tpu_address
 from embexp.strategies.strategy import Embeddings, Replicated
 from embexp.strategies.tpu_address import LOCAL, REMEDY, within
-from embexp.tables.bounds import without_autograph
+from embexp.tables.inputs import without_autograph
 from embexp.tables.tpu_backend import TPUBackend
 from embexp.training.replication import ReplicaBatch
 

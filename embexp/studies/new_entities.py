@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from embexp.records import allowed_code, inventory
 from embexp.records.folder import RunFolder
 from embexp.reports import plots
+from embexp.reports.record import at
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
 from embexp.runs.resume import resume
@@ -31,6 +32,16 @@ from embexp.training.listeners import Listener
 _SECONDS = "seconds.json"
 """How long each run took that has ended, for a study that is resumed."""
 COMPARED = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10", "mean_rank", "mrr_tails", "mrr_heads")
+_RATIOS = {
+    "mrr_new": "metrics.test_new.mrr",
+    "hits_at_10_new": "metrics.test_new.hits_at_10",
+    "mrr_known": "metrics.test_known.mrr",
+    "mrr": "metrics.test.mrr",
+    "training_seconds": "seconds.training",
+    "step_seconds": "seconds.steps",
+    "total_seconds": "seconds.total",
+}
+"""What is compared of the grown and the full run, and where an entry of summary.json has it."""
 _COLOURS = {BASE: "#9aa5b1", GROWN: "#3ca951", FULL: "#4269d0"}
 _STAGES = {"setup": 0.35, "training": 1.0, "finishing": 0.55}
 """Stages of a run, each with the opacity of its bar."""
@@ -49,8 +60,6 @@ def run(
 
     Args:
         directory: of the study; it exists. Runs that an earlier process has begun there are completed.
-        progress: called with the stages before and after training.
-        announce: called with a heading before each run.
 
     Raises:
         DataError: a file was changed since the study was interrupted.
@@ -69,9 +78,7 @@ def run(
             break
     else:
         progress("comparing the runs", None)
-    grown = GROWN in runs
-    old, new = (old_rows(directory), new_tokens(directory)) if grown else ({}, {})
-    content = summarise(spec, runs, old, new)
+    content = summarise(spec, runs, *(_grown(directory) if GROWN in runs else ({}, {})))
     folder.write_json(folder.summary, content)
     if spec.output.plots and len(runs) == len(specs):
         write_plot(content, folder.plots, name=spec.name)
@@ -102,32 +109,29 @@ def _stage(
     return StudyRun(name, result.summary, clock.seconds())
 
 
-def old_rows(directory: Path) -> dict[str, OldRows]:
-    """Compares the rows of the base run's tables with the same rows of the grown run, matched by token."""
+def _grown(directory: Path) -> tuple[dict[str, OldRows], dict[str, list[str]]]:
+    """Compares the grown run with the base run, by table.
+
+    Returns:
+        The rows of the base run's tables next to the same rows of the grown run, matched by token; and the tokens that
+        the grown run has and the base run lacks.
+    """
     base, grown = load_run(directory / BASE), load_run(directory / GROWN)
-    found = {}
+    old, new = {}, {}
     for name in base.spec.tables:
         row_of = {token: row for row, token in enumerate(grown.vocabulary(name).tokens())}
-        before = base.table(name)
-        after = grown.table(name)[[row_of[token] for token in base.vocabulary(name).tokens()]]
+        known = base.vocabulary(name).tokens()
+        base_tokens = set(known)
+        before, after = base.table(name), grown.table(name)[[row_of[token] for token in known]]
         changed = (before.view("u4") != after.view("u4")).any(axis=1)
         blocks = range(0, len(before), digests.ROWS_PER_BLOCK)
         digest_before, digest_after = (
             digests.of_rows(rows[start : start + digests.ROWS_PER_BLOCK] for start in blocks)
             for rows in (before, after)
         )
-        found[name] = OldRows(len(before), int(changed.sum()), digest_before, digest_after)
-    return found
-
-
-def new_tokens(directory: Path) -> dict[str, list[str]]:
-    """The tokens that the grown run has and the base run lacks, by table."""
-    base, grown = load_run(directory / BASE), load_run(directory / GROWN)
-    found = {}
-    for name in base.spec.tables:
-        known = set(base.vocabulary(name).tokens())
-        found[name] = [token for token in grown.vocabulary(name).tokens() if token not in known]
-    return found
+        old[name] = OldRows(len(before), int(changed.sum()), digest_before, digest_after)
+        new[name] = [token for token in row_of if token not in base_tokens]
+    return old, new
 
 
 class Clock(Listener):
@@ -153,10 +157,9 @@ class Clock(Listener):
             was killed before it could note them.
         """
         times = [*self._times, time.perf_counter()]
-        names = ("setup", "training", "finishing")
-        if len(times) <= len(names):
-            return dict.fromkeys((*names, "total"))
-        passed = {name: after - before for name, before, after in zip(names, times, times[1:], strict=False)}
+        if len(times) <= len(_STAGES):
+            return dict.fromkeys((*_STAGES, "total"))
+        passed = {name: after - before for name, before, after in zip(_STAGES, times, times[1:], strict=False)}
         return {name: round(seconds, 3) for name, seconds in (passed | {"total": times[-1] - times[0]}).items()}
 
 
@@ -201,6 +204,7 @@ def summarise(
     """
     changed = {f"tables.{name}": rows.rows_changed for name, rows in old.items() if rows.rows_changed}
     statuses = [each.summary["status"] for each in runs.values()]
+    entries = {name: _run(each) for name, each in runs.items()}
     return {
         "status": "interrupted" if "interrupted" in statuses else "completed",
         "name": spec.name,
@@ -210,11 +214,11 @@ def summarise(
         "run_id": digests.of_json([each.summary["run_id"] for each in runs.values()]),
         "steps": sum(each.summary["steps"] for each in runs.values()),
         "metrics": {"test": _metrics(runs)},
-        "runs": {name: _run(each) for name, each in runs.items()},
+        "runs": entries,
         "new": {name: {"rows": len(tokens), "tokens": list(tokens)} for name, tokens in new.items()},
         "old_rows_changed": sum(rows.rows_changed for rows in old.values()) if old else None,
         "old_rows": {name: asdict(rows) for name, rows in old.items()},
-        "comparison": _ratios(runs),
+        "comparison": _ratios(entries),
         "warnings": [
             *(f"{count:,} old rows of {name} changed" for name, count in changed.items()),
             *(f"{name}: {warning}" for name, each in runs.items() for warning in each.summary["warnings"]),
@@ -262,32 +266,23 @@ def _metrics(runs: Mapping[str, StudyRun]) -> dict[str, float]:
     return found
 
 
-def _ratios(runs: Mapping[str, StudyRun]) -> dict[str, float | None]:
-    """Metrics and times of the grown run divided by those of the full run."""
+def _ratios(runs: Mapping[str, Any]) -> dict[str, float | None]:
+    """Metrics and times of the grown run divided by those of the full run.
+
+    Args:
+        runs: entries of summary.json.
+    """
     if GROWN not in runs or FULL not in runs:
         return {}
-    grown, full = (_run(runs[name]) for name in (GROWN, FULL))
 
-    def ratio(*keys: str) -> float | None:
-        numerator, denominator = _at(grown, *keys), _at(full, *keys)
+    def ratio(path: str) -> float | None:
+        numerator, denominator = (_finite(at(runs[name], path)) for name in (GROWN, FULL))
         return numerator / denominator if numerator is not None and denominator else None
 
-    return {
-        "mrr_new": ratio("metrics", "test_new", "mrr"),
-        "hits_at_10_new": ratio("metrics", "test_new", "hits_at_10"),
-        "mrr_known": ratio("metrics", "test_known", "mrr"),
-        "mrr": ratio("metrics", "test", "mrr"),
-        "training_seconds": ratio("seconds", "training"),
-        "step_seconds": ratio("seconds", "steps"),
-        "total_seconds": ratio("seconds", "total"),
-    }
+    return {name: ratio(path) for name, path in _RATIOS.items()}
 
 
-def _at(facts: Mapping[str, Any], *keys: str) -> float | None:
-    """The number at a path of keys; None if it is missing or not finite."""
-    value: Any = facts
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
+def _finite(value: Any) -> float | None:
     return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 

@@ -44,25 +44,16 @@ _REFUSED = 3
 """Exit status of the process if the run fails for a reason that its last lines tell."""
 
 
-@dataclass(frozen=True)
-class Repetition:
-    """A recorded run, compared with the same run done again.
-
-    Attributes:
-        results: what differs, the earliest step first.
-    """
-
-    results: tuple[Difference, ...]
-    compared: tuple[str, ...]
-
-
-def compare(folder: RunFolder, again: RunFolder, *, beside: Collection[str] = ()) -> Repetition:
+def compare(folder: RunFolder, again: RunFolder, *, beside: Collection[str] = ()) -> tuple[list[Difference], list[str]]:
     """Compares a recorded run with the new one.
 
     Args:
         again: of the new one, which has saved checkpoints after the same steps.
         beside: names of the runs beside it, in a study, from whose checkpoints it may start: they are compared
             themselves, and their paths and digests of files differ.
+
+    Returns:
+        What differs, the earliest step first; and what was compared.
 
     Raises:
         DataError: a file of the record is damaged.
@@ -80,7 +71,7 @@ def compare(folder: RunFolder, again: RunFolder, *, beside: Collection[str] = ()
         lines.append(f"{results.digests} {'table' if results.digests == 1 else 'tables'} by digest")
     if results.weights is not None:
         lines.append(f"{results.weights.tensors} tensors of the final checkpoint, byte for byte")
-    return Repetition(tuple(_own(found, beside)), (*lines, *compared, *results.not_compared))
+    return without_neighbours(found, beside), [*lines, *compared, *results.not_compared]
 
 
 def compare_studies(folder: RunFolder, again: RunFolder) -> list[Difference]:
@@ -197,21 +188,22 @@ def _unlike(a: Path, b: Path, names: Collection[str], kind: Kind) -> Iterator[Di
             yield Difference(kind, name, note="other bytes")
 
 
-def _own(found: Collection[Difference], beside: Collection[str]) -> Iterator[Difference]:
-    """Without the paths and digests of checkpoints beside the run, see `compare`."""
-    elsewhere = {each.name.removesuffix("path") for each in found if is_beside(each, beside)}
-    for each in found:
-        prefix, _, key = each.name.rpartition(".")
-        if not (key in ("path", "digest") and f"{prefix}." in elsewhere):
-            yield each
+def without_neighbours(found: Collection[Difference], names: Collection[str]) -> list[Difference]:
+    """Without the paths and digests of the runs that are next to a run of a study, which are compared themselves.
+
+    Args:
+        names: of those runs.
+    """
+    places = {each.name.removesuffix(".path") for each in found if _is_neighbour(each, names)}
+    theirs = {f"{place}.{key}" for place in places for key in ("path", "digest")}
+    return [each for each in found if each.name not in theirs and not (each.kind is Kind.DATA and each.name in places)]
 
 
-def is_beside(found: Difference, beside: Collection[str]) -> bool:
-    """Whether a difference is that of the paths of a run's and its repetition's neighbour in a study."""
+def _is_neighbour(found: Difference, names: Collection[str]) -> bool:
     a, b = found.a, found.b
-    if not (isinstance(a, str) and isinstance(b, str) and found.name.endswith("path")):
+    if not (isinstance(a, str) and isinstance(b, str) and found.name.endswith(".path")):
         return False
-    return Path(a).is_absolute() and Path(a).name == Path(b).name and Path(a).name in beside
+    return Path(a).is_absolute() and Path(a).name == Path(b).name and Path(a).name in names
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from typing import Any, assert_never
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from embexp.errors import EmbexpError, RunError
 from embexp.records import allowed_code, inventory
 from embexp.records.folder import RunFolder
-from embexp.reports.results import Results, shown_path
+from embexp.reports import results
+from embexp.reports.results import Results
 from embexp.runs import resume as resuming
 from embexp.runs import run as single
 from embexp.runs.run import RunResult
@@ -93,12 +93,8 @@ def resume(
     """Completes a run, or the runs of a study, that was interrupted or killed.
 
     Args:
-        directory: of the run or of the study.
         changed: see `embexp.runs.resume.resume`; a study takes none.
         allow_code: functions that the recorded spec may run.
-        listeners: returns new listeners for each training.
-        progress: called with the stages before and after training.
-        announce: called with a heading before each run of a study.
         say: called with a sentence on where a run is resumed, and about checkpoints that are skipped.
 
     Raises:
@@ -164,21 +160,13 @@ class Comparison:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the status, the table of the runs, a summary, and the files."""
-        frames = box.SIMPLE_HEAD if options.is_terminal and not options.ascii_only else None
         status = str(self.summary["status"])
         yield Text(f"{self.summary['name']}: {status}", "bold green" if status == "completed" else "bold yellow")
-        gap = [Text()] if frames is None else []
-        yield from gap
-        yield Padding(self._table(frames), (0, 0, 0, 2 if frames is None else 1), expand=False)
-        yield from gap
+        frames = results.frames(options)
+        yield from results.spaced([self._table(frames)], frames)
         yield from self._sentences()
-        yield Text.assemble("results in ", (shown_path(self.directory), "bold"), overflow="fold")
-        files = Table.grid(padding=(0, 2))
-        for name, content in _FILES.items():
-            files.add_row(name, Text(content, "dim"))
-        yield Padding(files, (0, 0, 0, 2), expand=False)
-        for warning in self.summary["warnings"]:
-            yield Text.assemble(("warning: ", "bold yellow"), str(warning))
+        yield from results.files(self.directory, _FILES.items())
+        yield from results.warnings(self.summary)
 
     def _table(self, frames: box.Box | None) -> Table:
         runs = self.summary["runs"]

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from embexp.checkpoints import difference
-from embexp.checkpoints.contents import GRAPH, Contents, KeyInfo
+from embexp.checkpoints.contents import GRAPH, Contents, KeyInfo, open_checkpoint
 from embexp.checkpoints.difference import Change
-from embexp.checkpoints.opening import open_checkpoint
-from embexp.data.vocabularies.buckets import same_rows, stands_for_tokens
-from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary, same_rows, stands_for_tokens
 from embexp.errors import DataError, NotARunError
 from embexp.records import differences
 from embexp.records.differences import Difference, Kind, MetricsCompared, between
@@ -31,56 +29,75 @@ _RESULTS = ("status", "steps", "best_step", "metrics", "tables", "freeze", "drif
 
 
 @dataclass(frozen=True)
+class WeightsCompared:
+    """Two checkpoints, compared.
+
+    Attributes:
+        differences: one for each tensor that differs, or that only one of the two has; tables first.
+    """
+
+    tensors: int
+    equal: int
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True)
 class RunsCompared:
     """Two runs, compared.
 
     Attributes:
+        metrics: the lines of metrics.jsonl.
+        digests: how many tables have a digest in both summaries.
+        summary: what differs between the summaries, digests of tables included.
+        weights: the final checkpoints; None: not both runs have one.
+        not_compared: why something is not compared, a sentence each.
         spec: what differs between their specs, by dotted key.
         circumstances: what differs between their manifests.
     """
 
-    spec: tuple[Difference, ...]
-    circumstances: tuple[Difference, ...]
-    results: ResultsCompared
+    metrics: MetricsCompared
+    digests: int
+    summary: tuple[Difference, ...]
+    weights: WeightsCompared | None
+    not_compared: tuple[str, ...]
+    spec: tuple[Difference, ...] = ()
+    circumstances: tuple[Difference, ...] = ()
 
     @property
     def same(self) -> bool:
         """Whether nothing differs."""
-        return not (self.spec or self.circumstances or self.results.differences)
+        return not any(self.sections().values())
 
     def sections(self) -> dict[str, list[Difference]]:
         """What differs, by what it is of."""
-        weights = self.results.weights
         return {
             "spec": list(self.spec),
             "circumstances": list(self.circumstances),
-            "first metrics that differ": self.results.metrics.differences(),
-            "results": list(self.results.summary),
-            "weights": [] if weights is None else list(weights.differences),
+            "first metrics that differ": self.metrics.differences(),
+            "results": list(self.summary),
+            "weights": [] if self.weights is None else list(self.weights.differences),
         }
 
     def sentences(self) -> Iterator[str]:
         """What was compared, and what was not."""
-        metrics, weights = self.results.metrics, self.results.weights
-        only = "".join(
-            f", {count:,} only in {name}" for name, count in (("A", metrics.only_a), ("B", metrics.only_b)) if count
-        )
+        metrics, weights = self.metrics, self.weights
+        counts = (("A", metrics.only_a), ("B", metrics.only_b))
+        only = "".join(f", {count:,} only in {name}" for name, count in counts if count)
         equal = metrics.lines - metrics.different
         yield f"{equal:,} of {metrics.lines:,} common lines of metrics.jsonl are equal{only}"
         if weights is not None:
             yield f"{weights.equal} of {weights.tensors} common tensors of the final checkpoints are equal to the bit"
-        yield from self.results.not_compared
+        yield from self.not_compared
 
     def as_json(self) -> dict[str, Any]:
         """As JSON."""
-        metrics, weights = self.results.metrics, self.results.weights
+        metrics, weights = self.metrics, self.weights
+        keys = ("spec", "circumstances", "metrics", "results", "weights")
         return {
             "differ": not self.same,
             **{
                 key: [each.as_json() for each in found]
-                for key, found in zip(
-                    ("spec", "circumstances", "metrics", "results", "weights"), self.sections().values(), strict=True
-                )
+                for key, found in zip(keys, self.sections().values(), strict=True)
             },
             "metrics_lines": {
                 "common": metrics.lines,
@@ -89,7 +106,7 @@ class RunsCompared:
                 "only_b": metrics.only_b,
             },
             "tensors": None if weights is None else {"common": weights.tensors, "equal": weights.equal},
-            "not_compared": list(self.results.not_compared),
+            "not_compared": list(self.not_compared),
         }
 
 
@@ -125,49 +142,12 @@ def _one(a: RunFolder, b: RunFolder, rows: int) -> RunsCompared:
     if a.manifest.exists() and b.manifest.exists():
         found = differences.manifest_differences(a.read_manifest(), b.read_manifest())
         circumstances = [each for each in found if each.kind is not Kind.SPEC]
-    return RunsCompared(tuple(between(Kind.SPEC, *specs)), tuple(circumstances), compare_results(a, b, rows=rows))
+    results = compare_results(a, b, rows=rows)
+    return replace(results, spec=tuple(between(Kind.SPEC, *specs)), circumstances=tuple(circumstances))
 
 
-@dataclass(frozen=True)
-class WeightsCompared:
-    """Two checkpoints, compared.
-
-    Attributes:
-        differences: one for each tensor that differs, or that only one of the two has; tables first.
-    """
-
-    tensors: int
-    equal: int
-    differences: tuple[Difference, ...]
-
-
-@dataclass(frozen=True)
-class ResultsCompared:
-    """The results of two runs, compared.
-
-    Attributes:
-        metrics: the lines of metrics.jsonl.
-        digests: how many tables have a digest in both summaries.
-        summary: what differs between the summaries, digests of tables included.
-        weights: the final checkpoints; None: not both runs have one.
-        not_compared: why something is not compared, a sentence each.
-    """
-
-    metrics: MetricsCompared
-    digests: int
-    summary: tuple[Difference, ...]
-    weights: WeightsCompared | None
-    not_compared: tuple[str, ...]
-
-    @property
-    def differences(self) -> list[Difference]:
-        """All that differs: metrics, then summaries, then weights."""
-        weights = () if self.weights is None else self.weights.differences
-        return [*self.metrics.differences(), *self.summary, *weights]
-
-
-def compare_results(a: RunFolder, b: RunFolder, *, rows: int = 1) -> ResultsCompared:
-    """Compares the results of two runs.
+def compare_results(a: RunFolder, b: RunFolder, *, rows: int = 1) -> RunsCompared:
+    """Compares the results of two runs, without specs and circumstances.
 
     Args:
         rows: how many of the first rows that differ are named for each table.
@@ -190,7 +170,7 @@ def compare_results(a: RunFolder, b: RunFolder, *, rows: int = 1) -> ResultsComp
         weights = compare_weights(a.final_checkpoint, b.final_checkpoint, rows=rows)
     else:
         notes.append("final weights are not compared, as not both runs have saved them")
-    return ResultsCompared(metrics, digests, tuple(summary), weights, tuple(notes))
+    return RunsCompared(metrics, digests, tuple(summary), weights, tuple(notes))
 
 
 def compare_weights(a: Path, b: Path, *, rows: int = 1) -> WeightsCompared:

@@ -22,7 +22,7 @@ from embexp.records.inventory import Change
 from embexp.reports.jobs import noted_inventory, record_changes
 from embexp.specs import tracking
 from embexp.studies import rerun as running
-from embexp.studies.rerun import Again, compare, compare_studies, is_beside
+from embexp.studies.rerun import Again, compare, compare_studies, without_neighbours
 
 
 @dataclass(frozen=True)
@@ -170,26 +170,22 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
     Raises:
         RunError: it has not ended, or was trained longer than it was to be at first.
     """
+    complete = f"complete it: {shlex.join(['embexp', 'resume', str(folder.path)])}"
     if not folder.summary.exists():
-        command = shlex.join(["embexp", "resume", str(folder.path)])
-        raise RunError(f"{folder.path} has not ended, so there are no results to verify; complete it: {command}")
+        raise RunError(f"{folder.path} has not ended, so there are no results to verify; {complete}")
     summary = folder.read_summary()
     if "study" in summary and summary["status"] == "interrupted":
-        command = shlex.join(["embexp", "resume", str(folder.path)])
-        raise RunError(f"{folder.path} is a study that was interrupted; complete it: {command}")
-    legs = folder.read_manifest().get("resumed", []) if folder.manifest.exists() else []
-    if legs:
-        first = folder.read_manifest().get("spec")
-        for leg in legs:
-            changed = (
-                between(Kind.SPEC, first, leg.get("spec"), without=DECIDES_NOTHING) if first and "spec" in leg else []
+        raise RunError(f"{folder.path} is a study that was interrupted; {complete}")
+    manifest = folder.read_manifest() if folder.manifest.exists() else {}
+    first = manifest.get("spec")
+    for leg in manifest.get("resumed", []) if first else ():
+        changed = between(Kind.SPEC, first, leg["spec"], without=DECIDES_NOTHING) if "spec" in leg else []
+        if changed:
+            what = ", ".join(each.text("the beginning", "the resumption") for each in changed)
+            raise RunError(
+                f"{folder.path} was resumed at step {leg['step']:,} with other settings ({what}), and can't be"
+                " repeated in one go; verify a run that was trained with one spec"
             )
-            if changed:
-                what = ", ".join(each.text("the beginning", "the resumption") for each in changed)
-                raise RunError(
-                    f"{folder.path} was resumed at step {leg['step']:,} with other settings ({what}), and can't be"
-                    " repeated in one go; verify a run that was trained with one spec"
-                )
     return summary
 
 
@@ -227,30 +223,19 @@ def _compared(folder: RunFolder, again: RunFolder, record: Record) -> Verificati
     if not names:
         return _one(folder, again, record)
     parts = {name: _one(RunFolder(folder.path / name), RunFolder(again.path / name), record, names) for name in names}
-    of_runs = (_in_part(name, each) for name, part in parts.items() for each in part.results)
+    of_runs = (replace(each, name=f"{name}: {each.name}") for name, part in parts.items() for each in part.results)
     return Verification(
         folder.path,
         record,
         (*of_runs, *compare_studies(folder, again)),
-        tuple(_once(each for part in parts.values() for each in _own(part.circumstances, names))),
+        tuple(_once(each for part in parts.values() for each in without_neighbours(part.circumstances, names))),
         tuple(f"{name}: {line}" for name, part in parts.items() for line in part.compared),
     )
-
-
-def _in_part(name: str, found: Difference) -> Difference:
-    return replace(found, name=f"{name}: {found.name}")
 
 
 def _once(found: Iterable[Difference]) -> list[Difference]:
     """Without repetitions, as the runs of a study share their circumstances."""
     return list({json.dumps(each.as_json(), sort_keys=True): each for each in found}.values())
-
-
-def _own(found: Sequence[Difference], names: Sequence[str]) -> list[Difference]:
-    """Without that a run of a study starts from the checkpoint of the new run beside it, which is compared itself."""
-    beside = {each.name for each in found if each.kind is Kind.SPEC and is_beside(each, names)}
-    files = {name.removesuffix(".path") for name in beside}
-    return [each for each in found if each.name not in (files if each.kind is Kind.DATA else beside)]
 
 
 def _one(folder: RunFolder, again: RunFolder, record: Record, beside: Sequence[str] = ()) -> Verification:
@@ -265,8 +250,8 @@ def _one(folder: RunFolder, again: RunFolder, record: Record, beside: Sequence[s
     found = circumstances(folder, again) if folder.manifest.exists() else []
     if not found and before.get("run_id") != after.get("run_id"):
         found = [Difference(Kind.SPEC, "run_id", before.get("run_id"), after.get("run_id"))]
-    repeated = compare(folder, again, beside=beside)
-    return Verification(folder.path, record, repeated.results, tuple(found), repeated.compared)
+    results, compared = compare(folder, again, beside=beside)
+    return Verification(folder.path, record, tuple(results), tuple(found), tuple(compared))
 
 
 def line(found: Difference) -> str:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,9 +36,7 @@ from embexp.errors import CommandLineError, ConfigError, EmbexpError, Fault
 from embexp.reports.record import Status
 from embexp.sweeps import jobs, watching
 from embexp.sweeps.ledger import Ledger
-from embexp.sweeps.outcomes import Outcome
-from embexp.sweeps.progress import Shown
-from embexp.sweeps.watching import Asked, Watch
+from embexp.sweeps.watching import Watch
 
 _LOOK_EVERY = 0.2
 """Seconds between two looks at the jobs."""
@@ -64,10 +63,14 @@ class JobNumbers:
             config.hydra.sweep.subdir = "."  # the job makes its directory itself
             config.hydra.output_subdir = None  # and writes there what Hydra would
             config.hydra.job.chdir = False
-            # A sweep has neither, so what a record says here comes from elsewhere, and would run code in the worker.
-            config.hydra.job.env_set = {}
-            config.hydra.job_logging = {"version": 1, "root": None}
+            _disarm(config)
         return config
+
+
+def _disarm(config: DictConfig) -> None:
+    """Removes what a sweep has not, so that it comes from elsewhere, and launchers would apply in the worker."""
+    config.hydra.job.env_set = {}
+    config.hydra.job_logging = {"version": 1, "root": None}
 
 
 @dataclass(frozen=True)
@@ -91,19 +94,10 @@ class Engine:
         """The engine as the ledger notes it, from which `Engine(**…)` makes it again."""
         return {"name": self.name, "hydra": self.hydra, "folder": self.folder}
 
-    def run(
-        self,
-        ledger: Ledger,
-        numbers: Sequence[int],
-        ended: Callable[[Outcome], object] = lambda outcome: None,
-        *,
-        watch: Watch | None = None,
-        shown: Shown | None = None,
-    ) -> str:
+    def run(self, ledger: Ledger, numbers: Sequence[int], *, watch: Watch | None = None) -> str:
         """Runs jobs of the ledger to their end, and notes in it how they ended.
 
         Args:
-            ended: called with each outcome.
             watch: follows those of the jobs that run elsewhere already; None: there are none. These are launched only
                 if they end without a result.
 
@@ -114,8 +108,7 @@ class Engine:
             KeyboardInterrupt: Ctrl-C came. The jobs on this machine have ended, those of a scheduler go on, and the
                 ledger knows both.
         """
-        watch = watch or Watch(ledger.directory, shown)
-        jobs_here = _Run(self, ledger, watch, shown, ended)
+        jobs_here = _Run(self, ledger, Watch(ledger.directory) if watch is None else watch)
         try:
             return jobs_here.run(numbers)
         except KeyboardInterrupt:
@@ -126,10 +119,8 @@ class Engine:
         """Passes jobs to the launcher, which may wait for their end."""
         config = self._config(sweep)
         with read_write(config.hydra), open_dict(config.hydra):
-            # Jobs are processes of embexp's own: what a ledger has here is of no use, and launchers would apply it.
-            config.hydra.job.env_set = {}
-            config.hydra.job_logging = {"version": 1, "root": None}
             config.hydra.callbacks = {}
+            _disarm(config)
         for kind in ("launcher", "hydra_logging"):
             named_code.check(config, kind, self.permission)
         task = jobs.RunElsewhere(str(sweep), self.folder, submission, self.command)
@@ -159,21 +150,11 @@ class Engine:
 class _Run:
     """Jobs of a ledger that a launcher of others runs."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        ledger: Ledger,
-        watch: Watch,
-        shown: Shown | None,
-        ended: Callable[[Outcome], object],
-    ) -> None:
+    def __init__(self, engine: Engine, ledger: Ledger, watch: Watch) -> None:
         self._engine, self._ledger, self._watch = engine, ledger, watch
-        self._sweep = ledger.directory
-        self._shown, self._told = shown, ended
+        self._sweep, self._shown = ledger.directory, watch.shown
         self._launched: set[int] = set()
-        self._outcomes: list[Outcome] = []
         self._again: list[int] = []
-        self._cancellation = watching.Cancellation(ledger.directory)
 
     def run(self, numbers: Sequence[int]) -> str:
         """Runs jobs to their end; returns why not all were run, or ""."""
@@ -182,12 +163,11 @@ class _Run:
         while (waiting and not halted) or any(number in self._watch for number in numbers):
             if jobs.is_cancelled(self._sweep):
                 halted = "the sweep was cancelled"
-                self._cancellation.look(self._watch)
+                self._watch.cancel()
             elif waiting:
                 self._launch(waiting)
                 waiting = []
             self._look(self._ledger)
-            self._tell()
             waiting, self._again = [*waiting, *self._again], []
             if not halted:
                 time.sleep(_LOOK_EVERY)
@@ -210,8 +190,7 @@ class _Run:
         while any(job.scheduler != watching.SLURM for job in self._watch.under_way):
             self._look(self._ledger)
             time.sleep(_LOOK_EVERY)
-        self._tell()
-        if self._shown is not None and (left := self._watch.under_way):
+        if left := self._watch.under_way:
             self._shown.say(
                 f"{watching.count_jobs(left)} in Slurm go on; `embexp resume {self._sweep}` waits for them, and"
                 f" `embexp sweep cancel {self._sweep}` cancels them"
@@ -219,27 +198,8 @@ class _Run:
 
     def _look(self, ledger: Ledger) -> None:
         """Looks at the jobs; those that an earlier process has launched, and that have no result, are to run again."""
-        for number in self._watch.look(ledger):
-            job = ledger.job(number)
-            if number in self._launched or job.state.is_settled or job.state in (Status.FAILED, Status.CANCELLED):
-                self._end(ledger, number)
-            else:
-                self._again.append(number)
-        if self._shown is not None:
-            self._shown.update(self._watch.under_way)
-
-    def _end(self, ledger: Ledger, number: int) -> None:
-        """Shows how a job has ended."""
-        outcome = jobs.outcome(self._sweep, ledger.job(number))
-        if self._shown is not None:
-            self._shown.ended(outcome)
-        self._outcomes.append(outcome)
-
-    def _tell(self) -> None:
-        """Tells the sweep, in its own thread, how jobs have ended."""
-        outcomes, self._outcomes = self._outcomes, []
-        for outcome in outcomes:
-            self._told(outcome)
+        self._again += self._watch.look_again(ledger, own=self._launched)
+        self._shown.update(self._watch.under_way)
 
     def _launch(self, numbers: Sequence[int]) -> None:
         """Passes jobs to the launcher, and follows them; until their end, if the launcher waits for it."""
@@ -248,15 +208,14 @@ class _Run:
         for number in numbers:
             jobs.submit(self._sweep, self._ledger.job(number), submission)
         self._launched.update(numbers)
-        if self._shown is not None:
-            self._shown.say(f"{len(numbers)} jobs go to hydra/launcher={self._engine.name}")
+        self._shown.say(f"{len(numbers)} jobs go to hydra/launcher={self._engine.name}")
+        if self._engine.submits:
+            launching = _submitting(lambda cluster, submitted: self._submitted(numbers, cluster, submitted))
+        else:
+            launching = self._followed_by_a_thread(numbers)
         try:
-            if self._engine.submits:
-                with _submitting(lambda cluster, submitted: self._submitted(numbers, cluster, submitted)):
-                    self._engine.launch(self._sweep, numbers, submission)
-            else:
-                with self._followed_by_a_thread(numbers):
-                    self._engine.launch(self._sweep, numbers, submission)
+            with launching:
+                self._engine.launch(self._sweep, numbers, submission)
         except (KeyboardInterrupt, EmbexpError):
             raise
         except Exception as error:  # of the launcher: a job that it has lost, a queue that rejects it
@@ -268,46 +227,39 @@ class _Run:
             if number not in self._watch and self._ledger.job(number).state is Status.QUEUED:
                 state = Status.CANCELLED if jobs.is_cancelled(self._sweep) else Status.PLANNED
                 self._ledger.leave(number, Status.FAILED if problem else state, problem)
-                self._end(self._ledger, number)
+                self._shown.ended(jobs.outcome(self._sweep, self._ledger.job(number)))
 
     def _submitted(self, numbers: Sequence[int], cluster: str, submitted: Sequence[Any]) -> None:
         """Notes the ids of jobs at once: this process may be killed at any time."""
         ids = dict(zip(numbers, (str(each.job_id) for each in submitted), strict=True))
         self._ledger.identify(cluster, ids)
-        asked: dict[int, Asked] = {}
-        if cluster != watching.SLURM:
-            asked = {number: self._asked(number, each) for number, each in zip(numbers, submitted, strict=True)}
+        of_slurm = cluster == watching.SLURM
+        asked = {} if of_slurm else {n: partial(self._ask, n, each) for n, each in zip(numbers, submitted, strict=True)}
         self._watch.follow(map(self._ledger.job, numbers), asked)
-        if self._shown is not None and cluster == watching.SLURM:
+        if of_slurm:
             first, last = ids[numbers[0]], ids[numbers[-1]]
             self._shown.say(
                 f"Slurm has queued {watching.count_jobs(numbers)}: {first}{f' to {last}' if first != last else ''}"
             )
 
-    def _asked(self, number: int, submitted: Any) -> Asked:
-        """Tells about a job of submitit that is a process of this machine."""
-
-        def state() -> str:
-            if submitted.done():
-                return ""
-            return "RUNNING" if jobs.starts(self._sweep, number) else "PENDING"
-
-        return state
+    def _ask(self, number: int, submitted: Any) -> str:
+        """The state of a job of submitit that is a process of this machine, in Slurm's words."""
+        if submitted.done():
+            return ""
+        return "RUNNING" if jobs.starts(self._sweep, number) else "PENDING"
 
     @contextlib.contextmanager
     def _followed_by_a_thread(self, numbers: Sequence[int]) -> Iterator[None]:
         """Within the block, a thread follows jobs of a launcher that returns at their end."""
-        launcher_works = threading.Event()
-        launcher_works.set()
+        returned = threading.Event()
 
         def asked() -> str:
-            return "PENDING" if launcher_works.is_set() else ""
+            return "" if returned.is_set() else "PENDING"
 
         def follow() -> None:
             with Ledger(self._sweep) as own:
-                while launcher_works.is_set():
+                while not returned.wait(_LOOK_EVERY):
                     self._look(own)
-                    time.sleep(_LOOK_EVERY)
 
         self._watch.follow(map(self._ledger.job, numbers), dict.fromkeys(numbers, asked))
         thread = threading.Thread(target=follow, daemon=True)
@@ -315,7 +267,7 @@ class _Run:
         try:
             yield
         finally:
-            launcher_works.clear()
+            returned.set()
             thread.join()
 
 

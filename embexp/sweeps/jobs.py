@@ -1,4 +1,4 @@
-"""One job of a sweep: its folder, its outcome, and how a worker of another launcher runs it.
+"""One job of a sweep: its folder, how it ended and why, and how a worker of another launcher runs it.
 
 A job that a launcher of others starts, in a worker process of theirs or on another machine, reads one file of the
 sweep's directory and writes into its own; the ledger stays with the process of the sweep, as SQLite is not made for
@@ -15,26 +15,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from embexp.errors import RunError
+from embexp.errors import ConfigError, EmbexpError, RunError
 from embexp.records import inventory
 from embexp.records.folder import json_object
 from embexp.reports.jobs import last_written
 from embexp.reports.record import Status, at
-from embexp.sweeps import outcomes, progress
+from embexp.sweeps import processes
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Outcome
-from embexp.system import files, locks, processes
+from embexp.system import files, interruption, locks, machine_faults
 from embexp.system.locks import FileLock
 
 CANCEL = ".cancel"
@@ -48,34 +45,76 @@ _LOOK_EVERY = 1.0
 """Seconds between two looks of a worker at whether the sweep is cancelled."""
 NOT_RUN = 0
 """What a worker returns that has run nothing."""
+INTERRUPTED = 130
+"""Exit status of a job that was interrupted before it could save anything."""
+PROGRESS_FILE = ".progress.json"
+FAILURE_FILE = "failure.json"
+_INTERRUPTIONS = (*interruption.STATUSES, *(-number for number in interruption.NUMBERS))
 
 
-def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", ended: float | None = None) -> Outcome:
-    """Notes in the ledger how a job's process ended.
+@dataclass(frozen=True)
+class Outcome:
+    """How one job ended, and its metrics.
 
-    Args:
-        exit_status: of its process; negative: minus the signal that ended it.
-        reason: why it failed, where that is known better than by the job, such as a time limit; else "".
-        ended: when it did, in seconds since 1970; None: now.
+    Attributes:
+        number: from 0.
+        overrides: key and value as text.
+        reason: why it failed or was skipped, or "".
+        directory: of the run; None if the job was not started.
+        seconds: from its start to its end; None if the job was not started.
+        metrics: by split and name, such as "test rmse".
+        compared: value in summary.json of each key of `output.compare`; None where it has no such key.
+        same_as: number of the earlier job of which it is a duplicate, or None.
     """
-    directory = job_directory(ledger.directory, ledger.job(number))
-    status, found = outcomes.ending(directory, exit_status)
-    if reason and not status.has_results:
-        status, found = Status.FAILED, reason
-    if status is Status.INTERRUPTED and is_cancelled(ledger.directory):
-        status = Status.CANCELLED
-    run_id = json_object(directory / "summary.json").get("run_id") if status.has_metrics else None
-    ended = time.time() if ended is None else ended
-    with contextlib.suppress(FileNotFoundError):  # first: what is settled is not looked at again
-        (directory / progress.PROGRESS_FILE).unlink()
-        files.to_disk(directory)
-    ledger.end(number, status, ended, reason=found, run_id=run_id, inventory=inventory.digest_of(directory))
-    return outcome(ledger.directory, ledger.job(number))
+
+    number: int
+    overrides: Mapping[str, str]
+    status: Status
+    reason: str = ""
+    directory: Path | None = None
+    seconds: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    compared: Mapping[str, Any] = field(default_factory=dict)
+    same_as: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The outcome as a JSON value."""
+        return asdict(self) | {
+            "status": self.status.value,
+            "directory": None if self.directory is None else str(self.directory),
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
+        }
 
 
-def is_cancelled(sweep: Path) -> bool:
-    """Whether a sweep is to be cancelled."""
-    return (sweep / CANCEL).exists()
+def outcome(sweep: Path, job: LedgerJob) -> Outcome:
+    """The outcome of a job, with its metrics if it has ended normally."""
+    summary = json_object(job_directory(sweep, job) / "summary.json") if job.state.has_metrics else {}
+    compare = json.loads(job.spec).get("output", {}).get("compare", ()) if summary else ()
+    reason = job.reason
+    if job.same_as is not None:
+        reason = f"the same as job {job.same_as}" + (f": {reason}" if reason else "")
+    return Outcome(
+        job.number,
+        job.settings,
+        job.state,
+        reason,
+        None if job.directory is None or not (job.attempts or job.state.has_results) else sweep / job.directory,
+        job.seconds,
+        _numbers(summary.get("metrics")),
+        {key: at(summary, key) for key in compare},
+        job.same_as,
+    )
+
+
+def _numbers(metrics: Any) -> dict[str, float]:
+    """Metrics of the test and validation splits, in this order."""
+    found = {}
+    for split in ("test", "validation"):
+        values = metrics.get(split) if isinstance(metrics, dict) else None
+        for name, value in values.items() if isinstance(values, dict) else ():
+            if isinstance(value, int | float):
+                found[f"{split} {name}"] = float(value)
+    return found
 
 
 def summary_of(sweep: Path) -> dict[str, Any]:
@@ -88,29 +127,94 @@ def summary_of(sweep: Path) -> dict[str, Any]:
         found = [outcome(sweep, job) for job in ledger.jobs()]
     states = {each.status for each in found}
     status = Status.COMPLETED if all(each.is_settled for each in states) else Status.INTERRUPTED
-    if Status.FAILED in states:
-        status = Status.FAILED
+    status = Status.FAILED if Status.FAILED in states else status
     return {"status": status.value, "jobs": [each.as_json() for each in found]}
 
 
-def outcome(sweep: Path, job: LedgerJob) -> Outcome:
-    """The outcome of a job, with its metrics if it has ended normally."""
-    summary = json_object(job_directory(sweep, job) / "summary.json") if job.state.has_metrics else {}
-    compare = json.loads(job.spec).get("output", {}).get("compare", ())
-    reason = job.reason
-    if job.same_as is not None:
-        reason = f"the same as job {job.same_as}" + (f": {reason}" if reason else "")
-    return Outcome(
-        job.number,
-        job.settings,
-        job.state,
-        reason,
-        None if job.directory is None or not (job.attempts or job.state.has_results) else sweep / job.directory,
-        job.seconds,
-        outcomes.numbers(summary.get("metrics")),
-        {key: at(summary, key) for key in compare} if summary else {},
-        job.same_as,
-    )
+def ending(directory: Path, exit_status: int | None) -> tuple[Status, str]:
+    """How the process of a job left its directory: the status, and the reason of a failure.
+
+    Args:
+        exit_status: of its process; negative: minus the signal that ended it; None: it is not known, and the last file
+            of a run tells whether it has ended.
+    """
+    if exit_status in _INTERRUPTIONS or (exit_status is None and inventory.digest_of(directory) is None):
+        return Status.INTERRUPTED, ""
+    known = json_object(directory / "summary.json").get("status")
+    status = next((each for each in Status if each.value == known), Status.FAILED)
+    if status is Status.FAILED or exit_status:
+        return Status.FAILED, _why(directory, exit_status or 0)
+    return status, ""
+
+
+def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", ended: float | None = None) -> Outcome:
+    """Notes in the ledger how a job's process ended.
+
+    Args:
+        exit_status: of its process; negative: minus the signal that ended it.
+        reason: why it failed, where that is known better than by the job, such as a time limit; else "".
+        ended: when it did, in seconds since 1970; None: now.
+    """
+    directory = job_directory(ledger.directory, ledger.job(number))
+    status, found = ending(directory, exit_status)
+    if reason and not status.has_results:
+        status, found = Status.FAILED, reason
+    if status is Status.INTERRUPTED and is_cancelled(ledger.directory):
+        status = Status.CANCELLED
+    run_id = json_object(directory / "summary.json").get("run_id") if status.has_metrics else None
+    ended = time.time() if ended is None else ended
+    with contextlib.suppress(FileNotFoundError):  # first: what is settled is not looked at again
+        (directory / PROGRESS_FILE).unlink()
+        files.to_disk(directory)
+    ledger.end(number, status, ended, reason=found, run_id=run_id, inventory=inventory.digest_of(directory))
+    return outcome(ledger.directory, ledger.job(number))
+
+
+def note_failure(directory: Path, error: BaseException) -> None:
+    """Writes why a job fails, so that its sweep can say so in one sentence."""
+    content = {
+        "error": type(error).__name__,
+        "reason": failure_sentence(error),
+        "crash": machine_faults.is_memory(error),
+    }
+    with contextlib.suppress(OSError):  # what can't be noted is the last line of the log
+        files.write_text(directory / FAILURE_FILE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def failure_sentence(error: BaseException) -> str:
+    """An error in one line."""
+    if isinstance(error, ConfigError):
+        return "; ".join(f"{fault.path or 'config'} = {fault.value}: {fault.rule}" for fault in error.faults)
+    text = " ".join(str(error).split())
+    if isinstance(error, EmbexpError):
+        return text
+    return machine_faults.sentence(error) or f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def is_crash(directory: Path, exit_status: int) -> bool:
+    """Whether a job's process crashed, rather than finding a fault in its config, its data or the user's code."""
+    noted = json_object(directory / FAILURE_FILE)
+    return bool(noted.get("crash")) if noted else exit_status != 0
+
+
+def _why(directory: Path, exit_status: int) -> str:
+    """The reason of a failure: as the job noted it, or by its exit status and the last line of its log."""
+    if noted := json_object(directory / FAILURE_FILE):
+        return str(noted.get("reason"))
+    if exit_status < 0:
+        hint = " (out of memory?)" if exit_status == -signal.SIGKILL else ""
+        return f"ended by signal {-exit_status}{hint}"
+    try:
+        log = (directory / "run.log").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        log = ""
+    last = f"; the last line of its log: {log.strip().splitlines()[-1].strip()}" if log.strip() else ""
+    return f"exit status {exit_status}{last}"
+
+
+def is_cancelled(sweep: Path) -> bool:
+    """Whether a sweep is to be cancelled."""
+    return (sweep / CANCEL).exists()
 
 
 def lock(sweep: Path, job: LedgerJob) -> FileLock:
@@ -181,7 +285,7 @@ class RunElsewhere:
     Attributes:
         sweep: directory of the sweep, which worker and sweep share.
         folder: the working folder of the sweep, from which the user's own modules are imported.
-        submission: see `write`.
+        submission: see `submit`.
         command: runs a job, with the sweep and the job's number as further arguments; empty: `embexp.cli.job`, with the
             Python of the worker.
     """
@@ -200,23 +304,17 @@ class RunElsewhere:
         sweep, number = Path(self.sweep), int(config["job"])
         if submission(sweep, number) != self.submission or is_cancelled(sweep):
             return NOT_RUN
-        job = submitted_job(sweep, number)
-        directory = job_directory(sweep, job)
+        directory = job_directory(sweep, submitted_job(sweep, number))
         directory.mkdir(parents=True, exist_ok=True)
-        earlier = [_closed(each, directory) for each in starts(sweep, number)]
+        # The worker of a start without an end was killed before it could note that: when the job last wrote something.
+        earlier = [
+            dataclasses.replace(each, ended=each.ended or max(each.started, last_written(directory)))
+            for each in starts(sweep, number)
+        ]
         command = [*self.command, self.sweep, str(number)]
-        if not self.command:  # `-P`: no file of the folder hides a module
-            command = [sys.executable, "-P", "-m", "embexp.cli.job", *command, "--elsewhere"]
-        with (directory / "run.log").open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **processes.variables()},
-                start_new_session=True,  # Ctrl-C reaches the sweep alone, which passes it on
-            )
+        if not self.command:
+            command = [*processes.own_command(sweep, number), "--elsewhere"]
+        process = processes.start(command, log=directory / "run.log", folder=Path(self.folder))
         start = Start(socket.gethostname(), process.pid, time.time())
         self._note(sweep, number, [*earlier, start])
         try:
@@ -244,13 +342,13 @@ class RunElsewhere:
 
     def _note(self, sweep: Path, number: int, noted: Sequence[Start]) -> None:
         if submission(sweep, number) == self.submission:
-            content = {"submission": self.submission, "starts": [dataclasses.asdict(each) for each in noted]}
+            content = {"submission": self.submission, "starts": [asdict(each) for each in noted]}
             files.write_text(sweep / _FOLDER / f"{number}.starts.json", json.dumps(content))
 
 
 def submit(sweep: Path, job: LedgerJob, submission: str) -> None:
     """Writes what a worker has to know of a job. From then on, those of earlier submissions run nothing."""
-    content = {"submission": submission, "job": dataclasses.asdict(job)}
+    content = {"submission": submission, "job": asdict(job)}
     files.write_text(sweep / _FOLDER / f"{job.number}.json", json.dumps(content))
 
 
@@ -260,10 +358,9 @@ def withdraw(sweep: Path, number: int) -> None:
 
 
 def submitted_job(sweep: Path, number: int) -> LedgerJob:
-    """What `write` wrote."""
+    """What `submit` wrote."""
     content = json.loads((sweep / _FOLDER / f"{number}.json").read_bytes())["job"]
-    content |= {"overrides": tuple(content["overrides"]), "state": Status(content["state"])}
-    return LedgerJob(**content)
+    return LedgerJob(**content | {"overrides": tuple(content["overrides"]), "state": Status(content["state"])})
 
 
 def submission(sweep: Path, number: int) -> str | None:
@@ -281,8 +378,3 @@ def starts(sweep: Path, number: int) -> list[Start]:
         return [Start(**each) for each in content["starts"]]
     except (KeyError, TypeError):
         return []
-
-
-def _closed(start: Start, directory: Path) -> Start:
-    """A start whose worker was killed before it could note the end: that is when the job last wrote something."""
-    return dataclasses.replace(start, ended=start.ended or max(start.started, last_written(directory)))

@@ -10,14 +10,14 @@ import contextlib
 import json
 import platform
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from types import NoneType
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from embexp.config.checking.validate import rule_of
 from embexp.config.messages import format_value
 from embexp.errors import RunError
 from embexp.records.folder import first_fault, json_of
@@ -28,7 +28,7 @@ from embexp.system import machine_faults
 NAME = "sweep.sqlite"
 VERSION = 2
 
-_SECONDS = "SELECT SUM(MAX(0, ended - started)) FROM attempts WHERE job = jobs.number"
+_JOBS = "SELECT *, (SELECT SUM(MAX(0, ended - started)) FROM attempts WHERE job = number) AS seconds FROM jobs"
 _SCHEMA = (
     """CREATE TABLE jobs (
         number INTEGER PRIMARY KEY,
@@ -60,14 +60,11 @@ _SCHEMA = (
     )""",
     "CREATE TABLE sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
 )
-_COLUMNS: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("number", "attempts"), (int,)),
-    **dict.fromkeys(("overrides", "settings", "spec", "identity", "hydra", "state", "reason"), (str,)),
-    **dict.fromkeys(("run_id", "directory", "inventory", "scheduler", "scheduler_job"), (str, NoneType)),
-    **dict.fromkeys(("started", "ended", "seconds", "queued"), (float, int, NoneType)),
-    "same_as": (int, NoneType),
-}
-"""What each column of a job holds: SQLite takes anything in any."""
+_PLANNED = (
+    "number", "overrides", "settings", "spec", "identity", "hydra", "state", "reason", "directory", "same_as", "run_id",
+)  # fmt: skip
+"""Columns that are known when a job is planned."""
+_IN_JSON = ("overrides", "settings", "hydra")
 _NOTED = {"command": ("folder",), "engine": ("name", "hydra", "folder")}
 """Keys of what is noted about a sweep without which it can't go on."""
 
@@ -84,11 +81,6 @@ class Attempt:
     host: str
     started: float
     ended: float | None = None
-
-    @property
-    def seconds(self) -> float | None:
-        """Its duration; None while it runs."""
-        return None if self.ended is None else max(0.0, self.ended - self.started)
 
 
 @dataclass(frozen=True)
@@ -147,6 +139,9 @@ class LedgerJob:
             raise RunError(f"the spec of job {self.number} of the ledger is damaged: {first_fault(error)}") from None
 
 
+_JOB = TypeAdapter(LedgerJob)
+
+
 class Ledger:
     """The ledger in a sweep's directory. Several processes may use it at once."""
 
@@ -189,26 +184,12 @@ class Ledger:
     def add(self, jobs: Iterable[LedgerJob], notes: Mapping[str, Any] | None = None) -> None:
         """Adds jobs, or replaces those of the same number, and notes facts about the whole sweep; all or nothing."""
         rows = [
-            (
-                job.number,
-                json.dumps(job.overrides),
-                json.dumps(dict(job.settings)),
-                job.spec,
-                job.identity,
-                json.dumps(dict(job.hydra)),
-                job.state.value,
-                job.reason,
-                job.directory,
-                job.same_as,
-                job.run_id,
-            )
+            [json.dumps(getattr(job, name)) if name in _IN_JSON else getattr(job, name) for name in _PLANNED]
             for job in jobs
         ]
-        columns = "number, overrides, settings, spec, identity, hydra, state, reason, directory, same_as, run_id"
+        places = ", ".join("?" * len(_PLANNED))
         with self._transaction() as connection:
-            connection.executemany(
-                f"INSERT OR REPLACE INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
-            )
+            connection.executemany(f"INSERT OR REPLACE INTO jobs ({', '.join(_PLANNED)}) VALUES ({places})", rows)
             connection.executemany(
                 "INSERT OR REPLACE INTO sweep (key, value) VALUES (?, ?)",
                 [(key, json.dumps(value)) for key, value in (notes or {}).items()],
@@ -220,8 +201,7 @@ class Ledger:
         Raises:
             RunError: one of them is damaged.
         """
-        rows = self._rows(f"SELECT *, ({_SECONDS}) AS seconds FROM jobs ORDER BY number")
-        return [self._job(row) for row in rows]
+        return [self._job(row) for row in self._rows(f"{_JOBS} ORDER BY number")]
 
     def job(self, number: int) -> LedgerJob:
         """One job.
@@ -229,7 +209,7 @@ class Ledger:
         Raises:
             RunError: there is no job of that number, or it is damaged.
         """
-        rows = self._rows(f"SELECT *, ({_SECONDS}) AS seconds FROM jobs WHERE number = ?", number)
+        rows = self._rows(f"{_JOBS} WHERE number = ?", number)
         if not rows:
             raise RunError(f"{self.path} has no job {number}")
         return self._job(rows[0])
@@ -263,26 +243,24 @@ class Ledger:
 
     def queue(self, numbers: Iterable[int], now: float) -> None:
         """Notes that jobs are passed to a launcher of others."""
-        with self._transaction() as connection:
-            connection.executemany(
-                "UPDATE jobs SET state = ?, reason = '', scheduler = NULL, scheduler_job = NULL, queued = ?"
-                " WHERE number = ?",
-                [(Status.QUEUED.value, now, number) for number in numbers],
-            )
+        statement = (
+            "UPDATE jobs SET state = ?, reason = '', scheduler = NULL, scheduler_job = NULL, queued = ?"
+            " WHERE number = ?"
+        )
+        self._change(statement, [(Status.QUEUED, now, number) for number in numbers])
 
     def identify(self, scheduler: str, ids: Mapping[int, str]) -> None:
         """Notes the ids that a scheduler has given to jobs, by number."""
-        with self._transaction() as connection:
-            connection.executemany(
-                "UPDATE jobs SET scheduler = ?, scheduler_job = ? WHERE number = ?",
-                [(scheduler, text, number) for number, text in ids.items()],
-            )
+        statement = "UPDATE jobs SET scheduler = ?, scheduler_job = ? WHERE number = ?"
+        self._change(statement, [(scheduler, text, number) for number, text in ids.items()])
 
     def leave(self, number: int, state: Status, reason: str = "") -> None:
         """Notes where a job is that has not ended, and why."""
+        self._change("UPDATE jobs SET state = ?, reason = ? WHERE number = ?", [(state, reason, number)])
+
+    def _change(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         with self._transaction() as connection:
-            statement = "UPDATE jobs SET state = ?, reason = ? WHERE number = ?"
-            connection.execute(statement, (state.value, reason, number))
+            connection.executemany(statement, rows)
 
     def end(
         self,
@@ -307,7 +285,7 @@ class Ledger:
                 "UPDATE jobs SET state = ?, reason = ?, run_id = ?, inventory = ?, ended = COALESCE("
                 "(SELECT ended FROM attempts WHERE job = jobs.number ORDER BY attempt DESC LIMIT 1), ended, ?)"
                 " WHERE number = ? OR same_as = ?",
-                (state.value, reason, run_id, inventory, now, number, number),
+                (state, reason, run_id, inventory, now, number, number),
             )
 
     def noted(self, key: str) -> Any:
@@ -376,24 +354,17 @@ def exists(directory: Path) -> bool:
 
 def _job(values: dict[str, Any]) -> LedgerJob:
     """A job from the columns of its row; raises ValueError if there is something else in one of them."""
-    for key, kinds in _COLUMNS.items():
-        if not isinstance(values.get(key), kinds):
-            raise ValueError(
-                f"its {key} is {format_value(values[key])}" if key in values else f"there is no column {key}"
-            )
-    overrides = json_of(values["overrides"])
-    if not isinstance(overrides, list) or not all(isinstance(each, str) for each in overrides):
-        raise ValueError(f"its overrides are no list of texts in JSON: {format_value(values['overrides'])}")
-    mappings = {key: json_of(values[key]) for key in ("settings", "hydra")}
-    for key, found in mappings.items():
-        if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
-            raise ValueError(f"its {key} is no mapping to texts in JSON: {format_value(values[key])}")
-    if not isinstance(json_of(values["spec"]), dict):
-        raise ValueError(f"its spec is no mapping in JSON: {format_value(values['spec'])}")
-    if values["state"] not in list(Status):
-        raise ValueError(f"its state is {format_value(values['state'])}, not one of {', '.join(Status)}")
-    directory = PurePath(values["directory"] or ".")
+    parsed = {key: json_of(value) if key in _IN_JSON else value for key, value in values.items()}
+    try:
+        job = _JOB.validate_python({**dict.fromkeys(_PLANNED), **parsed})
+    except ValidationError as error:
+        fault = error.errors()[0]
+        if (key := str(fault["loc"][0])) not in values:
+            raise ValueError(f"there is no column {key}") from None
+        raise ValueError(f"its {key} is {format_value(values[key])}: {rule_of(fault)}") from None
+    if not isinstance(json_of(job.spec), dict):
+        raise ValueError(f"its spec is no mapping in JSON: {format_value(job.spec)}")
+    directory = PurePath(job.directory or ".")
     if directory.is_absolute() or ".." in directory.parts or "\0" in str(directory):
         raise ValueError(f"its directory is {format_value(str(directory))}, which is not inside the sweep's")
-    known = {key: values[key] for key in _COLUMNS}
-    return LedgerJob(**{**known, **mappings, "overrides": tuple(overrides), "state": Status(values["state"])})
+    return job

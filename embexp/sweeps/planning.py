@@ -1,7 +1,9 @@
-"""The jobs of a sweep and how they are run, all checked before the first starts."""
+"""The jobs of a sweep and how they are run: all checked before the first starts, and entered into the ledger."""
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,27 +12,31 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import ValidationError
 
 from embexp.config import composition, hydra_globals
-from embexp.config.checking import hydra_checks, validate
-from embexp.config.composing import selections
-from embexp.config.composing.compose import compose
+from embexp.config.checking import hydra_checks
+from embexp.config.composing import record, selections
+from embexp.config.composing.compose import Composition, compose
 from embexp.config.composing.loader import Loader
 from embexp.config.composing.overrides import parse, repeated
 from embexp.config.composition import Job
 from embexp.config.folders import Folders
 from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.errors import CommandLineError, ConfigError, Fault
+from embexp.records import allowed_code
+from embexp.reports.record import Status
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import Launching, Sweep
 from embexp.sweeps import engines, processes, search_space
 from embexp.sweeps.engines import Engine
-from embexp.sweeps.search import SWEEPER, Search, plan_search, read_settings
+from embexp.sweeps.ledger import Ledger, LedgerJob
+from embexp.sweeps.search import Search, plan_search
+from embexp.sweeps.settings import read_launching, read_search_settings
 from embexp.system import digests
 from embexp.system.parallel import Progress, quiet
 
+_SWEEPER = "hydra_plugins.embexp_optuna_sweeper.OptunaSweeper"
 _LAUNCHER = "hydra_plugins.embexp_launcher.EmbexpLauncher"
 _ENOUGH = 8
 """Settings with faults after which no more are looked for."""
@@ -38,8 +44,8 @@ _NO_PART = {"name", "output", "sweep", "seeds"}
 """What two jobs with the same results may differ in."""
 Exclusion = Mapping[str, Any]
 
+OTHER_DIRECTORY = "choose another hydra.sweep.dir, or start anew beside it with --fresh"
 _ABSENT = object()
-_PATH = "hydra.launcher"
 
 
 @dataclass(frozen=True)
@@ -86,14 +92,14 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         engine = engines.engine(base, loader.permission)
         with read_write(base.hydra):
             base.hydra.launcher = {"_target_": _LAUNCHER}  # it passes jobs on, whatever the sweeper
-    launched = _read_launching(base)
+    launched = read_launching(base)
     sweeper = base.hydra.runtime.choices.get("hydra/sweeper")
     for each in tasks:
         if each.key_or_group == "seeds" and each.is_sweep_override():
             raise CommandLineError(f"{each.input_line}: the settings of a sweep have one number of seeds: seeds=5")
     most = _number(base, "sweep.max_jobs", Sweep.model_fields["max_jobs"].default)
     search = None
-    if base.hydra.sweeper.get("_target_") == SWEEPER:
+    if base.hydra.sweeper.get("_target_") == _SWEEPER:
         search = _search(loader, base, tasks, hydra, launched)
         search_space.limit({"trials": search.trials, "seeds": search.seeds}, most)
     if sweeper != "basic":
@@ -128,7 +134,7 @@ def _search(
     loader: Loader, base: DictConfig, tasks: Sequence[Override], hydra: Sequence[str], launched: Launching
 ) -> Search:
     """Plans the search of the sweeper `optuna`."""
-    settings = read_settings(base)
+    settings = read_search_settings(base)
     if not loader.permission.own and (elsewhere := list(tracking.storage_faults(settings.storage))):
         raise ConfigError(elsewhere)
 
@@ -142,16 +148,6 @@ def _search(
         check,
         at_once=lambda specs: processes.jobs_at_once(launched, specs, processes.visible_gpus()),
     )
-
-
-def checked(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], *, first: int) -> list[PlannedJob]:
-    """Checks the jobs of one batch of a sweeper.
-
-    Raises:
-        ConfigError: with the faults of all its jobs.
-    """
-    jobs = check(loader, batch, hydra).jobs
-    return [replace(job, setting=first + job.setting) for job in jobs]
 
 
 def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
@@ -182,7 +178,7 @@ class PlannedJob:
     Attributes:
         number: from 0.
         overrides: as Hydra gives them, such as `data.fold=3`.
-        config: composes its config again, as configs of many jobs would take much memory; None: it is not composed.
+        compose: composes it again, as configs of many jobs would take much memory; None: it is not composed.
         skip: why it is skipped, or "".
         setting: number of the combination of overrides that it is, or repeats with another seed.
         same_as: number of the first job that asks for the same run, unless it is that one.
@@ -191,15 +187,15 @@ class PlannedJob:
     number: int
     overrides: tuple[str, ...]
     spec: RunSpec
-    config: Callable[[], DictConfig] | None
+    compose: Callable[[], Composition] | None
     skip: str = ""
     setting: int = 0
     same_as: int | None = None
 
     @property
     def settings(self) -> dict[str, str]:
-        """Value by key of the overrides."""
-        return settings(self.overrides)
+        """Value by key of the overrides, without + and ~."""
+        return {key_of(each): each.partition("=")[2] for each in self.overrides}
 
     @property
     def identity(self) -> str:
@@ -221,9 +217,10 @@ class Checked:
     impossible: tuple[Fault, ...]
 
 
-def settings(overrides: Iterable[str]) -> dict[str, str]:
-    """Value by key of overrides, without + and ~."""
-    return {key_of(each): each.partition("=")[2] for each in overrides}
+def varying(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """Keys whose values are not the same in all jobs."""
+    keys = list(dict.fromkeys(key for each in settings for key in each))
+    return [key for key in keys if len({each.get(key) for each in settings}) > 1]
 
 
 def key_of(override: str) -> str:
@@ -265,8 +262,8 @@ def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], 
                 why = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in job.impossible)
                 for fault in job.impossible:
                     impossible.setdefault((fault.path, fault.value, fault.rule), (fault, []))[1].append(setting)
-            config = partial(_config, loader, (*hydra, *words))
-            jobs.append(PlannedJob(len(jobs), tuple(words), job.spec, config, why, setting))
+            again = partial(compose, loader, (*hydra, *words))
+            jobs.append(PlannedJob(len(jobs), tuple(words), job.spec, again, why, setting))
             added |= composed.added
     if faults:
         raise ConfigError([_in_jobs(fault, numbers, batch[:seen]) for fault, numbers in faults.items()])
@@ -292,11 +289,6 @@ def _repeated(loader: Loader, hydra: Sequence[str], overrides: Sequence[str]) ->
     for number in range(spec.seeds):
         words = [*others, f"seed={spec.seed + number}"]
         yield words, composition.candidate(loader, [*hydra, *words])
-
-
-def _config(loader: Loader, overrides: Sequence[str]) -> DictConfig:
-    """The config of a job that has been checked."""
-    return compose(loader, overrides).config
 
 
 def _with_duplicates(jobs: Sequence[PlannedJob]) -> Iterator[PlannedJob]:
@@ -377,59 +369,94 @@ def _at(container: Mapping[str, Any], key: str) -> Any:
     return value
 
 
-def _read_launching(config: DictConfig) -> Launching:
-    """The settings of a composed config.
+class Enrolment:
+    """Finds the places of planned jobs in the ledger.
 
-    Raises:
-        ConfigError: with all faults.
+    Jobs are found by what they ask for, not by their number: the n-th job that asks for a run is the n-th of the ledger
+    that does. So a sweep can be extended, and a search that is started again meets the jobs that it has tried.
     """
-    try:
-        content: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError([Fault(_PATH, "a mapping", f"it can't be resolved: {str(error).splitlines()[0]}")]) from None
-    return checked_launching({key: value for key, value in content.items() if key != "_target_"})
+
+    def __init__(self, ledger: Ledger, *, at_once: int) -> None:
+        """Prepares it.
+
+        Args:
+            at_once: number of jobs that will share this machine's cores.
+        """
+        self._ledger = ledger
+        self._at_once = at_once
+        self._jobs = {job.number: job for job in ledger.jobs()}
+        self._numbers: dict[str, list[int]] = defaultdict(list)
+        for job in self._jobs.values():
+            self._numbers[job.identity].append(job.number)
+        self._asked: Counter[str] = Counter()
+
+    def find(self, planned: Iterable[PlannedJob]) -> tuple[list[LedgerJob], list[LedgerJob]]:
+        """The ledger's jobs for planned ones, and those of them that it lacks; writes nothing.
+
+        Raises:
+            CommandLineError: a job of the ledger names other code than the planned one.
+        """
+        self._jobs |= {job.number: job for job in self._ledger.jobs()}  # an earlier batch has ended meanwhile
+        found, new = [], []
+        for job in planned:
+            identity = job.identity
+            known, place = self._numbers[identity], self._asked[identity]
+            self._asked[identity] += 1
+            if place == len(known):
+                added = self._entry(job, identity, max(self._jobs, default=-1) + 1)
+                self._jobs[added.number] = added
+                known.append(added.number)
+                new.append(added)
+            elif _reconsidered(self._jobs[known[place]], job):
+                self._jobs[known[place]] = self._entry(job, identity, known[place])
+                new.append(self._jobs[known[place]])
+            elif allowed_code.named(self._jobs[known[place]].checked_spec) != allowed_code.named(job.spec):
+                raise CommandLineError(
+                    f"{self._ledger.path}: job {known[place]} names other code than the sweep that you ask for\n"
+                    f"    {OTHER_DIRECTORY}"
+                )
+            found.append(self._jobs[known[place]])
+        return found, new
+
+    def meet(self, numbers: Sequence[int]) -> list[int]:
+        """Counts jobs of the ledger as asked for, without planning them again; returns those that it has."""
+        found = [number for number in numbers if number in self._jobs]
+        for number in found:
+            self._asked[self._jobs[number].identity] += 1
+        return found
+
+    def unasked(self) -> list[LedgerJob]:
+        """The jobs of the ledger that were not planned."""
+        numbers = [n for identity, known in self._numbers.items() for n in known[self._asked[identity] :]]
+        return [self._jobs[number] for number in sorted(numbers)]
+
+    def _entry(self, job: PlannedJob, identity: str, number: int) -> LedgerJob:
+        own = {"sweep": Sweep(objective=job.spec.sweep.objective), "seeds": 1}  # the rest concerns the sweep alone
+        spec = processes.with_threads(job.spec.model_copy(update=own), self._at_once)
+        entry = LedgerJob(number, job.overrides, job.settings, spec.model_dump_json(), identity)
+        if job.skip:
+            return replace(entry, state=Status.SKIPPED, reason=job.skip)
+        for other in self._numbers[identity]:
+            first = self._jobs[other]
+            if first.state is not Status.SKIPPED and first.same_as is None and other != number:
+                entry = replace(entry, same_as=other, directory=first.directory)
+                return replace(entry, state=first.state, reason=first.reason, run_id=first.run_id)
+        taken = {each.directory for each in self._jobs.values()}
+        config = None if job.compose is None else job.compose().config
+        wanted = name = str(number if config is None else record.job_directory(config, number))
+        for count in itertools.count(2):
+            if name not in taken:
+                break
+            name = f"{wanted}_{count}"
+        if config is None:
+            return replace(entry, directory=name)
+        sweep = self._ledger.directory
+        record.note_sweep(config, sweep)
+        return replace(entry, directory=name, hydra=record.texts(config, sweep / name))
 
 
-def changed_launching(recorded: Mapping[str, Any], overrides: Sequence[str], loader: Loader) -> Launching:
-    """Recorded settings with overrides such as `hydra.launcher.jobs=2`, to resume a sweep with.
-
-    Raises:
-        ConfigError: with all faults; an override of anything else is one.
-    """
-    parsed, faults = parse(loader, overrides)
-    content = dict(recorded)
-    for override in parsed:
-        place, _, key = override.key_or_group.rpartition(".")
-        if place == _PATH:
-            content[key] = override.value()
-        else:
-            rule = "a sweep is resumed as it was planned"
-            remedy = f"only {_PATH} can change, such as {_PATH}.jobs=2; start a new sweep for anything else"
-            faults.append(Fault(override.key_or_group, format_value(override.value()), rule, remedy))
-    if faults:
-        raise ConfigError(faults)
-    return checked_launching(content)
-
-
-def checked_launching(content: Mapping[str, Any]) -> Launching:
-    """Validates the settings.
-
-    Raises:
-        ConfigError: with all faults.
-    """
-    try:
-        return Launching.model_validate(content)
-    except ValidationError as error:
-        rules: dict[str, list[str]] = {}
-        for each in error.errors():
-            key = str(each["loc"][0])
-            unknown = each["type"] == "extra_forbidden"
-            rules.setdefault(key, []).append(f"the launcher has no key {key!r}" if unknown else validate.rule_of(each))
-    faults = []
-    for key, found in rules.items():
-        near = "" if key in Launching.model_fields else did_you_mean(key, Launching.model_fields)
-        remedy = near or ("" if key in Launching.model_fields else f"its keys: {', '.join(Launching.model_fields)}")
-        faults.append(
-            Fault(f"{_PATH}.{key}", format_value(content.get(key)), ", or ".join(dict.fromkeys(found)), remedy)
-        )
-    raise ConfigError(faults)
+def _reconsidered(known: LedgerJob, job: PlannedJob) -> bool:
+    """Whether a job that was skipped is to run now, or the other way round."""
+    if known.state is Status.SKIPPED:
+        return not job.skip
+    return bool(job.skip) and not known.state.has_results and known.same_as is None

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import GPU
@@ -19,59 +18,56 @@ from embexp.specs.studies import Launching
 from embexp.system import machine, processes
 
 _NOT_FORKED = ("gpu", "tpu")
+_OWN = (sys.executable, "-P", "-m", "embexp.cli.job")
 Command = Callable[[Path, int], Sequence[str]]
 """The command that runs a job: of the sweep's directory and the job's number."""
 
 
-class Process(Protocol):
-    """The process of a job, in a process group of its own."""
-
-    def exit_status(self) -> int | None:
-        """None while it runs; negative: minus the signal that ended it."""
-        ...
-
-    def signal(self, number: int) -> None:
-        """Sends a signal to it; SIGKILL also to what it has started."""
-        ...
-
-
-def own_command(sweep: Path, number: int) -> Sequence[str]:
+def own_command(sweep: Path, number: int) -> list[str]:
     """Runs a job in a new process; the working directory can't shadow modules (`-P`)."""
-    return (sys.executable, "-P", "-m", "embexp.cli.job", os.fspath(sweep), str(number))
+    return [*_OWN, os.fspath(sweep), str(number)]
+
+
+def start(
+    command: Sequence[str], *, log: Path, folder: Path | None, variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Starts a process in a group of its own: Ctrl-C reaches the sweep alone, which passes it on.
+
+    Args:
+        log: file to which its output and errors are appended.
+        folder: its working directory; None: that of this process.
+    """
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=folder,
+            env={**_environment(), **(variables or {})},
+        )
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONUNBUFFERED": "1", **processes.variables()}
 
 
 class Fresh:
-    """A process that was started with a command."""
+    """The process of a job that was started with a command."""
 
-    def __init__(
-        self, command: Sequence[str], *, log: Path, folder: Path | None, variables: Mapping[str, str] | None = None
-    ) -> None:
-        """Starts it.
-
-        Args:
-            log: file to which its output and errors are appended.
-            folder: its working directory; None: that of this process.
-        """
-        with log.open("ab") as file:
-            self._process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd=folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **processes.variables(), **(variables or {})},
-            )
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
 
     def exit_status(self) -> int | None:
-        """None while it runs."""
+        """None while it runs; negative: minus the signal that ended it."""
         status = self._process.poll()
         if status is not None:
             _kill_group(self._process.pid)
         return status
 
     def signal(self, number: int) -> None:
-        """Sends a signal to it."""
+        """Sends a signal to it; SIGKILL also to what it has started."""
         if number == signal.SIGKILL:
             _kill_group(self._process.pid)
         self._process.send_signal(number)
@@ -89,11 +85,11 @@ class Server:
         self._socket, other = socket.socketpair()
         with other:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "embexp.cli.job", "--server"],
+                [*_OWN, "--server"],
                 stdin=other.fileno(),
                 start_new_session=True,
                 cwd=folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **processes.variables()},
+                env=_environment(),
             )
         self._socket.setblocking(False)
         self._received = b""
@@ -200,7 +196,7 @@ class Starter:
         self._command = command
         self._server: Server | None = None
 
-    def start(self, number: int, *, strategy: str, log: Path, gpus: Sequence[str] = ()) -> Process:
+    def start(self, number: int, *, strategy: str, log: Path, gpus: Sequence[str] = ()) -> Fresh | Forked:
         """Starts a job.
 
         Args:
@@ -212,7 +208,7 @@ class Starter:
         if self._command is not None or strategy in _NOT_FORKED or gpus or not hasattr(os, "fork"):
             command = (self._command or own_command)(self._sweep, number)
             variables = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
-            return Fresh(command, log=log, folder=self._folder, variables=variables)
+            return Fresh(start(command, log=log, folder=self._folder, variables=variables))
         if self._server is None or self._server.gone:
             self._server = Server(self._folder)
         return self._server.start(self._sweep, number, log)

@@ -18,15 +18,14 @@ from rich.table import Table
 from rich.text import Text
 
 from embexp.reports.record import Status
+from embexp.sweeps.jobs import PROGRESS_FILE, Outcome
 from embexp.sweeps.ledger import LedgerJob
-from embexp.sweeps.outcomes import Outcome
 from embexp.system.printable import print
 from embexp.training.listeners import Listener
 from embexp.training.progress import duration
 
 _WIDEST = 60
 """Characters of a job's overrides in the live table."""
-PROGRESS_FILE = ".progress.json"
 _INTERVAL = 0.2
 """Least seconds between two writes."""
 _BYTES = 256
@@ -102,6 +101,11 @@ class Shown:
             self.say(text)
         else:
             print(f"\n{text}", file=sys.stderr, flush=True)
+
+    @staticmethod
+    def nothing(directory: Path) -> Shown:
+        """Shows nothing at all."""
+        return Shown(Console(quiet=True, force_terminal=False), directory, lambda job: "")
 
     def _name(self, number: int) -> str:
         return f"job {number}" if self.total is None else f"job {number} of {self.total}"

@@ -7,7 +7,7 @@ import json
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +19,11 @@ from embexp.reports.record import Status
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import Launching
 from embexp.specs.tracking import MLflow
-from embexp.sweeps import jobs, outcomes, processes, watching
+from embexp.sweeps import jobs, planning, processes, watching
 from embexp.sweeps.engines import Engine
+from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Outcome
-from embexp.sweeps.processes import Command, Process, Starter
+from embexp.sweeps.processes import Command, Forked, Fresh, Starter
 from embexp.sweeps.progress import Shown
 from embexp.sweeps.watching import Watch
 from embexp.system import interruption
@@ -34,6 +34,7 @@ _LOOK_EVERY = 0.2
 """Seconds between two looks at jobs that other processes run."""
 _GRACE = 60.0
 """Seconds that a job has to save its state after its time limit."""
+_INTERRUPTED = "the sweep was interrupted"
 
 
 class Runner:
@@ -52,18 +53,15 @@ class Runner:
         """Settles what an earlier process left behind, and follows what still runs, or waits in a queue.
 
         Args:
-            folder: working directory of the jobs; None: that of this process.
-            command: runs a job; None: jobs are forked where their devices allow that.
+            folder, command: see `Starter`.
             engine: the launcher of others that runs the jobs; None: this process does.
         """
-        self._engine = engine
         self.ledger = ledger
         self.shown = Shown(console, ledger.directory, self._own)
+        self._engine, self._folder = engine, folder
         self._starter = Starter(ledger.directory, folder=folder, command=command)
-        self._folder = folder
         self._watch = Watch(ledger.directory, self.shown)
-        self._scheduler = Scheduler(ledger, launching, self._starter, self.shown, self._watch, self._ended)
-        self._outcomes: dict[int, Outcome] = {}
+        self._scheduler = Scheduler(ledger, launching, self._starter, self._watch)
         self._varying: list[str] | None = None
         self._stores: set[MLflow] = set()
         (ledger.directory / jobs.CANCEL).unlink(missing_ok=True)
@@ -78,31 +76,22 @@ class Runner:
 
     def run(self, numbers: Sequence[int]) -> None:
         """Runs jobs until all have ended or the sweep is interrupted."""
-        self._varying = outcomes.varying([each.settings for each in self.ledger.jobs()])
-        self._outcomes = {}
+        self._varying = planning.varying([each.settings for each in self.ledger.jobs()])
         self._open_stores(numbers)
         if followed := [job for job in self._watch.under_way if job.number in numbers]:
-            self.shown.say(
-                f"{watching.described(followed)} already: this waits for {'it' if len(followed) == 1 else 'them'}"
-            )
+            them = "it" if len(followed) == 1 else "them"
+            self.shown.say(f"{watching.described(followed)} already: this waits for {them}")
         if self._engine is None:
-            self._scheduler.run(numbers)
-            halted = self._scheduler.halted
+            halted = self._scheduler.run(numbers)
         else:
-            halted = self._run_elsewhere(self._engine, numbers)
-        if halted:
-            for number in numbers:
-                if (job := self.ledger.job(number)).state is Status.PLANNED:
-                    self.ledger.leave(number, job.state, halted)
-                    self._outcomes.pop(number, None)
-
-    def _run_elsewhere(self, engine: Engine, numbers: Sequence[int]) -> str:
-        """Has the launcher of others run jobs; returns why not all were run, or ""."""
-        with self.shown.live():
-            try:
-                return engine.run(self.ledger, numbers, self._ended, watch=self._watch, shown=self.shown)
-            except KeyboardInterrupt:
-                return "the sweep was interrupted"
+            with self.shown.live():
+                try:
+                    halted = self._engine.run(self.ledger, numbers, watch=self._watch)
+                except KeyboardInterrupt:
+                    halted = _INTERRUPTED
+        for number in numbers if halted else ():
+            if (job := self.ledger.job(number)).state is Status.PLANNED:
+                self.ledger.leave(number, job.state, halted)
 
     def _open_stores(self, numbers: Sequence[int]) -> None:
         """Opens the stores of MLflow runs before jobs, of several machines perhaps, open a new one at once."""
@@ -113,12 +102,6 @@ class Runner:
                 with contextlib.chdir(self._folder or "."):
                     session.open_store(store)
 
-    def outcomes(self) -> list[Outcome]:
-        """The outcomes of all jobs so far, by number."""
-        for job in self.ledger.jobs() if not self._outcomes else ():
-            self._outcomes[job.number] = jobs.outcome(self.ledger.directory, job)
-        return list(self._outcomes.values())
-
     def outcome(self, number: int) -> Outcome:
         """The outcome of one job."""
         return jobs.outcome(self.ledger.directory, self.ledger.job(number))
@@ -127,16 +110,9 @@ class Runner:
         """Writes and prints the results; returns whether every job that was not skipped ended with some."""
         from embexp.runs import table_maps
 
-        self._outcomes = {}
         with interruption.finished_first():
             write_reports(self.ledger.directory, self.shown.console, table_maps.of_best)
-        return all(each.status.is_settled for each in self.outcomes())
-
-    def _ended(self, outcome: Outcome) -> None:
-        self.outcomes()
-        for number, each in self._outcomes.items():
-            if outcome.number in (number, each.same_as):
-                self._outcomes[number] = self.outcome(number)
+        return all(job.state.is_settled for job in self.ledger.jobs())
 
     def _own(self, job: LedgerJob) -> str:
         """The overrides that distinguish a job from the others."""
@@ -146,7 +122,7 @@ class Runner:
 
 @dataclass
 class _Running:
-    """A job that runs.
+    """A job that runs in a process of this one's.
 
     Attributes:
         gpus: that it has for itself.
@@ -156,7 +132,7 @@ class _Running:
     """
 
     job: LedgerJob
-    process: Process
+    process: Fresh | Forked
     gpus: Sequence[str]
     limit: float | None
     reason: str = ""
@@ -164,37 +140,18 @@ class _Running:
 
 
 class Scheduler:
-    """Runs jobs of a ledger.
+    """Runs jobs of a ledger, each in a process of its own on this machine."""
 
-    Attributes:
-        halted: why no further jobs are started, or "".
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        launching: Launching,
-        starter: Starter,
-        shown: Shown,
-        watch: Watch,
-        ended: Callable[[Outcome], None],
-    ) -> None:
+    def __init__(self, ledger: Ledger, launching: Launching, starter: Starter, watch: Watch) -> None:
         """Prepares it.
 
         Args:
-            ledger: of the sweep; the one in which this process notes how jobs begin and end.
             launching: how many at once, time limit, retries.
             watch: follows jobs that other processes run; these are started here only if they end without a result.
-            ended: called with each job's outcome.
         """
-        self.halted = ""
-        self._ledger = ledger
-        self._launching = launching
-        self._starter = starter
-        self._shown = shown
-        self._ended = ended
-        self._watch = watch
-        self._cancellation = watching.Cancellation(ledger.directory)
+        self._ledger, self._launching, self._starter, self._watch = ledger, launching, starter, watch
+        self._sweep, self._shown = ledger.directory, watch.shown
+        self._halted = ""
         self._next_look = 0.0
         self._cancelled: float | None = None
         self._attempts: Counter[int] = Counter()
@@ -202,8 +159,12 @@ class Scheduler:
         self._running: list[_Running] = []
         self._free = list(processes.visible_gpus())
 
-    def run(self, numbers: Sequence[int]) -> None:
-        """Runs jobs until all have ended, or the sweep is interrupted; those that were not started stay planned."""
+    def run(self, numbers: Sequence[int]) -> str:
+        """Runs jobs until all have ended, or the sweep is interrupted; those that were not started stay planned.
+
+        Returns:
+            Why not all were started, or "".
+        """
         waiting = deque(number for number in numbers if number not in self._watch)
         specs = {number: self._ledger.job(number).checked_spec for number in numbers}
         at_once = processes.jobs_at_once(self._launching, list(specs.values()), self._free)
@@ -213,16 +174,17 @@ class Scheduler:
             except BaseException:
                 self._signal_all(signal.SIGKILL)
                 raise
+        return self._halted
 
     def _loop(self, waiting: deque[int], specs: dict[int, RunSpec], at_once: int, signals: Sequence[int]) -> None:
         heard = 0
-        while self._running or (waiting and not self.halted) or (self._follows(specs) and not signals):
-            while waiting and not self.halted and not signals and len(self._running) < at_once:
+        while self._running or (waiting and not self._halted) or (self._follows(specs) and not signals):
+            while waiting and not self._halted and not signals and len(self._running) < at_once:
                 gpus = self._own_gpus(specs[waiting[0]], at_once)
                 if gpus is None:
                     break
                 number = waiting.popleft()
-                if in_use(jobs.job_directory(self._ledger.directory, self._ledger.job(number))):
+                if in_use(jobs.job_directory(self._sweep, self._ledger.job(number))):
                     self._free += gpus
                     self._follow(number)
                 else:
@@ -238,7 +200,9 @@ class Scheduler:
             self._end_late()
             if time.monotonic() > self._next_look:
                 self._next_look = time.monotonic() + _LOOK_EVERY
-                waiting.extend(self._look())
+                if jobs.is_cancelled(self._sweep):
+                    self._cancel()
+                waiting.extend(self._watch.look_again(self._ledger))
             self._shown.update([*(each.job for each in self._running), *self._watch.under_way])
             time.sleep(_INTERVAL)
 
@@ -253,29 +217,14 @@ class Scheduler:
         self._watch.follow([self._ledger.job(number)])
         self._shown.say(f"job {number} is run by another process: this waits for it")
 
-    def _look(self) -> list[int]:
-        """Looks at jobs that other processes run, and whether the sweep is cancelled; returns those that are to run."""
-        if jobs.is_cancelled(self._ledger.directory):
-            if not self.halted:
-                self._cancelled = time.monotonic()
-                self._end_all("the sweep was cancelled")
-            self._cancellation.look(self._watch)
-        again = []
-        for number in self._watch.look(self._ledger):
-            outcome = jobs.outcome(self._ledger.directory, self._ledger.job(number))
-            if outcome.status.is_settled or outcome.status in (Status.FAILED, Status.CANCELLED):
-                self._shown.ended(outcome)
-                self._ended(outcome)
-            else:
-                again.append(number)
-        return again
-
-    def _end_all(self, why: str) -> None:
-        """Has all running jobs save their state and end, and starts no others."""
-        self.halted = why
-        self._signal_all(signal.SIGINT)
-        for each in self._running:
-            each.limit, each.killed = time.monotonic() + _GRACE, True
+    def _cancel(self) -> None:
+        """Has all running jobs save their state and end, here and elsewhere, and starts no others."""
+        if not self._halted:
+            self._halted, self._cancelled = "the sweep was cancelled", time.monotonic()
+            self._signal_all(signal.SIGINT)
+            for each in self._running:
+                each.limit, each.killed = time.monotonic() + _GRACE, True
+        self._watch.cancel()
 
     def _own_gpus(self, spec: RunSpec, at_once: int) -> list[str] | None:
         """GPUs for a job; none if it needs none of its own, None if it has to wait for them."""
@@ -290,8 +239,8 @@ class Scheduler:
     def _start(self, number: int, spec: RunSpec, gpus: Sequence[str]) -> None:
         self._ledger.begin(number, time.time())
         job = self._ledger.job(number)
-        directory = jobs.made_directory(self._ledger.directory, job)
-        process = self._starter.start(number, strategy=spec.strategy.kind, log=directory / "run.log", gpus=gpus)
+        log = jobs.made_directory(self._sweep, job) / "run.log"
+        process = self._starter.start(number, strategy=spec.strategy.kind, log=log, gpus=gpus)
         minutes = self._launching.timeout_minutes
         limit = None if minutes is None else time.monotonic() + 60 * minutes
         self._running.append(_Running(job, process, gpus, limit))
@@ -306,25 +255,24 @@ class Scheduler:
             self._follow(number)
             return False
         if each.killed and status == -signal.SIGKILL:
-            status = outcomes.INTERRUPTED
+            status = jobs.INTERRUPTED
         outcome = jobs.settle(self._ledger, number, status, reason=each.reason)
-        directory = jobs.job_directory(self._ledger.directory, each.job)
-        crashed = outcome.status is Status.FAILED and not each.reason and outcomes.is_crash(directory, status)
-        if crashed and self._attempts[number] <= self._launching.retries and not self.halted:
-            self._shown.retried(outcome, self._attempts[number] + 1, self._launching.retries + 1)
-            return True
         if outcome.status is Status.FAILED:
+            directory = jobs.job_directory(self._sweep, each.job)
+            crashed = not each.reason and jobs.is_crash(directory, status)
+            if crashed and self._attempts[number] <= self._launching.retries and not self._halted:
+                self._shown.retried(outcome, self._attempts[number] + 1, self._launching.retries + 1)
+                return True
             self._errors[outcome.reason.replace(str(directory), "DIR")] += 1
-            alike = max(self._errors.values())
-            if self._launching.stop_after is not None and alike >= self._launching.stop_after and not self.halted:
-                self.halted = f"{alike} jobs failed with the same error (hydra.launcher.stop_after)"
-                self._shown.say(f"{self.halted}: no others are started")
+            repeated, most = max(self._errors.values()), self._launching.stop_after
+            if most is not None and repeated >= most and not self._halted:
+                self._halted = f"{repeated} jobs failed with the same error (hydra.launcher.stop_after)"
+                self._shown.say(f"{self._halted}: no others are started")
         self._shown.ended(outcome)
-        self._ended(outcome)
         return False
 
     def _interrupt(self, times: int) -> None:
-        self.halted = "the sweep was interrupted"
+        self._halted = _INTERRUPTED
         if times > 1:
             for each in self._running:
                 each.killed = True
@@ -344,10 +292,12 @@ class Scheduler:
         """Has jobs save their state and end when their time is over, and kills those that do not."""
         now = time.monotonic()
         for each in self._running:
-            if each.killed and each.limit is not None and now > each.limit:
+            if each.limit is None or now <= each.limit:
+                continue
+            if each.killed:
                 each.process.signal(signal.SIGKILL)
-            elif each.limit is not None and now > each.limit:
-                each.process.signal(signal.SIGKILL if each.reason else signal.SIGINT)
-                minutes = self._launching.timeout_minutes
-                each.reason = f"it took longer than hydra.launcher.timeout_minutes={minutes:g}"
-                each.limit = now + _GRACE
+                continue
+            each.process.signal(signal.SIGKILL if each.reason else signal.SIGINT)
+            minutes = self._launching.timeout_minutes
+            each.reason = f"it took longer than hydra.launcher.timeout_minutes={minutes:g}"
+            each.limit = now + _GRACE

@@ -1,12 +1,14 @@
-"""A search's study in Optuna: trials are asked for, reported on and told their values, and all of it is on disk."""
+"""Runs a search as a study of Optuna's: trials are asked for in batches, run, and told their values; all on disk."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import itertools
+import json
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
@@ -16,10 +18,18 @@ from optuna.samplers import PartialFixedSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from embexp.errors import CommandLineError, RunError
-from embexp.sweeps.search import PrunerKind, SamplerKind, SearchSettings
+from embexp.reports.record import Status
+from embexp.sweeps import pruning
+from embexp.sweeps.jobs import Outcome
+from embexp.sweeps.search import Search, objective_values
 from embexp.sweeps.search_space import Choices, Parameter, Space
+from embexp.sweeps.settings import PrunerKind, SamplerKind, SearchSettings
+from embexp.system import files
 from embexp.training.metric_names import Objective
 
+SEARCH_FILE = "search.json"
+Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Sequence[Outcome]]]
+"""Runs some trials, the first of which has this number, and returns the outcomes of each: one for each seed."""
 _JOB, _SWEEP = "embexp_job", "embexp_sweep"
 """Attributes of a trial: the number of its job, and the sweep that this belongs to, "" in a storage of its own."""
 
@@ -72,7 +82,7 @@ class Study:
                     storage=storage,
                     study_name=name,
                     directions=directions,
-                    pruner=_pruner(settings.pruner),
+                    pruner=_PRUNERS[settings.pruner](),
                     load_if_exists=True,
                 )
                 found = [each.name.lower() for each in self._study.directions]
@@ -126,13 +136,9 @@ class Study:
         """The values of a trial's objectives."""
         self._study.tell(trial.number, list(values))
 
-    def tell_pruned(self, trial: Trial) -> None:
-        """A trial was pruned; its value is that of the last report."""
-        self._study.tell(trial.number, state=TrialState.PRUNED)
-
-    def tell_failed(self, trial: Trial) -> None:
-        """A trial has no result."""
-        self._study.tell(trial.number, state=TrialState.FAIL)
+    def end(self, trial: Trial, state: TrialState) -> None:
+        """A trial has failed, or was pruned; the value of a pruned one is that of the last report."""
+        self._study.tell(trial.number, state=state)
 
     def report(self, trial: Trial, step: int, value: float) -> bool:
         """Reports an evaluation of a running trial, and returns whether to prune it."""
@@ -229,9 +235,7 @@ def _distribution(parameter: Parameter) -> optuna.distributions.BaseDistribution
 def _sampler(kind: SamplerKind, seed: int) -> optuna.samplers.BaseSampler:
     match kind:
         case SamplerKind.TPE:
-            return optuna.samplers.TPESampler(
-                seed=seed, constant_liar=True
-            )  # the jobs of a batch don't repeat each other
+            return optuna.samplers.TPESampler(seed=seed, constant_liar=True)  # a batch's jobs don't repeat each other
         case SamplerKind.RANDOM | SamplerKind.GRID:  # a grid fixes every parameter
             return optuna.samplers.RandomSampler(seed=seed)
         case SamplerKind.CMAES:
@@ -240,13 +244,126 @@ def _sampler(kind: SamplerKind, seed: int) -> optuna.samplers.BaseSampler:
             assert_never(kind)
 
 
-def _pruner(kind: PrunerKind) -> optuna.pruners.BasePruner:
-    match kind:
-        case PrunerKind.NONE:
-            return optuna.pruners.NopPruner()
-        case PrunerKind.MEDIAN:
-            return optuna.pruners.MedianPruner()
-        case PrunerKind.HYPERBAND:
-            return optuna.pruners.HyperbandPruner()
-        case _:
-            assert_never(kind)
+_PRUNERS: Mapping[PrunerKind, Callable[[], optuna.pruners.BasePruner]] = {
+    PrunerKind.NONE: optuna.pruners.NopPruner,
+    PrunerKind.MEDIAN: optuna.pruners.MedianPruner,
+    PrunerKind.HYPERBAND: optuna.pruners.HyperbandPruner,
+}
+
+
+def run(
+    search: Search, directory: Path, launch: Launch, told: Callable[[Sequence[int]], object] = lambda numbers: None
+) -> list[Trial]:
+    """Runs the trials of a search that are missing.
+
+    A batch is asked for as a whole, then run, then told as a whole. With one process after the other, a search that was
+    killed at any time therefore asks for the trials that it would have asked for without.
+
+    Args:
+        told: called first, with the numbers of the trials that are not run again.
+
+    Returns:
+        The best trial, or the best ones of several objectives.
+
+    Raises:
+        RunError: the storage of the study can't be used.
+        CommandLineError: the directory has another search.
+    """
+    with Study(search.space, search.objectives, search.settings, directory) as study:
+        told([each.job for each in study.trials() if each.state != "running"])
+        while batch := _next_batch(search, study):
+            with _pruned(search, study, directory, batch):
+                ended = {trial.job: each for trial, each in _launched(search, batch, launch)}
+            for trial in batch:
+                _tell(study, trial, ended[trial.job], search.objectives)
+            _write(search, study, directory)
+            if any(_is_open(each) for each in ended.values()):
+                break  # interrupted
+        _write(search, study, directory)
+        return study.best()
+
+
+def described(search: Search, trial: Trial) -> str:
+    """A trial in one line: its job, its values and its settings."""
+    values = [
+        f"validation {each.metric} {v:.4f}" for each, v in zip(search.objectives, trial.values or (), strict=True)
+    ]
+    settings = [f"{each.key}={text}" for each, text in zip(search.space.parameters, trial.texts, strict=True)]
+    return "   ".join([f"job {trial.job * search.seeds}", *values, " ".join(settings)])
+
+
+def _next_batch(search: Search, study: Study) -> list[Trial]:
+    """The next trials: those of a batch that was not told, completed if it was only asked for in part."""
+    known = study.trials()
+    batch = [each for each in known if each.state == "running"]
+    count = len(known)
+    begun = batch or count % search.at_once
+    end = math.ceil(count / search.at_once) * search.at_once if begun else count + search.at_once
+    return batch + [study.ask(job) for job in range(count, min(end, search.trials))]
+
+
+def _launched(search: Search, batch: Sequence[Trial], launch: Launch) -> Iterator[tuple[Trial, Sequence[Outcome]]]:
+    """Runs a batch; a launcher numbers its jobs without gaps."""
+    for _, group in itertools.groupby(enumerate(batch), key=lambda pair: pair[1].job - pair[0]):
+        trials = [trial for _, trial in group]
+        settings = [search.space.overrides(each.texts) for each in trials]
+        yield from zip(trials, launch(settings, trials[0].job), strict=True)
+
+
+def _pruned(
+    search: Search, study: Study, directory: Path, batch: Sequence[Trial]
+) -> contextlib.AbstractContextManager[None]:
+    if search.settings.pruner is PrunerKind.NONE:
+        return contextlib.nullcontext()
+    trials = {each.job: each for each in batch}
+    return pruning.answered(
+        directory,
+        trials,
+        search.objectives[0].metric,
+        lambda job, step, value: study.report(trials[job], step, value),
+    )
+
+
+def _write(search: Search, study: Study, directory: Path) -> None:
+    """Writes search.json: the history of the search, with the best so far."""
+    choose = max if search.objectives[0].higher_is_better else min
+    best: float | None = None
+    history = []
+    for each in study.trials():
+        if len(search.objectives) == 1 and each.state == "complete" and each.values:
+            best = each.values[0] if best is None else choose(best, each.values[0])
+        params = {key.key: text for key, text in zip(search.space.parameters, each.texts, strict=True)}
+        values = None if each.values is None else list(each.values)
+        trial = {"trial": each.number, "job": each.job, "state": each.state, "params": params, "values": values}
+        history.append(trial | {"best_so_far": best})
+    content = {
+        "objectives": [
+            {"metric": f"validation {each.metric}", "direction": each.direction} for each in search.objectives
+        ],
+        "sampler": search.settings.sampler.value,
+        "pruner": search.settings.pruner.value,
+        "n_trials": search.trials,
+        "best": [each.job for each in study.best()],
+        "trials": history,
+    }
+    files.write_text(directory / SEARCH_FILE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def _is_open(outcomes: Sequence[Outcome]) -> bool:
+    """Whether a trial is to be continued, as after an interruption."""
+    is_open = (Status.INTERRUPTED, Status.CANCELLED, Status.PLANNED)
+    return any(each.status in is_open or each.status.is_under_way for each in outcomes)
+
+
+def _tell(study: Study, trial: Trial, outcomes: Sequence[Outcome], objectives: Sequence[Objective]) -> None:
+    """Tells a study how a trial ended; its values are means over its seeds."""
+    if _is_open(outcomes):
+        return
+    if any(each.status is Status.PRUNED for each in outcomes):
+        study.end(trial, TrialState.PRUNED)
+        return
+    values = objective_values(objectives, outcomes)
+    if all(each.status.has_results for each in outcomes) and all(map(math.isfinite, values)):
+        study.tell(trial, values)
+    else:
+        study.end(trial, TrialState.FAIL)

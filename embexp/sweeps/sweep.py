@@ -1,11 +1,11 @@
-"""`embexp run -m` and `embexp.sweep`: every job is checked, entered into the ledger and run in its own process."""
+"""`embexp run -m`, `embexp.sweep`, `embexp resume` of a sweep: jobs are checked, entered into the ledger and run."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +19,21 @@ from embexp.config.composing.hydra_job import Callbacks
 from embexp.config.composing.loader import Loader
 from embexp.config.messages import format_value
 from embexp.config.permission import OWN_MODULES, Permission
-from embexp.errors import CommandLineError, ConfigError, EmbexpError
+from embexp.errors import CommandLineError, ConfigError, EmbexpError, RunError
 from embexp.records import allowed_code
 from embexp.reports.collected import settings_of
 from embexp.reports.record import Status
-from embexp.specs import studies
+from embexp.specs import tracking
 from embexp.specs.run import RunSpec, combination_faults
 from embexp.specs.studies import Launching, NoStudy
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import planning, processes, search
+from embexp.sweeps.engines import Engine
+from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.outcomes import Outcome
-from embexp.sweeps.planning import Plan, PlannedJob
+from embexp.sweeps.planning import OTHER_DIRECTORY, Enrolment, Plan, PlannedJob, key_of
 from embexp.sweeps.processes import Command
+from embexp.sweeps.settings import changed_launching
 from embexp.system import files, locks, terminal
 
 if TYPE_CHECKING:
@@ -80,8 +82,6 @@ def sweep(
     callbacks = Callbacks(plan.base, permission)
     if faults := callbacks.faults_of_jobs():
         raise ConfigError(faults)
-    from embexp.sweeps.running import Runner  # not above: it needs NumPy, and wrong settings are reported without it
-
     place = (directory or record.sweep_directory(plan.base)).absolute()
     if fresh or not ledgers.exists(place):
         place = files.new_directory(place)
@@ -93,11 +93,7 @@ def sweep(
         "folder": os.getcwd(),
         "search": plan.jobs is None,
     }
-    with (
-        locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
-        Ledger(place, create=True) as ledger,
-        Runner(ledger, plan.launching, terminal.console(), command=command, engine=plan.engine) as runner,
-    ):
+    with _runner(place, plan.launching, terminal.console(), command=command, engine=plan.engine) as runner:
         running = Sweep(loader, plan, runner)
         engine = None if plan.engine is None else plan.engine.as_json()
         launching = plan.launching.model_dump(mode="json")
@@ -105,6 +101,27 @@ def sweep(
         record.note_sweep(plan.base, place)
         loader.multirun(plan.base, running, plan.overrides, callbacks)
         return runner.finish()
+
+
+@contextlib.contextmanager
+def _runner(
+    place: Path,
+    launching: Launching,
+    console: Console,
+    *,
+    folder: Path | None = None,
+    command: Command | None = None,
+    engine: Engine | None = None,
+) -> Iterator[Runner]:
+    """Runs the jobs of a sweep while this process has its lock."""
+    from embexp.sweeps.running import Runner  # not above: it needs NumPy, and wrong settings are reported without it
+
+    with (
+        locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
+        Ledger(place, create=True) as ledger,
+        Runner(ledger, launching, console, folder=folder, command=command, engine=engine) as runner,
+    ):
+        yield runner
 
 
 class Sweep:
@@ -141,16 +158,13 @@ class Sweep:
         if self._plan.jobs is None:
             command = ledger.noted("command")
             if command is not None and not command.get("search"):
-                remedy = "choose another hydra.sweep.dir, or start anew beside it with --fresh"
-                raise CommandLineError(f"{ledger.directory} has another sweep\n    {remedy}")
+                raise CommandLineError(f"{ledger.directory} has another sweep\n    {OTHER_DIRECTORY}")
             ledger.add([], notes)
             return
         found, new = self._enrolment.find(self._plan.jobs)
         if before:
             self._check([job for job in found if job.number in before])
-        ledger.add(new, notes)
-        for job, planned_job in zip(found, self._plan.jobs, strict=True):
-            self._settings.setdefault(planned_job.setting, []).append(job.number)
+        self._enter(self._plan.jobs, found, new, notes)
         shown.expect(len(self._missing([job.number for job in found])), len(found))
         if before:
             self._say_continued(found)
@@ -159,6 +173,20 @@ class Sweep:
                 shown.say(f"job {job.number} of {len(found)} is skipped: {job.reason}")
             elif job.same_as is not None:
                 shown.say(f"job {job.number} of {len(found)} is the same as job {job.same_as}, and not run again")
+
+    def _enter(
+        self,
+        planned: Sequence[PlannedJob],
+        found: Sequence[LedgerJob],
+        new: Sequence[LedgerJob],
+        notes: Mapping[str, object] | None = None,
+        *,
+        first: int = 0,
+    ) -> None:
+        """Enters jobs into the ledger, and notes which are of each setting."""
+        self._runner.ledger.add(new, notes)
+        for job, planned_job in zip(found, planned, strict=True):
+            self._settings.setdefault(first + planned_job.setting, []).append(job.number)
 
     def run_batch(self, batch: Sequence[Sequence[str]], *, first: int) -> list[list[Outcome]]:
         """Runs the jobs of a batch, as many at once as the launcher is to.
@@ -175,11 +203,8 @@ class Sweep:
         """
         if self._plan.jobs is None:
             hydra = [str(each) for each in self._plan.base.hydra.overrides.hydra]
-            jobs = planning.checked(self._loader, batch, hydra, first=first)
-            found, new = self._enrolment.find(jobs)
-            self._runner.ledger.add(new)
-            for job, planned_job in zip(found, jobs, strict=True):
-                self._settings.setdefault(planned_job.setting, []).append(job.number)
+            jobs = planning.check(self._loader, batch, hydra).jobs
+            self._enter(jobs, *self._enrolment.find(jobs), first=first)
         settings = [self._settings[first + number] for number in range(len(batch))]
         missing = self._missing([number for numbers in settings for number in numbers])
         if self._plan.jobs is None:
@@ -207,9 +232,13 @@ class Sweep:
             if trials:
                 runner.shown.say(f"continuing the search in {runner.ledger.directory}: {len(trials)} trials are done")
 
-        best = search.run(runner.ledger.directory, lambda batch, first: self.run_batch(batch, first=first), told)
-        for each in best:
-            runner.shown.say(f"best trial: {search.described(each)}")
+        def launch(batch: Sequence[Sequence[str]], first: int) -> list[list[Outcome]]:
+            return self.run_batch(batch, first=first)
+
+        from embexp.sweeps import study  # which imports Optuna
+
+        for trial in study.run(search, runner.ledger.directory, launch, told):
+            runner.shown.say(f"best trial: {study.described(search, trial)}")
 
     def objective(self, outcomes: Sequence[Outcome]) -> float | list[float]:
         """What `sweep.objective` names, of a setting: the mean over its seeds, NaN if it failed."""
@@ -228,7 +257,7 @@ class Sweep:
 
     def _check(self, known: Sequence[LedgerJob]) -> None:
         place = self._runner.ledger.directory
-        remedy = f"choose another hydra.sweep.dir, or start anew beside it with --fresh\n    embexp resume {place}"
+        remedy = f"{OTHER_DIRECTORY}\n    embexp resume {place}"
         if others := self._enrolment.unasked():
             words = f"job {others[0].number} ({' '.join(others[0].overrides)})"
             count = f"{len(others)} of its {len(known) + len(others)} jobs are not in this one"
@@ -250,102 +279,6 @@ class Sweep:
         self._runner.shown.say(text)
 
 
-class Enrolment:
-    """Finds the places of planned jobs in the ledger.
-
-    Jobs are found by what they ask for, not by their number: the n-th job that asks for a run is the n-th of the ledger
-    that does. So a sweep can be extended, and a search that is started again meets the jobs that it has tried.
-    """
-
-    def __init__(self, ledger: Ledger, *, at_once: int) -> None:
-        """Prepares it.
-
-        Args:
-            at_once: number of jobs that will share this machine's cores.
-        """
-        self._ledger = ledger
-        self._at_once = at_once
-        self._jobs = {job.number: job for job in ledger.jobs()}
-        self._numbers: dict[str, list[int]] = defaultdict(list)
-        for job in self._jobs.values():
-            self._numbers[job.identity].append(job.number)
-        self._asked: Counter[str] = Counter()
-
-    def find(self, planned: Iterable[PlannedJob]) -> tuple[list[LedgerJob], list[LedgerJob]]:
-        """The ledger's jobs for planned ones, and those of them that it lacks; writes nothing.
-
-        Raises:
-            CommandLineError: a job of the ledger names other code than the planned one.
-        """
-        self._jobs |= {job.number: job for job in self._ledger.jobs()}  # an earlier batch has ended meanwhile
-        found, new = [], []
-        for job in planned:
-            identity = job.identity
-            known, place = self._numbers[identity], self._asked[identity]
-            self._asked[identity] += 1
-            if place == len(known):
-                added = self._entry(job, identity, max(self._jobs, default=-1) + 1)
-                self._jobs[added.number] = added
-                known.append(added.number)
-                new.append(added)
-            elif _reconsidered(self._jobs[known[place]], job):
-                self._jobs[known[place]] = self._entry(job, identity, known[place])
-                new.append(self._jobs[known[place]])
-            elif allowed_code.named(self._jobs[known[place]].checked_spec) != allowed_code.named(job.spec):
-                raise CommandLineError(
-                    f"{self._ledger.path}: job {known[place]} names other code than the sweep that you ask for\n"
-                    "    choose another hydra.sweep.dir, or start anew beside it with --fresh"
-                )
-            found.append(self._jobs[known[place]])
-        return found, new
-
-    def meet(self, numbers: Sequence[int]) -> list[int]:
-        """Counts jobs of the ledger as asked for, without planning them again; returns those that it has."""
-        found = [number for number in numbers if number in self._jobs]
-        for number in found:
-            self._asked[self._jobs[number].identity] += 1
-        return found
-
-    def unasked(self) -> list[LedgerJob]:
-        """The jobs of the ledger that were not planned."""
-        numbers = [n for identity, known in self._numbers.items() for n in known[self._asked[identity] :]]
-        return [self._jobs[number] for number in sorted(numbers)]
-
-    def _entry(self, job: PlannedJob, identity: str, number: int) -> LedgerJob:
-        own = {
-            "sweep": studies.Sweep(objective=job.spec.sweep.objective),
-            "seeds": 1,
-        }  # the rest concerns the sweep alone
-        spec = processes.with_threads(job.spec.model_copy(update=own), self._at_once)
-        entry = LedgerJob(number, job.overrides, job.settings, spec.model_dump_json(), identity)
-        if job.skip:
-            return replace(entry, state=Status.SKIPPED, reason=job.skip)
-        for other in self._numbers[identity]:
-            first = self._jobs[other]
-            if first.state is not Status.SKIPPED and first.same_as is None and other != number:
-                entry = replace(entry, same_as=other, directory=first.directory)
-                return replace(entry, state=first.state, reason=first.reason, run_id=first.run_id)
-        taken = {each.directory for each in self._jobs.values()}
-        config = None if job.config is None else job.config()
-        wanted = name = str(number if config is None else record.job_directory(config, number))
-        count = 1
-        while name in taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        if config is None:
-            return replace(entry, directory=name)
-        sweep = self._ledger.directory
-        record.note_sweep(config, sweep)
-        return replace(entry, directory=name, hydra=record.texts(config, sweep / name))
-
-
-def _reconsidered(known: LedgerJob, job: PlannedJob) -> bool:
-    """Whether a job that was skipped is to run now, or the other way round."""
-    if known.state is Status.SKIPPED:
-        return not job.skip
-    return bool(job.skip) and not known.state.has_results and known.same_as is None
-
-
 def _changed_results(jobs: Sequence[LedgerJob]) -> list[str]:
     """A sentence for each job whose run_id is no longer the recorded one. Reads data (or its cache), not TensorFlow."""
     from embexp.runs.prepare import prepare
@@ -363,6 +296,89 @@ def _changed_results(jobs: Sequence[LedgerJob]) -> list[str]:
         if run_id != job.run_id:
             found.append(f"job {job.number} was run_id {job.run_id[:12]}, and would be {str(run_id)[:12]} now")
     return found
+
+
+def resume(
+    directory: Path,
+    overrides: Sequence[str] = (),
+    *,
+    allow_code: Sequence[str] = (),
+    command: Command | None = None,
+    console: Console | None = None,
+) -> bool:
+    """Finishes a sweep as it was planned, and prints its results.
+
+    Jobs that are done are not repeated. Jobs that were interrupted go on from their newest checkpoint, and those that
+    failed are tried again. A search continues with its sweeper, from the command that began it.
+
+    Args:
+        overrides: of `hydra.launcher`, such as `hydra.launcher.jobs=2`; threads stay those that were planned.
+        allow_code: functions that its jobs may run, and the classes that it names, such as that of an unknown launcher.
+        command: runs a job; None: jobs are forked where their devices allow that.
+        console: shows progress and results; None: the terminal. A search shows them on the terminal.
+
+    Returns:
+        Whether every job that was not skipped has ended with results.
+
+    Raises:
+        ConfigError: an override is invalid.
+        RunError: the directory has no ledger, or another process works there.
+        UsageError: a job that is to be run, or the sweep, names code that isn't allowed.
+    """
+    place = directory.absolute()
+    with Ledger(place) as ledger:
+        noted, recorded, known = map(ledger.noted, ("command", "launching", "engine"))
+        if noted is None:
+            raise RunError(f"{ledger.path} has no jobs: the sweep was killed before it had planned any; start it again")
+        folder = Path(noted["folder"])
+        permission = Permission(frozenset(allow_code), own=False)
+        if not noted.get("search"):
+            launching = changed_launching(recorded or {}, overrides, composition.loader())
+            engine = (
+                None if known is None else Engine(known["name"], known["hydra"], known["folder"], permission=permission)
+            )
+            _check_code(ledger, engine, folder, allow_code)
+    if not noted.get("search"):
+        console = console or terminal.console()
+        with _runner(place, launching, console, folder=folder, command=command, engine=engine) as runner:
+            return _finish(runner)
+    changed = set(map(key_of, overrides))
+    with contextlib.chdir(folder):
+        return sweep(
+            [*(each for each in noted.get("overrides", ()) if key_of(each) not in changed), *overrides],
+            config_dir=noted.get("config_dir"),
+            config_name=noted.get("config_name", "config"),
+            config_path=noted.get("config_path"),
+            directory=place,
+            command=command,
+            permission=permission,
+        )
+
+
+def _check_code(ledger: Ledger, engine: Engine | None, folder: Path, allow_code: Sequence[str]) -> None:
+    """Raises UsageError if what is to be run names code that isn't allowed."""
+    specs: dict[bool, list[RunSpec]] = {True: [], False: []}
+    for job in ledger.jobs():
+        specs[job.state.is_settled].append(job.checked_spec)
+    tracking.check_addresses(specs[False], ledger.path)
+    done, names = (allowed_code.named_by_all(specs[is_settled]) for is_settled in (True, False))
+    allowed = [each for each in allow_code if each not in done or each in names]
+    target = "" if engine is None else engine.named_code(ledger.directory)
+    others = {target: "hydra.launcher"} if target else {}
+    record = f"{ledger.path}, of a sweep with the working folder {folder},"
+    allowed_code.check_names({**names, **others}, allowed, record=record)
+
+
+def _finish(runner: Runner) -> bool:
+    jobs = runner.ledger.jobs()
+    missing = [job.number for job in jobs if job.same_as is None and not job.state.is_settled]
+    done = sum(job.state.is_settled for job in jobs)
+    text = f"{done} of {len(jobs)} jobs are done"
+    runner.shown.say(text if missing else f"{text}; nothing is left to do")
+    runner.shown.expect(len(missing), len(jobs))
+    if missing:
+        runner.run(missing)
+    return runner.finish()
 
 
 @dataclass(frozen=True)
@@ -392,8 +408,6 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
         CommandLineError: the directory has another sweep.
         RunError: another process works there.
     """
-    from embexp.sweeps.running import Runner
-
     place = directory.absolute()
     if not ledgers.exists(place):
         place = files.new_directory(place)
@@ -408,11 +422,7 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
         "command": {"folder": os.getcwd(), "search": False},
         "launching": launching.model_dump(mode="json"),
     }
-    with (
-        locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
-        Ledger(place, create=True) as ledger,
-        Runner(ledger, launching, console) as runner,
-    ):
+    with _runner(place, launching, console) as runner:
         running = Sweep(composition.loader(), Plan(DictConfig({}), (), tuple(jobs), launching), runner)
         running.begin(notes)
         ended = running.run_batch([()] * len(jobs), first=0)

@@ -24,7 +24,7 @@ from pathlib import Path
 from embexp.errors import RunError
 from embexp.reports.jobs import in_use, last_written
 from embexp.reports.record import Status
-from embexp.sweeps import jobs, ledger, outcomes
+from embexp.sweeps import jobs, ledger
 from embexp.sweeps.jobs import Start
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.progress import Shown
@@ -72,11 +72,19 @@ class Watch:
     """Jobs that run elsewhere."""
 
     def __init__(self, sweep: Path, shown: Shown | None = None) -> None:
-        """Follows nothing yet."""
-        self._sweep, self._shown = sweep, shown
+        """Follows nothing yet.
+
+        Args:
+            shown: shows what happens; None: nothing does.
+        """
+        self._sweep, self.shown = sweep, shown or Shown.nothing(sweep)
         self._followed: dict[int, _Followed] = {}
         self._pause, self._next = _FIRST, 0.0
         self._mute = False
+        self._cancelled: float | None = None
+        self._cancel_next = 0.0
+        self.foreign: list[str] = []
+        """Ids of Slurm's that are not in the queue of this sweep's jobs, and were not cancelled."""
 
     def __contains__(self, number: int) -> bool:
         return number in self._followed
@@ -113,6 +121,43 @@ class Watch:
                 del self._followed[number]
         return ended
 
+    def look_again(self, known: Ledger, own: Collection[int] = ()) -> list[int]:
+        """Looks at all jobs, shows those that have ended, and returns those that are to run again.
+
+        Args:
+            own: jobs that this process has launched; they are not run again.
+        """
+        again = []
+        for number in self.look(known):
+            outcome = jobs.outcome(self._sweep, known.job(number))
+            if number in own or outcome.status.is_settled or outcome.status in (Status.FAILED, Status.CANCELLED):
+                self.shown.ended(outcome)
+            else:
+                again.append(number)
+        return again
+
+    def cancel(self) -> None:
+        """Cancels what waits in a queue, and after a while also what still runs; to be called again and again.
+
+        The file that says that the sweep is cancelled is there already.
+        """
+        now = time.monotonic()
+        self._cancelled = self._cancelled or now
+        if now < self._cancel_next:
+            return
+        self._cancel_next = now + _AGAIN
+        late = now - self._cancelled > CANCEL_GRACE
+        for job in self.under_way:
+            if job.scheduler is None and job.state is Status.QUEUED and not jobs.starts(self._sweep, job.number):
+                jobs.withdraw(self._sweep, job.number)
+        ids = [
+            job.scheduler_job
+            for job in self.under_way
+            if job.scheduler == SLURM and job.scheduler_job is not None and (late or job.state is Status.QUEUED)
+        ]
+        with contextlib.suppress(slurm.NoAnswerError):  # what begins nonetheless runs nothing
+            self.foreign = slurm.cancel(ids, below=self._sweep)
+
     def forget(self, number: int) -> None:
         """Follows a job no longer."""
         self._followed.pop(number, None)
@@ -131,8 +176,8 @@ class Watch:
             said = slurm.states(ids)
         except slurm.NoAnswerError as error:
             said = {}
-            if self._shown is not None and not self._mute:
-                self._shown.say(f"Slurm does not answer ({error}): what it has queued is waited for")
+            if not self._mute:
+                self.shown.say(f"Slurm does not answer ({error}): what it has queued is waited for")
             self._mute = True
         else:
             self._mute = False
@@ -165,8 +210,8 @@ class Watch:
             if state is not known.job(job.number).state:
                 known.leave(job.number, state)
             each.job = known.job(job.number)
-        if self._shown is not None and changed and last is not None and last.ended is None:
-            self._shown.started(each.job, last.host)
+        if changed and last is not None and last.ended is None:
+            self.shown.started(each.job, last.host)
         return False
 
     def _state(self, each: _Followed, last: Start | None) -> Status | None:
@@ -174,7 +219,7 @@ class Watch:
         directory = jobs.job_directory(self._sweep, each.job)
         queued, runs = (each.says in words for words in (slurm.QUEUED, slurm.RUNNING))
         if last is not None and last.ended is not None and last.exit_status != jobs.BUSY:
-            status, _ = outcomes.ending(directory, last.exit_status)
+            status, _ = jobs.ending(directory, last.exit_status)
             if status is Status.INTERRUPTED and (queued or runs):  # its scheduler starts it again, or ends it now
                 return Status.QUEUED if queued else Status.RUNNING
             return None
@@ -196,7 +241,7 @@ class Watch:
             return
         started = max((attempt.started for attempt in known.attempts(number)), default=0.0)
         ended = max(started, last_written(directory)) or time.time()
-        if outcomes.ending(directory, None)[0].is_settled:
+        if jobs.ending(directory, None)[0].is_settled:
             jobs.settle(known, number, 0, ended=ended)
             return
         begun, word = started >= (each.job.queued or 0.0) and started > 0, each.says or ""
@@ -237,36 +282,6 @@ def _is_starting(start: Start) -> bool:
     except PermissionError:
         pass
     return True
-
-
-class Cancellation:
-    """Cancels jobs that run elsewhere. The file that says so is there already."""
-
-    def __init__(self, sweep: Path) -> None:
-        """Cancels nothing yet."""
-        self._sweep = sweep
-        self._began: float | None = None
-        self._next = 0.0
-        self.foreign: list[str] = []
-
-    def look(self, watch: Watch) -> None:
-        """Cancels what waits in a queue, and after a while also what still runs; to be called again and again."""
-        now = time.monotonic()
-        self._began = self._began or now
-        if now < self._next:
-            return
-        self._next = now + _AGAIN
-        late = now - self._began > CANCEL_GRACE
-        for job in watch.under_way:
-            if job.scheduler is None and job.state is Status.QUEUED and not jobs.starts(self._sweep, job.number):
-                jobs.withdraw(self._sweep, job.number)
-        ids = [
-            job.scheduler_job
-            for job in watch.under_way
-            if job.scheduler == SLURM and job.scheduler_job is not None and (late or job.state is Status.QUEUED)
-        ]
-        with contextlib.suppress(slurm.NoAnswerError):  # what begins nonetheless runs nothing
-            self.foreign = slurm.cancel(ids, below=self._sweep)
 
 
 def cancel(directory: Path, say: Callable[[str], object], *, patience: float = 3 * CANCEL_GRACE) -> bool:
@@ -321,14 +336,14 @@ def _under_way(ledger: Ledger) -> list[LedgerJob]:
 
 def _cancel_alone(sweep: Path, ledger: Ledger, say: Callable[[str], object], patience: float) -> bool:
     """Cancels jobs of a sweep that has no process."""
-    watch, cancellation, give_up = Watch(sweep), Cancellation(sweep), time.monotonic() + patience
+    watch, give_up = Watch(sweep), time.monotonic() + patience
     watch.follow(_under_way(ledger))
     before = {job.number for job in watch.under_way}
     if before:
         say(f"cancelling {described(watch.under_way)}")
     while len(watch) and time.monotonic() < give_up:
         watch.look(ledger)
-        cancellation.look(watch)
+        watch.cancel()
         time.sleep(_LOOK_EVERY_CANCEL if len(watch) else 0)
     states = [ledger.job(number).state for number in before]
     cancelled = [state for state in states if state is Status.CANCELLED]
@@ -340,7 +355,7 @@ def _cancel_alone(sweep: Path, ledger: Ledger, say: Callable[[str], object], pat
     say(f"{text}; `embexp resume {sweep}` continues the sweep")
     for job in watch.under_way:
         where = f"Slurm's job {job.scheduler_job}" if job.scheduler == SLURM else "its process"
-        rule = "is not in this folder's queue" if job.scheduler_job in cancellation.foreign else "has not ended"
+        rule = "is not in this folder's queue" if job.scheduler_job in watch.foreign else "has not ended"
         say(f"job {job.number} is still {job.state.value}: {where} {rule}; end it yourself")
     if not len(watch):
         (sweep / jobs.CANCEL).unlink(missing_ok=True)

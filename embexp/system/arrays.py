@@ -1,13 +1,14 @@
 """Arrays: memory that TensorFlow takes over without a copy, the rows of a matrix by blocks, and `.npy` files.
 
-Headers of `.npy` files are read strictly. NumPy's own reader hands the header to Python's parser, which raises many
-kinds of errors, and takes sizes that no file has. Source:
+Headers of `.npy` files are read strictly: NumPy's own reader raises many kinds of errors, and takes sizes that no file
+has. Source:
 https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import math
 import re
 import sys
@@ -30,9 +31,9 @@ _MADV_HUGEPAGE = 14
 _ROWS_READ = 4_096
 _MAGIC = b"\x93NUMPY"
 _LONGEST = 10_000  # the bound that NumPy has
-_VALUE = r"""'[^'\\]*'|"[^"\\]*"|True|False|\([0-9,\sL]*\)|\[[^{}]*\]"""
-_PAIR = re.compile(rf"""\s*['"](\w+)['"]\s*:\s*({_VALUE})\s*(?:,|$)""")
-_DTYPE = re.compile(r"[<>|=]?[?bBhHiIlLqQefdgFDGuicSUVmMO][0-9]{0,4}(\[[0-9]{0,9}\w{1,7}\])?")
+_NOT_JSON = re.compile(r"""['()]|\b(True|False)\b|,(?=\s*[])}])|(?<=[0-9])L\b""")
+_AS_JSON = {"'": '"', "(": "[", ")": "]", "True": "true", "False": "false"}
+"""What a header, a Python dict of literals, has where JSON has something else, or nothing; Python 2 wrote `8L`."""
 _HEADER_BYTES = 192  # a multiple of 64, so that the mapped values are aligned; room for any shape
 
 
@@ -203,16 +204,15 @@ def read_header(file: IO[bytes]) -> Header:
     written = file.read(length)
     if len(written) < length:
         raise ValueError("it ends within its header")
+    text = written.decode("utf-8" if start[6] == 3 else "latin-1", "replace").strip()
     try:
-        text = written.decode("utf-8" if start[6] == 3 else "latin-1").strip()
-    except UnicodeDecodeError:
-        raise ValueError("its header is not UTF-8") from None
-    pairs = _pairs(text)
-    if set(pairs) != {"descr", "fortran_order", "shape"}:
-        raise ValueError(f"its header is {text[:80]!r}, expected descr, fortran_order and shape")
-    if pairs["fortran_order"] not in ("True", "False"):
-        raise ValueError(f"fortran_order is {pairs['fortran_order'][:40]}, expected True or False")
-    return Header(_dtype(pairs["descr"]), _shape(pairs["shape"]), pairs["fortran_order"] == "True", 8 + wide + length)
+        header = json.loads(_NOT_JSON.sub(lambda found: _AS_JSON.get(found[0], ""), text))
+        descr, fortran_order, shape = (header.pop(key) for key in ("descr", "fortran_order", "shape"))
+        if header or not isinstance(fortran_order, bool):
+            raise ValueError
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        raise ValueError(f"its header is {text[:80]!r}, expected descr, fortran_order and shape") from None
+    return Header(_dtype(descr), _shape(shape), fortran_order, 8 + wide + length)
 
 
 def mapped(path: Path) -> tuple[np.ndarray, Header]:
@@ -235,40 +235,24 @@ def mapped(path: Path) -> tuple[np.ndarray, Header]:
     return np.memmap(path, header.dtype, "r", header.offset, header.shape, order), header  # type: ignore[call-overload,unused-ignore]
 
 
-def _pairs(text: str) -> dict[str, str]:
-    """The items of a Python dict of literals, not evaluated; empty if it is none."""
-    if not (text.startswith("{") and text.endswith("}")):
-        return {}
-    inner, found, at = text[1:-1].strip(), {}, 0
-    while at < len(inner):
-        pair = _PAIR.match(inner, at)
-        if pair is None or pair[1] in found:
-            return {}
-        found[pair[1]] = pair[2]
-        at = pair.end()
-    return found
-
-
-def _dtype(descr: str) -> np.dtype:
-    if descr.startswith("["):
-        raise ValueError(f"its type is {descr[:80]}, with fields, expected numbers")
-    written = descr[1:-1]
-    if not _DTYPE.fullmatch(written):
-        raise ValueError(f"its type is {descr[:80]}, expected that of numbers")
-    if written.lstrip("<>|=").startswith("O"):
-        raise PickledError("it holds pickled Python objects, which are never read")
+def _dtype(descr: object) -> np.dtype:
+    if isinstance(descr, list):
+        raise ValueError(f"its type is {str(descr)[:80]}, with fields, expected numbers")
     try:
-        return np.dtype(written)
-    except (TypeError, ValueError):
-        raise ValueError(f"its type is {descr[:80]}, expected that of numbers") from None
+        dtype = np.dtype(descr) if isinstance(descr, str) and "," not in descr else None
+    except Exception:  # TypeError and ValueError, and those of its parser
+        dtype = None
+    if dtype is None or dtype.subdtype is not None:
+        raise ValueError(f"its type is {str(descr)[:80]!r}, expected that of numbers")
+    if dtype.hasobject:
+        raise PickledError("it holds pickled Python objects, which are never read")
+    return dtype
 
 
-def _shape(text: str) -> tuple[int, ...]:
-    sizes = [part.strip().removesuffix("L") for part in text.strip("()").split(",")]
-    sizes = sizes[:-1] if sizes[-1] == "" else sizes
-    if not text.startswith("(") or len(sizes) > 32 or not all(re.fullmatch("[0-9]{1,18}", size) for size in sizes):
-        raise ValueError(f"its shape is {text[:80]}, expected sizes")
-    return tuple(map(int, sizes))
+def _shape(shape: object) -> tuple[int, ...]:
+    if not isinstance(shape, list) or len(shape) > 32 or not all(type(n) is int and 0 <= n < 10**18 for n in shape):
+        raise ValueError(f"its shape is {str(shape)[:80]}, expected sizes")
+    return tuple(shape)
 
 
 class ArrayWriter:

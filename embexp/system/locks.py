@@ -1,5 +1,8 @@
 """Locks on files, between processes: one that writes a folder, or several that read it.
 
+The package `filelock` has no lock that is shared without a file being written (its ReadWriteLock is a SQLite database),
+and none that says who holds it.
+
 A lock is held by a process and released by the kernel (`flock`), so what a killed process leaves behind never has to be
 judged by its number or its age. A network file system shows how far it can be trusted: NFS emulates `flock` by locks of
 bytes, which other machines respect if the server and all mounts support locks (no `nolock` or `local_lock`). A file
@@ -11,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import platform
 import threading
@@ -24,6 +28,8 @@ from embexp.errors import RunError
 NAME = ".lock"
 """The lock of a folder, in the folder. It stays there, and is part of no inventory."""
 _STEP = 0.05
+_Key = tuple[int, int]
+"""The device and number of a file."""
 
 
 @dataclass
@@ -42,8 +48,7 @@ class _Held:
     count: int = 1
 
 
-_held: dict[tuple[int, int], _Held] = {}
-"""By the device and number of the file."""
+_held: dict[_Key | None, _Held] = {}
 _guard = threading.Lock()
 
 
@@ -77,13 +82,9 @@ class FileLock:
             RunError: another process holds it, or the file system has no locks.
             OSError: the file can't be opened.
         """
-        give_up = time.monotonic() + patience
         key = None
         try:
-            while (key := self._taken(exclusive=True)) is None:
-                if time.monotonic() >= give_up:
-                    raise RunError(self._refusal())
-                time.sleep(_STEP)
+            key = self._awaited(patience)
         except _NoLocksError as error:
             if without_locks is None:
                 raise RunError(f"{error}; use a file system that has locks") from None
@@ -119,14 +120,10 @@ class FileLock:
         Args:
             waiting: called once if another process has the lock.
         """
-        key, notified = None, False
+        key = None
         with contextlib.suppress(_NoLocksError, OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            while (key := self._taken(exclusive=True)) is None:
-                if not notified:
-                    waiting()
-                    notified = True
-                time.sleep(_STEP)
+            key = self._awaited(math.inf, waiting)
         with _released(key):
             yield
 
@@ -137,18 +134,36 @@ class FileLock:
             OSError: it can't be known: there is no file of the lock, or its file system has no locks.
         """
         with _guard:
-            found = os.stat(self.path)
-            if (held := _held.get((found.st_dev, found.st_ino))) is not None:
+            if (held := _held.get(_key(self.path))) is not None:
                 return _this_process() if held.exclusive else ""
             handle = os.open(self.path, os.O_RDONLY)
             try:
-                return "" if _flock(handle, self.path, exclusive=False) else _noted(handle)
+                if _flock(handle, self.path, exclusive=False):
+                    return ""
+                return os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
             except _NoLocksError as error:
                 raise OSError(str(error)) from None
             finally:
                 os.close(handle)
 
-    def _taken(self, *, exclusive: bool) -> tuple[int, int] | None:
+    def _awaited(self, patience: float, waiting: Callable[[], None] = lambda: None) -> _Key:
+        """Takes the lock alone, as soon as it is free.
+
+        Raises:
+            RunError: another process holds it for longer than `patience`, in seconds.
+            _NoLocksError, OSError: as `_taken`.
+        """
+        give_up, notified = time.monotonic() + patience, False
+        while (key := self._taken(exclusive=True)) is None:
+            if time.monotonic() >= give_up:
+                raise RunError(self._refusal())
+            if not notified:
+                waiting()
+                notified = True
+            time.sleep(_STEP)
+        return key
+
+    def _taken(self, *, exclusive: bool) -> _Key | None:
         """Takes the lock if it is free, and returns its key in `_held`; None if it is not.
 
         Raises:
@@ -157,32 +172,21 @@ class FileLock:
         """
         with _guard:
             while True:
-                with contextlib.suppress(FileNotFoundError):
-                    found = os.stat(self.path)
-                    key = found.st_dev, found.st_ino
-                    if (held := _held.get(key)) is not None:
-                        if held.thread != threading.get_ident() and (exclusive or held.exclusive):
-                            return None
-                        if exclusive and not held.exclusive:
-                            return None
-                        held.count += 1
-                        return key
-                handle = os.open(self.path, os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY, 0o666)
-                try:
-                    if not _flock(handle, self.path, exclusive=exclusive):
-                        os.close(handle)
+                key = _key(self.path)
+                if key is not None and (held := _held.get(key)) is not None:
+                    if held.thread != threading.get_ident() if held.exclusive else exclusive:
                         return None
-                    found = os.fstat(handle)
-                    key = found.st_dev, found.st_ino
-                    is_there = False
-                    with contextlib.suppress(FileNotFoundError):
-                        is_there = os.path.samestat(found, os.stat(self.path))
-                    if not is_there:  # the file was removed, or replaced, in the meantime
-                        os.close(handle)
+                    held.count += 1
+                    return key
+                handle = os.open(self.path, os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY, 0o666)
+                with contextlib.ExitStack() as stack:
+                    stack.callback(os.close, handle)
+                    if not _flock(handle, self.path, exclusive=exclusive):
+                        return None
+                    key = _key(handle)
+                    if key is None or key != _key(self.path):  # it was removed, or replaced, in the meantime
                         continue
-                except BaseException:
-                    os.close(handle)
-                    raise
+                    stack.pop_all()
                 if exclusive:
                     with contextlib.suppress(OSError):  # a full disk is no reason not to hold a lock
                         os.truncate(handle, 0)
@@ -194,9 +198,8 @@ class FileLock:
         """Why the lock can't be taken, and what helps."""
         writer = ""
         with contextlib.suppress(OSError):
-            found = os.stat(self.path)
             with _guard:
-                held = _held.get((found.st_dev, found.st_ino))
+                held = _held.get(_key(self.path))
             if held is not None and not held.exclusive:
                 return f"{self._what} is being read by this process, which can't write it meanwhile"
             writer = self.writer()
@@ -236,31 +239,34 @@ def _flock(handle: int, path: Path, *, exclusive: bool) -> bool:
 
 
 @contextlib.contextmanager
-def _released(key: tuple[int, int] | None) -> Iterator[None]:
+def _released(key: _Key | None) -> Iterator[None]:
     """Releases a lock of this process at the end of the block, if it has one."""
     try:
         yield
     finally:
-        if key is not None:
-            with _guard:
-                held = _held.get(key)  # none in a fork
-                if held is not None:
-                    held.count -= 1
-                    if not held.count:
-                        del _held[key]
-                        if held.exclusive:
-                            with contextlib.suppress(OSError):
-                                os.truncate(held.handle, 0)  # whoever holds it next is another
-                        os.close(held.handle)
+        with _guard:
+            held = _held.get(key)  # none in a fork
+            if held is not None:
+                held.count -= 1
+                if not held.count:
+                    del _held[key]
+                    if held.exclusive:
+                        with contextlib.suppress(OSError):
+                            os.truncate(held.handle, 0)  # whoever holds it next is another
+                    os.close(held.handle)
 
 
 def _this_process() -> str:
     return f"process {os.getpid()} on {platform.node()}"
 
 
-def _noted(handle: int) -> str:
-    """Who has noted in the file of a lock that it holds the lock."""
-    return os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
+def _key(file: Path | int) -> _Key | None:
+    """The device and number of a file, by its path or a descriptor; None: there is no such file."""
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _forget() -> None:

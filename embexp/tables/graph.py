@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Feature
-from embexp.tables import learning_rates
+from embexp.tables import optimizers as rules
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,6 @@ class TableShape:
     """Size, combiner and initializer of a table.
 
     Attributes:
-        dim: width of a row.
-        combiner: how several rows of one example become one vector.
         initializer: callable `(shape, dtype) -> tensor` with which a `TPUEmbedding` fills the table;
             None: TensorFlow's default, truncated normal of 1/sqrt(dim).
     """
@@ -97,10 +95,10 @@ def _learning_rate(
     Tables with the same rate share one function: a TPU is sent one number per function, and more of them cost time.
     """
     schedule, rate = optimizer.schedule, optimizer.learning_rate
-    if learning_rates.is_constant(schedule):
+    if rules.is_constant(schedule):
         return rate
     if step is None or total_steps is None:
         raise ValueError(f"the learning rate of table {table!r} changes over time: step and total_steps are needed")
     return known.setdefault(
-        (rate, schedule), lambda: rate * learning_rates.schedule_factor(schedule, step, total_steps=total_steps)
+        (rate, schedule), lambda: rate * rules.schedule_factor(schedule, step, total_steps=total_steps)
     )

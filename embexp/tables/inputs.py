@@ -1,4 +1,4 @@
-"""Allowed inputs of features, and how they are read.
+"""Allowed inputs of features, how they are read, and checks of ids while the step runs.
 
 Ids are int32 or int64. The reference is TensorFlow's serving path (`serving_embedding_lookup`); where it and the
 TPU path differ, or silently drop something, this table shows what embexp does:
@@ -38,13 +38,25 @@ size, an error then. The ids of one example in a sparse input must be in order, 
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from embexp.errors import RunError, VocabularyError
 from embexp.specs.tables import Combiner, Feature
+
+_OUTSIDE = re.compile(r"\[ids of feature (.*?) in table (.*?) of (\d+) rows, int(32|64)\] \[(\d+)\]")
+UNCOMPILED = "a TPU can't compile this step:"
+"""How the message begins of an error about operations that no TPU compiles."""
+_INPUT = re.compile(r"feature '[^']*': [^\]\n]*")
+_F = TypeVar("_F", bound=Callable[..., Any])
+without_autograph: Callable[[_F], _F] = tf.autograph.experimental.do_not_convert
+"""Decorator of traced functions that need no rewriting: AutoGraph warns about those that it can't rewrite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,3 +286,60 @@ def _denominator(combiner: Combiner, weights: Any, segments: Any, rows: Any) -> 
     if combiner is Combiner.MEAN:
         return tf.math.unsorted_segment_sum(weights, segments, rows)
     return tf.sqrt(tf.math.unsorted_segment_sum(weights * weights, segments, rows))
+
+
+def check(feature: str, table: str, rows: int, ids: Any) -> Any:
+    """An operation that fails if any id is outside [0, rows); `translated_errors` turns this into a VocabularyError.
+
+    Args:
+        rows: the table's vocabulary size.
+        ids: int32 or int64 [n].
+    """
+    # As an unsigned number a negative id is huge: one pass over the ids checks both bounds.
+    unsigned = tf.uint32 if ids.dtype == tf.int32 else tf.uint64
+    largest = tf.reduce_max(tf.bitcast(ids, unsigned))
+    # The bare operation: tf.debugging would add a condition with two branches, several times as slow.
+    return tf.raw_ops.Assert(
+        condition=largest < tf.constant(min(rows, unsigned.max), unsigned),
+        data=[subject(feature, table, rows, ids.dtype), largest],
+    )
+
+
+def subject(feature: str, table: str, rows: int, dtype: tf.DType) -> str:
+    """How the message of an id outside of a table begins, in brackets; the id follows, unsigned, in brackets."""
+    return f"ids of feature {feature} in table {table} of {rows} rows, {dtype.name}"
+
+
+@contextlib.contextmanager
+def translated_errors() -> Iterator[None]:
+    """Translates TensorFlow's errors about a step's inputs into embexp's.
+
+    Raises:
+        VocabularyError: an id is outside its table; names feature, table, id and vocabulary size.
+        RunError: weights or an output shape do not fit the ids; names the feature. Or a TPU can't compile a step.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        text = str(error).replace("\\'", "'")  # TensorFlow escapes quotes
+        if found := _OUTSIDE.search(text):
+            feature, table, rows, bits, unsigned = found.groups()
+            number = int(unsigned) - (1 << int(bits)) * (int(unsigned) >= 1 << (int(bits) - 1))
+            raise VocabularyError(
+                f"feature '{feature}' looks up id {number} in table '{table}', whose ids are 0 to {int(rows) - 1}"
+                f" (vocabulary size {rows})"
+            ) from error
+        _, begun, rest = text.partition(UNCOMPILED)
+        if begun:
+            lines = [line.strip() for line in rest.splitlines() if line.strip()]  # AutoGraph indents them
+            raise RunError("\n  ".join([begun, *lines])) from error
+        if found := _INPUT.search(text):
+            raise RunError(found.group()) from error
+        raise
+
+
+def check_names(call: str, values: Mapping[str, Any], features: Mapping[str, Feature]) -> None:
+    """Raises ValueError unless a call got every feature once."""
+    missing, unknown = sorted(set(features) - set(values)), sorted(set(values) - set(features))
+    if missing or unknown:
+        raise ValueError(f"{call} takes every feature once: missing {missing}, unknown {unknown}")

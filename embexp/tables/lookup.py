@@ -135,9 +135,7 @@ def summed_gradients(
     """Gradient of each distinct row, float32 [u, dim]: the sum over its occurrences; None if all are zero.
 
     Args:
-        distinct: the distinct ids.
         gradients: of each feature's activations; None: zeros.
-        dim: width of a row.
     """
     parts = occurrence_gradients(distinct, read, gradients, dim)
     if not parts:

@@ -1,4 +1,4 @@
-"""Reading the rows of a table of any layout, whole or in blocks as checkpoints do, and which of them were looked up.
+"""Reading the rows of a table of any layout, whole or in blocks, and which of them were looked up.
 
 Which rows training has looked up: in the whole run, and since it was last asked. Each training step sets flags in a
 variable. The rows of earlier flags are kept in this process, so that the flags can be cleared, and so that a resumed
@@ -7,23 +7,17 @@ run goes on with those of its checkpoint.
 
 from __future__ import annotations
 
-import contextlib
-import enum
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
-from embexp.system import arrays, digests
+from embexp.system import digests
 from embexp.system.arrays import SomeRows
 from embexp.tables.variables import scatter_rows
-
-_KEY = "VARIABLE_VALUE"
-_BLOCK_BYTES = 1 << 22
 
 
 class ReadableTable(ABC):
@@ -32,8 +26,6 @@ class ReadableTable(ABC):
     In a graph of TensorFlow 1, sessions hold the values of variables, so reading works only eagerly.
 
     Attributes:
-        dim: width of a row.
-        frozen: no step moves a row.
         storage: how rows are kept: a `Storage`, or "sharded".
         touched: uint8 [rows], 1 for each row that a training step looked up since `take_touched`; None when not
             tracked.
@@ -181,118 +173,3 @@ class TouchedRows:
             raise ValueError(f"table {self._table!r} takes bool ({self._rows},), got {ever.dtype} {ever.shape}")
         self._before = ever.copy()
         self._clear()
-
-
-class Bypass(enum.Enum):
-    """What TensorFlow gets for a table whose rows `checkpoints.streaming` writes or reads."""
-
-    SAVING = "no rows, under the table's key"
-    RESTORING = "nothing"
-
-
-class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
-    """A table, or one of its slots, as checkpoints see it: one variable with all rows.
-
-    `checkpoints.streaming` writes and reads it in blocks, bypassing TensorFlow (`bypass`). Without a bypass
-    (`tf.train.Checkpoint.write`), TensorFlow eagerly writes and reads it as one tensor.
-
-    Attributes:
-        shape: [rows, dim].
-        covered: the variables that hold the rows.
-    """
-
-    def __init__(
-        self,
-        table: ReadableTable,
-        slot: str | None,
-        covered: list[Any],
-        read: Callable[[int, int], np.ndarray],
-        write: Callable[[int, np.ndarray], None],
-    ) -> None:
-        """Reads and writes nothing.
-
-        Args:
-            table: gives name, size and some of its rows.
-            slot: one of its slots; None: the table itself.
-            covered: the variables that hold the rows.
-            read: returns rows [start, stop), float32 [stop - start, dim].
-            write: assigns float32 [n, dim] to the rows from `start`. Raises ValueError if rows that can't be assigned
-                would change.
-        """
-        self.name, self.table = table.name if slot is None else f"{table.name}/{slot}", table.name
-        self.shape = tf.TensorShape([table.rows, table.dim])
-        self.covered, self._read, self._write = covered, read, write
-        self._take = functools.partial(table.take, slot=slot)
-        self._bypass: Bypass | None = None
-
-    @property
-    def rows_per_block(self) -> int:
-        """Rows in a block of a few megabytes."""
-        return rows_per_block(int(self.shape[1]))
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        """All rows in order, float32 [n, dim], one block at a time in memory."""
-        rows, step = int(self.shape[0]), self.rows_per_block
-        for start in range(0, rows, step):
-            yield self._read(start, min(start + step, rows))
-
-    def some_blocks(self, numbers: np.ndarray) -> Iterator[np.ndarray]:
-        """Rows with these numbers, rising, float32 [n, dim], one block at a time in memory."""
-        for start in range(0, len(numbers), self.rows_per_block):
-            yield self._take(numbers[start : start + self.rows_per_block])
-
-    def restore(self, blocks: Iterable[np.ndarray]) -> None:
-        """Assigns all rows, given in order.
-
-        Raises:
-            ValueError: rows that can't be assigned would change.
-        """
-        start = 0
-        for block in blocks:
-            self._write(start, block)
-            start += len(block)
-
-    def _serialize_to_tensors(self) -> dict[str, Any]:
-        match self._bypass:
-            case Bypass.SAVING:
-                with tf.device("/cpu:0"):
-                    return {_KEY: tf.zeros([0, int(self.shape[1])])}
-            case Bypass.RESTORING:
-                return {}
-        if not tf.executing_eagerly():
-            raise ValueError(f"{self.name}: in a graph, it is saved by `checkpoints.graph_saver`")
-        whole = arrays.empty(tuple(self.shape), np.float32)
-        start = 0
-        for block in self.blocks():
-            whole[start : start + len(block)] = block
-            start += len(block)
-        return {_KEY: tf.experimental.dlpack.from_dlpack(whole.__dlpack__())}
-
-    def _restore_from_tensors(self, restored: dict[str, Any]) -> Any:
-        if not tf.executing_eagerly():
-            # A saver of a graph creates this operation for everything that it writes; running it must fail.
-            return tf.debugging.Assert(False, [f"{self.name} is restored by checkpoints.graph_saver"])
-        whole = restored[_KEY]
-        if not whole.shape.is_compatible_with(self.shape):
-            raise ValueError(f"{self.name} is {self.shape.as_list()}, the checkpoint's {whole.shape.as_list()}")
-        step = self.rows_per_block
-        self.restore(whole[start : start + step].numpy() for start in range(0, int(self.shape[0]), step))
-        return None
-
-
-def rows_per_block(dim: int) -> int:
-    """Rows of `dim` float32 numbers in a block of a few megabytes."""
-    return max(1, _BLOCK_BYTES // (4 * dim))
-
-
-@contextlib.contextmanager
-def bypass(tables: Iterable[StreamedTable], how: Bypass) -> Iterator[None]:
-    """Keeps TensorFlow from writing or reading rows of the tables inside the block."""
-    tables = list(tables)
-    try:
-        for table in tables:
-            table._bypass = how
-        yield
-    finally:
-        for table in tables:
-            table._bypass = None

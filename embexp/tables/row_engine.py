@@ -22,13 +22,12 @@ import tensorflow as tf
 
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
-from embexp.tables import bounds, inputs, learning_rates, lookup, native_rows, row_updates
+from embexp.tables import inputs, lookup, row_updates
 from embexp.tables import optimizers as rules
-from embexp.tables.bounds import without_autograph
-from embexp.tables.inputs import Occurrences
+from embexp.tables.inputs import Occurrences, without_autograph
 from embexp.tables.lookup import Distinct, Touched, distinct_ids, occurrence_gradients, summed_gradients
-from embexp.tables.mapped import MappedTable
 from embexp.tables.row_updates import MovingTable, move
+from embexp.tables.split import MappedTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.variables import read_without_copy
 
@@ -138,7 +137,7 @@ class RowEngine:
         self._native = {
             name: cast(EmbeddingTable, table)
             for name, table in moving.items()
-            if native_rows.moves(table, optimizers[name])
+            if row_updates.is_native(table, optimizers[name])
         }
         self._step, self._total_steps = step, total_steps
         self._narrow = all(table.rows <= tf.int32.max for table in moving.values())
@@ -151,9 +150,9 @@ class RowEngine:
 
         Raises:
             ValueError: a feature is missing or unknown, or `inputs` does not allow its input.
-            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.translated_errors` translates it.
+            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `inputs.translated_errors` translates it.
         """
-        _check_names("enqueue", features, self._features)
+        inputs.check_names("enqueue", features, self._features)
         read = {
             name: inputs.occurrences(name, feature, self._tables[feature.table].combiner, features[name])
             for name, feature in self._features.items()
@@ -170,9 +169,9 @@ class RowEngine:
 
         Raises:
             ValueError: a feature is missing or unknown.
-            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.translated_errors` translates it.
+            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `inputs.translated_errors` translates it.
         """
-        _check_names("enqueue", read, self._features)
+        inputs.check_names("enqueue", read, self._features)
         lookups: dict[str, _Lookup] = {}
         touched: dict[str, Touched] = {}
         whole: list[str] = []
@@ -189,7 +188,9 @@ class RowEngine:
                 distinct = self._distinct(mine, known)
                 if name in self._native and all(r.segments is None for r in mine.values()):
                     moving = self._native[name]
-                    lookups.update({f: _Lookup(r, native_rows.gather(moving, f, r.ids), None) for f, r in mine.items()})
+                    lookups.update(
+                        {f: _Lookup(r, row_updates.native_gather(moving, f, r.ids), None) for f, r in mine.items()}
+                    )
                     touched[name] = Touched(distinct, distinct.ids, None)
                 else:
                     own = touched[name] = _gather_distinct(self._moving[name], mine, distinct)
@@ -231,7 +232,7 @@ class RowEngine:
         step = self._current
         if step is None or not self._training or not self._looked_up:
             raise RuntimeError("apply_gradients() comes once after enqueue(..., training=True) and activations()")
-        _check_names("apply_gradients", gradients, self._features)
+        inputs.check_names("apply_gradients", gradients, self._features)
         for name, gradient in gradients.items():
             if gradient is not None and gradient.dtype != tf.float32:
                 raise ValueError(f"the gradient of feature {name!r} is {gradient.dtype.name}; it must be float32")
@@ -246,7 +247,7 @@ class RowEngine:
             mine, dim = self._of_table(name, read), self._tables[name].dim
             if name in self._native:
                 parts = occurrence_gradients(touched.distinct, mine, gradients, dim)
-                native_rows.move(self._native[name], self._optimizers[name], touched, parts, rate=rate)
+                row_updates.native_move(self._native[name], self._optimizers[name], touched, parts, rate=rate)
             else:
                 summed = summed_gradients(touched.distinct, mine, gradients, dim)
                 move(self._moving[name], self._optimizers[name], touched, summed, rate=rate, step=self._step)
@@ -262,16 +263,16 @@ class RowEngine:
         """Learning rate of a table at the current step, a float32 scalar."""
         optimizer = self._optimizers[table]
         rate = tf.constant(optimizer.learning_rate, tf.float32)
-        if learning_rates.is_constant(optimizer.schedule):
+        if rules.is_constant(optimizer.schedule):
             return rate
-        return rate * learning_rates.schedule_factor(optimizer.schedule, self._step, total_steps=self._total_steps)
+        return rate * rules.schedule_factor(optimizer.schedule, self._step, total_steps=self._total_steps)
 
     def _distinct(self, read: Mapping[str, Occurrences], known: dict[tuple[Any, ...], Distinct]) -> Distinct:
         """The distinct ids of a table's features; tables with the same inputs share them."""
         by_source = {occurrences.source: occurrences.ids for occurrences in read.values()}
         key = tuple(by_source)
         if key not in known:
-            unique = native_rows.unique if self._native else tf.unique
+            unique = row_updates.native_unique if self._native else tf.unique
             known[key] = distinct_ids(by_source, narrow=self._narrow, unique=unique)
         return known[key]
 
@@ -279,18 +280,12 @@ class RowEngine:
         return {name: read[name] for name, feature in self._features.items() if feature.table == table}
 
 
-def _check_names(call: str, values: Mapping[str, Any], features: Mapping[str, Feature]) -> None:
-    missing, unknown = sorted(set(features) - set(values)), sorted(set(values) - set(features))
-    if missing or unknown:
-        raise ValueError(f"{call} takes every feature once: missing {missing}, unknown {unknown}")
-
-
 def _gather_distinct(table: MovingTable, read: Mapping[str, Occurrences], distinct: Distinct) -> Touched:
     """The rows of the distinct ids of a table's features."""
     by_source: dict[tuple[Any, ...], tuple[str, Any]] = {}
     for feature, occurrences in read.items():
         by_source.setdefault(occurrences.source, (feature, occurrences.ids))
-    checks = [bounds.check(feature, table.name, table.rows, ids) for feature, ids in by_source.values()]
+    checks = [inputs.check(feature, table.name, table.rows, ids) for feature, ids in by_source.values()]
     with tf.control_dependencies(checks):
         ids = tf.identity(distinct.ids)
     return Touched(distinct, ids, table.gather(ids))
@@ -301,6 +296,6 @@ def _gather_each(table: AnyTable, read: Mapping[str, Occurrences]) -> dict[str, 
     lookups = {}
     for feature, occurrences in read.items():
         ids = occurrences.ids
-        with tf.control_dependencies([bounds.check(feature, table.name, table.rows, ids)]):
+        with tf.control_dependencies([inputs.check(feature, table.name, table.rows, ids)]):
             lookups[feature] = _Lookup(occurrences, table.gather(tf.identity(ids)), None)
     return lookups

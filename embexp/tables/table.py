@@ -12,8 +12,9 @@ import tensorflow as tf
 from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.arrays import Rows
-from embexp.tables.learning_rates import RowGroups
-from embexp.tables.reading import ReadableTable, StreamedTable, gathered, in_place
+from embexp.tables.checkpointing import StreamedTable
+from embexp.tables.optimizers import RowGroups
+from embexp.tables.reading import ReadableTable, gathered, in_place
 from embexp.tables.variables import TableVariable, gather_rows, scatter_rows, variable, write_rows
 
 
@@ -28,16 +29,12 @@ class EmbeddingTable(ReadableTable):
 
     Attributes:
         name: of the table; it becomes the key in checkpoints.
-        dim: width of a row.
-        combiner: how several rows of one example become one vector.
         variable: float32 [rows, dim].
         slots: by slot name, float32 [rows, dim].
         touched: uint8 [rows], 1 for each row that a training step looked up, a local variable in a graph of
             TensorFlow 1; None when not tracked.
-        frozen: no step moves a row.
         by_reference: the rows can be read again from their source, so no checkpoint holds them.
         groups: which rows move when, and how fast; None: all do, unless frozen.
-        storage: how the rows are kept.
     """
 
     storage = Storage.VARIABLE
@@ -62,7 +59,6 @@ class EmbeddingTable(ReadableTable):
         Args:
             rows: vocabulary size, at least 1.
             dim: width of a row, at least 1.
-            combiner: how several rows of one example become one vector.
             slots: initial value of each slot, see `optimizers.slots_of`.
             track_touched: keep a byte per row, 1 once training has looked the row up; not if frozen.
             frozen: no step moves a row, so there are no slots and no `touched`.

@@ -27,10 +27,9 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Feature
 from embexp.system import arrays
 from embexp.system.arrays import Rows
-from embexp.tables import bounds, graph, inputs
-from embexp.tables.bounds import without_autograph
+from embexp.tables import graph
 from embexp.tables.graph import TableShape
-from embexp.tables.inputs import Occurrences
+from embexp.tables.inputs import Occurrences, check, check_names, occurrences, without_autograph
 from embexp.tables.tpu_tables import FROZEN_ROWS_OPTIMIZER, DeviceTable, TPUTable
 
 
@@ -107,11 +106,9 @@ class TPUBackend:
 
         Raises:
             ValueError: a feature is missing or unknown, or `inputs` does not allow its input.
-            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `bounds.translated_errors` translates it.
+            tf.errors.InvalidArgumentError: an id is outside its vocabulary; `inputs.translated_errors` translates it.
         """
-        missing, unknown = sorted(set(self._features) - set(features)), sorted(set(features) - set(self._features))
-        if missing or unknown:
-            raise ValueError(f"enqueue takes every feature once: missing {missing}, unknown {unknown}")
+        check_names("enqueue", features, self._features)
         for replica, device in enumerate(self._strategy.extended.worker_devices):
             own = {name: _local(self._strategy, value, replica) for name, value in features.items()}
             taken = Enqueued()
@@ -152,9 +149,7 @@ class TPUBackend:
         Raises:
             ValueError: a gradient is missing or unknown.
         """
-        missing, unknown = sorted(set(self._features) - set(gradients)), sorted(set(gradients) - set(self._features))
-        if missing or unknown:
-            raise ValueError(f"apply_gradients takes every feature once: missing {missing}, unknown {unknown}")
+        check_names("apply_gradients", gradients, self._features)
         sent = {}
         for name, feature in self._features.items():
             table, gradient = self._tables[feature.table], gradients[name]
@@ -230,8 +225,6 @@ def shard_initializer(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Cal
     """An initializer for `TableConfig` that reads only the rows of each shard.
 
     Args:
-        count: number of rows.
-        dim: width of a row.
         chunk_bytes: most bytes that are read at once.
 
     Returns:
@@ -347,7 +340,6 @@ def enqueue(into: Enqueued, name: str, feature: Feature, table: TPUTable, form: 
     """Adds one feature to a replica's inputs.
 
     Args:
-        into: the replica's inputs.
         feature: its settings; an `output_shape` is that of one replica.
         form: from `_input_form`.
         value: ids, or a pair (ids, weights).
@@ -355,11 +347,9 @@ def enqueue(into: Enqueued, name: str, feature: Feature, table: TPUTable, form: 
     Raises:
         ValueError: `inputs` does not allow the input.
     """
-    read = inputs.occurrences(name, feature, table.combiner, value)
-    into.read[name] = read
-    check = bounds.check(name, table.name, table.rows, read.ids)
-    into.checks.append(check)
-    with tf.control_dependencies([check]):
+    read = into.read[name] = occurrences(name, feature, table.combiner, value)
+    into.checks.append(check(name, table.name, table.rows, read.ids))
+    with tf.control_dependencies(into.checks[-1:]):
         ids, weights = value if isinstance(value, tuple) else (value, None)
         if form.dense:
             ids = tf.identity(ids)

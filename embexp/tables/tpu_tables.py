@@ -22,7 +22,8 @@ from embexp.specs.tables import Combiner, Storage
 from embexp.system import arrays
 from embexp.system.arrays import Rows, SomeRows
 from embexp.tables import optimizers as rules
-from embexp.tables.reading import ReadableTable, StreamedTable
+from embexp.tables.checkpointing import StreamedTable
+from embexp.tables.reading import ReadableTable
 from embexp.tables.split import split_index
 from embexp.tables.variables import TableVariable, WritableRows, variable, variable_over
 
@@ -36,13 +37,9 @@ class TPUTable(ReadableTable):
     Values are read from the variables of the TPU's hosts, after `attach`'s `retrieve` has updated them.
 
     Attributes:
-        dim: width of a row.
-        combiner: how several rows of one example become one vector.
         optimizer: of the rows that may move; None: none may.
-        frozen: no step moves a row.
         by_reference: the rows can be read again from their source, so no checkpoint holds them.
         device_tables: the rows that may move, then the frozen rows; or one table of either.
-        storage: how the rows are kept.
         slots: the optimizer's slots, with their initial values.
         chunk_bytes: most bytes of initial values that are read at once.
     """
@@ -64,8 +61,6 @@ class TPUTable(ReadableTable):
         """Describes what the TPU will hold; creates only an index and a byte per row, in this machine's memory.
 
         Args:
-            dim: width of a row.
-            combiner: how several rows of one example become one vector.
             optimizer: of the rows that may move; None: none may.
             frozen_rows: bool [rows], which rows are frozen; None: all, or none.
             by_reference: leave the table out of checkpoints; only if frozen.
@@ -221,7 +216,6 @@ class DeviceTable:
     """A table in a TPU's memory: all rows of an embedding table, or its frozen rows, or the others.
 
     Attributes:
-        rows: number of rows.
         numbers: which rows of the embedding table they are, rising; None: all.
     """
 
@@ -270,7 +264,6 @@ def _read_shards(shards: Sequence[Any], numbers: np.ndarray, dim: int) -> np.nda
     Args:
         shards: the variables of the hosts, in order.
         numbers: int64 [n], rising.
-        dim: width of a row.
     """
     values = arrays.empty((len(numbers), dim), np.float32)
     first = 0

@@ -109,7 +109,6 @@ def write_rows(variable: Any, name: str, start: int, values: np.ndarray) -> None
 
     Args:
         variable: float32 [rows, dim].
-        start: the first row.
         values: inside the variable's rows.
 
     Raises:

@@ -14,7 +14,6 @@ import mmap
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -77,12 +76,8 @@ def _ends_as_table(path: Path) -> bool:
         return file.read() == MAGIC.to_bytes(8, "little")
 
 
-@dataclass(frozen=True)
-class _Tensor:
-    """What the entry "" says of a tensor."""
-
-    shape: tuple[int, ...]
-    kind: int
+_Tensor = tuple[tuple[int, ...], int]
+"""Shape and type of a tensor, as the entry "" has them."""
 
 
 def _convert(path: Path, files: Sequence[Path], prefix: Path) -> None:
@@ -97,14 +92,14 @@ def _convert(path: Path, files: Sequence[Path], prefix: Path) -> None:
                     raise DataError(f"{path}: found {name} with two shapes or types in its files")
                 parts = slices.setdefault(name, [])
                 start, shape = tuple(first for first, _ in extents), tuple(length for _, length in extents)
-                parts.append(Slice(f"{name}\0{len(parts)}", start, shape, tensor.shape))
-                _write(writer, file, parts[-1], tensor.kind, content)
+                parts.append(Slice(f"{name}\0{len(parts)}", start, shape, tensor[0]))
+                _write(writer, file, parts[-1], tensor[1], content)
         writer.finish()
     finally:
         writer.close()
     whole = {name: parts[0].key for name, parts in slices.items() if len(parts) == 1 and parts[0].is_whole}
     sliced = {name: sorted(parts, key=lambda part: part.start) for name, parts in slices.items() if name not in whole}
-    rekeying.rewrite(prefix.with_name(f"{prefix.name}.index"), whole, sliced)
+    rekeying.rewrite(index.index_of(prefix), whole, sliced)
 
 
 def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], index.Fields]]:
@@ -121,7 +116,7 @@ def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], i
                 found = index.wire_fields(saved)
                 name = index.wire_text(found, 1)
                 tensor = described[name]
-                extents = _extents(found.get(2, [b""])[0], tensor.shape)
+                extents = _extents(found.get(2, [b""])[0], tensor[0])
                 yield name, tensor, extents, index.wire_fields(found.get(3, [b""])[0])
     except (ValueError, IndexError, KeyError, TypeError, StopIteration) as error:
         raise _damaged(file, error) from None
@@ -132,9 +127,7 @@ def _described(value: bytes) -> dict[str, _Tensor]:
     found = {}
     for each in index.wire_fields(meta).get(1, []):
         fields = index.wire_fields(each)
-        dimensions = [size for message in fields.get(2, []) for size in index.wire_fields(message).get(2, [])]
-        shape = tuple(index.wire_number(index.wire_fields(each), 1) for each in dimensions)
-        found[index.wire_text(fields, 1)] = _Tensor(shape, index.wire_number(fields, 3))
+        found[index.wire_text(fields, 1)] = index.shape_of(fields), index.wire_number(fields, 3)
     return found
 
 

@@ -17,19 +17,19 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from embexp.errors import CheckpointError, DataError
 from embexp.system import arrays
-from embexp.tensor_bundle.index import Entry, read_index
-from embexp.tensor_bundle.tensor import FLOAT32, INT64, PieceReader, Tensor, read_blocks, read_content
+from embexp.tensor_bundle.index import Entry, index_of, prefix_of, read_index
+from embexp.tensor_bundle.tensor import FLOAT32, INT64, PieceReader, Tensor
 
 _ENDING = ".increment.json"
 _BASE = re.compile(r"\.\./(?!\.\.?/)[^/\0]+/(?!\.\.?$)[^/\0]+")
-_CHUNK_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,24 @@ class Link:
     base_digest: str = ""
     matrices: Mapping[str, SomeRows] = field(default_factory=dict)
 
+    @cached_property
     def entries(self) -> dict[str, Entry]:
         """The tensors in its files, by key.
 
         Raises:
             DataError: its index is damaged.
         """
-        return read_index(_index(self.prefix))
+        return read_index(index_of(self.prefix))
+
+    def tensor(self, key: str) -> Tensor:
+        """A tensor in its files.
+
+        Raises:
+            DataError: there is none of this key.
+        """
+        if key not in self.entries:
+            raise DataError(f"{self.prefix}: found no {key} in it")
+        return Tensor(f"{self.prefix}.index: {key}", key, self.entries[key])
 
 
 def is_incremental(prefix: Path) -> bool:
@@ -114,24 +125,9 @@ def link(prefix: Path) -> Link:
         raise CheckpointError(f"{path}: found no description of an incremental checkpoint: {error!r}") from None
 
 
-def entries_as_whole(index: Path) -> dict[str, Entry]:
-    """The tensors of a checkpoint, by key; matrices of which it has some rows only have the shape of the whole.
-
-    Args:
-        index: the `.index` file.
-
-    Raises:
-        CheckpointError: the file that describes an incremental checkpoint is damaged.
-        DataError: the index is damaged.
-    """
-    found = link(_prefix(index))
-    entries = found.entries()
-    return entries | {key: replace(entries[key], shape=some.shape) for key, some in found.matrices.items()}
-
-
 def require_whole(index: Path) -> None:
     """Raises CheckpointError if a checkpoint, given by its `.index` file, is incremental."""
-    if (base := link(_prefix(index)).base) is not None:
+    if (base := link(prefix_of(index)).base) is not None:
         raise CheckpointError(
             f"{index.parent} is an incremental checkpoint: it has the rows that changed since {base.parent.name}, and a"
             " whole one is needed, such as a run writes at its end"
@@ -148,7 +144,7 @@ def chain(prefix: Path) -> list[Link]:
     while (base := links[-1].base) is not None:
         of = f"{links[-1].prefix.parent} is an incremental checkpoint: it has the rows that changed since {base.parent}"
         remedy = "Restore another checkpoint, or bring that one back"
-        if not _index(base).is_file():
+        if not index_of(base).is_file():
             raise CheckpointError(f"{of}, which is missing. {remedy}")
         if _digest(base) != links[-1].base_digest:
             raise CheckpointError(f"{of}, which has been written again since, or is damaged. {remedy}")
@@ -180,148 +176,35 @@ def _description(prefix: Path) -> Path:
     return prefix.with_name(prefix.name + _ENDING)
 
 
-def _prefix(index: Path) -> Path:
-    return index.with_name(index.name.removesuffix(".index"))
-
-
-def _index(prefix: Path) -> Path:
-    return prefix.with_name(f"{prefix.name}.index")
-
-
 def _digest(prefix: Path) -> str:
     """Digest of a checkpoint's index, which has the checksums of all its tensors, and of what it says of its base."""
-    content = hashlib.sha256(_index(prefix).read_bytes())
+    content = hashlib.sha256(index_of(prefix).read_bytes())
     if is_incremental(prefix):
         content.update(_description(prefix).read_bytes())
     return content.hexdigest()
 
 
-class Matrices:
-    """The matrices that a checkpoint stands for: those of its base with the rows that changed since in their place."""
-
-    def __init__(self, prefix: Path) -> None:
-        """Reads the indexes of a checkpoint and of all that it is based on.
-
-        Raises:
-            CheckpointError: a base is missing or has changed.
-            DataError: an index is damaged.
-        """
-        self._links = chain(prefix)
-        self._entries = [link.entries() for link in self._links]
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of all tensors, by key."""
-        some = {key: each.shape for key, each in self._links[0].matrices.items()}
-        return {key: entry.shape for key, entry in self._entries[0].items()} | some
-
-    def blocks(self, key: str, rows: int) -> Iterator[np.ndarray]:
-        """The rows of a float32 matrix in order; each checksum is compared at the end of what it is of.
-
-        Args:
-            rows: of a block, at most.
-
-        Yields:
-            float32 [n, dim], possibly read-only.
-
-        Raises:
-            CheckpointError: the chain does not fit together.
-            DataError: a data file is missing, cut short, or damaged.
-        """
-        whole, changed = self._parts(key)
-        with contextlib.ExitStack() as stack:
-            changes = [
-                stack.enter_context(contextlib.closing(_ChangedRows(some, entries))) for some, entries in changed
-            ]
-            start = 0
-            for block in read_blocks(key, whole, rows):
-                for change in changes:
-                    block = change.into(block, start)
-                yield block
-                start += len(block)
-            for change in changes:
-                change.check()
-
-    def _parts(self, key: str) -> tuple[Entry, list[tuple[SomeRows, Mapping[str, Entry]]]]:
-        """The last checkpoint's matrix that is whole, and rows that changed since, the earliest first."""
-        changed: list[tuple[SomeRows, Mapping[str, Entry]]] = []
-        shape = self.shapes().get(key)
-        for link, entries in zip(self._links, self._entries, strict=True):
-            some, entry = link.matrices.get(key), entries.get(key)
-            found = some or entry
-            if found is None or found.shape != shape:
-                raise CheckpointError(
-                    f"{self._links[0].prefix.parent} needs {key} of {shape}: {link.prefix.parent} has none"
-                )
-            if some is None:
-                assert entry is not None
-                return entry, changed[::-1]
-            changed.append((some, entries))
-        raise AssertionError("a chain ends with a whole checkpoint")
-
-
-class _ChangedRows:
-    """Rows that changed, to be put into the blocks of the matrix in their order."""
-
-    def __init__(self, some: SomeRows, entries: Mapping[str, Entry]) -> None:
-        self._numbers = _numbers(some, entries)
-        self._dim, self._at = some.shape[1], 0
-        rows = entries.get(some.rows)
-        if (
-            rows is None
-            or rows.kind != FLOAT32
-            or rows.shape != (len(self._numbers), self._dim)
-            or len(rows.pieces) > 1
-        ):
-            raise CheckpointError(f"found no {some.rows} of float32 ({len(self._numbers)}, {self._dim}) in one piece")
-        self._reader = PieceReader(some.rows, rows.pieces[0])
-
-    def into(self, block: np.ndarray, start: int) -> np.ndarray:
-        """The block of rows from `start`, with those that changed in their place; blocks come in order."""
-        stop = self._at + int(np.searchsorted(self._numbers[self._at : self._at + len(block)], start + len(block)))
-        numbers, self._at = self._numbers[self._at : stop], stop
-        if not len(numbers):
-            return block
-        if not block.flags.writeable:
-            read, block = block, arrays.empty(block.shape, np.float32)
-            block[:] = read
-        data = self._reader.read(4 * len(numbers) * self._dim)
-        block[numbers - start] = np.frombuffer(data, "<f4").reshape(-1, self._dim)
-        return block
-
-    def check(self) -> None:
-        self._reader.check()
-
-    def close(self) -> None:
-        self._reader.close()
-
-
-def _numbers(some: SomeRows, entries: Mapping[str, Entry]) -> np.ndarray:
-    """The numbers of changed rows, mapped: together they may be as large as a table's rows."""
-    entry = entries.get(some.numbers)
-    if entry is None or entry.kind != INT64 or len(entry.shape) != 1 or len(entry.pieces) > 1:
-        raise CheckpointError(f"found no {some.numbers} of int64 in one piece")
-    (piece,) = entry.pieces
-    for _ in read_content(some.numbers, piece, _CHUNK_BYTES):
-        pass  # compares the checksum
-    if not piece.size:
-        return np.empty(0, np.int64)
-    numbers = np.asarray(np.memmap(piece.path, "<i8", "r", piece.offset, entry.shape))
-    if numbers[0] < 0 or numbers[-1] >= some.shape[0]:
-        raise DataError(f"{piece.path}: found rows {numbers[0]} to {numbers[-1]} of a table of {some.shape[0]}")
-    return numbers
-
-
 @dataclass(frozen=True)
 class ChangedMatrix:
-    """Reads rows of such a matrix.
+    """A matrix of an incremental checkpoint: that at the end of the chain, with the rows that changed since.
 
     Attributes:
         whole: the matrix in the checkpoint at the end of the chain.
-        changes: numbers of rows, int64 [n], rising, and the rows, [n, dim]; the earliest change first.
+        changes: numbers of rows, int64 [n], rising, and the rows, float32 [n, dim]; the earliest change first.
     """
 
     whole: Tensor
     changes: Sequence[tuple[Tensor, Tensor]]
+
+    @property
+    def key(self) -> str:
+        """Key of the matrix."""
+        return self.whole.key
+
+    @property
+    def entry(self) -> Entry:
+        """Shape and type of the matrix, and where it is without the changes."""
+        return self.whole.entry
 
     @property
     def dtype(self) -> np.dtype | None:
@@ -338,16 +221,32 @@ class ChangedMatrix:
         for numbers, rows in self.changes:
             of_rows = numbers.value()
             first, last = np.searchsorted(of_rows, [start, stop])
-            changed = rows.read(int(first), int(last))
             at = of_rows[first:last] - start
-            if changed.shape != (len(at), *values.shape[1:]) or np.any((at < 0) | (at >= len(values))):
-                raise DataError(f"{rows.name}: found rows {list(rows.entry.shape)} that are not those of {numbers.key}")
-            values[at] = changed
+            if np.any((at < 0) | (at >= len(values))):
+                raise DataError(f"{rows.name}: found rows that are not those of {numbers.key}")
+            values[at] = rows.read(int(first), int(last))
         return values
 
     def value(self) -> np.ndarray:
         """All rows, see `read`."""
-        return self.read(0, self.whole.entry.shape[0])
+        return self.read(0, self.entry.shape[0])
+
+    def blocks(self, rows: int) -> Iterator[np.ndarray]:
+        """All rows in order, float32 [n, dim], possibly read-only; see `Tensor.blocks`.
+
+        Raises:
+            DataError: a data file is missing, cut short, or damaged, or a change does not fit.
+        """
+        with contextlib.ExitStack() as stack:
+            changes = [stack.enter_context(contextlib.closing(_ChangedRows(self, *each))) for each in self.changes]
+            start = 0
+            for block in self.whole.blocks(rows):
+                for change in changes:
+                    block = change.into(block, start)
+                yield block
+                start += len(block)
+            for change in changes:
+                change.reader.check()
 
     def verify(self) -> None:
         """Reads all that it is made of, a block at a time, and compares the checksums.
@@ -357,3 +256,70 @@ class ChangedMatrix:
         """
         for each in (self.whole, *(tensor for change in self.changes for tensor in change)):
             each.verify()
+
+
+class _ChangedRows:
+    """Rows that changed, to be put into the blocks of the matrix in their order."""
+
+    def __init__(self, matrix: ChangedMatrix, numbers: Tensor, rows: Tensor) -> None:
+        numbers.verify()
+        # Mapped: together they may be as large as a table's rows.
+        self._numbers, self._at = np.asarray(numbers.value()), 0
+        count, self._dim = matrix.entry.shape
+        if len(self._numbers) and not 0 <= self._numbers[0] <= self._numbers[-1] < count:
+            raise DataError(f"{numbers.name}: found rows {self._numbers[0]} to {self._numbers[-1]} of {count}")
+        self.reader = PieceReader(rows.key, rows.entry.pieces[0])
+        self.close = self.reader.close
+
+    def into(self, block: np.ndarray, start: int) -> np.ndarray:
+        """The block of rows from `start`, with those that changed in their place; blocks come in order."""
+        stop = self._at + int(np.searchsorted(self._numbers[self._at : self._at + len(block)], start + len(block)))
+        numbers, self._at = self._numbers[self._at : stop], stop
+        if not len(numbers):
+            return block
+        if not block.flags.writeable:
+            read, block = block, arrays.empty(block.shape, np.float32)
+            block[:] = read
+        data = self.reader.read(4 * len(numbers) * self._dim)
+        block[numbers - start] = np.frombuffer(data, "<f4").reshape(-1, self._dim)
+        return block
+
+
+Values = Tensor | ChangedMatrix
+
+
+def tensors(links: Sequence[Link]) -> dict[str, Values]:
+    """All that a checkpoint stands for, by key: its tensors, and the matrices of which it has some rows only.
+
+    Args:
+        links: its `chain`.
+
+    Raises:
+        DataError: an index is damaged, or the chain does not fit together.
+    """
+    matrices = links[0].matrices
+    parts = {key for some in matrices.values() for key in (some.numbers, some.rows)}
+    found: dict[str, Values] = {
+        key: links[0].tensor(key) for key in links[0].entries if key not in parts and key not in matrices
+    }
+    for key, some in matrices.items():
+        whole = next(number for number, each in enumerate(links) if key not in each.matrices)
+        changes = [_change(each, each.matrices[key]) for each in links[:whole]]
+        matrix = links[whole].tensor(key)
+        if matrix.entry.shape != some.shape or matrix.entry.kind != FLOAT32:
+            raise DataError(f"{matrix.name}: found no float32 {list(some.shape)}, which {links[0].prefix} is based on")
+        found[key] = ChangedMatrix(matrix, changes[::-1])
+    return found
+
+
+def _change(link: Link, some: SomeRows) -> tuple[Tensor, Tensor]:
+    """Numbers and rows of a change of a matrix."""
+    numbers, rows = link.tensor(some.numbers), link.tensor(some.rows)
+    shapes = numbers.entry.shape, rows.entry.shape
+    kinds, pieces = (numbers.entry.kind, rows.entry.kind), len(numbers.entry.pieces + rows.entry.pieces)
+    if kinds != (INT64, FLOAT32) or len(shapes[0]) != 1 or shapes[1] != (*shapes[0], some.shape[1]) or pieces != 2:
+        raise DataError(
+            f"{link.prefix}: found {some.numbers} and {some.rows} of {list(shapes[0])} and {list(shapes[1])}, expected"
+            f" the numbers, int64 [n], and the rows, float32 [n, {some.shape[1]}], each in one piece"
+        )
+    return numbers, rows

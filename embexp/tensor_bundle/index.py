@@ -14,7 +14,7 @@ from __future__ import annotations
 import bisect
 import math
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def read_index(index: Path) -> dict[str, Entry]:
             if key.startswith(b"\x00"):
                 continue  # a slice of a tensor, found below by its tensor's name
             fields = wire_fields(value)
-            shape = _shape(fields)
+            shape = shape_of(fields)
             pieces = [_piece(index, fields, (0,) * len(shape), shards)]
             if 7 in fields:
                 starts = sorted(map(_extents, fields[7]))
@@ -116,9 +116,24 @@ def read_encoded(index: Path) -> tuple[dict[bytes, bytes], int]:
         raise _no_index(index, error) from None
 
 
+def index_of(prefix: Path) -> Path:
+    """The index of the checkpoint with a prefix."""
+    return prefix.with_name(f"{prefix.name}.index")
+
+
+def prefix_of(index: Path) -> Path:
+    """The prefix of the checkpoint with an index."""
+    return index.with_name(index.name.removesuffix(".index"))
+
+
 def data_file(index: Path, shard: int, shards: int) -> Path:
     """One of the data files that belong to an index."""
-    return index.with_name(f"{index.name.removesuffix('.index')}.data-{shard:05d}-of-{shards:05d}")
+    return index.with_name(f"{prefix_of(index).name}.data-{shard:05d}-of-{shards:05d}")
+
+
+def data_files(entries: Iterable[Entry]) -> list[Path]:
+    """All data files with values of these tensors."""
+    return sorted({piece.path for entry in entries for piece in entry.pieces})
 
 
 def masked(crc: int) -> int:
@@ -194,7 +209,7 @@ def _block(data: bytes | mmap.mmap, offset: int, size: int) -> Iterator[tuple[by
 
 def _piece(index: Path, fields: Fields, start: tuple[int, ...], shards: int) -> Piece:
     return Piece(
-        shape=_shape(fields),
+        shape=shape_of(fields),
         start=start,
         path=data_file(index, wire_number(fields, 3), shards),
         offset=wire_number(fields, 4),
@@ -203,7 +218,12 @@ def _piece(index: Path, fields: Fields, start: tuple[int, ...], shards: int) -> 
     )
 
 
-def _shape(fields: Fields) -> tuple[int, ...]:
+def shape_of(fields: Fields) -> tuple[int, ...]:
+    """The shape in the entry of a tensor.
+
+    Raises:
+        ValueError: it has more dimensions or values than NumPy takes.
+    """
     dimensions = [each for message in fields.get(2, []) for each in wire_fields(message).get(2, [])]
     shape = tuple(wire_number(wire_fields(each), 1) for each in dimensions)
     # NumPy takes no more, whatever is 0.

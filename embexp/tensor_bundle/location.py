@@ -9,7 +9,7 @@ from pathlib import Path
 
 from embexp.errors import DataError
 from embexp.system import files
-from embexp.tensor_bundle import first_format
+from embexp.tensor_bundle import first_format, index
 
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
 _STATE = "checkpoint"
@@ -69,8 +69,8 @@ def marked_latest(folder: Path) -> Path | None:
 
 def marked_first_format(folder: Path) -> Path | None:
     """The latest checkpoint by TensorFlow's file `checkpoint`, if it is of the first format (V1)."""
-    index = marked_latest(folder)
-    found = None if index is None else index.with_name(index.name.removesuffix(".index"))
+    latest = marked_latest(folder)
+    found = None if latest is None else index.prefix_of(latest)
     return found if found is not None and first_format.is_first_format(found) else None
 
 
@@ -81,7 +81,7 @@ def marked(folder: Path) -> list[Path]:
     """
     names = [Path(name) for word, name in _marked(folder) if word == b"all_model_checkpoint_paths"]
     prefixes = [folder / (each.name if each.is_absolute() else each) for each in names]
-    return [each for each in prefixes if each.with_name(f"{each.name}.index").is_file()]
+    return [each for each in prefixes if index.index_of(each).is_file()]
 
 
 def mark_latest(folder: Path, prefixes: Sequence[Path]) -> None:

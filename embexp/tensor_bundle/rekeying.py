@@ -15,7 +15,15 @@ from pathlib import Path
 
 from embexp.errors import DataError
 from embexp.system import files
-from embexp.tensor_bundle.index import data_file, read_encoded, slice_key, slice_prefix, wire_fields, wire_number
+from embexp.tensor_bundle.index import (
+    data_file,
+    index_of,
+    read_encoded,
+    slice_key,
+    slice_prefix,
+    wire_fields,
+    wire_number,
+)
 from embexp.tensor_bundle.writer import BundleWriter, index_content, sliced_entry
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -77,7 +85,7 @@ def rekey(index: Path, prefix: Path, keys: Mapping[str, str], strings: Mapping[s
         FileExistsError: there is such a checkpoint already.
     """
     entries, shards = read_encoded(index)
-    target = prefix.with_name(f"{prefix.name}.index")
+    target = index_of(prefix)
     if target.exists():
         raise FileExistsError(target)
     for shard in range(shards):

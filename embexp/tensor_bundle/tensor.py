@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -83,14 +82,7 @@ class Tensor:
         """
         dtype = number_type(self.entry.kind)
         for piece in self.entry.pieces:
-            if not piece.path.is_file():
-                raise DataError(f"{self.name}: found no file {piece.path.name} beside the index, which names it")
-            size = piece.path.stat().st_size
-            if size < piece.offset + piece.size:
-                found = f"{size:,} bytes in {piece.path.name}"
-                raise DataError(
-                    f"{self.name}: found {found}, expected {piece.offset + piece.size:,}: the file is cut short"
-                )
+            _check_there(self.key, piece)
             if dtype is not None and piece.size != math.prod(piece.shape) * dtype.itemsize:
                 found = f"{piece.size:,} bytes"
                 raise DataError(f"{self.name}: found {found} for numbers of {dtype} {list(piece.shape)}")
@@ -145,6 +137,30 @@ class Tensor:
         (piece,) = self.entry.pieces
         return self._values(Piece((1,), (0,), piece.path, piece.offset, piece.size, piece.checksum), 0, 1).reshape(())
 
+    def blocks(self, rows: int) -> Iterator[np.ndarray]:
+        """All rows in order; each piece's checksum is compared after its last block.
+
+        Args:
+            rows: of a block, at most.
+
+        Yields:
+            [n, ...], which can't be written to.
+
+        Raises:
+            DataError: NumPy lacks the type, a piece is not of whole rows, or a data file is missing, cut short, or
+                damaged.
+        """
+        dtype, row = self._readable(), self.entry.shape[1:]
+        size = math.prod(row) * dtype.itemsize
+        for piece in self.entry.pieces:
+            whole_rows = piece.shape and piece.shape[1:] == row and piece.size == piece.shape[0] * size
+            if self.entry.kind == STRING or not whole_rows:
+                raise DataError(
+                    f"{piece.path}: found {self.key} in a piece of {list(piece.shape)}, expected whole rows"
+                )
+            for data in read_content(self.key, piece, rows * size):
+                yield np.frombuffer(data, dtype).reshape(-1, *row)
+
     def verify(self) -> None:
         """Reads all of it, a block at a time, and compares the checksums.
 
@@ -180,31 +196,6 @@ class Tensor:
         return values.reshape(piece.shape)
 
 
-def read_blocks(key: str, entry: Entry, rows: int) -> Iterator[np.ndarray]:
-    """The rows of a float32 matrix in their order; each piece's checksum is compared behind its last block.
-
-    Args:
-        rows: of a block, at most.
-
-    Yields:
-        float32 [n, dim], which can't be written to.
-
-    Raises:
-        DataError: it is no such matrix, or a data file is missing, cut short, or damaged.
-    """
-    if entry.kind != FLOAT32 or len(entry.shape) != 2:
-        raise DataError(
-            f"{entry.pieces[0].path}: found {key} of TensorFlow's type {entry.kind} and shape {list(entry.shape)},"
-            " expected a matrix of float32"
-        )
-    dim = entry.shape[1]
-    for piece in entry.pieces:
-        if piece.shape[1:] != (dim,) or piece.size != 4 * piece.shape[0] * dim:
-            raise DataError(f"{piece.path}: found {key} in a piece of {list(piece.shape)}, expected rows of {dim}")
-        for data in read_content(key, piece, 4 * rows * dim):
-            yield np.frombuffer(data, "<f4").reshape(-1, dim)
-
-
 def read_content(key: str, piece: Piece, size: int, *, checked: bool = True) -> Iterator[bytes]:
     """The bytes of a piece of a tensor, `size` at a time; its checksum is compared after the last.
 
@@ -218,6 +209,17 @@ def read_content(key: str, piece: Piece, size: int, *, checked: bool = True) -> 
             reader.check()
 
 
+def _check_there(key: str, piece: Piece) -> None:
+    if not piece.path.exists():
+        raise DataError(f"{piece.path}: found no such file, expected {key} in it")
+    if fault := files.fault_of(piece.path):
+        raise DataError(f"{piece.path}: {fault}")
+    if (size := piece.path.stat().st_size) < (end := piece.offset + piece.size):
+        raise DataError(
+            f"{piece.path}: found {size:,} bytes, expected {end:,}: the file is cut short, {key} is not in it whole"
+        )
+
+
 class PieceReader:
     """Reads the bytes of a piece of a tensor in order, and computes their checksum."""
 
@@ -225,17 +227,11 @@ class PieceReader:
         """Opens the data file.
 
         Raises:
-            DataError: there is no such file.
+            DataError: there is no such file, or it is cut short.
         """
-        if not piece.path.exists():
-            raise DataError(f"{piece.path}: found no such file, expected {key} in it")
-        if fault := files.fault_of(piece.path):
-            raise DataError(f"{piece.path}: {fault}")
+        _check_there(key, piece)
         self._key, self._piece, self._crc, self._left = key, piece, 0, piece.size
         self._file = files.opened(piece.path)
-        if piece.offset + piece.size > os.fstat(self._file.fileno()).st_size:
-            self._file.close()
-            raise DataError(f"{piece.path}: the file is cut short, {key} is not in it whole")
         self._file.seek(piece.offset)
 
     def read(self, size: int) -> bytes:
@@ -244,12 +240,11 @@ class PieceReader:
         Raises:
             DataError: the file is cut short.
         """
-        wanted = min(self._left, size)
-        data = self._file.read(wanted)
-        if len(data) < wanted:
+        data = self._file.read(expected := min(self._left, size))
+        if len(data) < expected:
             raise DataError(f"{self._piece.path}: the file is cut short, {self._key} is not in it whole")
         self._crc = google_crc32c.extend(self._crc, data)
-        self._left -= wanted
+        self._left -= expected
         return data
 
     def check(self) -> None:
@@ -278,8 +273,6 @@ def read_strings(key: str, entry: Entry) -> list[bytes]:
     piece = entry.pieces[0]
     if entry.kind != STRING:
         raise DataError(f"{piece.path}: found {key} of TensorFlow's type {entry.kind}, expected strings")
-    if not piece.path.is_file():
-        raise DataError(f"{piece.path}: found no such file, expected {key} in it")
     data = b"".join(read_content(key, piece, _STRING_CHUNK_BYTES, checked=False))
     try:
         lengths, start = _lengths(data, math.prod(entry.shape))

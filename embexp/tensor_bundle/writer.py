@@ -17,7 +17,16 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.system import arrays
-from embexp.tensor_bundle.index import FOOTER_BYTES, MAGIC, TRAILER_BYTES, Entry, data_file, masked, read_encoded
+from embexp.tensor_bundle.index import (
+    FOOTER_BYTES,
+    MAGIC,
+    TRAILER_BYTES,
+    Entry,
+    data_file,
+    index_of,
+    masked,
+    read_encoded,
+)
 from embexp.tensor_bundle.tensor import FLOAT32, INT64, STRING, read_content
 
 _CHUNK_BYTES = 1 << 24
@@ -65,7 +74,7 @@ class BundleWriter:
             FileExistsError: there is a checkpoint, and nothing is to be added to it.
             DataError: the index of the checkpoint is damaged.
         """
-        self._index = prefix.with_name(f"{prefix.name}.index")
+        self._index = index_of(prefix)
         self._entries, self._shard = read_encoded(self._index) if adding else ({}, 0)
         shards = self._shard + 1
         for shard in range(self._shard):
@@ -112,20 +121,17 @@ class BundleWriter:
         """
         if numbers.dtype != np.int64 or numbers.ndim != 1:
             raise ValueError(f"{key}: found {numbers.dtype} {numbers.shape}, expected a vector of int64")
-        offset, data = self._aligned(), np.ascontiguousarray(numbers)
-        self._file.write(data.data)
-        crc = google_crc32c.value(data.view(np.uint8)) if data.size else 0
-        self._enter(key, INT64, numbers.shape, offset, data.nbytes, masked(crc))
+        self.add_bytes(key, INT64, numbers.shape, np.ascontiguousarray(numbers))
 
-    def add_bytes(self, key: str, kind: int, shape: tuple[int, ...], data: bytes) -> None:
-        """Writes numbers of any type, as bytes in row-major order, little-endian.
+    def add_bytes(self, key: str, kind: int, shape: tuple[int, ...], data: bytes | np.ndarray) -> None:
+        """Writes numbers of any type, as they are in memory: in row-major order, little-endian.
 
         Args:
             kind: number of the type.
         """
-        offset = self._aligned()
-        self._file.write(data)
-        self._enter(key, kind, shape, offset, len(data), masked(google_crc32c.value(data)))
+        offset, content = self._aligned(), np.frombuffer(data, np.uint8)
+        self._file.write(content.data)
+        self._enter(key, kind, shape, offset, len(content), masked(google_crc32c.value(content)))
 
     def add_strings(self, key: str, shape: tuple[int, ...], values: Sequence[bytes]) -> None:
         """Writes strings in row-major order: their lengths, a checksum of these, and their bytes."""

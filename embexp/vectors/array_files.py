@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import DataError, read_by_library
-from embexp.system import arrays, caching, digests, files, hdf5_files
-from embexp.system.hdf5_files import Dataset, File
+from embexp.system import arrays, caching, digests, files, hdf5
+from embexp.system.hdf5 import Dataset, File
 from embexp.system.parallel import Progress
-from embexp.vectors import converted
+from embexp.vectors import file_source
 from embexp.vectors.stored import BFLOAT16, Place, Stored, Wanted, checked_shape, only_key, plural
 
 _CHUNK_BYTES = 1 << 20
@@ -72,7 +72,7 @@ def read_npz(path: Path, wanted: Wanted) -> Stored:
     """
     key = _npz_key(path, wanted.key)
     digest = caching.file_digest(path, cache=wanted.cache, progress=wanted.progress)
-    entry = digests.of_json([converted.VERSION, digest, "npz", key])
+    entry = digests.of_json([file_source.VERSION, digest, "npz", key])
     folder = caching.folder(wanted.cache, "vectors", entry, lambda made: _extract(path, key, made, wanted.progress))
     return replace(_mapped_npy(folder / "array.npy", f"{path}: {key}"), files=[path])
 
@@ -222,7 +222,7 @@ def read_hdf5(path: Path, wanted: Wanted) -> Stored:
     """
     key, token_column = wanted.key, wanted.token_column
     with read_by_library(f"{path}: found no whole HDF5 file"):
-        listed = hdf5_files.datasets(File(path))
+        listed = hdf5.datasets(File(path))
     datasets = {name: each for name, each in listed.items() if not each.elsewhere}
     for each in listed.values():
         if each.elsewhere and (each.name == key or not datasets):
@@ -252,7 +252,7 @@ def read_hdf5(path: Path, wanted: Wanted) -> Stored:
 
 def _range(path: Path, dataset: Dataset, start: int, stop: int) -> np.ndarray:
     with read_by_library(f"{path}: {dataset.name}: rows {start:,} to {stop:,} can't be read"):
-        values = hdf5_files.read(File(path), dataset, start, stop)
+        values = hdf5.read(File(path), dataset, start, stop)
         if values.shape != (stop - start, *(dataset.shape or ())[1:]) or values.dtype != np.dtype(dataset.dtype):
             raise ValueError(f"found {values.dtype} {list(values.shape)}")
         return values
@@ -267,7 +267,7 @@ def _tokens(path: Path, dataset: Dataset, rows: int) -> pa.LargeStringArray:
     done, step = 0, min(_TOKENS, max(_FEW_TOKENS, _TOKEN_BYTES // size))
     for start in range(0, rows, step):
         with read_by_library(f"{name}: its strings can't be read"):
-            tokens = hdf5_files.read(File(path), dataset, start, min(rows, start + step)).tolist()
+            tokens = hdf5.read(File(path), dataset, start, min(rows, start + step)).tolist()
             done += sum(map(len, tokens))
         if dataset.strings == "any" and done > size:  # many strings may be one and the same place in the file
             raise DataError(f"{name}: found strings of more bytes than the file has, {size:,}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.tensor_bundle import increments, location
-from embexp.tensor_bundle.index import Entry, read_index
+from embexp.tensor_bundle.index import Entry, data_files, prefix_of, read_index
 from embexp.tensor_bundle.rekeying import KEY_END
 from embexp.tensor_bundle.tensor import Tensor, number_type, type_name
 from embexp.vectors.stored import FLOATS, Place, Stored, Wanted, checked_shape, only_key
@@ -44,7 +44,7 @@ def tensors(index: Path) -> dict[str, Entry]:
     Raises:
         DataError: its index can't be read, or it is incremental, so that it has some rows of its matrices only.
     """
-    if (base := increments.link(index.with_name(index.name.removesuffix(".index"))).base) is not None:
+    if (base := increments.link(prefix_of(index)).base) is not None:
         raise DataError(
             f"{index.parent}: found an incremental checkpoint, with the rows that changed since {base.parent.name},"
             " expected a whole one, as runs write at their end"
@@ -80,7 +80,7 @@ def stored_tensor(index: Path, tensors: Mapping[str, Entry], key: str | None) ->
         dim=dim,
         dtype=dtype,
         read=tensor.read,
-        files=[index, *sorted({piece.path for piece in entry.pieces})],
+        files=[index, *data_files([entry])],
         place=Place(entry.pieces[0].path, entry.pieces[0].offset) if whole else None,
         check=tensor.verify,
     )

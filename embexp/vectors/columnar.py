@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 
@@ -27,22 +26,6 @@ _BATCH_BYTES = 4 << 20
 _BATCH_ROWS = 1 << 14
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A file as parts: the row groups of Parquet, the batches of Arrow.
-
-    Attributes:
-        schema: its columns.
-        rows: in each part.
-        read: `read(part, start, stop, columns, step)` gives rows of one part, decoded `step` rows at a time.
-    """
-
-    path: Path
-    schema: pa.Schema
-    rows: Sequence[int]
-    read: Callable[[int, int, int, list[str], int], pa.Table]
-
-
 def read_parquet(path: Path, wanted: Wanted) -> Stored:
     """A Parquet file, read by row groups.
 
@@ -52,17 +35,15 @@ def read_parquet(path: Path, wanted: Wanted) -> Stored:
     Raises:
         DataError: it can't be read, or its columns are no vectors.
     """
-    parts = ParquetParts(path)
-    return _read(_Table(path, parts.schema, parts.rows, parts.read), wanted.key, wanted.token_column)
+    return _read(_ParquetParts(path), wanted.key, wanted.token_column)
 
 
 def read_arrow(path: Path, wanted: Wanted) -> Stored:
     """An Arrow file (IPC, also named Feather), mapped and read by batches; the rest as in `read_parquet`."""
-    parts = ArrowParts(path)
-    return _read(_Table(path, parts.schema, parts.rows, parts.read), wanted.key, wanted.token_column)
+    return _read(_ArrowParts(path), wanted.key, wanted.token_column)
 
 
-def _read(table: _Table, key: str | None, token_column: str | None) -> Stored:
+def _read(table: _ParquetParts | _ArrowParts, key: str | None, token_column: str | None) -> Stored:
     names = table.schema.names
     if len(set(names)) != len(names):
         raise DataError(f"{table.path}: found several columns of one name, expected distinct ones: {', '.join(names)}")
@@ -110,7 +91,7 @@ def _read(table: _Table, key: str | None, token_column: str | None) -> Stored:
     )
 
 
-def _vector_columns(table: _Table, key: str | None) -> tuple[list[str], bool]:
+def _vector_columns(table: _ParquetParts | _ArrowParts, key: str | None) -> tuple[list[str], bool]:
     """The columns of the numbers, and whether it is one of lists."""
     types = {name: table.schema.field(name).type for name in table.schema.names}
     lists = [name for name, type_ in types.items() if _is_list(type_)]
@@ -132,7 +113,7 @@ def _vector_columns(table: _Table, key: str | None) -> tuple[list[str], bool]:
     return numbers, False
 
 
-def _width(table: _Table, column: str) -> int:
+def _width(table: _ParquetParts | _ArrowParts, column: str) -> int:
     """Numbers in each list; of lists of any length, in the first."""
     type_ = table.schema.field(column).type
     if pa.types.is_fixed_size_list(type_):
@@ -171,7 +152,7 @@ def _matrices(name: str, piece: pa.Table, lists: bool, dim: int, first: int) -> 
     return parts
 
 
-def _tokens(table: _Table, column: str) -> pa.LargeStringArray:
+def _tokens(table: _ParquetParts | _ArrowParts, column: str) -> pa.LargeStringArray:
     parts = [pa.array([], pa.large_string())]
     with read_by_library(f"{table.path}: column {column!r} can't be read"):
         for part in np.flatnonzero(table.rows).tolist():
@@ -197,19 +178,15 @@ def _is_list(type_: pa.DataType) -> bool:
     return bool(known and pa.types.is_floating(type_.value_type))
 
 
-class ParquetParts:
-    """The row groups of a Parquet file. To read their rows in order decodes each once.
-
-    Attributes:
-        schema: its columns.
-        rows: in each row group.
+class _ParquetParts:
+    """The row groups of a Parquet file, and how many rows each has. To read their rows in order decodes each once.
 
     Raises:
         DataError: it can't be read.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         with read_by_library(f"{path}: found no whole Parquet file"):
             self._file = pq.ParquetFile(path, memory_map=True)
             metadata = self._file.metadata
@@ -236,7 +213,7 @@ class ParquetParts:
         Raises:
             DataError: they can't be read.
         """
-        where = f"{self._path}: row group {part + 1} can't be read"
+        where = f"{self.path}: row group {part + 1} can't be read"
         with self._lock, read_by_library(where):
             if self._of != (part, columns, step) or start < self._next:
                 self._of, self._next, self._rest = (part, columns, step), 0, None
@@ -254,19 +231,15 @@ class ParquetParts:
             return pa.Table.from_batches(found)
 
 
-class ArrowParts:
-    """The batches of an Arrow file (IPC), mapped.
-
-    Attributes:
-        schema: its columns.
-        rows: in each batch.
+class _ArrowParts:
+    """The batches of an Arrow file (IPC), mapped, and how many rows each has.
 
     Raises:
         DataError: it can't be read.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         with read_by_library(f"{path}: found no whole Arrow file"):
             with pa.ipc.open_file(pa.memory_map(str(path))) as file:
                 self.schema: pa.Schema = file.schema
@@ -280,8 +253,8 @@ class ArrowParts:
         self._batch: pa.RecordBatch | None = None
 
     def read(self, part: int, start: int, stop: int, columns: list[str], step: int) -> pa.Table:
-        """Rows start to stop of some columns of a batch; see `ParquetParts.read`. All of a batch is read at once."""
-        with self._lock, read_by_library(f"{self._path}: batch {part + 1} can't be read"):
+        """Rows start to stop of some columns of a batch; see `_ParquetParts.read`. All of a batch is read at once."""
+        with self._lock, read_by_library(f"{self.path}: batch {part + 1} can't be read"):
             if self._of != (part, columns):
                 batch = self._opened([self.schema.get_field_index(name) for name in columns]).get_batch(part)
                 batch.validate(full=True)
@@ -290,4 +263,4 @@ class ArrowParts:
 
     def _opened(self, fields: list[int]) -> pa.ipc.RecordBatchFileReader:
         options = pa.ipc.IpcReadOptions(included_fields=fields)
-        return pa.ipc.open_file(pa.memory_map(str(self._path)), options=options)
+        return pa.ipc.open_file(pa.memory_map(str(self.path)), options=options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from embexp.specs.base import imported
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
-from embexp.vectors import converted
+from embexp.vectors import file_source
 from embexp.vectors.file_source import FileSource
 from embexp.vectors.stored import Stored, Wanted, read_token_file, tokens_path
 from embexp.vectors.word_vectors import COMPRESSED_SUFFIXES as COMPRESSED
@@ -45,7 +46,7 @@ def open_vectors(
         format: of the file; None: by its suffix.
         key: which matrix of a file that may hold several: array, dataset, tensor, column of lists, file in a zip.
         token_column: column of tokens of a Parquet or Arrow file, dataset of tokens of an HDF5 file.
-        tokens_file: a token per line for a file that has none; None: `NAME.tokens.txt` beside it, if there is one.
+        tokens_file: a token per line for a file that has none; None: `NAME.tokens.txt` next to it, if there is one.
         invalid_text: what becomes of tokens that are not UTF-8, in text and in word2vec's binary form.
         header_count: what becomes of a header line that names a wrong number of rows.
         progress: called as reading goes on.
@@ -112,18 +113,17 @@ def _from_stream(
     progress: Progress,
 ) -> Stored:
     def convert(folder: Path) -> None:
+        writer = partial(file_source.Writer, folder, invalid_text=invalid_text, non_finite=non_finite)
         with open_stream(path, key, progress) as stream:
-            imported(form.reader.implementation)(
-                stream, form, folder, invalid_text=invalid_text, non_finite=non_finite, header_count=header_count
-            )
+            imported(form.reader.implementation)(stream, form, writer, header_count)
 
     if key is not None and path.suffix.lower() != ".zip":
         raise DataError(f"{path}: found a key, {key!r}, but a file of format {form} holds one matrix only")
     digest = caching.file_digest(path, cache=cache, progress=progress)
     packed = path.suffix.lower() if path.suffix.lower() in COMPRESSED else ""
-    how = [converted.VERSION, digest, packed, form, key, invalid_text, non_finite, header_count]
+    how = [file_source.VERSION, digest, packed, form, key, invalid_text, non_finite, header_count]
     folder = caching.folder(cache, "vectors", digests.of_json(how), convert)
-    return converted.read(folder, name=str(path), dtype=np.dtype("f4"), files=[path], non_finite=non_finite)
+    return file_source.read(folder, name=str(path), dtype=np.dtype("f4"), files=[path], non_finite=non_finite)
 
 
 def _with_tokens(path: Path, form: Format, stored: Stored, tokens_file: Path | None) -> Stored:

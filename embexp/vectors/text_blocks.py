@@ -7,8 +7,6 @@ LF or CR LF.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
@@ -29,23 +27,11 @@ class MalformedError(Exception):
         self.line = line
 
 
-@dataclass(frozen=True)
-class Block:
-    """What a block of lines holds.
-
-    Attributes:
-        values: float32 [lines, dim].
-        tokens: of each line; not UTF-8 in the lines `invalid`.
-        invalid: numbers of the lines whose token is not UTF-8.
-    """
-
-    values: np.ndarray
-    tokens: pa.LargeStringArray
-    invalid: np.ndarray
-
-
-def parse(data: bytes, dim: int) -> Block:
+def parse(data: bytes, dim: int) -> tuple[np.ndarray, pa.LargeStringArray]:
     """Parses whole lines, of which there is at least one; the last ends with a line end, too.
+
+    Returns:
+        float32 [lines, dim], and the token of each line, perhaps not UTF-8.
 
     Raises:
         MalformedError: the first line that can't be read.
@@ -70,7 +56,7 @@ def parse(data: bytes, dim: int) -> Block:
     else:
         is_value = np.arange(starts.size) >= np.repeat(ends - dim, fields)
     first, last = ends - fields, ends - dim - 1
-    tokens, invalid = _tokens(text, starts[first], stops[last])
+    tokens = _tokens(text, starts[first], stops[last])
     numbers = _numbers(data, starts, stops, is_value)
     if numbers is None:
         values = _carefully(data, dim)
@@ -78,7 +64,7 @@ def parse(data: bytes, dim: int) -> Block:
         values = np.ascontiguousarray(numbers.reshape(-1, dim + 1)[:, 1:])
     else:
         values = numbers[is_value].reshape(-1, dim)
-    return Block(values, tokens, invalid)
+    return values, tokens
 
 
 def fields_of(line: bytes) -> list[bytes]:
@@ -138,14 +124,12 @@ def _check_fields(
                 raise MalformedError(line, f"a token and {plural(numbers, 'number')}", expected)
 
 
-def _tokens(text: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> tuple[pa.LargeStringArray, np.ndarray]:
+def _tokens(text: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> pa.LargeStringArray:
     lengths = stops - starts
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-    written = text[places]
-    tokens = pa.LargeStringArray.from_buffers(lengths.size, pa.py_buffer(offsets), pa.py_buffer(written))
-    return tokens, invalid_rows(tokens)
+    return pa.LargeStringArray.from_buffers(lengths.size, pa.py_buffer(offsets), pa.py_buffer(text[places]))
 
 
 def invalid_rows(tokens: pa.LargeStringArray) -> np.ndarray:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 import os
 import zipfile
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.errors import DataError, read_by_library
-from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
+from embexp.specs.pretrained import Format, HeaderCount
 from embexp.system import files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import text_blocks
-from embexp.vectors.converted import Writer
+from embexp.vectors.file_source import Writer
 from embexp.vectors.stored import excerpt, plural
 
 _BLOCK_BYTES = 1 << 18  # what one thread parses at a time stays within a processor's cache
@@ -51,16 +53,12 @@ class Header:
     dim: int
 
 
-def convert_text(
-    stream: Stream,
-    form: Format,
-    folder: Path,
-    *,
-    invalid_text: InvalidText,
-    non_finite: NonFinite,
-    header_count: HeaderCount,
-) -> None:
+def convert_text(stream: Stream, form: Format, writer_of: Callable[[int], Writer], header_count: HeaderCount) -> None:
     """Parses text into a folder of the cache.
+
+    Args:
+        writer_of: makes the writer of rows of so many numbers.
+        header_count: what becomes of a header line that names a wrong number of rows.
 
     Raises:
         DataError: a line that can't be read, or that a policy doesn't allow; a header that doesn't fit.
@@ -78,19 +76,15 @@ def convert_text(
     else:
         dim = _dim(stream.name, first)
     rows = 0
-    writer = Writer(folder, dim, invalid_text=invalid_text, non_finite=non_finite)
-    try:
-        for parsed, lines in _parsed(stream.name, first, blocks, dim, line):
-            writer.add(parsed.values, parsed.tokens, f"{stream.name}, line", line)
-            line += lines
-            rows += lines
+    with closing(writer_of(dim)) as writer:
+        for values, tokens in _parsed(stream.name, first, blocks, dim, line):
+            writer.add(values, tokens, f"{stream.name}, line", line + rows)
+            rows += len(values)
         if header is not None and header.rows != rows and header_count is HeaderCount.ERROR:
             found = f"{plural(header.rows, 'row')} in the header line, and {plural(rows, 'row')} below it"
             remedy = "correct the header, or set header_count to ignore if the file is whole"
             raise DataError(f"{stream.name}, line 1: found {found}, expected the same number; {remedy}")
         writer.finish(stream.name)
-    finally:
-        writer.close()
 
 
 def _blocks(stream: Stream) -> Iterator[bytes]:
@@ -118,25 +112,23 @@ def _blocks(stream: Stream) -> Iterator[bytes]:
 
 def _parsed(
     name: str, first: bytes, blocks: Iterator[bytes], dim: int, line: int
-) -> Iterator[tuple[text_blocks.Block, int]]:
-    """What each block holds and its number of lines, in order, parsed by several threads."""
+) -> Iterator[tuple[np.ndarray, pa.LargeStringArray]]:
+    """Values and tokens of each block, in order, parsed by several threads."""
     workers = min(8, len(os.sched_getaffinity(0)))
-    waiting: deque[Future[text_blocks.Block]] = deque()
+    waiting: deque[Future[tuple[np.ndarray, pa.LargeStringArray]]] = deque()
 
-    def ready() -> tuple[text_blocks.Block, int]:
+    def ready() -> tuple[np.ndarray, pa.LargeStringArray]:
         nonlocal line
         try:
-            block = waiting.popleft().result()
+            values, tokens = waiting.popleft().result()
         except text_blocks.MalformedError as error:
             raise DataError(f"{name}, line {line + error.line}: {error}") from None
-        line += len(block.values)
-        return block, len(block.values)
+        line += len(values)
+        return values, tokens
 
     with ThreadPoolExecutor(workers, "parse") as pool:
         try:
-            if first:
-                waiting.append(pool.submit(text_blocks.parse, first, dim))
-            for data in blocks:
+            for data in itertools.chain([first] if first else [], blocks):
                 waiting.append(pool.submit(text_blocks.parse, data, dim))
                 if len(waiting) > workers + 1:
                     yield ready()
@@ -195,15 +187,9 @@ def _usual(counts: list[int]) -> int:
 
 
 def convert_word2vec_binary(
-    stream: Stream,
-    form: Format,
-    folder: Path,
-    *,
-    invalid_text: InvalidText,
-    non_finite: NonFinite,
-    header_count: HeaderCount,
+    stream: Stream, form: Format, writer_of: Callable[[int], Writer], header_count: HeaderCount
 ) -> None:
-    """Reads the rows into a folder of the cache.
+    """Reads word2vec's binary form into a folder of the cache.
 
     Raises:
         DataError: no such file, one that ends too early or goes on behind its last row, or a row that a policy
@@ -211,8 +197,7 @@ def convert_word2vec_binary(
     """
     start = stream.read(256)
     rows, dim, rest = _binary_header(stream.name, start)
-    writer = Writer(folder, dim, invalid_text=invalid_text, non_finite=non_finite)
-    try:
+    with closing(writer_of(dim)) as writer:
         done, ended = 0, False
         while not ended and (done < rows or header_count is HeaderCount.IGNORE):
             more = stream.read(max(_BINARY_BLOCK_BYTES, 4 * dim))
@@ -237,8 +222,6 @@ def convert_word2vec_binary(
             remedy = "set header_count to ignore to read on"
             raise DataError(f"{stream.name}: found {found}, expected {_announced(rows, dim)}; {remedy}")
         writer.finish(stream.name)
-    finally:
-        writer.close()
 
 
 def _binary_header(name: str, start: bytes) -> tuple[int, int, bytes]:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, assert_never
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from embexp.errors import DataError
 from embexp.system import files
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
-from embexp.vectors import converted, stored, text_blocks
+from embexp.vectors import file_source, stored, text_blocks
 from embexp.vectors.stored import excerpt, plural
 
 NAME = "vectors"
@@ -72,7 +72,7 @@ def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, 
     """Writes float32 vectors, with memory for a chunk of rows.
 
     Args:
-        tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` beside a `.npy` or
+        tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` next to a `.npy` or
             `.safetensors`.
         path: where to, replaced if there is one.
         progress: called as writing goes on.
@@ -81,39 +81,20 @@ def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, 
         DataError: the form can't hold the tokens, or needs some and there are none.
     """
     form = form_of(path)
-    if form in (Written.VEC, Written.TXT):
-        _check_text(path, form, source.dim, tokens)
-    elif form is Written.BIN:
-        _check_binary(path, tokens)
+    if form in (Written.VEC, Written.TXT, Written.BIN):
+        _check_tokens(path, form, source.dim, tokens)
     chunks = _chunks(source, path, progress)
     with _beside(path, form, tokens) as place, files.atomic_write(path) as file:
-        match form:
-            case Written.NPY:
-                file.write(converted.header(source.rows, source.dim))
-                for _, values in chunks:
-                    file.write(values.data)
-            case Written.SAFETENSORS:
-                file.write(_safetensors_header(source.rows, source.dim))
-                for _, values in chunks:
-                    file.write(values.data)
-            case Written.VEC | Written.TXT:
-                if form is Written.VEC:
-                    file.write(f"{source.rows} {source.dim}\n".encode())
-                assert tokens is not None  # _check_text
-                for start, values in chunks:
-                    _write_lines(file, tokens.slice(start, len(values)), values)
-            case Written.BIN:
-                file.write(f"{source.rows} {source.dim}\n".encode())
-                assert tokens is not None  # _check_binary
-                for start, values in chunks:
-                    _write_records(file, tokens.slice(start, len(values)), values)
-            case Written.PARQUET:
-                _write_parquet(file, tokens, source.dim, chunks)
-            case _:
-                assert_never(form)
+        if form is Written.PARQUET:
+            _write_parquet(file, tokens, source.dim, chunks)
+        else:
+            file.write(_header(form, source.rows, source.dim))
+            for start, values in chunks:
+                some = [] if tokens is None else tokens.slice(start, len(values)).to_pylist()
+                file.write(_written(form, some, values))
         file.flush()
         os.fsync(file.fileno())
-        if place is not None:  # a matrix is never seen beside the tokens of another one
+        if place is not None:  # a matrix is never seen with the tokens of another one
             place.unlink(missing_ok=True)
 
 
@@ -146,30 +127,41 @@ def _chunks(source: Rows, path: Path, progress: Progress) -> Iterator[tuple[int,
         progress(f"writing {path.name}", stop / source.rows)
 
 
-def _safetensors_header(rows: int, dim: int) -> bytes:
-    entry = {NAME: {"dtype": "F32", "shape": [rows, dim], "data_offsets": [0, 4 * rows * dim]}}
-    text = json.dumps(entry, separators=(",", ":")).encode("ascii")
-    text = text.ljust((len(text) + 8 + 63) // 64 * 64 - 8)  # spaces are allowed there; the data is aligned to 64 bytes
-    return len(text).to_bytes(8, "little") + text
+def _header(form: Written, rows: int, dim: int) -> bytes:
+    match form:
+        case Written.NPY:
+            return file_source.header(rows, dim)
+        case Written.SAFETENSORS:
+            entry = {NAME: {"dtype": "F32", "shape": [rows, dim], "data_offsets": [0, 4 * rows * dim]}}
+            text = json.dumps(entry, separators=(",", ":")).encode("ascii")
+            text = text.ljust(
+                (len(text) + 8 + 63) // 64 * 64 - 8
+            )  # spaces are allowed; the data is aligned to 64 bytes
+            return len(text).to_bytes(8, "little") + text
+        case Written.VEC | Written.BIN:
+            return f"{rows} {dim}\n".encode()
+        case _:
+            return b""
 
 
-def _write_lines(file: IO[bytes], tokens: pa.LargeStringArray, values: np.ndarray) -> None:
+def _written(form: Written, tokens: list[str], values: np.ndarray) -> bytes | memoryview:
+    """Some rows, in a form whose rows follow each other."""
+    match form:
+        case Written.VEC | Written.TXT:
+            lines = (f"{token} {' '.join(row)}\n" for token, row in zip(tokens, _as_text(values), strict=True))
+            return "".join(lines).encode("utf-8")
+        case Written.BIN:
+            rows = values.astype("<f4", copy=False)
+            return b"".join(b"%b %b\n" % (each.encode(), row.tobytes()) for each, row in zip(tokens, rows, strict=True))
+        case _:
+            return values.data
+
+
+def _as_text(values: np.ndarray) -> Iterator[list[str]]:
+    """The numbers of each row."""
     # Arrow writes the shortest text that reads back as the same float32.
-    written = pa.array(values.reshape(-1)).cast(pa.string()).to_pylist()
-    dim = values.shape[1]
-    lines = (
-        f"{token} {' '.join(written[at : at + dim])}\n"
-        for token, at in zip(tokens.to_pylist(), range(0, len(written), dim), strict=True)
-    )
-    file.write("".join(lines).encode("utf-8"))
-
-
-def _write_records(file: IO[bytes], tokens: pa.LargeStringArray, values: np.ndarray) -> None:
-    rows = values.astype("<f4", copy=False)
-    records = (
-        b"%b %b\n" % (token.encode("utf-8"), row.tobytes()) for token, row in zip(tokens.to_pylist(), rows, strict=True)
-    )
-    file.write(b"".join(records))
+    written, dim = pa.array(values.reshape(-1)).cast(pa.string()).to_pylist(), values.shape[1]
+    return (written[at : at + dim] for at in range(0, len(written), dim))
 
 
 def _write_parquet(
@@ -199,28 +191,22 @@ def _lines(path: Path, tokens: pa.LargeStringArray) -> bytes:
     return "".join(f"{token}\n" for token in written).encode("utf-8")
 
 
-def _check_binary(path: Path, tokens: pa.LargeStringArray | None) -> None:
+def _check_tokens(path: Path, form: Written, dim: int, tokens: pa.LargeStringArray | None) -> None:
     """Raises DataError for tokens that would be read back as something else."""
     if tokens is None:
-        raise DataError(f"{path}: the vectors have no tokens, and each row of .bin begins with one; write .npy")
+        what = "row" if form is Written.BIN else "line"
+        raise DataError(f"{path}: the vectors have no tokens, and each {what} of {form} begins with one; write .npy")
     for row, token in enumerate(tokens.to_pylist()):
-        if not token or " " in token or token.startswith("\n"):
-            found = f"the token {excerpt(token)} of row {row + 1}"
-            raise DataError(f"{path}: found {found}, which would be read back as something else; write .parquet")
-
-
-def _check_text(path: Path, form: Written, dim: int, tokens: pa.LargeStringArray | None) -> None:
-    """Raises DataError for tokens that would be read back as something else."""
-    if tokens is None:
-        raise DataError(f"{path}: the vectors have no tokens, and each line of {form} begins with one; write .npy")
-    for row, token in enumerate(tokens.to_pylist()):
-        blanks = token.replace("\t", " ").split(" ")
-        wrong = (
-            not all((blanks[0], blanks[-1]))
-            or "\n" in token
-            or (len(blanks) > 1 and text_blocks.is_number(blanks[-1].encode("utf-8")))
-            or (form is Written.TXT and row == 0 and (token.startswith(_MARK) or (dim == 1 and token.isdigit())))
-        )
+        if form is Written.BIN:
+            wrong = not token or " " in token or token.startswith("\n")
+        else:
+            blanks = token.replace("\t", " ").split(" ")
+            wrong = (
+                not all((blanks[0], blanks[-1]))
+                or "\n" in token
+                or (len(blanks) > 1 and text_blocks.is_number(blanks[-1].encode("utf-8")))
+                or (form is Written.TXT and row == 0 and (token.startswith(_MARK) or (dim == 1 and token.isdigit())))
+            )
         if wrong:
             found = f"the token {excerpt(token)} of row {row + 1}"
             raise DataError(
@@ -250,7 +236,7 @@ def write_projector_table(
     with files.atomic_write(folder / f"{name}.tsv") as file:
         for start in range(0, len(tokens), step):
             stop = min(len(tokens), start + step)
-            _write_projector_lines(file, source.read(start, stop))
+            file.write("".join("\t".join(row) + "\n" for row in _as_text(source.read(start, stop))).encode("ascii"))
             progress(f"writing {name}.tsv", stop / len(tokens))
     with files.atomic_write(folder / f"{name}.metadata.tsv") as file:
         # A file of one column has no header line, one of several has.
@@ -273,11 +259,3 @@ def write_projector_config(shapes: Mapping[str, tuple[int, int]], folder: Path) 
         for name, (rows, dim) in shapes.items()
     )
     files.write_text(folder / PROJECTOR_CONFIG, "".join(entries))
-
-
-def _write_projector_lines(file: IO[bytes], values: np.ndarray) -> None:
-    # Arrow writes the shortest text that reads back as the same float32.
-    written = pa.array(values.reshape(-1)).cast(pa.string()).to_pylist()
-    dim = values.shape[1]
-    lines = ("\t".join(written[at : at + dim]) for at in range(0, len(written), dim))
-    file.write("".join(f"{line}\n" for line in lines).encode("ascii"))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import embexp
-from bench import models, models_cases, models_limit, models_ours, models_profile, models_shared, planted_graph
+from bench import models, models_cases, models_ours, planted_graph
 from bench.models_cases import CASES
 from embexp.runs.prepare import prepare
 from tests.thoroughness import left_out
@@ -75,7 +75,7 @@ def test_the_peers_get_the_batches_and_sizes_of_the_run(
     monkeypatch.setattr(models_ours, "BATCHES", 2)
     with models_ours.begun(CASES[name], tmp_path, 0) as ours:
         sizes, batch = ours.sizes, ours.spec.train.batch_size
-    setting = models_shared.setting(CASES[name], tmp_path)
+    setting = models_cases.setting(CASES[name], tmp_path)
     assert setting.tables == sizes
     assert len(setting.batches) == 2
     assert {len(each["label"]) for each in setting.batches} == {batch}
@@ -140,8 +140,8 @@ class Counted:
 
 @pytest.fixture
 def speeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models_limit, "_product_speed", lambda: 50.0)
-    monkeypatch.setattr(models_limit, "_copy_speed", lambda: 8.0)
+    monkeypatch.setattr(models_ours, "_product_speed", lambda: 50.0)
+    monkeypatch.setattr(models_ours, "_copy_speed", lambda: 8.0)
 
 
 @pytest.mark.usefixtures("speeds")
@@ -150,7 +150,7 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_limit_of_dlrm_is_that_of_its_products_and_arrays(rule: str, slots: int, concat: bool) -> None:
     settings = ["model=dlrm", "model.bottom=[5]", "model.top=[7,3]", f"model.concat={concat}", "train.batch_size=6"]
     spec = embexp.compose(["experiment=clicks", f"optimizer={rule}", *settings])
-    found = models_limit.limit(spec, dict.fromkeys("abc", (11, 4)))
+    found = models_ours.limit(spec, dict.fromkeys("abc", (11, 4)))
     counted = Counted(concat=concat, slots=slots)
     assert found is not None
     assert found["gflop"] == pytest.approx(counted.flops / 1e9)
@@ -161,7 +161,7 @@ def test_the_limit_of_dlrm_is_that_of_its_products_and_arrays(rule: str, slots: 
 @pytest.mark.usefixtures("speeds")
 def test_the_limit_of_complex_is_that_of_three_products(tmp_path: Path) -> None:
     spec = models_ours.composed(CASES["complex_1vsall"], tmp_path, 0)
-    found = models_limit.limit(spec, {"entity": (900, 40), "relation": (6, 40)})
+    found = models_ours.limit(spec, {"entity": (900, 40), "relation": (6, 40)})
     queries, candidates = np.ones((spec.train.batch_size, 40)), np.ones((900, 40))
     upstream = queries @ candidates.T
     products = ((queries, candidates.T), (upstream, candidates), (upstream.T, queries))
@@ -177,7 +177,7 @@ def test_the_limit_of_complex_is_that_of_three_products(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["mlp", "biased_dot", "complex"])
 def test_other_models_have_no_limit(name: str, tmp_path: Path) -> None:
-    assert models_limit.limit(models_ours.composed(CASES[name], tmp_path, 0), {"entity": (900, 40)}) is None
+    assert models_ours.limit(models_ours.composed(CASES[name], tmp_path, 0), {"entity": (900, 40)}) is None
 
 
 def test_a_profile_is_summed_up_by_part_and_kind(tmp_path: Path) -> None:
@@ -206,17 +206,17 @@ def test_a_profile_is_summed_up_by_part_and_kind(tmp_path: Path) -> None:
                 line.events.add(metadata_id=number, duration_ps=round(milliseconds * 1e9))
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "host.xplane.pb").write_bytes(space.SerializeToString())
-    found = models_profile.parts(tmp_path, 2)
+    found = models_ours.parts(tmp_path, 2)
     parts = {"rows": 1.52, "forward": 4, "backward": 3.5, "dense_rule": 0.25, "input": 5, "other": 0.125}
     assert {name: found.pop(name) for name in parts} == pytest.approx(parts)
     kinds = [("forward: MatMul", 4.0), ("backward: MatMul", 3.5), ("rows: Unique", 1.0), ("rows: ResourceGather", 0.5)]
     assert list(found.items())[:6] == [*kinds, ("dense_rule: Sub", 0.25), ("other: AddV2", 0.125)]
-    assert len(found) == models_profile.LARGEST
+    assert len(found) == models_ours.LARGEST
 
 
 def results(ours: list[float], torch: list[float], keras: list[float], **more: Any) -> dict[str, Any]:
     times = {"embexp": ours, "torch": torch, "keras": keras}
-    profile = dict.fromkeys((*models_profile.PARTS, "input", "other"), 0.5) | {"rows: Gather": 0.125}
+    profile = dict.fromkeys((*models_ours.PARTS, "input", "other"), 0.5) | {"rows: Gather": 0.125}
     return {"times": {name: [(ms, 2 * ms) for ms in each] for name, each in times.items()}, "profile": profile, **more}
 
 

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.checkpoints import difference as compared
-from embexp.checkpoints.contents import Contents
+from embexp.checkpoints.contents import Contents, open_checkpoint
 from embexp.checkpoints.difference import Change, difference
-from embexp.checkpoints.opening import open_checkpoint
 from tests.checkpoints import made
 from tests.thoroughness import examples
 

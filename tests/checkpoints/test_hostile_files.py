@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from embexp.checkpoints import contents
-from embexp.checkpoints.opening import open_checkpoint
+from embexp.checkpoints.contents import open_checkpoint
 from embexp.errors import CheckpointError, DataError
 from embexp.tensor_bundle import increments, index, location
 from embexp.tensor_bundle.increments import SomeRows

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import embexp.checkpoints
-from embexp.checkpoints import graph_saver, store
+from embexp.checkpoints import store, streaming
 from embexp.errors import CheckpointError, DataError
 from embexp.specs.optimizers import SGD, Adagrad, Adam, TableOptimizer
-from embexp.tables import optimizers, reading
+from embexp.tables import checkpointing, optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.learning_rates import RowGroups
+from embexp.tables.optimizers import RowGroups
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tensor_bundle.increments import is_incremental, needed
@@ -39,7 +39,7 @@ RULES: dict[str, TableOptimizer] = {"sgd": SGD(), "adagrad": Adagrad(), "adam": 
 @pytest.fixture(autouse=True, scope="module")
 def _small_blocks() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_BLOCK_BYTES", 4 * DIM * BLOCK)
+        patch.setattr(checkpointing, "_BLOCK_BYTES", 4 * DIM * BLOCK)
         yield
 
 
@@ -94,7 +94,7 @@ def save(directory: Path, tables: list[Any], changed: dict[str, np.ndarray], bas
         return
 
     def write(prefix: str) -> None:
-        store.write_increment(seen(tables, count), prefix, base=store.prefix_in(base), changed=changed)
+        streaming.write(seen(tables, count), prefix, base=store.prefix_in(base), changed=changed)
 
     store.write_by(write, directory)
 
@@ -160,7 +160,7 @@ def bytes_of(directory: Path) -> int:
 
 
 def test_bytes_follow_the_rows_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr(checkpointing, "_BLOCK_BYTES", 1 << 20)
     rows, dim = 20_000, 16
     table = EmbeddingTable("item", rows, dim, slots={"accumulators": 0.1})
     table.write(0, np.zeros((rows, dim), np.float32))
@@ -277,7 +277,8 @@ def test_a_table_that_does_not_fit_is_told(tmp_path: Path) -> None:
     larger = EmbeddingTable("item", ROWS + 1, DIM, slots={"accumulators": 0.1})
     with pytest.raises(CheckpointError, match=r"\(item\) float32 \[38, 3\], in the checkpoint float32 \[37, 3\]"):
         store.read(seen([larger]), directories[2])
-    assert store.keys(directories[2])["embedding/item.Saccumulators"] == (ROWS, DIM)
+    shapes = {info.short: info.shape for info in embexp.checkpoints.keys(directories[2]).values()}
+    assert shapes["embedding/item.Saccumulators"] == (ROWS, DIM)
 
 
 def test_it_is_not_copied_away_from_its_base(tmp_path: Path) -> None:
@@ -317,9 +318,7 @@ def test_tensorflow_does_not_take_it_for_a_whole_one(tmp_path: Path) -> None:
 def test_a_session_refuses_it(tmp_path: Path) -> None:
     directories, _ = three(tmp_path, "split")
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        saver = graph_saver.saver_of(
-            tf.train.Checkpoint(embedding=TableCheckpoint([EmbeddingTable("item", ROWS, DIM)]))
-        )
+        saver = streaming.saver_of(tf.train.Checkpoint(embedding=TableCheckpoint([EmbeddingTable("item", ROWS, DIM)])))
         with pytest.raises(CheckpointError, match=r"step_00000002 is an incremental checkpoint, .* runtime=function"):
             saver.restore(session, store.prefix_in(directories[2]))
 

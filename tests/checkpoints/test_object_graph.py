@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from embexp.checkpoints import object_graph
 from embexp.checkpoints.object_graph import ObjectGraph
 from embexp.errors import CheckpointError, DataError
+from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
 from tests import object_graphs
 from tests.thoroughness import examples
 
@@ -66,7 +67,7 @@ def check(graph: ObjectGraph, prefix: str) -> None:
             assert list(value.shape) == variables[value.key]
             assert value.dtype == dtypes[value.key].name
             keys.append(value.key)
-    assert sorted(keys) == sorted(set(variables) - {object_graph.GRAPH_KEY})
+    assert sorted(keys) == sorted(set(variables) - {OBJECT_GRAPH})
 
 
 @examples(30)
@@ -113,9 +114,9 @@ def test_what_is_no_graph(content: bytes, tmp_path: Path) -> None:
     prefix = str(tmp_path / "checkpoint")
     tf.raw_ops.SaveV2(
         prefix=prefix,
-        tensor_names=[object_graph.GRAPH_KEY],
+        tensor_names=[OBJECT_GRAPH],
         shape_and_slices=[""],
         tensors=[tf.constant(content, tf.string)],
     )
-    with pytest.raises(DataError, match=f"checkpoint.index: {object_graph.GRAPH_KEY} is no object graph: "):
+    with pytest.raises(DataError, match=f"checkpoint.index: {OBJECT_GRAPH} is no object graph: "):
         object_graph.read(Path(f"{prefix}.index"))

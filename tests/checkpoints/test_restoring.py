@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 from embexp import checkpoints
 from embexp.checkpoints import restoring
 from embexp.errors import CheckpointError, DataError
+from embexp.tensor_bundle.tensor import Tensor
 
 
 class Net(tf.Module):
@@ -402,11 +404,16 @@ def test_large_variables_are_assigned_in_blocks(tmp_path: Path, kind: str, monke
         "small": random.standard_normal((3, 3)),
     }
     path = checkpoints.save(tmp_path / "c", {name: tf.Variable(value) for name, value in values.items()}, kind=kind)
-    sizes = []
-    real = restoring.read_content
-    monkeypatch.setattr(
-        restoring, "read_content", lambda key, piece, size: sizes.append(size) or real(key, piece, size)
-    )
+    sizes: list[int] = []
+    real = Tensor.blocks
+
+    def blocks(which: Tensor, rows: int) -> Iterator[np.ndarray]:
+        sizes.append(0)
+        for block in real(which, rows):
+            sizes[-1] = max(sizes[-1], block.nbytes)
+            yield block
+
+    monkeypatch.setattr(Tensor, "blocks", blocks)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
         mirrored = tf.Variable(np.zeros_like(values["matrix"]))

@@ -14,7 +14,7 @@ SCRIPT = """
 import sys
 import numpy as np
 import tensorflow as tf
-from embexp.checkpoints import graph_saver
+from embexp.checkpoints import streaming
 from embexp.specs.optimizers import Adagrad
 from embexp.system.machine import PeakMemory
 from embexp.tables import optimizers
@@ -25,7 +25,7 @@ v1 = tf.compat.v1
 how, prefix = sys.argv[1], sys.argv[2]
 with tf.Graph().as_default():
     table = EmbeddingTable("item", int(sys.argv[3]), 64, slots=optimizers.slots_of(Adagrad(learning_rate=0.1)))
-    saver = graph_saver.saver_of(tf.train.Checkpoint(embedding=TableCheckpoint([table])))
+    saver = streaming.saver_of(tf.train.Checkpoint(embedding=TableCheckpoint([table])))
     moved = [
         tf.raw_ops.ResourceScatterAdd(resource=each.handle, indices=[0, 7], updates=tf.ones([2, 64]))
         for each in (table.variable, table.slots["accumulators"])

@@ -29,10 +29,10 @@ from embexp.specs import tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import Launching
 from embexp.studies import verification
-from embexp.sweeps import engines, jobs, resuming
+from embexp.sweeps import engines, jobs
+from embexp.sweeps import sweep as sweeps
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.planning import PlannedJob
-from embexp.sweeps.sweep import Enrolment
+from embexp.sweeps.planning import Enrolment, PlannedJob
 from embexp.system import files
 
 TOWER = """import keras
@@ -303,7 +303,7 @@ def test_a_recorded_search_connects_to_no_other_machine(
     with Ledger(tmp_path / "sweep", create=True) as ledger:
         ledger.add([], {"command": {**noted, "folder": str(tmp_path), "search": True}})
     with pytest.raises(ConfigError, match=r"(?s)hydra\.sweeper\.storage = 'mysql://evil\.invalid/db'.*OPTUNA_STORAGE"):
-        resuming.resume(tmp_path / "sweep")
+        sweeps.resume(tmp_path / "sweep")
     assert no_network == []
 
 
@@ -375,15 +375,15 @@ def test_a_sweep_is_resumed_with_the_code_that_is_allowed(
         embexp.resume(directory, quiet=True)
     assert not (unmarked / "pwned").exists()
     marks = [sys.executable, "-c", "import sys, pathlib; pathlib.Path(sys.argv[1], 'ran').touch()"]
-    resuming.resume(directory, allow_code=["bomb:tower"], command=lambda sweep, number: [*marks, str(sweep)])
+    sweeps.resume(directory, allow_code=["bomb:tower"], command=lambda sweep, number: [*marks, str(sweep)])
     assert (directory / "ran").exists()
 
 
 def test_what_only_jobs_that_are_done_name_may_be_allowed_too(unmarked: Path, sweep: Callable[..., Path]) -> None:
     directory = sweep(state=Status.COMPLETED)
-    assert resuming.resume(directory, allow_code=["bomb:tower"])
+    assert sweeps.resume(directory, allow_code=["bomb:tower"])
     with pytest.raises(UsageError, match="--allow-code os:system"):
-        resuming.resume(directory, allow_code=["os:system"])
+        sweeps.resume(directory, allow_code=["os:system"])
     assert not (unmarked / "pwned").exists()
 
 
@@ -439,7 +439,7 @@ def test_a_known_launcher_needs_no_permission(
     for target in named_code.plugins():
         if target == engine.hydra["launcher"]["_target_"]:
             monkeypatch.setattr(named_code.plugins()[target], "launch", launch)
-    assert not resuming.resume(directory, allow_code=["bomb:tower"])
+    assert not sweeps.resume(directory, allow_code=["bomb:tower"])
     assert launched == [engine.hydra["launcher"]["_target_"].rpartition(".")[2]]
     assert not (unmarked / "pwned").exists()
 

@@ -218,7 +218,7 @@ def test_a_file_that_can_t_be_looked_at(content: str, tmp_path: Path, capsys: py
 
 def test_a_large_file_is_sampled_over_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("embexp.data.files.samples.HEAD_ROWS", 50)
-    monkeypatch.setattr("embexp.data.files.dialect.HEAD_BYTES", 2_000)
+    monkeypatch.setattr("embexp.data.files.samples.HEAD_BYTES", 2_000)
     monkeypatch.setattr("embexp.data.files.samples.BLOCK_BYTES", 500)
     lines = ["number,half", *(f"{number},{int(number >= 5_000)}" for number in range(10_000))]
     (tmp_path / "large.csv").write_text("\n".join(lines) + "\n")

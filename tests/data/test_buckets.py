@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from embexp.data.columns import BucketColumn
-from embexp.data.number_fitting import fit_buckets
-from embexp.data.vocabularies.buckets import BucketVocabulary
-from embexp.data.vocabularies.vocabulary import Vocabulary
+from embexp.data.numbers import fit_buckets
+from embexp.data.vocabularies.vocabulary import BucketVocabulary, Vocabulary
 from embexp.errors import DataError
 from embexp.specs.vocabularies import Buckets
 

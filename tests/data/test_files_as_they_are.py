@@ -148,7 +148,7 @@ def test_data_that_is_damaged_beyond_the_first_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["gz", "xz"])
 def test_a_bomb_is_refused(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("text_lines", "dialect"):
+    for module in ("text_lines", "text_table"):
         monkeypatch.setattr(f"embexp.data.files.{module}.LONGEST", 4_000)
     for name, content in (("line", bytes(1 << 20)), ("lines", HEADER.encode() + b'"' + b"\n" * (1 << 20))):
         path = tmp_path / f"{name}.csv.{suffix}"

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data.vocabularies import token_keys
-from embexp.data.vocabularies.buckets import HashVocabulary
-from embexp.data.vocabularies.vocabulary import Vocabulary
+from embexp.data.vocabularies.vocabulary import HashVocabulary, Vocabulary
 
 TEXTS = st.lists(st.text(max_size=90), min_size=1, max_size=40)
 

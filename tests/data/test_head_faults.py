@@ -176,8 +176,8 @@ class TestColumns:
         pq.write_table(pa.table({"user": [1.5], "item": [[["deep"]]], "y": ["yes"], "age": [{"a": 1}]}), path)
         data = Parquet(path=str(path), label="y", dense_features=("age",))
         assert told(data) == [
-            f"features.user = 'user': ids must be text or integers in {path}.",
-            f"features.item = 'item': ids must be text or integers in {path}.",
+            f"features.user = 'user': its values must be text or integers in {path}.",
+            f"features.item = 'item': its values must be text or integers in {path}.",
             f"data.dense_features = 'age': the column must hold numbers in {path}.",
             f"data.label = 'y': the column must hold numbers in {path}.",
         ]

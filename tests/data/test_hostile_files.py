@@ -51,7 +51,7 @@ def refused(path: Path, kind: str, said: str, **more) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines may have 4,000 bytes."""
-    for module in ("text_lines", "dialect"):
+    for module in ("text_lines", "text_table"):
         monkeypatch.setattr(f"embexp.data.files.{module}.LONGEST", 4_000)
 
 
@@ -75,9 +75,13 @@ def test_long_lines_of_texts(content: bytes, tmp_path: Path) -> None:
     refused(tmp_path / "c", "text", "x.txt: found a text of more than 4,000 bytes")
 
 
-def test_csv_with_a_return_within_a_line(tmp_path: Path) -> None:
+def test_a_return_ends_a_line_of_csv_for_texts_as_for_columns(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_bytes(b"label,text\na,b\rc,d\ne,f\n")
-    refused(tmp_path / "d.csv", "text", "d.csv, line 2: found no fields of CSV: new-line character")
+    assert [(text.label, text.text) for text in Corpus(tmp_path / "d.csv", "text", "label").texts()] == [
+        ("a", "b"),
+        ("c", "d"),
+        ("e", "f"),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["csv", "recbole", "parquet", "text"])

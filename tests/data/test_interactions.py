@@ -73,7 +73,7 @@ def test_negatives_are_uniform_over_the_items_that_may_be_drawn(exclude_seen: bo
     loss = BPR(negatives=4_000, exclude_seen=exclude_seen)
     items = Items(known, examples(PAIRS), train, loss, seed=3)
     users, own = np.array([1, 2, 3, 4], np.int32), np.array([1, 4, 1, 0], np.int32)
-    drawn = items._drawn(tf.constant(7, tf.int64), tf.constant(users), tf.constant(own)).numpy()
+    drawn = items._drawn(tf.constant(7, tf.int64), tf.constant(users), tf.constant(own), 4_000).numpy()
     for user, number, row in zip(users, own, drawn, strict=True):
         seen = {item - 1 for who, item in PAIRS if who == user}
         allowed = sorted(set(range(8)) - (seen if exclude_seen else {int(number)}))
@@ -92,7 +92,7 @@ def test_the_draw_depends_on_seed_and_step_alone() -> None:
     def drawn(seed: int, step: int) -> list[list[int]]:
         items = Items(known, examples(PAIRS), train, BPR(negatives=6), seed)
         found: np.ndarray = items._drawn(
-            tf.constant(step, tf.int64), tf.constant([1, 2, 3]), tf.constant([0, 0, 0])
+            tf.constant(step, tf.int64), tf.constant([1, 2, 3]), tf.constant([0, 0, 0]), 6
         ).numpy()
         return found.tolist()  # type: ignore[no-any-return]
 

@@ -464,7 +464,7 @@ numerals = st.text("0123456789+-.eE_ \tnaifNI", max_size=7)
 @given(text=numerals | st.floats().map(str) | st.sampled_from(["1e39", "-1e39", "3.4e38", "1_0", "0x1", "١", "", " "]))
 def test_both_readers_of_numbers_agree(text: str, tmp_path: Path) -> None:
     """The careful reader must find what stops the fast one, and nothing else."""
-    from embexp.data.files.dialect import is_number
+    from embexp.data.files.text_table import is_number
 
     path = tmp_path / "data.csv"
     path.write_text(f"a,y\nx,{text}\n", "utf-8")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from embexp.data import encode
+from embexp.data import examples
 from embexp.data.columns import Columns
 from embexp.data.scan import Scan, scan
 from embexp.data.sources.factory import source_of
@@ -30,13 +30,13 @@ COLUMNS = Columns(ids={"user": "user"}, dense=("age",), label="y")
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """A list that grows with every reading of the source."""
     made: list[Path] = []
-    real = encode.encode
+    real = examples.encode
 
     def counting(chunks: Any, folder: Path, *args: Any, **named: Any) -> None:
         made.append(folder)
         real(chunks, folder, *args, **named)
 
-    monkeypatch.setattr(encode, "encode", counting)
+    monkeypatch.setattr(examples, "encode", counting)
     return made
 
 

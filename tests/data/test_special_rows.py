@@ -12,9 +12,8 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data.vocabularies.buckets import same_rows
 from embexp.data.vocabularies.token_rows import from_counts, with_rows
-from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary, same_rows
 from embexp.errors import DataError
 from embexp.specs.vocabularies import VocabularyRules
 
@@ -35,7 +34,7 @@ RULES = st.builds(
 def vocabulary(values: list[str], rules: VocabularyRules, unseen: list[str] = ()) -> TokenVocabulary:  # type: ignore[assignment]
     counted = Counter({"": 0} | dict.fromkeys(unseen, 0))
     counted.update(values)
-    return from_counts(pa.array(list(counted), pa.large_string()), np.array(list(counted.values())), rules)
+    return from_counts(pa.array(list(counted), pa.large_string()), np.array(list(counted.values())), rules)[0]
 
 
 def kinds_of(values: list[str], rules: VocabularyRules) -> dict[str, str]:

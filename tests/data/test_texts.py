@@ -259,7 +259,8 @@ def test_a_number_column_of_parquet_is_no_text(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"label": ["a"], "text": [1.5]}), tmp_path / "t.parquet")
     data = Text(path=str(tmp_path / "t.parquet"))
     [fault] = source_of(data).head_faults(columns(data))
-    assert fault.rule == "column 'text' holds double, expected text"
+    assert (fault.path, fault.value) == ("data.text", "'text'")
+    assert fault.rule == f"its values must be text or integers in {tmp_path / 't.parquet'}"
 
 
 @pytest.mark.slow

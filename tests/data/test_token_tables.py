@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from embexp.data.vocabularies.token_rows import from_counts
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
-from embexp.errors import DataError, VocabularyError
+from embexp.errors import DataError
 from embexp.specs.vocabularies import VocabularyRules
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -25,7 +25,7 @@ awkward = texts | st.sampled_from(
 
 def of(counted: dict[str, int], **rules: object) -> TokenVocabulary:
     tokens = pa.array(list(counted), pa.large_string())
-    return from_counts(tokens, np.array(list(counted.values()), np.int64), VocabularyRules(**rules))
+    return from_counts(tokens, np.array(list(counted.values()), np.int64), VocabularyRules(**rules))[0]
 
 
 @given(
@@ -65,7 +65,7 @@ def test_what_is_written_is_read_again(
     assert again.oov == vocabulary.oov
     assert again.frequencies.tolist() == vocabulary.frequencies.tolist()  # type: ignore[attr-defined]
     assert again.digest == vocabulary.digest
-    assert again.lookup(list(counted)).tolist() == vocabulary.lookup(list(counted)).tolist()
+    assert again.rows(list(counted)).tolist() == vocabulary.rows(list(counted)).tolist()
     # Anyone can read the file: lines end in \n, three fields to a line, one escape for each awkward character.
     lines = path.read_bytes().decode().removesuffix("\n").split("\n")
     assert lines[0] == "token\tfrequency\tkind"
@@ -92,15 +92,13 @@ def test_the_file_looks_like_this(tmp_path: Path) -> None:
 def test_a_token_that_looks_like_the_oov_row_is_told_apart(tmp_path: Path) -> None:
     of({"<oov>": 3, "a": 1}).write(tmp_path / "t")
     again = Vocabulary.read(tmp_path / "t")
-    assert again.lookup(["<oov>", "a", "b"]).tolist() == [1, 2, 0]
+    assert again.rows(["<oov>", "a", "b"]).tolist() == [1, 2, 0]
 
 
-def test_without_oov_an_unknown_value_is_named() -> None:
+def test_without_oov_an_unknown_value_has_no_row() -> None:
     vocabulary = of({"a": 1, "b": 2}, unknown="error")
-    with pytest.raises(VocabularyError, match=r"'x' is not in the vocabulary of 2 rows \(unknown values in all: 2\)"):
-        vocabulary.lookup(["a", "x", "y"])
-    with pytest.raises(VocabularyError, match="None is not in the vocabulary"):
-        vocabulary.lookup(pa.array(["a", None]))
+    assert vocabulary.rows(["a", "x", "y"]).tolist() == [1, -1, -1]
+    assert vocabulary.rows(pa.array(["a", None])).tolist() == [1, -1]
 
 
 def test_parts_of_the_tokens() -> None:
@@ -120,7 +118,7 @@ def test_many_tokens_span_the_pieces_of_reading_and_writing(tmp_path: Path) -> N
     again = Vocabulary.read(tmp_path / "t")
     expected = sorted(counted, key=lambda token: (-counted[token], token))
     assert again.tokens()[1:] == expected
-    np.testing.assert_array_equal(again.lookup(expected), np.arange(1, len(expected) + 1))
+    np.testing.assert_array_equal(again.rows(expected), np.arange(1, len(expected) + 1))
 
 
 def test_digests_tell_what_rows_stand_for() -> None:
@@ -134,7 +132,7 @@ def test_digests_tell_what_rows_stand_for() -> None:
 class TestIdentity:
     def test_ids_are_rows(self) -> None:
         vocabulary = IdentityVocabulary(12)
-        assert vocabulary.lookup(["0", "11", "7"]).tolist() == [0, 11, 7]
+        assert vocabulary.rows(["0", "11", "7"]).tolist() == [0, 11, 7]
         assert vocabulary.rows(["12", "-1", "01", "1.0", "", None, "x", "١"]).tolist() == [-1] * 8
         assert not vocabulary.oov
 
@@ -158,7 +156,7 @@ class TestIdentity:
         ("t.json", '{"kind": "token"}', "t.json is not a vocabulary"),
         ("t.json", "[]", "t.json is not a vocabulary"),
         ("t.json", "{", "t.json is not a vocabulary"),
-        ("u.json", "{}", "there is no vocabulary .*t.tsv, nor t.json beside it"),
+        ("u.json", "{}", "there is no vocabulary .*t.tsv, nor t.json next to it"),
     ],
 )
 def test_what_is_no_vocabulary_is_an_error(tmp_path: Path, name: str, content: str, text: str) -> None:

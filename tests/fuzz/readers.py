@@ -14,8 +14,8 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from embexp.checkpoints import object_graph
-from embexp.checkpoints.contents import statistics
-from embexp.checkpoints.opening import open_checkpoint
+from embexp.checkpoints.contents import open_checkpoint
+from embexp.checkpoints.difference import statistics
 from embexp.data import numbers
 from embexp.data.columns import columns_of
 from embexp.data.sources.factory import source_of

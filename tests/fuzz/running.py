@@ -22,7 +22,7 @@ from random import Random
 import psutil
 
 from embexp.errors import EmbexpError
-from embexp.system import hdf5_files
+from embexp.system import hdf5
 from tests.fuzz import corpus
 from tests.fuzz.contents import Files
 from tests.fuzz.mutations import mutated
@@ -179,7 +179,7 @@ def by_name(name: str) -> Reader:
 
 def _processes() -> list[int]:
     """This process, and the one that reads HDF5 for it."""
-    other = hdf5_files._PROCESS._process
+    other = hdf5._PROCESS._process
     return [os.getpid()] + ([] if other is None or other.poll() is not None else [other.pid])
 
 

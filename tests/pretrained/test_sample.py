@@ -12,7 +12,7 @@ from embexp.config import composition
 from embexp.errors import ConfigError
 from embexp.pretrained import checks
 from embexp.pretrained.aligned import make_sample, with_sample
-from embexp.pretrained.fit import with_dims
+from embexp.pretrained.tables import with_dims
 from embexp.specs.pretrained import File, Match, NoPretrained, Sample
 from embexp.specs.run import RunSpec, inert_settings
 from tests.pretrained.conftest import DIM, World

@@ -104,7 +104,7 @@ def test_a_sweep_without_a_ledger_by_its_results(tmp_path: Path) -> None:
     rows = [
         {"number": 0, "overrides": {"seed": "0"}, "status": "completed", "directory": "/gone/0", "seconds": 1.5},
         {"number": 1, "overrides": {"seed": "0"}, "status": "skipped", "reason": "the same as job 0"},
-        {"number": 2, "overrides": {"seed": "1"}, "status": "not_run", "reason": "the sweep was interrupted"},
+        {"number": 2, "overrides": {"seed": "1"}, "status": "planned", "reason": "the sweep was interrupted"},
         "no job",
     ]
     (tmp_path / "moved" / "sweep.json").write_text(json.dumps({"jobs": rows}))

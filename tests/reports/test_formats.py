@@ -17,7 +17,8 @@ from embexp.errors import RunError
 from embexp.records import inventory
 from embexp.reports import formats, page
 from embexp.reports.record import Record, Status
-from embexp.reports.report import Report, report, tabulate
+from embexp.reports.report import report, tabulate
+from embexp.reports.table import Report
 from embexp.system import printable
 from embexp.training.metric_names import Direction
 from tests.reports.made_runs import ledger, run, spec, sweep

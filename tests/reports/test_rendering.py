@@ -9,15 +9,15 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from embexp.reports import formats, grid
 from embexp.reports.grid import Column, fitted
-from embexp.reports.report import Report, report
+from embexp.reports.report import report
+from embexp.reports.table import Report, run_columns, show
 from tests.reports.made_runs import ledger, run, spec, sweep
 
 
 def printed(found: Report, width: int = 120, *, terminal: bool = False) -> list[str]:
     text = io.StringIO()
-    formats.show(found, Console(file=text, width=width, force_terminal=terminal, color_system=None))
+    show(found, Console(file=text, width=width, force_terminal=terminal, color_system=None))
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
@@ -130,6 +130,6 @@ def test_many_causes_are_not_all_listed(tmp_path: Path) -> None:
 
 def test_nothing_but_the_grid_decides_what_is_shown(tmp_path: Path) -> None:
     sweep(tmp_path, optimizers={"sgd": [1.0]})
-    assert [column.heading for column in grid.runs(report(tmp_path))] == [
+    assert [column.heading for column in run_columns(report(tmp_path))] == [
         "job", "validation rmse", "test rmse", "test mae", "seconds",
     ]  # fmt: skip

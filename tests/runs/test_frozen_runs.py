@@ -22,7 +22,7 @@ from embexp.specs.optimizers import slots_of
 from embexp.specs.run import RunSpec, rule_faults
 from embexp.system import digests
 from embexp.tables import row_engine
-from embexp.tables.learning_rates import Moving, RowGroups
+from embexp.tables.optimizers import Moving, RowGroups
 from tests import checkpoint_values, exact_training, random_graphs
 from tests.exact_rules import Values
 from tests.exact_training import Looked

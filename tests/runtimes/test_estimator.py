@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from embexp import estimator
-from embexp.checkpoints import graph_saver
+from embexp.checkpoints import streaming
 from embexp.runs.runtimes.estimator import EstimatorRuntime, Program
 
 
@@ -52,7 +52,7 @@ class Experiment:
         def end(_: Any) -> None:
             self.ended += 1
 
-        saver = graph_saver.saver_of(tf.train.Checkpoint(w=w, step=counter))
+        saver = streaming.saver_of(tf.train.Checkpoint(w=w, step=counter))
         return Program(
             train=train,
             predict=lambda batch: tf.gather(w, batch.ids),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp.checkpoints import graph_saver, store
+from embexp.checkpoints import store, streaming
 from embexp.data.batches import Batch
 from embexp.errors import VocabularyError
 from embexp.models import build as models
@@ -85,7 +85,7 @@ class InSession:
             table, step, self.checkpoint = experiment()
             self.runtime = SessionRuntime(step.train, step.predict, training_spec=spec, prediction_spec=spec)
             self.values = session.table_in_session(table, self.runtime.call)
-            self.saver = graph_saver.saver_of(self.checkpoint)
+            self.saver = streaming.saver_of(self.checkpoint)
         self.runtime.open([lambda session: table.variable.load(VALUES, session)])
 
     def save(self, prefix: str) -> None:
@@ -168,5 +168,5 @@ def test_a_saver_that_would_leave_a_variable_without_a_value_is_refused() -> Non
     with tf.Graph().as_default():
         kept, lost = tf.Variable(1.0, name="kept"), tf.Variable(2.0, name="lost")
         with pytest.raises(ValueError, match="no part of the checkpoint: lost:0"):
-            graph_saver.saver_of(tf.train.Checkpoint(kept=kept))
-        graph_saver.saver_of(tf.train.Checkpoint(kept=kept, lost=lost))
+            streaming.saver_of(tf.train.Checkpoint(kept=kept))
+        streaming.saver_of(tf.train.Checkpoint(kept=kept, lost=lost))

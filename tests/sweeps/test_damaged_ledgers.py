@@ -15,13 +15,13 @@ __all__ = ["planned", "two"]
 
 ENGINE = json.dumps({"name": "basic", "folder": "."})
 DAMAGES = {
-    "a state that is none": ("UPDATE jobs SET state = 'finished' WHERE number = 1", "its state is 'finished', not"),
+    "a state that is none": ("UPDATE jobs SET state = 'finished' WHERE number = 1", "its state is 'finished': "),
     "a number for a state": ("UPDATE jobs SET state = x'00ff'", "job 0: its state is "),
-    "settings that are no JSON": ("UPDATE jobs SET settings = '{seed: 1'", "its settings is no mapping"),
-    "settings that are a list": ("UPDATE jobs SET settings = '[1]'", "its settings is no mapping to texts in JSON"),
-    "nested settings": (f"UPDATE jobs SET settings = '{'[' * 100_000}'", "its settings is no mapping to texts in JSON"),
-    "overrides that are no list": ("UPDATE jobs SET overrides = '5'", "its overrides are no list"),
-    "files of hydra that are none": ("UPDATE jobs SET hydra = 'null'", "its hydra is no mapping"),
+    "settings that are no JSON": ("UPDATE jobs SET settings = '{seed: 1'", "its settings is '{seed: 1': "),
+    "settings that are a list": ("UPDATE jobs SET settings = '[1]'", "its settings is '[1]': it must be a mapping"),
+    "nested settings": (f"UPDATE jobs SET settings = '{'[' * 100_000}'", " …: it must be a mapping"),
+    "overrides that are no list": ("UPDATE jobs SET overrides = '5'", "its overrides is '5': it must be a list"),
+    "files of hydra that are none": ("UPDATE jobs SET hydra = 'null'", "its hydra is 'null': it must be a mapping"),
     "no column hydra": ("ALTER TABLE jobs DROP COLUMN hydra", "there is no column hydra"),
     "no table of jobs": ("DROP TABLE jobs", "no such table: jobs"),
     "a spec that is no JSON": ("UPDATE jobs SET spec = 'x'", "its spec is no mapping"),

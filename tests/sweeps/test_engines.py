@@ -22,9 +22,8 @@ from embexp.errors import ConfigError
 from embexp.reports.record import Status
 from embexp.sweeps import engines
 from embexp.sweeps.engines import Engine
-from embexp.sweeps.jobs import CANCEL, NOT_RUN, RunElsewhere, submit, withdraw
+from embexp.sweeps.jobs import CANCEL, NOT_RUN, Outcome, RunElsewhere, outcome, submit, withdraw
 from embexp.sweeps.ledger import Ledger
-from embexp.sweeps.outcomes import Outcome
 from embexp.sweeps.progress import Shown
 from embexp.sweeps.sweep import sweep
 from embexp.sweeps.watching import Watch
@@ -36,9 +35,8 @@ LAUNCHERS = ["basic", "submitit_local"]
 
 
 def run(made: Engine, jobs: Ledger, numbers: list[int]) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    made.run(jobs, numbers, outcomes.append)
-    return sorted(outcomes, key=lambda each: each.number)  # they are told as they end
+    made.run(jobs, numbers)
+    return [outcome(jobs.directory, jobs.job(number)) for number in numbers]
 
 
 @pytest.mark.slow
@@ -102,9 +100,8 @@ def test_what_has_ended_without_its_sweep_is_not_run_again(tmp_path: Path) -> No
         assert jobs.job(0).state is Status.QUEUED
         watch = Watch(sweep)
         watch.follow([jobs.job(0)])
-        outcomes: list[Outcome] = []
-        made.run(jobs, [0, 1], outcomes.append, watch=watch)
-        assert [each.status for each in outcomes] == [Status.COMPLETED, Status.COMPLETED]
+        made.run(jobs, [0, 1], watch=watch)
+        assert [each.state for each in jobs.jobs()] == [Status.COMPLETED, Status.COMPLETED]
     assert len(log(sweep, 0)) == 1
 
 

@@ -107,11 +107,11 @@ def test_the_jobs_of_a_sweep(counted: Counted, tmp_path: Path) -> None:
     assert [bool(job.skip) for job in found] == [each[2] == "init=memory_map" for each in BATCH]
     for job in found[1::7]:
         alone = composition.candidate(composition.loader(), ["hydra.sweep.dir=here", *job.overrides])
-        assert job.config is not None
+        assert job.compose is not None
         assert job.spec == alone.spec
         texts: list[dict[str, Any]] = [
             {name: yaml.safe_load(text) for name, text in record.texts(config, tmp_path).items()}
-            for config in (job.config(), alone.composition.config)
+            for config in (job.compose().config, alone.composition.config)
         ]
         assert texts[0] == texts[1]
 

@@ -23,7 +23,8 @@ from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.records import inventory
 from embexp.reports.record import Status
 from embexp.specs.studies import Launching
-from embexp.sweeps import processes, resuming
+from embexp.sweeps import processes
+from embexp.sweeps import sweep as sweeps
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.progress import Shown
 from embexp.sweeps.sweep import sweep
@@ -136,7 +137,7 @@ def test_identical_errors_end_the_sweep(command: Command, capsys: pytest.Capture
         ("hydra.launcher.jobs=many", "hydra.launcher.jobs = 'many'"),
         ("hydra.launcher.retries=-1", "hydra.launcher.retries = -1: it must be at least 0"),
         ("hydra.launcher.timeout_minutes=0", "hydra.launcher.timeout_minutes = 0: it must be greater than 0"),
-        ("+hydra.launcher.retires=1", r"(?s)the launcher has no key 'retires'.*did you mean retries"),
+        ("+hydra.launcher.retires=1", r"(?s)hydra.launcher has no key 'retires'.*did you mean retries"),
     ],
 )
 def test_wrong_settings_of_the_launcher(override: str, message: str, command: Command, elsewhere: Path) -> None:
@@ -153,7 +154,7 @@ def test_a_second_start_runs_what_is_missing(command: Command, capsys: pytest.Ca
     assert not run(command, "seed=0,1,102,2")  # extended: job 3 is the new one
     assert rows() == [("completed", 1), ("failed", 1), ("completed", 1), ("completed", 1)]
     assert [os.stat(f"s/{number}/summary.json").st_mtime_ns for number in (0, 2)] == before
-    assert not resuming.resume(Path("s"), command=command)
+    assert not sweeps.resume(Path("s"), command=command)
     assert rows()[1] == ("failed", 2)
     out = capsys.readouterr().out
     assert "2 of 3 jobs are done, 1 failed (`embexp resume` tries them again)" in out
@@ -185,18 +186,18 @@ def test_planned_jobs_stay_as_planned(command: Command, elsewhere: Path) -> None
             seen.append(json.loads(ledger.job(number).spec)["optimizer"]["learning_rate"])
         return command(place, number)
 
-    assert not resuming.resume(elsewhere / "s", ["hydra.launcher.timeout_minutes=0.02"], command=spy)
+    assert not sweeps.resume(elsewhere / "s", ["hydra.launcher.timeout_minutes=0.02"], command=spy)
     assert seen == [0.5, 0.5]
 
 
 def test_a_sweep_is_resumed_with_other_settings_of_the_launcher_alone(command: Command) -> None:
     assert run(command, "seed=1")
     with pytest.raises(ConfigError, match=r"(?s)train.steps = 3: a sweep is resumed as it was planned.*hydra.launcher"):
-        resuming.resume(Path("s"), ["train.steps=3"], command=command)
-    with pytest.raises(ConfigError, match=r"hydra.launcher.job = 3: the launcher has no key 'job'"):
-        resuming.resume(Path("s"), ["hydra.launcher.job=3"], command=command)
+        sweeps.resume(Path("s"), ["train.steps=3"], command=command)
+    with pytest.raises(ConfigError, match=r"hydra.launcher.job = 3: hydra.launcher has no key 'job'"):
+        sweeps.resume(Path("s"), ["hydra.launcher.job=3"], command=command)
     with pytest.raises(RunError, match="is not the directory of a sweep"):
-        resuming.resume(Path("nowhere"), command=command)
+        sweeps.resume(Path("nowhere"), command=command)
 
 
 def test_two_launchers_never_work_in_one_directory(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +327,7 @@ def test_what_a_killed_sweep_leaves_is_settled(command: Command, elsewhere: Path
     [left] = [each for each in _processes() if str(elsewhere) in each[1]]
     os.kill(left[0], signal.SIGKILL)  # a job of embexp ends with its sweep: see `test_server.py`
     words = ["hydra.launcher.timeout_minutes=0.02"]
-    assert not resuming.resume(Path("s"), words, command=command)
+    assert not sweeps.resume(Path("s"), words, command=command)
     assert rows() == [("completed", 1), ("failed", 2), ("completed", 1)]
     with Ledger(Path("s")) as ledger:
         assert ledger.job(1).reason.startswith("it took longer")
@@ -416,7 +417,7 @@ def test_exclusions_that_would_exclude_nothing_are_faults(exclude: str, message:
 
 def test_a_failed_job_tells_its_own_faults(tmp_path: Path) -> None:
     from embexp.errors import DataError, Fault
-    from embexp.sweeps import outcomes
+    from embexp.sweeps import jobs
 
     faults = [Fault("train.steps", "0", "it must be at least 1", "remedy"), Fault("", "x", "no")]
     full = OSError(errno.ENOSPC, "No space left on device", "/runs/3/metrics.jsonl")
@@ -427,6 +428,6 @@ def test_a_failed_job_tells_its_own_faults(tmp_path: Path) -> None:
         (full, machine_faults.sentence(full), False),
         (MemoryError(), machine_faults.sentence(MemoryError()), True),
     ]:
-        outcomes.note_failure(tmp_path, error)
-        assert outcomes._why(tmp_path, 1) == sentence
-        assert outcomes.is_crash(tmp_path, 1) is crash
+        jobs.note_failure(tmp_path, error)
+        assert jobs._why(tmp_path, 1) == sentence
+        assert jobs.is_crash(tmp_path, 1) is crash

@@ -9,7 +9,7 @@ import pytest
 
 from embexp.records import inventory
 from embexp.reports.record import Status
-from embexp.sweeps import outcomes
+from embexp.sweeps import jobs, planning
 
 
 @pytest.mark.parametrize(
@@ -26,20 +26,20 @@ from embexp.sweeps import outcomes
 def test_status_of_a_job(summary: dict | None, exit_status: int, expected: Status, tmp_path: Path) -> None:
     if summary is not None:
         (tmp_path / "summary.json").write_text(json.dumps(summary))
-    assert outcomes.ending(tmp_path, exit_status)[0] is expected
+    assert jobs.ending(tmp_path, exit_status)[0] is expected
 
 
 def test_the_last_file_tells_whether_a_job_has_ended_whose_process_is_gone(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text(json.dumps({"status": "completed"}))
-    assert outcomes.ending(tmp_path, None) == (Status.INTERRUPTED, "")
+    assert jobs.ending(tmp_path, None) == (Status.INTERRUPTED, "")
     inventory.seal(tmp_path)
-    assert outcomes.ending(tmp_path, None) == (Status.COMPLETED, "")
+    assert jobs.ending(tmp_path, None) == (Status.COMPLETED, "")
 
 
 def test_a_job_that_says_nothing(tmp_path: Path) -> None:
-    assert outcomes.ending(tmp_path, 3) == (Status.FAILED, "exit status 3")
+    assert jobs.ending(tmp_path, 3) == (Status.FAILED, "exit status 3")
 
 
 def test_varying() -> None:
-    assert outcomes.varying([{"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"}]) == ["b", "c"]
-    assert outcomes.varying([]) == []
+    assert planning.varying([{"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"}]) == ["b", "c"]
+    assert planning.varying([]) == []

@@ -17,9 +17,10 @@ from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.reports.record import Status
 from embexp.specs.models import Task
 from embexp.sweeps import search_space
-from embexp.sweeps.outcomes import Outcome
-from embexp.sweeps.search import Search, SearchSettings, read_search_settings, search_setting_faults
-from embexp.sweeps.study import Study
+from embexp.sweeps.jobs import Outcome
+from embexp.sweeps.search import Search, search_setting_faults
+from embexp.sweeps.settings import SearchSettings, checked_search_settings
+from embexp.sweeps.study import Study, run
 from embexp.training.metric_names import objectives
 
 SPACE = ("x=interval(-2,2)", "y=tag(log,interval(0.01,1))", "m=a,b", "seed=3")
@@ -28,8 +29,8 @@ SPACE = ("x=interval(-2,2)", "y=tag(log,interval(0.01,1))", "m=a,b", "seed=3")
 def search(*overrides: str, chosen: str | list[str] = "log_loss", at_once: int = 3, **node: object) -> Search:
     space = search_space.space(OverridesParser.create().parse_overrides(list(overrides or SPACE)))
     found = objectives(Task.BINARY, chosen)
-    read = read_search_settings({"n_trials": 12, **node})
-    assert search_setting_faults(read, space, found, study=False) == []
+    read = checked_search_settings({"n_trials": 12, **node})
+    assert not list(search_setting_faults(read, space, found, study=False))
     return Search(space, found, read, at_once)
 
 
@@ -67,7 +68,7 @@ def history(directory: Path) -> list[tuple[object, ...]]:
 
 def test_trials_come_in_batches_and_their_history_is_kept(tmp_path: Path) -> None:
     jobs = Jobs()
-    [best] = search(n_trials=8).run(tmp_path, jobs)
+    [best] = run(search(n_trials=8), tmp_path, jobs)
     assert jobs.batches == [[0, 1, 2], [3, 4, 5], [6, 7]]
     losses = [jobs.done[number].metrics["validation log_loss"] for number in range(8)]
     assert [each[3] for each in history(tmp_path)] == [[loss] for loss in losses]
@@ -84,20 +85,20 @@ def test_tpe_is_better_than_the_best_of_as_many_random_trials(tmp_path: Path) ->
     found = {}
     for sampler in ("tpe", "random"):
         (tmp_path / sampler).mkdir()
-        [best] = search(n_trials=40, sampler=sampler).run(tmp_path / sampler, Jobs())
+        [best] = run(search(n_trials=40, sampler=sampler), tmp_path / sampler, Jobs())
         found[sampler] = best.values[0]
     assert found["tpe"] < found["random"]
 
 
 def test_a_metric_that_gets_better_when_higher_is_maximized(tmp_path: Path) -> None:
     jobs = Jobs()
-    [best] = search(chosen="auc").run(tmp_path, jobs)
+    [best] = run(search(chosen="auc"), tmp_path, jobs)
     assert best.values == (max(job.metrics["validation auc"] for job in jobs.done.values()),)
 
 
 def test_the_best_of_two_objectives_are_those_that_no_other_beats(tmp_path: Path) -> None:
     jobs = Jobs()
-    best = search(chosen=["log_loss", "auc"], n_trials=15).run(tmp_path, jobs)
+    best = run(search(chosen=["log_loss", "auc"], n_trials=15), tmp_path, jobs)
     points = {n: (job.metrics["validation log_loss"], job.metrics["validation auc"]) for n, job in jobs.done.items()}
     front = {
         n
@@ -109,7 +110,7 @@ def test_the_best_of_two_objectives_are_those_that_no_other_beats(tmp_path: Path
 
 def test_a_grid_tries_every_combination_once(tmp_path: Path) -> None:
     jobs = Jobs()
-    search("x=range(0,3)", "m=a,b", "y=0.5", sampler="grid", n_trials=None).run(tmp_path, jobs)
+    run(search("x=range(0,3)", "m=a,b", "y=0.5", sampler="grid", n_trials=None), tmp_path, jobs)
     tried = [(jobs.done[n].overrides["x"], jobs.done[n].overrides["m"]) for n in range(6)]
     assert tried == [("0", "a"), ("0", "b"), ("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")]
     assert len(jobs.done) == 6
@@ -139,7 +140,7 @@ class KilledJobs(Jobs):
 def run_to_the_end(make: Callable[[], Search], directory: Path, jobs: Jobs) -> None:
     while True:
         try:
-            make().run(directory, jobs)
+            run(make(), directory, jobs)
         except KilledError:
             continue
         return
@@ -153,7 +154,7 @@ def test_a_search_that_is_killed_anywhere_asks_for_the_same_trials(
         return search("x=range(-2,3)", "y=range(0.1,0.5,0.1)", sampler=sampler, n_trials=10)
 
     whole = tmp_path_factory.mktemp("whole")
-    make().run(whole, Jobs())
+    run(make(), whole, Jobs())
 
     @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.sets(st.integers(0, 19), max_size=4))
@@ -171,7 +172,7 @@ def test_a_search_that_is_killed_while_it_asks_goes_on_with_what_it_has(
 ) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
-    search(n_trials=6).run(tmp_path / "whole", Jobs())
+    run(search(n_trials=6), tmp_path / "whole", Jobs())
     calls, noted = [0], optuna.trial.Trial.set_user_attr
 
     def noting(self: object, key: str, value: object) -> None:
@@ -183,15 +184,15 @@ def test_a_search_that_is_killed_while_it_asks_goes_on_with_what_it_has(
     with monkeypatch.context() as patched:
         patched.setattr(optuna.trial.Trial, "set_user_attr", noting)
         with pytest.raises(KilledError):
-            search(n_trials=6).run(tmp_path / "killed", Jobs())
-    search(n_trials=6).run(tmp_path / "killed", Jobs())
+            run(search(n_trials=6), tmp_path / "killed", Jobs())
+    run(search(n_trials=6), tmp_path / "killed", Jobs())
     assert history(tmp_path / "killed") == history(tmp_path / "whole")
 
 
 def test_a_search_that_is_done_runs_nothing(tmp_path: Path) -> None:
-    search(n_trials=4).run(tmp_path, Jobs())
+    run(search(n_trials=4), tmp_path, Jobs())
     jobs = Jobs()
-    [best] = search(n_trials=4).run(tmp_path, jobs)
+    [best] = run(search(n_trials=4), tmp_path, jobs)
     assert jobs.batches == []
     assert best.values is not None
 
@@ -202,12 +203,12 @@ def test_failed_and_pruned_trials_are_told_as_such(tmp_path: Path) -> None:
     def launch(batch: Sequence[Sequence[str]], first: int) -> list[list[Outcome]]:
         return [[outcome(n, each, states.get(n, Status.COMPLETED))] for n, each in enumerate(batch, first)]
 
-    search(n_trials=6).run(tmp_path, launch)
+    run(search(n_trials=6), tmp_path, launch)
     assert [each[1] for each in history(tmp_path)] == ["fail", "pruned", "fail", "complete", "complete", "complete"]
 
 
 def test_a_trial_without_its_metric_fails(tmp_path: Path) -> None:
-    search(n_trials=2).run(tmp_path, lambda batch, first: [[Outcome(0, {}, Status.COMPLETED)] for _ in batch])
+    run(search(n_trials=2), tmp_path, lambda batch, first: [[Outcome(0, {}, Status.COMPLETED)] for _ in batch])
     assert [each[1] for each in history(tmp_path)] == ["fail", "fail"]
 
 
@@ -216,10 +217,10 @@ def test_an_interrupted_search_ends_and_goes_on(tmp_path: Path) -> None:
         states = [Status.COMPLETED, Status.INTERRUPTED, Status.PLANNED]
         return [[outcome(first + n, each, states[n])] for n, each in enumerate(batch)]
 
-    search(n_trials=6).run(tmp_path, launch)
+    run(search(n_trials=6), tmp_path, launch)
     assert [each[1] for each in history(tmp_path)] == ["complete", "running", "running"]
     jobs = Jobs()
-    search(n_trials=6).run(tmp_path, jobs)
+    run(search(n_trials=6), tmp_path, jobs)
     assert jobs.batches == [[1, 2], [3, 4, 5]]
 
 
@@ -230,7 +231,7 @@ def test_the_value_of_a_trial_is_the_mean_over_its_seeds(tmp_path: Path) -> None
             for _ in batch
         ]
 
-    [best] = search(n_trials=1).run(tmp_path, launch)
+    [best] = run(search(n_trials=1), tmp_path, launch)
     assert best.values == (3.0,)
 
 
@@ -288,7 +289,7 @@ def test_two_sweeps_share_a_storage(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         jobs = Jobs()
-        search(n_trials=3, storage=str(tmp_path / "s.db"), study_name="both").run(tmp_path / name, jobs)
+        run(search(n_trials=3, storage=str(tmp_path / "s.db"), study_name="both"), tmp_path / name, jobs)
         assert sorted(jobs.done) == [0, 1, 2]
     storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/s.db")
     assert len(optuna.load_study(study_name="both", storage=storage).trials) == 6
@@ -297,23 +298,23 @@ def test_two_sweeps_share_a_storage(tmp_path: Path) -> None:
 
 
 def test_a_study_with_another_direction_is_refused(tmp_path: Path) -> None:
-    search(n_trials=1, study_name="mine").run(tmp_path, Jobs())
+    run(search(n_trials=1, study_name="mine"), tmp_path, Jobs())
     with pytest.raises(RunError, match="holds a study 'mine' with the objectives minimize"):
-        search(n_trials=1, study_name="mine", chosen="auc").run(tmp_path, Jobs())
+        run(search(n_trials=1, study_name="mine", chosen="auc"), tmp_path, Jobs())
 
 
 def test_another_search_in_the_directory_is_refused(tmp_path: Path) -> None:
-    search("x=interval(0,1)", n_trials=2).run(tmp_path, Jobs())
-    search("x=interval(0,1)", n_trials=3).run(tmp_path, Jobs())
+    run(search("x=interval(0,1)", n_trials=2), tmp_path, Jobs())
+    run(search("x=interval(0,1)", n_trials=3), tmp_path, Jobs())
     with pytest.raises(CommandLineError, match="has another search: its parameters differ"):
-        search("x=interval(0,2)", n_trials=2).run(tmp_path, Jobs())
+        run(search("x=interval(0,2)", n_trials=2), tmp_path, Jobs())
     with pytest.raises(CommandLineError, match="has another search: its fixed differ"):
-        search("x=interval(0,1)", "seed=4", n_trials=2).run(tmp_path, Jobs())
+        run(search("x=interval(0,1)", "seed=4", n_trials=2), tmp_path, Jobs())
 
 
 def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"hydra\.sweeper\.storage: nodatabase://x can't be used"):
-        search(storage="nodatabase://x").run(tmp_path, Jobs())
+        run(search(storage="nodatabase://x"), tmp_path, Jobs())
 
 
 @pytest.mark.parametrize(
@@ -321,7 +322,7 @@ def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
     [
         (
             {"n_trial": 5},
-            r"hydra\.sweeper\.n_trial = 5: the sweeper optuna has no such setting.*\n.*did you mean n_trials",
+            r"hydra\.sweeper\.n_trial = 5: hydra.sweeper has no key 'n_trial'.*\n.*did you mean n_trials",
         ),
         ({"n_trials": 0}, r"n_trials = 0: it must be at least 1"),
         ({"sampler": "tpf"}, r"sampler = 'tpf': it must be tpe, random, cmaes or grid"),
@@ -332,7 +333,7 @@ def test_a_storage_that_cannot_be_used(tmp_path: Path) -> None:
 )
 def test_faults_of_the_settings(node: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        read_search_settings(node)
+        checked_search_settings(node)
 
 
 @pytest.mark.parametrize(
@@ -351,4 +352,4 @@ def test_what_cannot_be_combined(overrides: list[str], chosen: str, node: dict[s
         SearchSettings.model_validate(node), space, objectives(Task.BINARY, chosen), study=False
     )
     with pytest.raises(ConfigError, match=words):
-        raise ConfigError(faults)
+        raise ConfigError(list(faults))

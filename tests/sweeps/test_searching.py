@@ -13,8 +13,7 @@ from hydra.core.config_store import ConfigStore
 from embexp.cli.commands import plan
 from embexp.errors import CommandLineError, ConfigError
 from embexp.sweeps.ledger import Ledger
-from embexp.sweeps.resuming import resume
-from embexp.sweeps.sweep import sweep
+from embexp.sweeps.sweep import resume, sweep
 
 Command = Callable[[Path, int], Sequence[str]]
 SEARCH = ["hydra/sweeper=optuna", "hydra.sweep.dir=s", "train.steps=5"]

@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from embexp.system.processes import Isolated, IsolatedError
+from embexp.system.hdf5 import Isolated, IsolatedError
 
 MODULE = """
 import os
-from embexp.system import processes
+from embexp.system import hdf5
 
 def answer(question):
     match question["do"]:
@@ -33,7 +33,7 @@ def answer(question):
             return os.getpid(), b"x" * question["size"]
     return os.getpid(), b""
 
-processes.serve(answer)
+hdf5.serve(answer)
 """
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import optimizers
-from embexp.tables.learning_rates import RowGroups
+from embexp.tables.optimizers import RowGroups
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable

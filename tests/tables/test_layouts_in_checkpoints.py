@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp.checkpoints import graph_saver, store
+from embexp import checkpoints
+from embexp.checkpoints import store, streaming
 from embexp.errors import CheckpointError
 from embexp.specs.optimizers import Adam
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.learning_rates import RowGroups
+from embexp.tables.optimizers import RowGroups
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 
@@ -80,7 +81,8 @@ def test_saved_in_one_layout_restored_in_another(tmp_path: Path, saved: str, res
     fill(first)
     train(first)
     store.write(checkpoint(first), tmp_path / "c")
-    shapes = {key: shape for key, shape in store.keys(tmp_path / "c").items() if key.startswith("embedding")}
+    infos = checkpoints.keys(tmp_path / "c").values()
+    shapes = {info.short: info.shape for info in infos if info.short.startswith("embedding")}
     assert shapes == dict.fromkeys(("embedding/item", "embedding/item.Smomenta", "embedding/item.Svelocities"), (9, 3))
     second = table_of(restored, tmp_path)
     store.read(checkpoint(second), tmp_path / "c")
@@ -99,7 +101,7 @@ def test_in_sessions(tmp_path: Path, layout: str) -> None:
     expected = state(first)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         table = table_of(layout, tmp_path)
-        saver = graph_saver.saver_of(checkpoint(table))
+        saver = streaming.saver_of(checkpoint(table))
         session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()])
         for variable, values in table.feeds():
             session.run(variable.initializer, {variable.initial_value: values})

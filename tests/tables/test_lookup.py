@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from embexp.errors import RunError
 from embexp.specs.optimizers import SGD
 from embexp.specs.tables import Combiner, Feature
-from embexp.tables.bounds import translated_errors
+from embexp.tables.inputs import translated_errors
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
 

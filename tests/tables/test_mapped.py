@@ -16,8 +16,8 @@ from embexp.specs.optimizers import SGD, Adagrad
 from embexp.specs.tables import Feature
 from embexp.system import arrays, digests
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.mapped import MappedTable
 from embexp.tables.row_engine import RowEngine
+from embexp.tables.split import MappedTable
 from embexp.tables.table import EmbeddingTable
 
 DIM = 5
@@ -182,7 +182,7 @@ def test_arrays_that_can_not_be_used_in_place_are_errors(mapping: np.ndarray, tm
 MEMORY = """
 import sys, numpy as np, tensorflow as tf
 from embexp.system.machine import PeakMemory, anonymous_bytes
-from embexp.tables.mapped import MappedTable
+from embexp.tables.split import MappedTable
 mapping = np.asarray(np.load(sys.argv[1], mmap_mode="c"))
 class Zeros:
     dim = 64

@@ -14,7 +14,7 @@ from embexp.errors import VocabularyError
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, Adam
 from embexp.specs.tables import Feature
 from embexp.system import native
-from embexp.tables import bounds, native_rows, optimizers
+from embexp.tables import inputs, optimizers, row_updates
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.variables import read_without_copy
@@ -69,7 +69,7 @@ def test_steps_have_the_bits_of_tensorflows_operations(
     random = np.random.default_rng(seed)
     ids = random.integers(0, 300, (3, count)).astype(dtype)
     gradients = random.normal(0, 0.1, (3, count, dim)).astype(np.float32)
-    assert native_rows.moves(table_of(RULES[name], 300, dim), RULES[name])
+    assert row_updates.is_native(table_of(RULES[name], 300, dim), RULES[name])
     found = trained(RULES[name], dim, ids, gradients, schedule=schedule)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "library", lambda _: None)
@@ -106,7 +106,9 @@ def test_what_was_read_before_a_step_stays_as_it_was(name: str) -> None:
     dtype=st.sampled_from([np.int32, np.int64]),
 )
 def test_distinct_ids_are_those_of_tensorflow(ids: list[int], dtype: type) -> None:
-    for one, other in zip(native_rows.unique(tf.constant(ids, dtype)), tf.unique(tf.constant(ids, dtype)), strict=True):
+    for one, other in zip(
+        row_updates.native_unique(tf.constant(ids, dtype)), tf.unique(tf.constant(ids, dtype)), strict=True
+    ):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
@@ -117,12 +119,12 @@ def test_distinct_ids_are_those_of_tensorflow(ids: list[int], dtype: type) -> No
 def test_gathered_rows_are_those_of_the_table(dim: int, dtype: type) -> None:
     table = table_of(RULES["sgd"], 300, dim)
     ids = np.random.default_rng(0).integers(0, 300, 2000).astype(dtype)
-    found = native_rows.gather(table, "one", tf.constant(ids))
+    found = row_updates.native_gather(table, "one", tf.constant(ids))
     np.testing.assert_array_equal(found.numpy(), table.read(0, 300)[ids])
     for outside in (-1, 300):
         message = f"feature 'one' looks up id {outside} in table 'item', whose ids are 0 to 299"
-        with pytest.raises(VocabularyError, match=message), bounds.translated_errors():
-            native_rows.gather(table, "one", tf.constant([3, outside], dtype))
+        with pytest.raises(VocabularyError, match=message), inputs.translated_errors():
+            row_updates.native_gather(table, "one", tf.constant([3, outside], dtype))
 
 
 @built
@@ -154,4 +156,4 @@ def test_ids_outside_of_the_table_are_refused() -> None:
     ],
 )
 def test_other_rules_are_left_to_tensorflow(rule: Any) -> None:
-    assert not native_rows.moves(table_of(rule, 40, 8), rule)
+    assert not row_updates.is_native(table_of(rule, 40, 8), rule)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from embexp.errors import VocabularyError
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, ExponentialSchedule
 from embexp.specs.tables import Combiner, Feature
-from embexp.tables import bounds, native_rows, optimizers
+from embexp.tables import inputs, optimizers, row_updates
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
 from tests.exact_rules import Course
@@ -211,7 +211,7 @@ def test_nothing_in_a_step_is_as_large_as_the_table(name: str) -> None:
     assert whole == []
     captured = {id(inner) for outer, inner in graph.captures if outer.dtype == tf.resource}
     users = {op.type for op in every if any(id(tensor) in captured for tensor in op.inputs)}
-    writer = "EmbexpMoveRows" if native_rows.moves(table, RULES[name]) else "ResourceScatterUpdate"
+    writer = "EmbexpMoveRows" if row_updates.is_native(table, RULES[name]) else "ResourceScatterUpdate"
     assert users == {"ResourceGather", writer}
 
 
@@ -257,13 +257,13 @@ def test_an_id_outside_the_vocabulary_is_named(training: bool, traced: bool, id_
 
     message = rf"^feature 'history' looks up id {bad} in table 'item', whose ids are 0 to 6 \(vocabulary size 7\)$"
     history = tf.RaggedTensor.from_row_lengths(tf.constant([6, bad, 3], id_type), [1, 2])
-    with pytest.raises(VocabularyError, match=message), bounds.translated_errors():
+    with pytest.raises(VocabularyError, match=message), inputs.translated_errors():
         (tf.function(run) if traced else run)(tf.constant([0, 6], id_type), history)
     np.testing.assert_array_equal(table.read(0, 7), before)
 
 
 def test_errors_that_are_not_about_inputs_pass_unchanged() -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError, match="something else"), bounds.translated_errors():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="something else"), inputs.translated_errors():
         tf.debugging.Assert(False, ["something else"])
 
 
@@ -394,6 +394,6 @@ def test_a_frozen_tables_ids_are_looked_at_too() -> None:
     engine = RowEngine({"word": frozen}, {"f": Feature(table="word")}, {}, step=step, total_steps=1)
     with (
         pytest.raises(VocabularyError, match="feature 'f' looks up id 6 in table 'word', whose ids are 0 to 5"),
-        bounds.translated_errors(),
+        inputs.translated_errors(),
     ):
         engine.enqueue({"f": tf.constant([6])}, training=True)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from embexp.specs.optimizers import ConstantSchedule, CosineSchedule, ExponentialSchedule, PiecewiseSchedule
-from embexp.tables import learning_rates
+from embexp.tables import optimizers
 
 TOTAL = 50
 CASES = {
@@ -47,7 +47,7 @@ CASES = {
 def test_factors_are_those_of_the_formula(name: str) -> None:
     schedule, formula = CASES[name]
     step = tf.Variable(0, dtype=tf.int64)
-    factor = tf.function(lambda: learning_rates.schedule_factor(schedule, step, total_steps=TOTAL))
+    factor = tf.function(lambda: optimizers.schedule_factor(schedule, step, total_steps=TOTAL))
     for t in range(TOTAL + 10):
         step.assign(t)
         found = factor()  # traced once, so a factor that froze would show
@@ -71,17 +71,17 @@ def test_factors_are_those_of_the_formula(name: str) -> None:
 )
 def test_factors_are_those_of_keras(schedule: Any, theirs: Any) -> None:
     for t in range(40):
-        ours = learning_rates.schedule_factor(schedule, tf.constant(t, tf.int64), total_steps=TOTAL)
+        ours = optimizers.schedule_factor(schedule, tf.constant(t, tf.int64), total_steps=TOTAL)
         np.testing.assert_allclose(ours, theirs(t), rtol=1e-5)
 
 
 def test_steps_beyond_the_precision_of_float32_differ() -> None:
     schedule = PiecewiseSchedule(boundaries=(2**24 + 1,), values=(1.0, 0.5))
     found = [
-        float(learning_rates.schedule_factor(schedule, tf.constant(2**24 + d, tf.int64), total_steps=1)) for d in (0, 1)
+        float(optimizers.schedule_factor(schedule, tf.constant(2**24 + d, tf.int64), total_steps=1)) for d in (0, 1)
     ]
     assert found == [1.0, 0.5]
 
 
 def test_only_a_cold_constant_is_constant() -> None:
-    assert [name for name, (schedule, _) in CASES.items() if learning_rates.is_constant(schedule)] == ["constant"]
+    assert [name for name, (schedule, _) in CASES.items() if optimizers.is_constant(schedule)] == ["constant"]

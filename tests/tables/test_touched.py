@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.specs.optimizers import SGD
-from embexp.tables.learning_rates import RowGroups
+from embexp.tables.optimizers import RowGroups
 from embexp.tables.reading import ReadableTable
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable

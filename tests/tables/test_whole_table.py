@@ -11,7 +11,7 @@ import tensorflow as tf
 from embexp.errors import VocabularyError
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
-from embexp.tables import bounds, optimizers, row_engine, row_updates
+from embexp.tables import inputs, optimizers, row_engine, row_updates
 from embexp.tables.inputs import EveryRow
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
@@ -78,5 +78,5 @@ def test_an_id_outside_of_the_table_is_an_error() -> None:
         {"entity": table}, FEATURES, {"entity": rule}, step=tf.Variable(0, dtype=tf.int64), total_steps=1
     )
     ids = {"source": tf.constant([ROWS]), "candidates": EveryRow(tf.range(ROWS)[None])}
-    with pytest.raises(VocabularyError, match="looks up id 11 in table 'entity'"), bounds.translated_errors():
+    with pytest.raises(VocabularyError, match="looks up id 11 in table 'entity'"), inputs.translated_errors():
         engine.enqueue(ids, training=True)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import embexp
 from embexp import checkpoints
-from embexp.checkpoints import difference, opening
+from embexp.checkpoints import contents, difference
 from embexp.errors import DataError
 from embexp.tensor_bundle import first_format
 from embexp.vectors.open import open_vectors
@@ -68,7 +68,7 @@ def test_every_type_as_a_saver_of_the_second_format_writes_it(tmp_path: Path, pa
     old = save(tmp_path / "old", VALUES, parts=parts, axis=axis)
     new = save(tmp_path / "new", VALUES, parts=parts, axis=axis, version=2)
     assert not old.with_name("old.index").exists()
-    a, b = opening.open_checkpoint(old), opening.open_checkpoint(new)
+    a, b = contents.open_checkpoint(old), contents.open_checkpoint(new)
     assert a.kind is b.kind
     assert {key: each.info for key, each in a.entries.items()} == {key: each.info for key, each in b.entries.items()}
     found = difference.difference(a, b, rows=3)
@@ -97,7 +97,7 @@ def test_listed_restored_and_converted(tmp_path: Path, cache: Path) -> None:
             np.testing.assert_array_equal(into[name].numpy(), value)
             into[name].assign(tf.zeros_like(into[name]))
     assert str(checkpoints.restore(path, into)) == f"{path}: 3 restored"
-    assert opening.open_checkpoint(path).source == path
+    assert contents.open_checkpoint(path).source == path
     names = checkpoints.convert(path, tmp_path / "out" / "names", kind="name").prefix
     objects = checkpoints.convert(path, tmp_path / "out" / "objects", kind="object").prefix
     for converted, end in ((names, ""), (objects, "/.ATTRIBUTES/VARIABLE_VALUE")):

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from embexp.errors import DataError
 from embexp.tensor_bundle.index import read_index
-from embexp.tensor_bundle.tensor import read_blocks
+from embexp.tensor_bundle.tensor import Tensor
 from embexp.tensor_bundle.writer import BundleWriter
 
 
@@ -143,10 +143,8 @@ def test_blocks_of_a_tensor_in_pieces(tmp_path: Path, rows: int) -> None:
     pieces = tf.split(tf.reshape(tf.range(24, dtype=tf.float32), [8, 3]), [5, 3])
     in_shards(tmp_path / "c", {"number": tf.constant(5)}, {"sliced#0": pieces[0], "sliced#1": pieces[1]})
     entries = read_index(tmp_path / "c.index")
-    blocks = [*read_blocks("sliced", entries["sliced"], rows)]
+    blocks = [*Tensor("c", "sliced", entries["sliced"]).blocks(rows)]
     assert max(len(each) for each in blocks) <= rows
     np.testing.assert_array_equal(np.concatenate(blocks), tf.concat(pieces, 0))
-    with pytest.raises(
-        DataError, match=r"c\.data-\d+-of-00002: found number of TensorFlow's type 3 and shape \[\], exp"
-    ):
-        next(read_blocks("number", entries["number"], rows))
+    with pytest.raises(DataError, match=r"c\.data-\d+-of-00002: found number in a piece of \[\], expected whole rows"):
+        next(Tensor("c", "number", entries["number"]).blocks(rows))

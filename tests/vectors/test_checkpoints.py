@@ -122,7 +122,9 @@ def test_a_file_that_is_cut_short_after_it_was_opened(tmp_path: Path) -> None:
     stored = checkpoint.read(tmp_path / "c.index", "t")
     data = tmp_path / "c.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"t: found 143 bytes in c.data-00000-of-00001, expected 144: the file is cut"):
+    with pytest.raises(
+        DataError, match=r"c.data-00000-of-00001: found 143 bytes, expected 144: the file is cut short, t is"
+    ):
         stored.check()
 
 
@@ -131,10 +133,12 @@ def test_truncated_and_missing_files(tmp_path: Path) -> None:
     data, index = tmp_path / "c.data-00000-of-00001", tmp_path / "c.index"
     whole = data.read_bytes()
     data.write_bytes(whole[:-1])
-    with pytest.raises(DataError, match=r"found 143 bytes in c.data-00000-of-00001, expected 144: the file is cut"):
+    with pytest.raises(
+        DataError, match=r"c.data-00000-of-00001: found 143 bytes, expected 144: the file is cut short, t is"
+    ):
         opened(tmp_path / "c")
     data.unlink()
-    with pytest.raises(DataError, match=r"t: found no file c.data-00000-of-00001 beside the index"):
+    with pytest.raises(DataError, match=r"c.data-00000-of-00001: found no such file, expected t in it"):
         opened(tmp_path / "c")
     whole = index.read_bytes()
     for length in range(0, len(whole), 7):

@@ -16,7 +16,7 @@ import pytest
 
 from embexp.errors import DataError
 from embexp.specs.pretrained import NonFinite
-from embexp.vectors import converted, file_source
+from embexp.vectors import file_source
 from embexp.vectors.open import open_vectors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,7 +121,7 @@ def test_text_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def unexpected(*words: object, **options: object) -> None:
         raise AssertionError("parsed again")
 
-    monkeypatch.setattr(converted.Writer, "__init__", unexpected)
+    monkeypatch.setattr(file_source.Writer, "__init__", unexpected)
     for name in ("v.txt", "w.txt"):
         again = opened(tmp_path / name)
         assert again.tokens.equals(first.tokens)
@@ -175,8 +175,8 @@ def test_processes_at_once_do_not_collide(tmp_path: Path) -> None:
 def test_a_killed_conversion_leaves_nothing_half_made(tmp_path: Path) -> None:
     expected = big_text(tmp_path / "v.txt")
     kill = (
-        "import os, signal\nfrom embexp.vectors import converted\n"
-        "converted.Writer.finish = lambda *words: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "import os, signal\nfrom embexp.vectors import file_source\n"
+        "file_source.Writer.finish = lambda *words: os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     command = [sys.executable, "-c", kill + PARSE, str(tmp_path / "v.txt")]
     assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL

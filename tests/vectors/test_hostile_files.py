@@ -48,8 +48,8 @@ HEADERS = {
     "indented": ("  {\n 'descr': '''", "its header is"),
     "code": ("{'descr': '<f4', 'fortran_order': False, 'shape': __import__('os').times()}", "its header is"),
     "huge": ("{'descr': '<f4', 'fortran_order': False, 'shape': (9000000000000000, 3)}", "the file is cut short"),
-    "digits": (f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'9' * 5000}, 3)}}", "its shape is"),
-    "negative": ("{'descr': '<f4', 'fortran_order': False, 'shape': (-4, 3)}", "its header is"),
+    "digits": (f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'9' * 5000}, 3)}}", "its header is"),
+    "negative": ("{'descr': '<f4', 'fortran_order': False, 'shape': (-4, 3)}", "its shape is"),
     "no type": ("{'descr': 'spam', 'fortran_order': False, 'shape': (4, 3)}", "its type is 'spam'"),
     "long": ("{" + " " * 20_000, "its header would be 20,001 bytes long"),
 }

@@ -91,7 +91,7 @@ def test_first_of_duplicates_wins_and_they_are_counted(tmp_path: Path) -> None:
 
 def test_duplicates_in_a_file_of_many_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_vectors, "_BLOCK_BYTES", 64)
-    monkeypatch.setattr("embexp.vectors.converted._CHUNK_BYTES", 24)
+    monkeypatch.setattr("embexp.vectors.file_source._CHUNK_BYTES", 24)
     tokens = [f"t{number % 37}" for number in range(500)]
     source = opened(tmp_path, "".join(f"{t} {n} {-n}\n" for n, t in enumerate(tokens)).encode())
     assert content(source) == ([f"t{n}" for n in range(37)], [[n, -n] for n in range(37)])

@@ -20,8 +20,8 @@ from embexp.system.printable import print
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from embexp.checkpoints.contents import Contents, KeyInfo, Statistics
-    from embexp.checkpoints.difference import Change, Difference
+    from embexp.checkpoints.contents import Contents, KeyInfo
+    from embexp.checkpoints.difference import Change, Difference, Statistics
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
 SUBCOMMANDS = {
@@ -136,8 +136,8 @@ def list_keys(arguments: Sequence[str]) -> int:
 
 
 def _list(options: argparse.Namespace) -> None:
-    from embexp.checkpoints.contents import GRAPH, statistics
-    from embexp.checkpoints.opening import open_checkpoint
+    from embexp.checkpoints.contents import GRAPH, open_checkpoint
+    from embexp.checkpoints.difference import statistics
 
     contents = open_checkpoint(options.path)
     warn_of_checkpoint(*(contents.files if options.values or options.verify else contents.files[:1]))
@@ -277,8 +277,8 @@ def diff(arguments: Sequence[str]) -> int:
 
 
 def _diff(path_a: str, path_b: str, *, rows: int, as_json: bool) -> Difference:
+    from embexp.checkpoints.contents import open_checkpoint
     from embexp.checkpoints.difference import difference
-    from embexp.checkpoints.opening import open_checkpoint
     from embexp.studies import runs_compared
 
     a, b = open_checkpoint(path_a, as_objects=True), open_checkpoint(path_b, as_objects=True)
@@ -410,9 +410,8 @@ def graph(arguments: Sequence[str]) -> int:
 
 
 def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
-    from embexp.checkpoints import object_graph, opening, paths
-    from embexp.checkpoints.drawing import picture
-    from embexp.checkpoints.drawing.tree import spanning_tree, walk
+    from embexp.checkpoints import object_graph, paths, picture
+    from embexp.checkpoints.object_graph import spanning_tree, walk
 
     if out is not None and out.suffix.lower() not in picture.FORMATS:
         endings = ", ".join(picture.FORMATS)
@@ -422,7 +421,7 @@ def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
             f"{path} is a file of Keras, which has no object graph\n"
             "    tf.train.Checkpoint(model=model).write(PATH) writes a checkpoint of the model that has one"
         )
-    if opening.find(path).suffix != ".index":
+    if paths.find(path).suffix != ".index":
         raise CheckpointError(
             f"{path} is a name-based checkpoint, of TensorFlow's first format (V1), and has no object graph\n"
             f"    `embexp checkpoint convert {path} OUT --to object` writes an object-based one"

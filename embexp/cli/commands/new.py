@@ -67,12 +67,11 @@ def main(arguments: Sequence[str]) -> int:
 def _new(options: argparse.Namespace) -> None:
     from embexp.cli import first_experiment
     from embexp.data.files.samples import facts, sample
-    from embexp.data.sources.source import Unreadable
     from embexp.errors import ConfigError
 
     try:
         found = sample(Path(options.data), None if options.names is None else options.names.split(","))
-    except Unreadable as unreadable:
+    except ConfigError as unreadable:
         raise ConfigError(unreadable.faults) from None
     columns = facts(found)
     if options.label is None:

@@ -71,7 +71,7 @@ def _single(options: argparse.Namespace) -> RunSpec:
 
 def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
     """Prints the jobs of a sweep; returns the spec of the first one that would run, None if it is not known."""
-    from embexp.sweeps import outcomes, planning
+    from embexp.sweeps import planning
     from embexp.system import terminal
 
     environment.begin_collecting()
@@ -82,7 +82,7 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
         for line in lines:
             terminal.say(console, line)
         return None
-    keys = outcomes.varying([job.settings for job in plan.jobs])
+    keys = planning.varying([job.settings for job in plan.jobs])
     table = terminal.table(console, ["job", *keys, "note"])
     for job in plan.jobs:
         note = f"skipped: {job.skip}" if job.skip else ""

@@ -61,13 +61,14 @@ def main(arguments: Sequence[str]) -> int:
         raise CommandLineError("--html names a file for the page and --no-html writes none: give one of them")
     from embexp.reports import formats
     from embexp.reports.report import report
+    from embexp.reports.table import show
     from embexp.runs import table_maps
     from embexp.system import files, terminal
 
     found = report(options.directories, sort=options.sort, filters=options.filter, baseline=options.baseline)
     writers = {"csv": formats.as_csv, "json": formats.as_json, "latex": formats.as_latex}
     if options.format == "table":
-        formats.show(found, terminal.console())
+        show(found, terminal.console())
     else:
         printable.write_data(writers[options.format](found))
     messages = sys.stdout if options.format == "table" else sys.stderr

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     if "=" in options.directory and not directory.exists():
         raise parser.incomplete(WHICH_RUN)
     if ledger.exists(directory):
-        from embexp.sweeps.resuming import resume
+        from embexp.sweeps.sweep import resume
 
         return DONE if resume(directory, options.overrides, allow_code=options.allow_code) else FAILED
     result = resume_run(directory, options.overrides, options.allow_code)

@@ -293,8 +293,7 @@ def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Seque
     """
     import pyarrow as pa
 
-    from embexp.data.vocabularies.buckets import stands_for_tokens
-    from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
+    from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary, stands_for_tokens
     from embexp.records.folder import RunFolder
     from embexp.runs import recorded
 

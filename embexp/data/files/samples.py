@@ -6,6 +6,8 @@ that does not fit the header is passed over.
 
 from __future__ import annotations
 
+import codecs
+import io
 import itertools
 import math
 import re
@@ -17,14 +19,20 @@ from enum import StrEnum
 from pathlib import Path
 
 from embexp.data.files import text_lines
-from embexp.data.files.dialect import NULLS, _records_of_text, head, seconds_of
 from embexp.data.files.table_files import data_files
+from embexp.data.files.text_table import NULLS, WHITESPACE, BadLine, Dialect, is_number, records, seconds_of
 from embexp.errors import DataError, read_by_library
+from embexp.system.files import fault_of
 
 HEAD_ROWS = 10_000
 BLOCKS, BLOCK_ROWS, BLOCK_BYTES = 8, 1_000, 1 << 19
-"""Blocks beside the first rows, over all files, and the most that is read of each."""
+"""Blocks in addition to the first rows, over all files, and the most that is read of each."""
 _TYPES = {"token": False, "token_seq": True, "float": False, "float_seq": True}
+HEAD_BYTES = 1 << 23
+"""Read of the first file to see how it is written."""
+_DELIMITERS = (",", "\t", ";", "|", "::", WHITESPACE)
+_LINES = 50
+_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 Value = str | list[str] | None
 """A field: None where it is missing, a list where the file itself says that the column holds lists."""
@@ -68,7 +76,7 @@ def sample(path: Path, names: Sequence[str] | None = None) -> Sample:
         names: of the columns of a text file without a header line; None: the first line shows whether it has one.
 
     Raises:
-        Unreadable: there is no such file.
+        ConfigError: there is no such file.
         DataError: it can't be read.
     """
     if path.is_dir() and (found := text_lines.of_form(path, ".inter")):
@@ -82,25 +90,76 @@ def sample(path: Path, names: Sequence[str] | None = None) -> Sample:
 
 
 def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None) -> Sample:
-    first = head(files[0], names)
-    ended = first.ended and len(files) == 1
-    bound = any(file.suffix.lower() in text_lines.SUFFIXES for file in files) or first.encoding == "utf-16"
-    rows = list(itertools.islice(first.rows(), None if ended or bound else HEAD_ROWS))
-    used, rest = rows[:HEAD_ROWS], rows[HEAD_ROWS:]
-    count, lines = len(rows), first.text.count("\n")
-    sizes = [file.stat().st_size for file in files]
+    """Of text files; the beginning of the first one shows how they are written.
+
+    Raises:
+        DataError: it holds no rows of columns.
+    """
+    file = files[0]
+    if fault := fault_of(file):
+        raise DataError(f"{file}: {fault}")
+    with text_lines.opened(file) as (data, packed):
+        content = data.read(HEAD_BYTES)
+        ended = not data.read(1)
+        read = file.stat().st_size if ended else packed.tell()  # of compressed bytes, if they are
+    text, encoding = _decoded(content if ended else content[: content.rfind(b"\n") + 1])
+    if not text.strip():
+        raise DataError(f"{file}: the file is empty, expected rows of columns")
+    delimiter = _delimiter_of(text)
+    first = [each.strip() for each in next(_rows(text, delimiter))]
+    headed = names is None and not any(map(is_number, first))
+    if names is None:
+        names = first if headed else [f"column_{number + 1}" for number in range(len(first))]
+    if len(names) != len(first):
+        raise DataError(f"{file}: its first line has {len(first)} fields, and --names has {len(names)}")
+    if len(set(names)) < len(names) or not all(names):
+        raise DataError(f"{file}: each column must have a name of its own, and the names are {', '.join(names[:9])}")
+    # Other places than the beginning can't be reached in compressed files and UTF-16.
+    bound = any(each.suffix.lower() in text_lines.SUFFIXES for each in files) or encoding == "utf-16"
+    ended = ended and len(files) == 1
+    rows = list(itertools.islice(_rows(text, delimiter), int(headed), None if ended or bound else HEAD_ROWS + headed))
+    if not rows:
+        raise DataError(f"{file}: found a header line, expected rows below it")
+    used, rest, count, lines = rows[:HEAD_ROWS], rows[HEAD_ROWS:], len(rows), text.count("\n")
     if not ended:
-        count = max(count, round(lines * sum(sizes) / max(1.0, first.share * sizes[0])))
-    if ended or bound:  # other places can't be reached
+        count = max(count, round(lines * sum(each.stat().st_size for each in files) / max(1, read)))
+    if ended or bound:
         used += [rest[place] for place in _spread(len(rest), BLOCKS * BLOCK_ROWS)]
     else:
-        begin = round(first.share * sizes[0] * len(used) / max(1, lines))
-        for block in _blocks(files, begin, first.encoding):
-            used += list(itertools.islice(_records_of_text(block, first.delimiter), BLOCK_ROWS))
-    used = [row for row in used if len(row) == len(first.names)]
-    columns = {name: [row[place].strip() or None for row in used] for place, name in enumerate(first.names)}
-    whole = ended and len(used) == count
-    return Sample("csv", path, columns, count, whole, first.delimiter, first.encoding, first.headed)
+        for block in _blocks(files, round(read * len(used) / max(1, lines)), encoding):
+            used += list(itertools.islice(_rows(block, delimiter), BLOCK_ROWS))
+    used = [row for row in used if len(row) == len(names)]
+    columns = {name: [row[place].strip() or None for row in used] for place, name in enumerate(names)}
+    return Sample("csv", path, columns, count, ended and len(used) == count, delimiter, encoding, headed)
+
+
+def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
+    """The fields of each record; those of a field without an end, at the end of a block, are left out."""
+    try:
+        for _, fields in records(io.StringIO(text, newline=""), Dialect(delimiter, quoted=len(delimiter) == 1)):
+            yield fields
+    except BadLine:
+        return
+
+
+def _decoded(content: bytes) -> tuple[str, str]:
+    """The text, and its encoding: that of a byte order mark, UTF-8, or else Latin-1, of which all bytes are."""
+    marked = next((encoding for mark, encoding in _MARKS.items() if content.startswith(mark)), "utf-8")
+    try:
+        return content.decode("utf-8-sig" if marked == "utf-8" else marked), marked
+    except UnicodeDecodeError:
+        return content.decode("latin-1"), "latin-1"
+
+
+def _delimiter_of(text: str) -> str:
+    """The one by which the first lines have the most fields, and all the same number; a comma if none has several."""
+    best, most = ",", 1
+    for delimiter in _DELIMITERS:
+        widths = [len(fields) for fields in itertools.islice(_rows(text, delimiter), _LINES)]
+        enough = 1 if delimiter == "::" else most
+        if len(set(widths)) == 1 and widths[0] > enough and (delimiter != WHITESPACE or most == 1):
+            best, most = delimiter, widths[0]
+    return best
 
 
 def _recbole(path: Path, file: Path) -> Sample:
@@ -304,7 +363,7 @@ def kind_of(
     if is_text:
         return Kind.TEXT, f"{words:.0f} words each, and most differ", " "
     if unique:
-        return Kind.UNIQUE, "another value in each row", None
+        return Kind.UNIQUE, "unique in each row", None
     return Kind.CATEGORY, "text that recurs", None
 
 
@@ -316,7 +375,7 @@ def _kind_of_numbers(name: str, counts: Counter[str], numbers: Sequence[float], 
     if _TIME.search(name) and not _ID.search(name):
         return Kind.TIME, "its name, and numbers"
     if _ID.search(name):
-        return (Kind.UNIQUE, "another value in each row") if unique else (Kind.CATEGORY, "its name is that of an id")
+        return (Kind.UNIQUE, "unique in each row") if unique else (Kind.CATEGORY, "its name is that of an id")
     if whole and unique and sorted(numbers) == list(range(int(min(numbers)), int(min(numbers)) + len(numbers))):
         return Kind.UNIQUE, "it counts the rows"
     if whole and len(counts) <= FEW:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from embexp.data.columns import Wanted
-from embexp.data.sources.source import Unreadable
-from embexp.errors import Fault
+from embexp.errors import ConfigError, Fault
 from embexp.specs.tables import list_rule
 from embexp.system import files
 
@@ -56,7 +55,7 @@ class Table(Protocol):
 
 @dataclass(frozen=True)
 class Side:
-    """A file beside the examples' own, joined by the column `key`, in which each of its rows has another value."""
+    """A file joined to the examples' own by the column `key`, whose values are unique in it."""
 
     table: Table
     key: str
@@ -77,8 +76,8 @@ class Files:
 
     def lists(self) -> frozenset[str]:
         """Names of the columns that hold several values per example (the first file decides)."""
-        beside = {name for name, number in (self.side_of or {}).items() if name in self.sides[number].table.lists}
-        return self.tables[0].lists | beside
+        joined = {name for name, number in (self.side_of or {}).items() if name in self.sides[number].table.lists}
+        return self.tables[0].lists | joined
 
     def paths(self) -> list[Path]:
         """Every file that is read."""
@@ -86,15 +85,15 @@ class Files:
         return [table.path for table in self.tables] + [self.sides[number].table.path for number in used]
 
 
-def unreadable(path: Path, rule: str, remedy: str = "") -> Unreadable:
+def unreadable(path: Path, rule: str, remedy: str = "") -> ConfigError:
     """One fault of a file."""
-    return Unreadable([Fault("data.path", repr(str(path)), rule, remedy)])
+    return ConfigError([Fault("data.path", repr(str(path)), rule, remedy)])
 
 
 def stop_at(faults: Sequence[Fault]) -> None:
-    """Raises Unreadable, each fault once, if there are any."""
+    """Raises ConfigError, each fault once, if there are any."""
     if faults:
-        raise Unreadable(list(dict.fromkeys(faults)))
+        raise ConfigError(list(dict.fromkeys(faults)))
 
 
 def data_files(paths: Sequence[Path]) -> list[Path]:
@@ -104,7 +103,7 @@ def data_files(paths: Sequence[Path]) -> list[Path]:
         paths: files, folders, and patterns as of a shell (`*`, `?`, `[…]`, and `**` for any folders).
 
     Raises:
-        Unreadable: there is none, a file is named twice, or a folder holds folders.
+        ConfigError: there is none, a file is named twice, or a folder holds folders.
     """
     found = [file for path in paths for file in _data_files(path)]
     seen: set[Path] = set()
@@ -120,10 +119,10 @@ def _data_files(path: Path) -> list[Path]:
         matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
         matches = [match for match in matches if not match.name.startswith((".", "_")) and not match.is_dir()]
         if not matches:
-            raise unreadable(path, "no file matches this pattern", _looked(path))
+            raise unreadable(path, "no file matches this pattern", looked(path))
         return [file for match in matches for file in _data_files(match)]
     if not path.exists():
-        raise unreadable(path, "there is no such file or folder", _looked(path))
+        raise unreadable(path, "there is no such file or folder", looked(path))
     if not path.is_dir():
         if fault := files.fault_of(path):
             raise unreadable(path, fault)
@@ -141,86 +140,65 @@ def _data_files(path: Path) -> list[Path]:
     return entries
 
 
-def _looked(path: Path) -> str:
+def looked(path: Path) -> str:
+    """Where a path that is not there was looked for, as a remedy."""
     return f"looked in {Path.cwd()}" if not path.is_absolute() else ""
 
 
 def head_faults(files: Files, wanted: Sequence[Wanted], *, rows: int) -> list[Fault]:
     """The first row of each file that can't be read, among so many of each."""
-    faults = []
-    for table in (*files.tables, *(side.table for side in files.sides)):
-        beside = table not in files.tables
-        here = [one for one in wanted if not beside or one.name in (files.side_of or {})]
-        if wrong := table.head_fault(here, rows=rows):
-            faults.append(Fault("data.path", repr(str(table.path)), wrong))
-    return faults
+    of_sides = [one for one in wanted if one.name in (files.side_of or {})]
+    looked_at = [(table, wanted) for table in files.tables] + [(side.table, of_sides) for side in files.sides]
+    return [
+        Fault("data.path", repr(str(table.path)), wrong)
+        for table, columns in looked_at
+        if (wrong := table.head_fault(columns, rows=rows))
+    ]
 
 
 def missing(path: Path, names: Sequence[str], wanted: Sequence[Wanted]) -> list[Fault]:
     """Wanted columns that are not among those of a file, or more than once."""
-    faults = repeated(path, names, wanted)
+    faults = []
     for one in wanted:
-        if one.name in names:
+        if (count := list(names).count(one.name)) == 1:
             continue
-        near = difflib.get_close_matches(one.name, dict.fromkeys(names[:_COMPARED]), n=3, cutoff=0.6)
-        listing = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        remedy = f"did you mean {' or '.join(repr(name) for name in near)}?" if near else f"its columns are: {listing}"
-        faults.append(Fault(one.asked_by, repr(one.name), f"{path} has no such column", remedy))
+        rule, remedy = f"{path} has {count} columns of this name; it must be one", ""
+        if not count:
+            near = difflib.get_close_matches(one.name, dict.fromkeys(names[:_COMPARED]), n=3, cutoff=0.6)
+            listing = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+            rule = f"{path} has no such column"
+            remedy = f"did you mean {' or '.join(map(repr, near))}?" if near else f"its columns are: {listing}"
+        faults.append(Fault(one.asked_by, repr(one.name), rule, remedy))
     return faults
 
 
-def repeated(path: Path, names: Sequence[str], wanted: Sequence[Wanted]) -> list[Fault]:
-    """Wanted columns whose name several columns of a file have."""
-    return [
-        Fault(one.asked_by, repr(one.name), f"{path} has {names.count(one.name)} columns of this name; it must be one")
-        for one in wanted
-        if list(names).count(one.name) > 1
-    ]
-
-
 def shape_faults(files: Files, wanted: Sequence[Wanted]) -> list[Fault]:
-    """Columns that hold several values per example where one is needed, or not all alike."""
-    faults = []
-    lists = files.lists()
-    for table in files.tables[1:]:
-        for one in wanted:
-            if (one.name in table.lists) != (one.name in lists):
-                faults.append(
-                    Fault(
-                        one.asked_by,
-                        repr(one.name),
-                        f"{table.path} and {files.tables[0].path} must agree on whether "
-                        "the column holds several values",
-                    )
-                )
+    """Columns that hold several values per example where one is needed, or not the same in all files."""
+    faults, lists, first = [], files.lists(), files.tables[0]
+    kinds = {True: "several values", False: "one value"}
     for one in wanted:
-        if one.single and one.name in lists:
-            faults.append(
-                Fault(one.asked_by, repr(one.name), "the column holds several values per example; it must hold one")
+        several = one.name in lists
+        rules = [
+            f"{table.path} and {first.path} must agree on whether the column holds several values"
+            for table in files.tables[1:]
+            if (one.name in table.lists) != several
+        ]
+        if one.single and several:
+            rules.append("the column holds several values per example; it must hold one")
+        if one.weighs is not None and several != (one.weighs in lists):
+            rules.append(
+                f"weights must come one for each id, but this column holds {kinds[several]} per example "
+                f"and {one.weighs!r} {kinds[not several]}"
             )
-        if one.weighs is not None and (one.name in lists) != (one.weighs in lists):
-            kinds = {True: "several values", False: "one value"}
-            faults.append(
-                Fault(
-                    one.asked_by,
-                    repr(one.name),
-                    f"weights must come one for each id, but this column holds {kinds[one.name in lists]} per example "
-                    f"and {one.weighs!r} {kinds[one.weighs in lists]}",
-                )
-            )
+        faults += [Fault(one.asked_by, repr(one.name), rule) for rule in rules]
     return faults
 
 
 def single_faults(files: Files, wanted: Sequence[Wanted]) -> list[Fault]:
     """Columns that hold one value per example where several are needed."""
-    lists = files.lists()
+    remedy, lists = "leave it out, or name a column that holds several", files.lists()
     return [
-        Fault(
-            need.path,
-            need.value,
-            list_rule(one.name),
-            "leave it out, or name a column that holds several",
-        )
+        Fault(need.path, need.value, list_rule(one.name), remedy)
         for one in wanted
         if one.name not in lists
         for need in one.several

@@ -1,4 +1,4 @@
-"""Text tables (CSV, TSV, RecBole atomic files): their columns, a careful check line by line, and a fast reader.
+"""Text tables (CSV, TSV, RecBole atomic files): how they are written, a careful check of lines, and a fast reader.
 
 The fast reader, Arrow's, does not report which line is at fault. The check looks at the first lines before a run, and
 at all of them once a fast read has failed; it needs the standard library only, so Arrow is imported only to read.
@@ -6,41 +6,204 @@ at all of them once a fast read has failed; it needs the standard library only, 
 
 from __future__ import annotations
 
-import codecs
+import csv
+import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from embexp.data.columns import Wanted
+from embexp.data.columns import NUMBER, Wanted
 from embexp.data.files import text_lines
-from embexp.data.files.dialect import (
-    NULLS,
-    WHITESPACE,
-    BadLine,
-    Dialect,
-    is_number,
-    no_utf8,
-    plural,
-    records,
-    wrong_field,
-)
 from embexp.data.files.table_files import unreadable
-from embexp.data.files.text_lines import LONGEST
+from embexp.data.files.text_lines import LONGEST, TOO_LONG, bounded
 from embexp.errors import DataError
 from embexp.system import files
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from embexp.data.files.arrow_columns import Block
 
+WHITESPACE = "whitespace"
+"""The delimiter that is any number of blanks and tabs."""
+_BLANKS, _BLANK_BYTES = re.compile("[ \t]+"), re.compile(rb"[ \t]+")
+NULLS = ("", "NA", "N/A", "n/a", "null", "NULL", "None", "NaN", "nan")
+"""What fields of columns of numbers hold where there is no number."""
+_LARGEST = 3.4028235e38
+_SHOWN = 60
+_ISO = "a date or time such as 2024-05-31, 2024-05-31T18:00:00 or 2024-05-31 18:00:00+02:00"
+"""What is expected where no format is set."""
+_DATE = r"[12]\d{3}-[01]\d-[0-3]\d"
+_CLOCK = r"[T ][0-2]\d:[0-5]\d(:[0-5]\d([.]\d{1,6})?)?"
+_LOCAL, _ZONED = rf"^{_DATE}({_CLOCK})?$", rf"^{_DATE}{_CLOCK}(Z|[+-][01]\d:?[0-5]\d)$"
 _BLOCK_BYTES = 2 * 1024 * 1024
 _LARGEST_BLOCK = 2 * LONGEST
 _STRADDLES = "straddl"  # in Arrow's words for a record that is larger than a block
-_SEPARATOR = "\x1f"
+_SEPARATOR = b"\x1f"
 """What stands for a delimiter of several characters: the control character of ASCII that is made for it."""
 _PIECE_BYTES = 1 << 20
-_BLANKS = re.compile(rb"[ \t]+")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a text table is written.
+
+    Attributes:
+        delimiter: between fields: some characters, or `WHITESPACE`.
+        quoted: fields may stand in double quotes, and then hold delimiters and line ends; needs a delimiter of one
+            character.
+        list_separator: between the values of a field that holds several.
+        encoding: of the text, by the name that Python has for it.
+        remedy: what to do where the text is not UTF-8, as the end of a sentence.
+    """
+
+    delimiter: str
+    quoted: bool
+    list_separator: str = " "
+    encoding: str = "utf-8"
+    remedy: str = ""
+
+    @property
+    def utf8(self) -> bool:
+        """Whether the text is UTF-8 (or ASCII)."""
+        return self.encoding == "utf-8"
+
+    @property
+    def simple(self) -> bool:
+        """Whether the delimiter is one character."""
+        return len(self.delimiter) == 1
+
+
+class BadLine(Exception):  # noqa: N818 - becomes the words of a fault
+    """A line that can't be taken apart into fields."""
+
+
+def records(lines: Iterable[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    """Number of the line on which a record begins, from 1, and its fields; empty lines are skipped.
+
+    Raises:
+        BadLine: a line, or a field, is too long, or not in the encoding.
+    """
+    limit = csv.field_size_limit(LONGEST)
+    line = 1
+    try:
+        if dialect.simple:
+            reader = csv.reader(
+                lines,
+                delimiter=dialect.delimiter,
+                quoting=csv.QUOTE_MINIMAL if dialect.quoted else csv.QUOTE_NONE,
+                quotechar='"' if dialect.quoted else None,
+            )
+            for fields in reader:
+                if fields:
+                    yield line, fields
+                line = reader.line_num + 1
+            return
+        blank = " \t" if dialect.delimiter == WHITESPACE else ""
+        for line, whole in enumerate(lines, 1):
+            if content := whole.rstrip("\r\n").strip(blank):
+                yield line, _BLANKS.split(content) if blank else content.split(dialect.delimiter)
+    except csv.Error as error:
+        raise BadLine(f"line {line}: {error}") from None
+    except UnicodeError:
+        raise BadLine(f"near line {line}: found bytes that are not {dialect.encoding}, expected such text") from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def records_of(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    """The records of a file; bytes that are not UTF-8 are in the fields as lone surrogates (PEP 383).
+
+    Raises:
+        BadLine: see `records`.
+        DataError: compressed data is damaged.
+    """
+    encoding, errors = ("utf-8-sig", "surrogateescape") if dialect.utf8 else (dialect.encoding, "strict")
+    with (
+        text_lines.opened(path) as (data, _),
+        io.TextIOWrapper(data, encoding=encoding, errors=errors, newline="") as text,
+    ):
+        yield from records(_short(text), dialect)
+
+
+def _short(file: IO[str]) -> Iterator[str]:
+    for line in bounded(file):
+        if len(line) > LONGEST:
+            raise csv.Error(f"found {TOO_LONG}")
+        yield line
+
+
+def is_number(text: str) -> bool:
+    """Whether a field holds a number that float32 can hold, by the grammar of the fast reader."""
+    try:
+        return text.isascii() and "_" not in text and abs(float(text)) <= _LARGEST
+    except ValueError:
+        return False
+
+
+def is_missing(text: str) -> bool:
+    """Whether a field of a column of numbers holds none, by the grammar of the fast reader."""
+    return text in NULLS or text.strip().lower().lstrip("+-") == "nan"
+
+
+def plural(number: int, noun: str) -> str:
+    """A number and a noun, in the plural where it belongs."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def excerpt(text: str) -> str:
+    """A text for a message, cut short."""
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…") if text else "nothing"
+
+
+def no_utf8(text: str) -> int | None:
+    """The first byte that is not UTF-8, see `records_of`."""
+    if text.isascii():
+        return None
+    return next((ord(letter) - 0xDC00 for letter in text if 0xDC80 <= ord(letter) <= 0xDCFF), None)
+
+
+def seconds_of(text: str, form: str | None) -> float | None:
+    """The seconds of one date; None where it is none.
+
+    Args:
+        form: as `datetime.strptime` takes it; None: ISO 8601. A time without a zone is in UTC.
+    """
+    try:
+        if form is not None:
+            return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp()
+        if not text.isascii() or not (re.match(_LOCAL, text) or re.match(_ZONED, text)) or text.endswith("\n"):
+            return None
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except ValueError:
+        return None
+
+
+def seconds(texts: pa.Array, form: str | None) -> pa.Array:
+    """float64, the seconds of each date; null where there is none.
+
+    Raises:
+        ArrowInvalid: a text is no date.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def since_1970(times: pa.Array) -> pa.Array:
+        return pc.divide(times.cast(pa.int64()).cast(pa.float64()), 1e6)
+
+    if form is not None:
+        return since_1970(pc.strptime(texts, format=form, unit="us"))
+    zoned = pc.match_substring_regex(texts, _ZONED)
+    local = pc.match_substring_regex(texts, _LOCAL)
+    if not pc.all(pc.or_(zoned, local)).as_py():
+        raise pa.ArrowInvalid(f"expected {_ISO}")
+    with_zone = pc.if_else(zoned, texts, None).cast(pa.timestamp("us", "UTC"))
+    without = pc.if_else(local, texts, None).cast(pa.timestamp("us"))
+    return pc.coalesce(since_1970(with_zone), since_1970(without))
 
 
 @dataclass(frozen=True)
@@ -52,7 +215,7 @@ class TextTable:
         names: names of the columns, in their order (without the types that RecBole puts there).
         lists: names of the columns whose fields hold several values.
         headed: whether the first line is a header.
-        dates: columns of numbers that hold dates, and their format; see `dialect.seconds_of`.
+        dates: columns of numbers that hold dates, and their format; see `seconds_of`.
     """
 
     path: Path
@@ -75,12 +238,12 @@ class TextTable:
         return self._first_fault(wanted, lines=None)
 
     def blocks(self, wanted: Sequence[Wanted]) -> Iterator[Block]:
-        """All lines; see `files.Table`."""
+        """All lines; see `table_files.Table`."""
         import pyarrow as pa
 
         rows = 0
         # Small blocks stay in the processor's cache; few files have records that are larger.
-        for size in (_BLOCK_BYTES, max(_BLOCK_BYTES, _LARGEST_BLOCK)):
+        for size in (_BLOCK_BYTES, _LARGEST_BLOCK):
             known = rows
             try:
                 for block in self._blocks(wanted, size):
@@ -92,7 +255,7 @@ class TextTable:
                     known = 0
                 return
             except pa.ArrowInvalid as error:
-                if _STRADDLES not in str(error) or size >= _LARGEST_BLOCK:
+                if _STRADDLES not in str(error) or size == _LARGEST_BLOCK:
                     raise
 
     def _blocks(self, wanted: Sequence[Wanted], size: int) -> Iterator[Block]:
@@ -100,54 +263,52 @@ class TextTable:
         import pyarrow.csv
 
         from embexp.data.files.arrow_columns import Block, as_float64, split_lists
-        from embexp.data.files.dialect import seconds
 
-        header = dict(zip(self.names, self.header, strict=True))
-        types = {
-            header[one.name]: pa.float64() if not one.tokens and self._plain_number(one.name) else pa.string()
-            for one in wanted
-        }
-        whole = max(1, self.path.stat().st_size)
+        header, dialect = dict(zip(self.names, self.header, strict=True)), self.dialect
+        plain_numbers = {one.name for one in wanted if not one.tokens} - self.lists - self.dates.keys()
+        types = {header[one.name]: pa.float64() if one.name in plain_numbers else pa.string() for one in wanted}
+        whole, read = max(1, self.path.stat().st_size), 0
         with text_lines.opened(self.path) as (data, file):
-            plain = data is file and self.dialect.utf8 and self.dialect.simple
-            source: Any = pa.OSFile(str(self.path)) if plain else pa.PythonFile(Rewritten(data, self.dialect), "r")
-            read = 0
+            plain = data is file and dialect.utf8 and dialect.simple
+            source: Any = pa.OSFile(str(self.path)) if plain else pa.PythonFile(data, "r")
+            if not dialect.utf8:
+                source = pa.transcoding_input_stream(source, dialect.encoding, "utf-8")
+            if not dialect.simple:
+                source = pa.PythonFile(_Separated(source, dialect.delimiter), "r")
             with pyarrow.csv.open_csv(
                 source,
                 read_options=pyarrow.csv.ReadOptions(
                     block_size=size, column_names=None if self.headed else list(self.header)
                 ),
                 parse_options=pyarrow.csv.ParseOptions(
-                    delimiter=self.dialect.delimiter if self.dialect.simple else _SEPARATOR,
-                    quote_char='"' if self.dialect.quoted else False,
-                    newlines_in_values=self.dialect.quoted,
+                    delimiter=dialect.delimiter if dialect.simple else _SEPARATOR.decode(),
+                    quote_char='"' if dialect.quoted else False,
+                    newlines_in_values=dialect.quoted,
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
                     column_types=types, include_columns=list(types), null_values=NULLS, strings_can_be_null=False
                 ),
             ) as reader:
                 for batch in reader:
-                    tokens, numbers = {}, {}
-                    for one in wanted:
-                        array = batch[header[one.name]]
-                        if one.name in self.lists:
-                            array = split_lists(array, self.dialect.list_separator)
-                        if one.tokens:
-                            tokens[one.name] = array
-                        if one.numbers:
-                            dated = one.name in self.dates
-                            numbers[one.name] = seconds(array, self.dates[one.name]) if dated else as_float64(array)
+                    arrays = {one.name: batch[header[one.name]] for one in wanted}
+                    for name in self.lists.intersection(arrays):
+                        arrays[name] = split_lists(arrays[name], dialect.list_separator)
+                    tokens = {one.name: arrays[one.name] for one in wanted if one.tokens}
+                    numbers = {
+                        one.name: seconds(arrays[one.name], self.dates[one.name])
+                        if one.name in self.dates
+                        else as_float64(arrays[one.name])
+                        for one in wanted
+                        if one.numbers
+                    }
                     read += size  # a batch is what a block held
                     yield Block(batch.num_rows, min(1.0, (read if plain else file.tell()) / whole), tokens, numbers)
-
-    def _plain_number(self, name: str) -> bool:
-        return name not in self.lists and name not in self.dates
 
     def _first_fault(self, wanted: Sequence[Wanted], *, lines: int | None) -> str:
         """What is wrong with the first line that can't be read; wanted columns that the file lacks are passed over."""
         here = [one for one in wanted if one.name in self.names]
         try:
-            for count, (line, fields) in enumerate(records(self.path, self.dialect)):
+            for count, (line, fields) in enumerate(records_of(self.path, self.dialect)):
                 if count == lines:
                     break
                 if self.headed and not count:
@@ -155,13 +316,38 @@ class TextTable:
                 if len(fields) != len(self.names):
                     expected = plural(len(self.names), "field")
                     return f"line {line}: found {plural(len(fields), 'field')}, expected {expected}"
-                found = dict(zip(self.names, fields, strict=True))
-                wrong = wrong_field(found, here, lists=self.lists, dates=self.dates, dialect=self.dialect)
+                wrong = self._wrong_field(dict(zip(self.names, fields, strict=True)), here)
                 if wrong is not None:
                     return f"line {line}: found {wrong[0]}, expected {wrong[1]}"
         except BadLine as error:
             return str(error)
         return ""
+
+    def _wrong_field(self, fields: Mapping[str, str], wanted: Sequence[Wanted]) -> tuple[str, str] | None:
+        """What was found and what was expected in the fields of a line, or None for a good one."""
+
+        def values_of(name: str) -> list[str]:
+            """Of a list; separators in a row count once."""
+            return [value for value in fields[name].split(self.dialect.list_separator) if value]
+
+        for one in wanted:
+            text, several, where = fields[one.name], one.name in self.lists, f"in column {one.name!r}"
+            if one.tokens and (byte := no_utf8(text)) is not None:
+                return f"the byte 0x{byte:02X} {where}", f"text in UTF-8{self.dialect.remedy}"
+            values = values_of(one.name) if several else [text]
+            if one.numbers and one.name in self.dates:
+                if seconds_of(text, self.dates[one.name]) is None:
+                    return f"{excerpt(text)} {where}", self.dates[one.name] or _ISO
+            elif one.numbers:
+                for value in values:
+                    if not (is_number(value) or (one.may_be_missing and is_missing(value))):
+                        return f"{excerpt(value)} {where}", NUMBER
+            if several and one.weighs in fields and one.weighs in self.lists:
+                weighed = len(values_of(one.weighs))
+                if len(values) != weighed:
+                    expected = f"{weighed}, one for each value in column {one.weighs!r}"
+                    return f"{plural(len(values), 'weight')} {where}", expected
+        return None
 
 
 def header_fields(path: Path, dialect: Dialect, *, what: str = "its first line must name the columns") -> list[str]:
@@ -171,7 +357,7 @@ def header_fields(path: Path, dialect: Dialect, *, what: str = "its first line m
         what: a file without lines lacks, for its fault.
 
     Raises:
-        Unreadable: there is none, or it is not in the encoding.
+        ConfigError: there is none, or it is not in the encoding.
     """
     if fault := files.fault_of(path):
         raise unreadable(path, fault)
@@ -179,8 +365,7 @@ def header_fields(path: Path, dialect: Dialect, *, what: str = "its first line m
         raise unreadable(path, f"the file is empty; {what}")
     for _, fields in _readable(path, dialect):
         if (byte := no_utf8("".join(fields))) is not None:
-            rule = f"line 1: found the byte 0x{byte:02X}, expected text in UTF-8{dialect.remedy}"
-            raise unreadable(path, rule)
+            raise unreadable(path, f"line 1: found the byte 0x{byte:02X}, expected text in UTF-8{dialect.remedy}")
         return fields
     raise unreadable(path, f"the file holds empty lines only; {what}")
 
@@ -192,7 +377,7 @@ def with_examples(table: TextTable, dated: Mapping[str, str | None] | None = Non
         dated: columns that may hold dates, and their format; without one, the first line shows whether they do.
 
     Raises:
-        Unreadable: it has none.
+        ConfigError: it has none.
     """
     lines = _readable(table.path, table.dialect)
     if table.headed:
@@ -201,49 +386,35 @@ def with_examples(table: TextTable, dated: Mapping[str, str | None] | None = Non
     if first is None:
         raise unreadable(table.path, "the file has a header line but no examples below it")
     values = dict(zip(table.names, first[1], strict=False))
+    # With a format every value has to be a date; else a first value that is none is a fault of a number.
     dates = {
         name: form
         for name, form in (dated or {}).items()
-        if name in values and (form is not None or not is_number(values[name]))
+        if name in values and (form is not None or seconds_of(values[name], None) is not None)
     }
-    return replace(table, dates={name: form for name, form in dates.items() if _is_date(values[name], form)})
-
-
-def _is_date(text: str, form: str | None) -> bool:
-    """With a format every value has to be one; else a first value that is none is a fault of a number."""
-    from embexp.data.files.dialect import seconds_of
-
-    return form is not None or seconds_of(text, None) is not None
+    return replace(table, dates=dates)
 
 
 def _readable(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     try:
-        yield from records(path, dialect)
-    except BadLine as error:
-        raise unreadable(path, str(error)) from None
-    except DataError as error:
+        yield from records_of(path, dialect)
+    except (BadLine, DataError) as error:
         raise unreadable(path, str(error).removeprefix(f"{path}: ")) from None
 
 
-class Rewritten:
-    """The bytes of a table, rewritten while they are read; a file for Arrow."""
+class _Separated:
+    """The bytes of a table, with `_SEPARATOR` for a delimiter of several characters; a file for Arrow."""
 
-    def __init__(self, data: IO[bytes], dialect: Dialect) -> None:
-        self._pieces = _translated(_in_utf8(data, dialect), dialect)
-        self._left = b""
-        self.closed = False
+    closed = False
 
-    def read(self, count: int = -1) -> bytes:
+    def __init__(self, data: Any, delimiter: str) -> None:
+        self._pieces, self._left = _separated_pieces(data, delimiter), b""
+
+    def read(self, count: int) -> bytes:
         """The next bytes, up to so many; b"" at the end."""
-        while not self._left:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return b""
-            self._left = piece
-        if count < 0:
-            count = len(self._left)
-        given, self._left = self._left[:count], self._left[count:]
-        return given
+        self._left = self._left or next(self._pieces, b"")
+        found, self._left = self._left[:count], self._left[count:]
+        return found
 
     def readable(self) -> bool:
         """Always."""
@@ -254,44 +425,27 @@ class Rewritten:
         self.closed = True
 
 
-def _in_utf8(data: IO[bytes], dialect: Dialect) -> Iterator[bytes]:
-    if dialect.utf8:
-        while piece := data.read(_PIECE_BYTES):
-            yield piece
-        return
-    decoder = codecs.getincrementaldecoder(dialect.encoding)()
-    while piece := data.read(_PIECE_BYTES):
-        yield decoder.decode(piece).encode("utf-8")
-    yield decoder.decode(b"", final=True).encode("utf-8")
-
-
-def _translated(pieces: Iterator[bytes], dialect: Dialect) -> Iterator[bytes]:
-    """The same with `_SEPARATOR` for a delimiter of several characters, whole lines at a time."""
-    if dialect.simple:
-        yield from pieces
-        return
-    begun = b"\xef\xbb\xbf"
+def _separated_pieces(data: Any, delimiter: str) -> Iterator[bytes]:
+    """Whole lines at a time."""
     rest = b""
-    for number, piece in enumerate(pieces):
-        rest += piece.removeprefix(begun) if number == 0 else piece
-        end = rest.rfind(b"\n") + 1
-        if end:
-            yield _separated(rest[:end], dialect.delimiter)
+    for number, piece in enumerate(iter(lambda: data.read(_PIECE_BYTES), b"")):
+        rest += piece.removeprefix(b"\xef\xbb\xbf") if number == 0 else piece
+        if end := rest.rfind(b"\n") + 1:
+            yield _separated(rest[:end], delimiter)
             rest = rest[end:]
         elif len(rest) > LONGEST:
             raise DataError("found a line that is too long")  # in other words by the careful reader
     if rest:
-        yield _separated(rest, dialect.delimiter)
+        yield _separated(rest, delimiter)
 
 
 def _separated(lines: bytes, delimiter: str) -> bytes:
-    mark = _SEPARATOR.encode()
-    if mark in lines:
+    if _SEPARATOR in lines:
         raise DataError(
-            f"found the control character {_SEPARATOR!r}, which stands for a delimiter of several characters while a"
-            " file is read; expected text without it"
+            f"found the control character {_SEPARATOR.decode()!r}, which stands for a delimiter of several characters"
+            " while a file is read; expected text without it"
         )
     if delimiter != WHITESPACE:
-        return lines.replace(delimiter.encode(), mark)
-    lines = _BLANKS.sub(mark, lines).replace(mark + b"\r\n", b"\n").replace(mark + b"\n", b"\n")
-    return lines.replace(b"\n" + mark, b"\n").removeprefix(mark).removesuffix(mark)
+        return lines.replace(delimiter.encode(), _SEPARATOR)
+    lines = _BLANK_BYTES.sub(_SEPARATOR, lines).replace(_SEPARATOR + b"\r\n", b"\n").replace(_SEPARATOR + b"\n", b"\n")
+    return lines.replace(b"\n" + _SEPARATOR, b"\n").removeprefix(_SEPARATOR).removesuffix(_SEPARATOR)

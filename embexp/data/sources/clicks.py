@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.sources.source import FORMAT, Description, Division, DrawnSource, split_key, unknown_columns
+from embexp.data.sources.source import FORMAT, Description, Division, DrawnSource, unknown_columns
 from embexp.errors import Fault
 from embexp.specs.data import Clicks
 from embexp.system.parallel import Progress
@@ -65,11 +64,11 @@ class ClickSource(DrawnSource):
         make = partial(click_log.write, self.data, progress=progress)
         return Encoded(caching.folder(cache, "clicks", content, make), content, content)
 
-    def division_key(self) -> Mapping[str, Any]:
+    def division_key(self) -> dict[str, Any]:
         """The split; vocabularies depend on nothing else."""
-        return split_key(self.data) | {"vocabulary": None}
+        return super().division_key() | {"vocabulary": None}
 
-    def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
+    def divide(self, encoded: Encoded, folder: Path) -> Division:
         """Writes splits, an example's position being its time; the truth is the best possible on the test split."""
         from embexp.data import click_log, splits
         from embexp.system.arrays import mapped_array

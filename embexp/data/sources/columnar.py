@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from embexp.data.columns import Columns, Wanted, wanted
 from embexp.data.files import table_files
 from embexp.data.files.table_files import Files
-from embexp.data.sources.source import FORMAT, HEAD_LINES, Description, Division, Source, Unreadable, split_key
+from embexp.data.sources.source import HEAD_LINES, Description, Division, Source, cached
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Columnar, Text
 from embexp.specs.vocabularies import VocabularyRules
@@ -49,10 +49,21 @@ class TokenSource(Source):
         return columns.rules.get(table, self.data.vocabulary)
 
     @abstractmethod
-    def encode_other(
-        self, path: Path, columns: Columns, *, classes: Sequence[str], cache: Path, progress: Progress
+    def encode(
+        self,
+        columns: Columns,
+        *,
+        cache: Path,
+        progress: Progress,
+        other: Path | None = None,
+        classes: Sequence[str] = (),
     ) -> Encoded:
-        """Codes of the tokens of another file, or folder, of the same form; see `Source.encode_file`."""
+        """See `Source.encode`.
+
+        Args:
+            other: a file, or folder, of the same form, which needs no columns of the split; None: the source's own.
+            classes: of a run on labelled texts, by number.
+        """
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """Those that `learn` made from the training split."""
@@ -73,7 +84,7 @@ class TokenSource(Source):
         """The codes of the other file, as rows of the run's tables."""
         from embexp.data.vocabularies import token_rows
 
-        encoded = self.encode_other(path, columns, classes=classes, cache=cache, progress=progress)
+        encoded = self.encode(columns, cache=cache, progress=progress, other=path, classes=classes)
         return token_rows.numbered(encoded, vocabularies, columns.buckets, cache=cache)
 
 
@@ -84,7 +95,7 @@ class ColumnarSource(TokenSource):
     Attributes:
         data: which columns are read, and what for.
         locate: from paths and the columns that are needed to the files that hold them, their headers read; raises
-            `Unreadable` with every fault found.
+            `ConfigError` with every fault found.
         dialect: JSON of the settings for how the files are written; None: the files show it.
     """
 
@@ -99,13 +110,13 @@ class ColumnarSource(TokenSource):
         faults = self._split_faults()
         try:
             located = self.locate(self._paths, needed)
-        except Unreadable as unreadable:
-            return faults + unreadable.faults
+        except ConfigError as error:
+            return [*faults, *error.faults]
         return faults + table_files.head_faults(located, needed, rows=HEAD_LINES)
 
     def column_names(self) -> Sequence[str]:
         """Those of all files, as the first one has them; of RecBole's, those of NAME.inter."""
-        located = self._located(self._paths, Columns({}), divided=False)
+        located = self.locate(self._paths, self._wanted(Columns({}), divided=False))
         return list(dict.fromkeys(name for table in located.tables for name in table.names))
 
     def description(self) -> Description:
@@ -114,19 +125,24 @@ class ColumnarSource(TokenSource):
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the bytes of all files that hold a wanted column."""
-        return self._digest(self._located(self._paths, columns, divided=True), cache)
+        return self._digest(self.locate(self._paths, self._wanted(columns, divided=True)), cache)
 
-    def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
+    def encode(
+        self,
+        columns: Columns,
+        *,
+        cache: Path,
+        progress: Progress,
+        other: Path | None = None,
+        classes: Sequence[str] = (),
+    ) -> Encoded:
         """The wanted columns as codes and numbers, and the time and the groups where the split needs them."""
-        if faults := self._split_faults():
+        if other is None and (faults := self._split_faults()):
             raise ConfigError(faults)
-        return self._encode(self._paths, columns, divided=True, cache=cache, progress=progress)
+        paths = self._paths if other is None else [other]
+        return self._encode(paths, columns, divided=other is None, cache=cache, progress=progress)
 
-    def division_key(self) -> Mapping[str, Any]:
-        """The split."""
-        return split_key(self.data)
-
-    def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
+    def divide(self, encoded: Encoded, folder: Path) -> Division:
         """Writes splits."""
         import numpy as np
 
@@ -152,12 +168,6 @@ class ColumnarSource(TokenSource):
             splits.rewrite(found, folder)
         return Division()
 
-    def encode_other(
-        self, path: Path, columns: Columns, *, classes: Sequence[str], cache: Path, progress: Progress
-    ) -> Encoded:
-        """A file or folder of the same form; it needs no columns of the split."""
-        return self._encode([path], columns, divided=False, cache=cache, progress=progress)
-
     def _split_faults(self) -> list[Fault]:
         """The fault of a split that needs the time where there is no column of it."""
         kind = self.data.split.kind
@@ -181,12 +191,6 @@ class ColumnarSource(TokenSource):
     def _paths(self) -> list[Path]:
         return [Path(path) for path in self.data.paths]
 
-    def _located(self, paths: Sequence[Path], columns: Columns, *, divided: bool) -> Files:
-        try:
-            return self.locate(paths, self._wanted(columns, divided=divided))
-        except Unreadable as unreadable:
-            raise ConfigError(unreadable.faults) from None
-
     def _digest(self, located: Files, cache: Path) -> str:
         from embexp.system import caching, digests
         from embexp.system.parallel import at_once
@@ -196,34 +200,29 @@ class ColumnarSource(TokenSource):
     def _encode(
         self, paths: Sequence[Path], columns: Columns, *, divided: bool, cache: Path, progress: Progress
     ) -> Encoded:
-        from embexp.data import encode
-        from embexp.data.examples import Encoded
-        from embexp.system import caching, digests
+        from embexp.data.examples import encode
+        from embexp.data.files.arrow_columns import chunks_of_files
 
-        located = self._located(paths, columns, divided=divided)
-        content = self._digest(located, cache)
+        needed = self._wanted(columns, divided=divided)
+        located = self.locate(paths, needed)
         timestamp, group = self._order(divided=divided)
-        key = digests.of_json(
-            {
-                "format": FORMAT,
-                "content": content,
-                "kind": self.kind,
-                "files": [file.name for file in located.paths()],
-                "written": self.dialect,
-                "ids": list(columns.ids.items()),
-                "weights": list(columns.weights.items()),
-                "dense": columns.dense,
-                "label": [columns.label, self.data.label_threshold],
-                "timestamp": timestamp,
-                "group": group,
-                **({"bucketed": bucketed} if (bucketed := columns.bucketed) else {}),
-                **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
-            }
-        )
+        settings = {
+            "kind": self.kind,
+            "files": [file.name for file in located.paths()],
+            "written": self.dialect,
+            "ids": list(columns.ids.items()),
+            "weights": list(columns.weights.items()),
+            "dense": columns.dense,
+            "label": [columns.label, self.data.label_threshold],
+            "timestamp": timestamp,
+            "group": group,
+            **({"bucketed": bucketed} if (bucketed := columns.bucketed) else {}),
+            **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
+        }
 
         def make(folder: Path) -> None:
-            encode.encode(
-                encode.chunks_of_files(located, self._wanted(columns, divided=divided)),
+            encode(
+                chunks_of_files(located, needed),
                 folder,
                 columns,
                 lists=located.lists(),
@@ -233,4 +232,4 @@ class ColumnarSource(TokenSource):
                 progress=progress,
             )
 
-        return Encoded(caching.folder(cache, "codes", key, make), key, content)
+        return cached("codes", self._digest(located, cache), settings, make, cache=cache)

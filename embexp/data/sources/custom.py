@@ -11,7 +11,7 @@ from embexp.data.columns import Columns
 from embexp.data.files import table_files
 from embexp.data.sources import parquet
 from embexp.data.sources.columnar import ColumnarSource
-from embexp.data.sources.source import FORMAT, Unreadable
+from embexp.data.sources.source import FORMAT
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import CustomData
 from embexp.system.parallel import Progress
@@ -47,8 +47,8 @@ class CustomSource(ColumnarSource):
         """Missing files; what is in them only the function knows."""
         try:
             table_files.data_files(self._paths)
-        except Unreadable as unreadable:
-            return self._split_faults() + unreadable.faults
+        except ConfigError as error:
+            return [*self._split_faults(), *error.faults]
         return self._split_faults()
 
     def column_names(self) -> Never:
@@ -77,10 +77,7 @@ class CustomSource(ColumnarSource):
         """
         from embexp.system import caching, digests
 
-        try:
-            files = table_files.data_files(paths)
-        except Unreadable as unreadable:
-            raise ConfigError(unreadable.faults) from None
+        files = table_files.data_files(paths)
         function = NamedFunction("data", self.function, self.args or {}, "path")
         contents = [caching.file_digest(file, cache=cache) for file in files]
         key = [FORMAT, self.function, read_user_code(self.function).digest, dict(function.args), contents]

@@ -95,16 +95,17 @@ def _row_bytes(metadata: Any) -> float:
 
 
 def locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
-    """The files, their headers read; raises `Unreadable` with every fault found."""
-    tables = tuple(_table(file) for file in table_files.data_files(paths))
+    """The files, their headers read; raises `ConfigError` with every fault found."""
+    tables = tuple(map(table, table_files.data_files(paths)))
     located = Files(tables)
-    faults = [fault for table in tables for fault in table_files.missing(table.path, table.names, wanted)]
-    table_files.stop_at(faults + [fault for table in tables for fault in _type_faults(table, wanted)])
+    faults = [fault for each in tables for fault in table_files.missing(each.path, each.names, wanted)]
+    table_files.stop_at(faults + [fault for each in tables for fault in type_faults(each, wanted)])
     table_files.stop_at(table_files.shape_faults(located, wanted) + table_files.single_faults(located, wanted))
     return located
 
 
-def _table(path: Path) -> ParquetTable:
+def table(path: Path) -> ParquetTable:
+    """A file, its columns read; raises `ConfigError` if it can't be."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -136,13 +137,14 @@ def _table(path: Path) -> ParquetTable:
     return ParquetTable(path, tuple(schema.names), frozenset(lists), frozenset(tokens), frozenset(numbers))
 
 
-def _type_faults(table: ParquetTable, wanted: Sequence[Wanted]) -> list[Fault]:
+def type_faults(table: ParquetTable, wanted: Sequence[Wanted]) -> list[Fault]:
+    """Columns of types that can't be tokens, or numbers."""
     faults = []
     for one in wanted:
         if one.name not in table.names:
             continue
         if one.tokens and one.name not in table.tokens:
-            faults.append(Fault(one.asked_by, repr(one.name), f"ids must be text or integers in {table.path}"))
+            faults.append(Fault(one.asked_by, repr(one.name), f"its values must be text or integers in {table.path}"))
         if one.numbers and one.name not in table.numbers:
             faults.append(Fault(one.asked_by, repr(one.name), f"the column must hold numbers in {table.path}"))
     return faults

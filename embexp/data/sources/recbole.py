@@ -11,14 +11,13 @@ from pathlib import Path
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files, text_lines
-from embexp.data.files.dialect import Dialect
 from embexp.data.files.table_files import Files, Side
-from embexp.data.files.text_table import TextTable, header_fields, with_examples
+from embexp.data.files.text_table import Dialect, TextTable, header_fields, with_examples
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Fault
 from embexp.specs.data import RecBole
 
-_DIALECT = Dialect(delimiter="\t", quoted=False, list_separator=" ")
+_DIALECT = Dialect(delimiter="\t", quoted=False)
 _TYPES = ("token", "token_seq", "float", "float_seq")
 
 
@@ -30,7 +29,7 @@ def source(data: RecBole) -> ColumnarSource:
 def _locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
     if len(paths) > 1:
         raise table_files.unreadable(
-            paths[0], "data=recbole reads one file NAME.inter and those beside it, not several"
+            paths[0], "data=recbole reads one file NAME.inter and those next to it, not several"
         )
     located, faults = _joined(_interactions(paths[0]), wanted)
     table_files.stop_at(faults)
@@ -73,7 +72,8 @@ def _joined(inter: Path, wanted: Sequence[Wanted]) -> tuple[Files, list[Fault]]:
             )
         side_of |= dict.fromkeys(taken, len(sides))
         sides.append(Side(table, key))
-    faults = table_files.repeated(inter, main.names, wanted)
+    own = [one for one in wanted if one.name in main.names]
+    faults = table_files.missing(inter, main.names, own)
     faults += table_files.missing(inter, known, [one for one in wanted if one.name not in known])
     return Files((main,), tuple(sides), side_of), faults
 

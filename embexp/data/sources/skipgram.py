@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.sources.source import (
-    FORMAT,
-    Description,
-    Division,
-    DrawnSource,
-    single_columns,
-    split_key,
-    unknown_columns,
-)
+from embexp.data.sources.source import Description, DrawnSource, cached, single_columns, unknown_columns
 from embexp.data.texts import Corpus, corpus_of, described, user_faults
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import SkipGram
@@ -30,7 +21,7 @@ if TYPE_CHECKING:
 PAIR = ("center", "context")
 """Its id columns."""
 _DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", "power", "seed"}
-"""The settings of which the pairs are a function, beside the texts."""
+"""The settings of which the pairs are a function, with the texts."""
 
 
 @dataclass(frozen=True)
@@ -62,35 +53,17 @@ class SkipGramSource(DrawnSource):
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
         """Draws the pairs; ids are rows already."""
         from embexp.data import text_examples
-        from embexp.data.examples import Encoded
-        from embexp.system import caching, digests
 
         if faults := user_faults(self.data.split):
             raise ConfigError(faults)
         corpus = self._corpus()
-        content = corpus.digest(cache=cache)
-        key = digests.of_json(
-            {
-                "format": FORMAT,
-                "content": content,
-                "kind": self.data.kind,
-                **corpus.settings(),
-                **self.data.model_dump(mode="json", include=_DRAWN),
-            }
-        )
+        settings = {"kind": self.data.kind, **corpus.settings(), **self.data.model_dump(mode="json", include=_DRAWN)}
         make = partial(text_examples.write_pairs, self.data, corpus, columns=PAIR, progress=progress)
-        return Encoded(caching.folder(cache, "pairs", key, make), key, content)
+        return cached("pairs", corpus.digest(cache=cache), settings, make, cache=cache)
 
-    def division_key(self) -> Mapping[str, Any]:
+    def division_key(self) -> dict[str, Any]:
         """The split; the vocabulary is that of all texts."""
-        return split_key(self.data) | {"vocabulary": None}
-
-    def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
-        """Writes splits."""
-        from embexp.data import splits
-
-        splits.divide(self.data, encoded.layout.count, folder)
-        return Division()
+        return super().division_key() | {"vocabulary": None}
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """One, of both columns."""

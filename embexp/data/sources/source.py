@@ -7,7 +7,7 @@ methods that read all of the data import what they need.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Never
@@ -29,14 +29,6 @@ HEAD_LINES = 1_000
 """Lines, or rows, of each file that are looked at before a run."""
 
 
-class Unreadable(Exception):  # noqa: N818 - carries faults to the functions of this package, never to the user
-    """Faults that keep a source from being read."""
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("; ".join(str(fault) for fault in faults))
-        self.faults = list(faults)
-
-
 @dataclass(frozen=True)
 class Description:
     """A source as `plan` shows it.
@@ -54,10 +46,10 @@ class Description:
 
 @dataclass(frozen=True)
 class Division:
-    """What dividing the examples gave, beside the files it wrote.
+    """What dividing the examples gave, in addition to the files it wrote.
 
     Attributes:
-        more_splits: names of splits beside train, validation and test.
+        more_splits: names of splits in addition to train, validation and test.
         truth: what only a synthetic source knows, on the test split.
     """
 
@@ -71,6 +63,9 @@ class Source(ABC):
     A scan takes it in two steps, each cached by content: `encode` reads the source once and writes what it holds as
     arrays; `divide` writes the splits that follow from it, and `learn` the vocabularies and rows.
     """
+
+    data: Any
+    """Its settings; those of sources that are divided here are `DividedData`."""
 
     @abstractmethod
     def head_faults(self, columns: Columns) -> list[Fault]:
@@ -101,17 +96,20 @@ class Source(ABC):
             DataError: a file's content is malformed.
         """
 
-    @abstractmethod
-    def division_key(self) -> Mapping[str, Any]:
-        """JSON of the settings on which `divide` depends, beside what `encode` made."""
+    def division_key(self) -> dict[str, Any]:
+        """JSON of the settings on which `divide` depends, in addition to what `encode` made."""
+        return split_key(self.data)
 
-    @abstractmethod
-    def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
+    def divide(self, encoded: Encoded, folder: Path) -> Division:
         """Writes splits into an empty folder.
 
         Raises:
             DataError: nothing is left to train on.
         """
+        from embexp.data import splits
+
+        splits.divide(self.data, encoded.layout.count, folder)
+        return Division()
 
     def learning_key(self, columns: Columns) -> Mapping[str, Any]:
         """JSON of the settings on which `learn` depends."""
@@ -183,6 +181,23 @@ class DrawnSource(Source):
     def encode_file(self, path: Path, *_: Any, **_options: Any) -> Never:
         """Raises DataError: there is no other file."""
         raise DataError(f"{self.no_other_file}, so {path} can't be read for it")
+
+
+def cached(
+    folder: str, content: str, settings: Mapping[str, Any], make: Callable[[Path], None], *, cache: Path
+) -> Encoded:
+    """The examples in a folder of the cache, which `make` fills unless it is there.
+
+    Args:
+        folder: how its name begins.
+        content: digest of what is read.
+        settings: JSON of those on which the examples depend in addition.
+    """
+    from embexp.data.examples import Encoded
+    from embexp.system import caching, digests
+
+    key = digests.of_json({"format": FORMAT, "content": content, **settings})
+    return Encoded(caching.folder(cache, folder, key, make), key, content)
 
 
 def split_key(data: DividedData) -> dict[str, Any]:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
 from embexp.data.files import text_lines
+from embexp.data.files.table_files import looked, stop_at, unreadable
+from embexp.data.files.text_table import excerpt, plural
 from embexp.data.sources.source import (
-    FORMAT,
     HEAD_LINES,
     Description,
     Division,
     Source,
-    Unreadable,
+    cached,
     single_columns,
     unknown_columns,
 )
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 _COLUMNS = (SOURCE, RELATION, CANDIDATES)
 SPLITS = ("train", "valid", "test")
 _SUFFIXES = (".txt", ".tsv")
-_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class TripleSource(Source):
             for file in files_of(Path(self.data.path)):
                 for _ in itertools.islice(lines_of(file), HEAD_LINES):
                     pass
-        except Unreadable as unreadable:
-            faults += unreadable.faults
+        except ConfigError as error:
+            faults += error.faults
         except DataError as error:
             faults.append(Fault("data.path", repr(self.data.path), str(error)))
         return faults
@@ -78,30 +78,23 @@ class TripleSource(Source):
         """Of the bytes of the three files."""
         from embexp.system import caching, digests
 
-        try:
-            files = files_of(Path(self.data.path))
-        except Unreadable as unreadable:
-            raise ConfigError(unreadable.faults) from None
+        files = files_of(Path(self.data.path))
         return digests.of_json([caching.file_digest(file, cache=cache) for file in files])
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
         """Two queries for each triple; ids are rows already."""
         from embexp.data import queries
-        from embexp.data.examples import Encoded
-        from embexp.system import caching, digests
 
-        content = self.digest(columns, cache=cache)
         used = {"columns", "reciprocal"} | ({"new_entities"} if self.data.new_entities is not None else set())
-        how = {"format": FORMAT, "content": content, "kind": self.data.kind}
-        key = digests.of_json(how | self.data.model_dump(mode="json", include=used))
+        settings = {"kind": self.data.kind, **self.data.model_dump(mode="json", include=used)}
         make = partial(queries.write_queries, self.data, progress=progress)
-        return Encoded(caching.folder(cache, "triples", key, make), key, content)
+        return cached("triples", self.digest(columns, cache=cache), settings, make, cache=cache)
 
-    def division_key(self) -> Mapping[str, Any]:
+    def division_key(self) -> dict[str, Any]:
         """Nothing: the files are the splits."""
         return {}
 
-    def divide(self, encoded: Encoded, folder: Path, *, progress: Progress) -> Division:
+    def divide(self, encoded: Encoded, folder: Path) -> Division:
         """Writes splits: the files, and two more where some entities count as new."""
         import numpy as np
 
@@ -143,7 +136,7 @@ class TripleSource(Source):
         """The queries of one more file of triples."""
         from embexp.data import queries
         from embexp.data.examples import examples
-        from embexp.system import caching, digests, files
+        from embexp.system import caching, files
 
         if fault := files.fault_of(path):
             raise DataError(f"{path}: {fault}")
@@ -153,10 +146,9 @@ class TripleSource(Source):
         }
         how = self.data.model_dump(mode="json", include={"columns", "reciprocal"})
         whose = {name: each.digest for name, each in known.items()}
-        content = caching.file_digest(path, cache=cache)
-        key = digests.of_json({"format": FORMAT, "content": content, "vocabularies": whose} | how)
         make = partial(queries.write_other_queries, self.data, path, known, progress=progress)
-        made = caching.folder(cache, "triples", key, make)
+        content = caching.file_digest(path, cache=cache)
+        made = cached("triples", content, {"vocabularies": whose, **how}, make, cache=cache).folder
         return examples(made, made)
 
     def candidates(self, sizes: Mapping[str, int], *, seed: int) -> Candidates:
@@ -173,14 +165,11 @@ def files_of(path: Path) -> list[Path]:
     """The files of a graph, in the order of `SPLITS`.
 
     Raises:
-        Unreadable: one is missing, or there are two for a split.
+        ConfigError: one is missing, or there are two for a split.
     """
     if not path.is_dir():
-        where = "" if path.is_absolute() else f"looked in {Path.cwd()}"
-        rule = (
-            "a graph is a folder with the files train, valid and test" if path.exists() else "there is no such folder"
-        )
-        raise Unreadable([Fault("data.path", repr(str(path)), rule, where)])
+        rule = "a graph is a folder with the files train, valid and test"
+        raise unreadable(path, rule if path.exists() else "there is no such folder", looked(path))
     found, faults = [], []
     for split in SPLITS:
         names = [f"{split}{suffix}" for suffix in _SUFFIXES]
@@ -190,8 +179,7 @@ def files_of(path: Path) -> list[Path]:
         if len(there) != 1:
             rule = f"the folder needs {' or '.join(names)}" + (", and has several" if there else ", and has neither")
             faults.append(Fault("data.path", repr(str(path)), rule))
-    if faults:
-        raise Unreadable(faults)
+    stop_at(faults)
     return found
 
 
@@ -211,9 +199,8 @@ def lines_of(path: Path) -> Iterator[tuple[list[str], int]]:
             continue
         fields = text.split("\t")
         if len(fields) != 3:
-            shown = repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
-            found = f"{len(fields)} field{'s' * (len(fields) > 1)}"
-            raise DataError(f"{place}: found {found} in {shown}, expected 3, with tabs between them")
+            found = f"{plural(len(fields), 'field')} in {excerpt(text)}"
+            raise DataError(f"{place}: found {found}, expected 3, with tabs between them")
         if not all(fields):
             raise DataError(f"{place}: found an empty field, expected head, relation and tail")
         yield fields, len(line)

@@ -14,12 +14,11 @@ import pyarrow.compute as pc
 
 from embexp.data import splits
 from embexp.data.columns import BucketColumn
-from embexp.data.examples import Encoded, Examples, Layout, examples, read_tokens
-from embexp.data.number_fitting import fit_buckets
+from embexp.data.examples import Encoded, Examples, examples, read_tokens
+from embexp.data.numbers import fit_buckets
 from embexp.data.sources.source import FORMAT
-from embexp.data.vocabularies.buckets import BucketVocabulary, HashVocabulary
 from embexp.data.vocabularies.token_keys import sorted_places
-from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary, TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.vocabularies import Row, SettledRules, UnknownPolicy, VocabularyRules
 from embexp.system import caching, digests
@@ -55,7 +54,7 @@ def learn(
     """
     progress("making vocabularies", None)
     layout, train = encoded.layout, mapped_array(folder / "train.npy")
-    counted = counts(layout, encoded.folder, train)
+    counted = counts(encoded, train)
 
     def of_table(table: str) -> tuple[np.ndarray, np.ndarray]:
         tokens = read_tokens(encoded.folder, layout, table)
@@ -108,21 +107,37 @@ def numbered(
     return examples(encoded.folder, caching.folder(cache, "rows", key, make), tuple(buckets))
 
 
-def counts(layout: Layout, raw: Path, train: np.ndarray) -> dict[str, np.ndarray]:
-    """How often each code is in the training split, by table: int64, over all columns of the table."""
-    found = {table: np.zeros(len(read_tokens(raw, layout, table)), np.int64) for table in layout.token_tables}
-    ids = mapped_array(raw / "ids.npy")
-    lists = [_list(raw, number) for number in range(len(layout.lists))]
+Column = tuple[str, np.ndarray, np.ndarray | None]
+"""Table, codes, and of a column of lists their lengths, of consecutive examples."""
+
+
+def _blocks(encoded: Encoded) -> Iterator[tuple[int, int, list[Column]]]:
+    """Ranges of examples that fit the processor's cache, and all columns of each."""
+    layout, raw = encoded.layout, encoded.folder
+    ids, lists = mapped_array(raw / "ids.npy"), [_list(raw, number) for number in range(len(layout.lists))]
     for start, stop in splits.chunks(layout.count, _ROWS):
+        columns: list[Column] = [
+            (layout.tables[name], ids[start:stop, number], None) for number, name in enumerate(layout.ids)
+        ]
+        columns += [
+            (layout.tables[name], values[ends[start] : ends[stop]], np.diff(ends[start : stop + 1]))
+            for name, (values, ends) in zip(layout.lists, lists, strict=True)
+        ]
+        yield start, stop, columns
+
+
+def counts(encoded: Encoded, train: np.ndarray) -> dict[str, np.ndarray]:
+    """How often each code is in the training split, by table: int64, over all columns of the table."""
+    layout = encoded.layout
+    found = {
+        table: np.zeros(len(read_tokens(encoded.folder, layout, table)), np.int64) for table in layout.token_tables
+    }
+    for start, stop, columns in _blocks(encoded):
         first, last = np.searchsorted(train, (start, stop))
         trains = np.zeros(stop - start, bool)
         trains[train[first:last] - start] = True
-        for number, name in enumerate(layout.ids):
-            np.add.at(found[layout.tables[name]], ids[start:stop, number][trains], 1)
-        for name, (values, ends) in zip(layout.lists, lists, strict=True):
-            kept = np.repeat(trains, np.diff(ends[start : stop + 1]))
-            part = values[ends[start] : ends[stop]][kept]
-            np.add.at(found[layout.tables[name]], part, 1)
+        for table, codes, lengths in columns:
+            np.add.at(found[table], codes[trains if lengths is None else np.repeat(trains, lengths)], 1)
     return found
 
 
@@ -160,7 +175,7 @@ def write(
                 block[:, number] = rows[table].take(codes[:, number])
                 if strict[table] and (wrong := np.flatnonzero(block[:, number] < 0)).size:
                     code = int(codes[wrong[0], number])
-                    raise _unknown(layout, raw, rows, name, code, start + int(wrong[0]), data_codes=ids[:, number])
+                    raise _unknown(encoded, rows, name, code, start + int(wrong[0]), ids[:, number])
             for number, each in enumerate(buckets.values(), len(layout.ids)):
                 vocabulary = vocabularies[each.table]
                 if not isinstance(vocabulary, BucketVocabulary):
@@ -180,25 +195,19 @@ def write(
                 if (wrong := np.flatnonzero(block < 0)).size:
                     place = start + int(wrong[0])
                     example = int(np.searchsorted(ends, place, "right")) - 1
-                    raise _unknown(layout, raw, rows, name, int(values[place]), example, data_codes=values)
+                    raise _unknown(encoded, rows, name, int(values[place]), example, values)
                 writer.append(block)
 
 
 def _unknown(
-    layout: Layout,
-    raw: Path,
-    rows: Mapping[str, np.ndarray],
-    column: str,
-    code: int,
-    example: int,
-    *,
-    data_codes: np.ndarray,
+    encoded: Encoded, rows: Mapping[str, np.ndarray], column: str, code: int, example: int, codes: np.ndarray
 ) -> VocabularyError:
-    table = layout.tables[column]
-    token = read_tokens(raw, layout, table)[code].as_py()
+    """The error of a code without a row in an example; `codes` are all of its column."""
+    layout, table = encoded.layout, encoded.layout.tables[column]
+    token = read_tokens(encoded.folder, layout, table)[code].as_py()
     seen = np.zeros(len(rows[table]), bool)
-    for start, stop in splits.chunks(len(data_codes)):
-        seen[data_codes[start:stop]] = True
+    for start, stop in splits.chunks(len(codes)):
+        seen[codes[start:stop]] = True
     distinct = int((seen & (rows[table] < 0)).sum())
     found = repr(token) if token else "a missing value"
     return VocabularyError(
@@ -209,30 +218,23 @@ def _unknown(
 
 
 def with_rows(tokens: pa.LargeStringArray, counts: np.ndarray, rules: VocabularyRules) -> tuple[Vocabulary, np.ndarray]:
-    """The vocabulary that rules make of tokens seen so often in the training split, and the int64 row of each token.
-
-    See `from_counts`; a token without a row has -1.
-    """
+    """The vocabulary that rules make of tokens, and the int64 row of each token; see `from_counts`."""
     if isinstance(rules, SettledRules) and rules.hash_buckets is not None:
         vocabulary = HashVocabulary(rules.hash_buckets, missing=rules.missing is Row.OWN_ROW)
         return vocabulary, vocabulary.rows(tokens)
-    return _from_counts(tokens, counts, rules)
+    return from_counts(tokens, counts, rules)
 
 
-def from_counts(tokens: pa.LargeStringArray, counts: np.ndarray, rules: VocabularyRules) -> TokenVocabulary:
-    """The vocabulary of tokens seen so often in the training split.
+def from_counts(
+    tokens: pa.LargeStringArray, counts: np.ndarray, rules: VocabularyRules
+) -> tuple[TokenVocabulary, np.ndarray]:
+    """The vocabulary of tokens seen so often in the training split, and the int64 row of each; -1: none.
 
     Args:
         tokens: distinct; an empty one stands for missing values and gets no row as a token.
         counts: int64, as many.
         rules: which tokens get a row.
     """
-    return _from_counts(tokens, counts, rules)[0]
-
-
-def _from_counts(
-    tokens: pa.LargeStringArray, counts: np.ndarray, rules: VocabularyRules
-) -> tuple[TokenVocabulary, np.ndarray]:
     empty = pc.equal(tokens, "").to_numpy(zero_copy_only=False)
     kept = np.flatnonzero((counts >= rules.min_frequency) & ~empty)
     order = kept[sorted_places(tokens.take(pa.array(kept)), counts[kept])[: rules.max_size]]
@@ -291,38 +293,28 @@ def write_shares(
     buckets: Mapping[str, BucketColumn],
     folder: Path,
 ) -> None:
-    """Counts values by kind and writes the counts beside the splits.
+    """Counts values by kind and writes the counts next to the splits.
 
     Args:
         kinds: of each code, see `_kinds_of`, by table of tokens.
         counts: how often each code is in the training split, by table of tokens.
         buckets: see `Columns`.
     """
-    layout, raw = encoded.layout, encoded.folder
+    layout = encoded.layout
     tables = [*layout.token_tables, *dict.fromkeys(each.table for each in buckets.values())]
     found = {table: np.zeros((_NO_SPLIT + 1, 4), np.int64) for table in tables}
     rows = {name: mapped_array(folder / f"{name}.npy") for name in splits.SPLITS}
-    ids = mapped_array(raw / "ids.npy")
-    numbers = mapped_array(raw / "bucketed.npy") if buckets else np.empty((layout.count, 0))
-    lists = [
-        (mapped_array(raw / f"list.{number}.values.npy"), mapped_array(raw / f"list.{number}.splits.npy"))
-        for number in range(len(layout.lists))
-    ]
-    for start, stop in splits.chunks(layout.count, _ROWS):
+    numbers = mapped_array(encoded.folder / "bucketed.npy") if buckets else np.empty((layout.count, 0))
+    for start, stop, columns in _blocks(encoded):
         split = np.full(stop - start, _NO_SPLIT, np.uint8)
         for number, name in enumerate(splits.SPLITS):
             first, last = np.searchsorted(rows[name], (start, stop))
             split[rows[name][first:last] - start] = number
         held = _held_out(split)  # the codes of those that train are counted already
-        if held.size:
-            codes = ids[start:stop] if held.size == stop - start else ids[start:stop][held]
-            for number, name in enumerate(layout.ids):
-                found[layout.tables[name]] += _counted(split[held], kinds[layout.tables[name]].take(codes[:, number]))
-            for name, (values, ends) in zip(layout.lists, lists, strict=True):
-                several = np.repeat(split, np.diff(ends[start : stop + 1]))
-                those = _held_out(several)
-                here = values[ends[start] : ends[stop]][those]
-                found[layout.tables[name]] += _counted(several[those], kinds[layout.tables[name]].take(here))
+        for table, codes, lengths in columns if held.size else ():
+            several = split if lengths is None else np.repeat(split, lengths)
+            those = held if lengths is None else _held_out(several)
+            found[table] += _counted(several[those], kinds[table].take(codes[those]))
         for each in buckets.values():
             missing = np.isnan(numbers[start:stop, layout.bucketed.index(each.column)])
             found[each.table] += _counted(split, np.where(missing, _MISSING, _OWN).astype(np.uint8))

@@ -3,8 +3,8 @@ r"""Vocabularies: which row of a table stands for which token; written to files,
 | vocabulary | rows |
 |---|---|
 | `TokenVocabulary` | those of values without a row of their own, then tokens by falling frequency, then by code point |
-| `HashVocabulary` (`buckets`) | hash buckets of all tokens |
-| `BucketVocabulary` (`buckets`) | buckets of numbers |
+| `HashVocabulary` | hash buckets of all tokens |
+| `BucketVocabulary` | buckets of numbers |
 | `IdentityVocabulary` | ids that are row numbers |
 
 A token vocabulary is a TSV file with the header `token, frequency, kind`, one line per row of the table, in the order
@@ -32,16 +32,19 @@ import pyarrow.csv
 
 from embexp.data.vocabularies import token_keys
 from embexp.data.vocabularies.token_keys import places_in
-from embexp.errors import DataError, VocabularyError, read_by_library
+from embexp.errors import DataError, read_by_library
 from embexp.system import files
 from embexp.system.files import atomic_write, write_text
 
 OOV_TOKEN, MISSING_TOKEN, RARE_TOKEN = "<oov>", "<missing>", "<rare>"
 """How rows are shown that stand for no token; a real token of this text differs in its kind."""
+HASH_FUNCTION = "farmhash.Fingerprint64"
+_HASH, _BUCKETS = "hash", "buckets"
 HEADER = "token\tfrequency\tkind"
 """The first line of a token vocabulary's file."""
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _LINES = 65_536
+_ROW_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
 class Vocabulary(ABC):
@@ -70,25 +73,15 @@ class Vocabulary(ABC):
     def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
         """The tokens of rows start..stop; rows that stand for none are shown as `<oov>` and the like."""
 
-    @abstractmethod
+    def as_json(self) -> dict[str, Any]:
+        """The content of the file of a small vocabulary."""
+        raise NotImplementedError
+
     def write(self, stem: Path) -> Path:
         """Writes `<stem>.tsv` or `<stem>.json`, whole, and returns its path."""
-
-    def lookup(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
-        """int64 row of each token.
-
-        Raises:
-            VocabularyError: a token is unknown and there is no OOV row.
-        """
-        rows = self.rows(tokens)
-        unknown = np.flatnonzero(rows < 0)
-        if unknown.size:
-            first = tokens[int(unknown[0])]
-            value = first.as_py() if isinstance(first, pa.Scalar) else first
-            raise VocabularyError(
-                f"{value!r} is not in the vocabulary of {self.size} rows (unknown values in all: {unknown.size})"
-            )
-        return rows
+        path = stem.parent / f"{stem.name}.json"
+        write_text(path, json.dumps(self.as_json()) + "\n")
+        return path
 
     @staticmethod
     def read(stem: Path) -> Vocabulary:
@@ -99,7 +92,7 @@ class Vocabulary(ABC):
         """
         text, small = stem.parent / f"{stem.name}.tsv", stem.parent / f"{stem.name}.json"
         if not small.exists() and not text.exists():
-            raise DataError(f"there is no vocabulary {text}, nor {small.name} beside it")
+            raise DataError(f"there is no vocabulary {text}, nor {small.name} next to it")
         path = small if small.exists() else text
         if fault := files.fault_of(path):
             raise DataError(f"{path}: {fault}")
@@ -191,7 +184,7 @@ class TokenVocabulary(Vocabulary):
         return state.hexdigest()
 
     def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
-        """int64 row of each token, see `Vocabulary.rows`."""
+        """int64 row of each token."""
         array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.large_string())
         rows = places_in(self.known, array)
         others = np.flatnonzero(rows < 0)
@@ -220,7 +213,7 @@ class TokenVocabulary(Vocabulary):
         return [*shown, *self.known.slice(begin, max(0, stop - self.first - begin)).to_pylist()]
 
     def write(self, stem: Path) -> Path:
-        """Writes the vocabulary whole and returns the path of its file."""
+        """Writes its file whole, and returns the path."""
         path = stem.parent / f"{stem.name}.tsv"
         with atomic_write(path) as file:
             file.write(f"{HEADER}\n".encode())
@@ -262,29 +255,176 @@ class IdentityVocabulary(Vocabulary):
 
     @property
     def digest(self) -> str:
-        """Digest of what the rows stand for, without frequencies."""
+        """Digest of what the rows stand for."""
         return hashlib.sha256(f"identity {self.size}".encode()).hexdigest()
 
     def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
-        """int64 row of each token, see `Vocabulary.rows`."""
+        """int64 row of each token."""
         values = tokens.to_pylist() if isinstance(tokens, pa.Array) else tokens
-        return np.fromiter((self._row(value) for value in values), np.int64, len(values))
+        rows = (int(text) if text is not None and _ROW_NUMBER.fullmatch(text) else -1 for text in values)
+        return np.fromiter((row if row < self.size else -1 for row in rows), np.int64, len(values))
 
     def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
         """The tokens of rows start..stop."""
         return [str(row) for row in range(start, self.size if stop is None else min(stop, self.size))]
 
-    def write(self, stem: Path) -> Path:
-        """Writes the vocabulary whole and returns the path of its file."""
-        path = stem.parent / f"{stem.name}.json"
-        write_text(path, json.dumps({"kind": "identity", "size": self.size}) + "\n")
-        return path
+    def as_json(self) -> dict[str, Any]:
+        """The content of its file."""
+        return {"kind": "identity", "size": self.size}
 
-    def _row(self, token: str | None) -> int:
-        if token is None or not re.fullmatch(r"0|[1-9][0-9]{0,18}", token):
-            return -1
-        row = int(token)
-        return row if row < self.size else -1
+
+@dataclass(frozen=True)
+class BucketVocabulary(Vocabulary):
+    """Row 0 is that of missing values; row n + 1 that of numbers from boundary n - 1 on, and below boundary n.
+
+    Attributes:
+        boundaries: float32 numbers, rising.
+        oov: 0: every number has a bucket.
+        first: 1, the row of the first bucket.
+    """
+
+    boundaries: tuple[float, ...]
+    oov: int = 0
+    first: int = 1
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Number of rows."""
+        return len(self.boundaries) + 2
+
+    @property
+    def digest(self) -> str:
+        """Digest of what the rows stand for."""
+        return hashlib.sha256(f"{_BUCKETS} {json.dumps(self.boundaries)}".encode()).hexdigest()
+
+    def rows_of(self, numbers: np.ndarray) -> np.ndarray:
+        """int64: the row of each number, compared in float32; NaN is missing."""
+        with np.errstate(over="ignore"):  # what is too large for float32 is in the last bucket, or in the first
+            single = numbers.astype(np.float32)
+        rows = np.searchsorted(np.array(self.boundaries, np.float32), single, "right").astype(np.int64) + 1
+        rows[np.isnan(single)] = 0
+        return rows
+
+    def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
+        """int64: the row of each text, which is a number or a bucket as it is shown; of others -1."""
+        texts = tokens.to_pylist() if isinstance(tokens, pa.Array) else tokens
+        shown = {text: row for row, text in enumerate(self.tokens())}
+
+        def row(text: str | None) -> int:
+            if not text or text in shown:
+                return shown[text] if text else 0
+            try:
+                return int(self.rows_of(np.array([float(text)]))[0])
+            except ValueError:
+                return -1
+
+        return np.array([row(text) for text in texts], np.int64)
+
+    def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
+        """The buckets of rows start..stop, such as `[18, 25)`."""
+        marks = [
+            f"{np.float32(mark):g}" if float(f"{mark:g}") == mark else str(np.float32(mark)) for mark in self.boundaries
+        ]
+        ends = ["-inf", *marks, "inf"]
+        buckets = [f"{'[' if place else '('}{a}, {b})" for place, (a, b) in enumerate(pairwise(ends))]
+        return [MISSING_TOKEN, *buckets][start:stop]
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of its file."""
+        return {"kind": _BUCKETS, "boundaries": list(self.boundaries)}
+
+
+@dataclass(frozen=True)
+class HashVocabulary(Vocabulary):
+    """A token's row is its fingerprint modulo the number of buckets, as of `tf.strings.to_hash_bucket_fast`.
+
+    Attributes:
+        missing: whether missing values have a row of their own, row 0, in front of the buckets; else they have the
+            bucket of the empty text.
+        oov: 0: every value has a bucket.
+    """
+
+    buckets: int
+    missing: bool = False
+    oov: int = 0
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Number of rows."""
+        return self.buckets + self.missing
+
+    @property
+    def first(self) -> int:  # type: ignore[override]
+        """All rows: none stands for one token."""
+        return self.size
+
+    @property
+    def digest(self) -> str:
+        """Digest of what the rows stand for."""
+        return hashlib.sha256(f"{_HASH} {HASH_FUNCTION} {self.buckets} {self.missing}".encode()).hexdigest()
+
+    def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
+        """int64 row of each token."""
+        array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.large_string())
+        array = pc.fill_null(pc.cast(array, pa.large_string()), "")
+        rows = token_keys.buckets(array, self.buckets) + self.missing
+        if self.missing:
+            rows[pc.equal(array, "").to_numpy(zero_copy_only=False)] = 0
+        return rows
+
+    def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
+        """The buckets of rows start..stop, as they are shown."""
+        shown = range(start, self.size if stop is None else min(stop, self.size))
+        return [MISSING_TOKEN if self.missing and not row else f"<hash {row - self.missing}>" for row in shown]
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of its file."""
+        return {"kind": _HASH, "function": HASH_FUNCTION, "buckets": self.buckets, "missing": self.missing}
+
+
+def same_rows(a: Vocabulary, b: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of `a`, and those of the same rows of `b`, int64 each.
+
+    Of tokens these are the rows in front: those of missing and of rare values, and the OOV rows if there are as many,
+    as otherwise other values share them. Hash buckets are the same if there are as many, buckets of numbers if they
+    have the same boundaries.
+    """
+    rows = np.empty((0, 2), np.int64)
+    match a, b:
+        case TokenVocabulary(), TokenVocabulary():
+            mine, theirs = ([kind for _, kind, _ in each.special] for each in (a, b))
+            pairs = [(row, row) for row in range(a.oov) if a.oov == b.oov]
+            pairs += [
+                (mine.index(kind), theirs.index(kind))
+                for kind in ("missing", "rare")
+                if kind in mine and kind in theirs
+            ]
+            rows = np.array(pairs, np.int64).reshape(-1, 2)
+        case HashVocabulary(), HashVocabulary() if a.buckets == b.buckets:
+            both = [(0, 0)] * (a.missing and b.missing)
+            rows = np.arange(a.buckets)[:, None] + np.array([a.missing, b.missing])
+            rows = np.concatenate([np.array(both, np.int64).reshape(-1, 2), rows])
+        case BucketVocabulary(), BucketVocabulary() if a.boundaries == b.boundaries:
+            rows = np.repeat(np.arange(a.size)[:, None], 2, axis=1)
+    return rows[:, 0], rows[:, 1]
+
+
+def stands_for_tokens(vocabulary: Vocabulary) -> bool:
+    """Whether rows stand for one token, or row number, each; else they are buckets of many."""
+    return not isinstance(vocabulary, HashVocabulary | BucketVocabulary)
+
+
+def described(vocabulary: Vocabulary) -> str:
+    """What the rows of a vocabulary are, in the plural."""
+    match vocabulary:
+        case HashVocabulary():
+            return f"{vocabulary.buckets:,} hash buckets"
+        case BucketVocabulary():
+            return f"{vocabulary.size - 1:,} buckets of numbers"
+        case TokenVocabulary():
+            return "tokens"
+        case _:
+            return "row numbers"
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.LargeStringArray:
@@ -322,19 +462,15 @@ def _read_json(path: Path) -> Vocabulary:
 
 
 def _of_json(content: dict[str, Any]) -> Vocabulary | None:
-    from embexp.data.vocabularies import buckets  # whose classes are vocabularies, too
-
     match content:
         case {"kind": "identity", "size": int(size)} if type(size) is int and 0 <= size < 1 << 63:
             return IdentityVocabulary(size)
-        case {"kind": buckets.HASH_KIND, "function": buckets.HASH_FUNCTION, "buckets": int(count), **rest}:
-            missing = rest.get("missing")
-            if type(count) is int and 0 < count < 1 << 31 and isinstance(missing, bool):
-                return buckets.HashVocabulary(count, missing)
-        case {"kind": buckets.BUCKET_KIND, "boundaries": list(marks)}:
+        case {"kind": "hash", "function": "farmhash.Fingerprint64", "buckets": int(count), "missing": bool(missing)}:
+            return HashVocabulary(count, missing) if type(count) is int and 0 < count < 1 << 31 else None
+        case {"kind": "buckets", "boundaries": list(marks)}:
             numbers = all(type(mark) in (int, float) and abs(mark) <= _LARGEST for mark in marks)
             if numbers and all(a < b for a, b in pairwise(marks)):
-                return buckets.BucketVocabulary(tuple(map(float, marks)))
+                return BucketVocabulary(tuple(map(float, marks)))
     return None
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embexp.data.vocabularies.buckets import described, stands_for_tokens
-from embexp.data.vocabularies.vocabulary import TokenVocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, described, stands_for_tokens
 from embexp.errors import DataError, RunError
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 import tensorflow as tf
 
 from embexp.data.numbers import FittedColumn
-from embexp.data.vocabularies.buckets import BucketVocabulary, HashVocabulary
-from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
+from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary, TokenVocabulary, Vocabulary
 from embexp.specs.sources import Transform
 from embexp.system import files
 

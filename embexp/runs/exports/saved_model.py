@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.checkpoints import dense_part, streaming
+from embexp.checkpoints import store, streaming
 from embexp.data.columns import Columns, columns_of
 from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
@@ -79,7 +79,7 @@ def _model(run: EarlierCheckpoint, tables: Mapping[str, ExportedTable], columns:
             width=columns.dense_width, total_steps=1, outputs=max(1, len(run.summary.get("classes", ())))
         ),
     )
-    dense_part.restore_weights(model, run.folder.final_checkpoint)
+    store.restore_weights(model, run.folder.final_checkpoint)
     return model
 
 

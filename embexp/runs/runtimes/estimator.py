@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp import estimator
-from embexp.checkpoints import graph_saver, naming, store
+from embexp.checkpoints import naming, store, streaming
 from embexp.checkpoints.paths import plain_path
 from embexp.errors import RunError
 from embexp.initialization import filling
@@ -28,7 +28,7 @@ from embexp.runs.runtimes import session
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.runs.runtimes.session import Feeds, TableView, components, timed_scaffold
 from embexp.specs.tables import Storage
-from embexp.tables import bounds
+from embexp.tables import inputs
 from embexp.tables.reading import TouchedRows
 from embexp.tables.row_engine import AnyTable
 
@@ -95,7 +95,7 @@ def start(blueprint: Blueprint) -> Execution:
             train=parts.step.train,
             predict=parts.step.predict,
             counter=counter,
-            scaffold=timed_scaffold(fills, graph_saver.saver_of(parts.checkpoint).complete_saver(), watch),
+            scaffold=timed_scaffold(fills, streaming.saver_of(parts.checkpoint).complete_saver(), watch),
             every_session=fills.always,
             at_end=remember_touched,
         )
@@ -228,7 +228,7 @@ class EstimatorRuntime:
             self._training = LoopThread(
                 lambda hook: self._estimator.train(self._input(training=True), hooks=[hook]), self._prepared
             )
-        with bounds.translated_errors():
+        with inputs.translated_errors():
             return sum(float(self._training.step(components(next(iterator)))) for _ in range(steps))
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -242,7 +242,7 @@ class EstimatorRuntime:
         predicting = LoopThread(predict_all, self._prepared)
         try:
             for batch in batches:
-                with bounds.translated_errors():
+                with inputs.translated_errors():
                     yield batch.labels.numpy(), predicting.step(components(batch))
         finally:
             predicting.stop()

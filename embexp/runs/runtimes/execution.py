@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, assert_never
 
 from embexp.checkpoints.account import Account, LiveAccount
-from embexp.checkpoints.dense_part import DenseValues
+from embexp.checkpoints.restoring import DenseValues
 from embexp.initialization.filling import TablePlan
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Feature

@@ -13,7 +13,7 @@ import tensorflow as tf
 from embexp.checkpoints import naming, store, streaming
 from embexp.initialization import filling
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
-from embexp.tables import bounds
+from embexp.tables import inputs
 
 
 def start(blueprint: Blueprint) -> Execution:
@@ -112,7 +112,7 @@ class FunctionRuntime:
         count = tf.constant(steps, tf.int64)
         if self.graph_def_bytes is None:
             self.graph_def_bytes = self.graph(iterator).as_graph_def().ByteSize()
-        with bounds.translated_errors():
+        with inputs.translated_errors():
             return float(self._train_steps(iterator, count))
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -121,6 +121,6 @@ class FunctionRuntime:
         # One graph for batches of every size, such as the last one of each split.
         predict = self._predict.get_concrete_function(shared.element_spec)
         for batch in shared:
-            with bounds.translated_errors():
+            with inputs.translated_errors():
                 logits = predict(batch).numpy()
             yield self._labels(batch).numpy(), logits

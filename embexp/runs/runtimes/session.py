@@ -11,12 +11,11 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from embexp.checkpoints import graph_saver, naming, store
-from embexp.checkpoints.paths import plain_path
+from embexp.checkpoints import naming, store, streaming
 from embexp.initialization import filling, scaffolding
 from embexp.initialization.method import Fill, SessionFills
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
-from embexp.tables import bounds
+from embexp.tables import inputs
 from embexp.tables.reading import ReadableTable, TouchedRows
 from embexp.tables.row_engine import AnyTable
 from embexp.vectors import checkpoint
@@ -49,16 +48,14 @@ def start(blueprint: Blueprint) -> Execution:
         restored = blueprint.restored(parts.checkpoint)
         if restored is not None:
             fills.once.append(restored.run_restore_ops)
-        saver = graph_saver.saver_of(parts.checkpoint)
+        saver = streaming.saver_of(parts.checkpoint)
         names = naming.variable_names(parts.checkpoint)
         scaffold = timed_scaffold(fills, saver.saver, Stopwatch()) if fills.scaffold else None
     with watch:
         runtime.open(fills.always if scaffold else [*fills.once, *fills.always], filled=fills.whole, scaffold=scaffold)
 
     def restore(directory: Path) -> None:
-        store.prefix_in(directory)
-        with plain_path(directory) as plain:
-            runtime.call(partial(saver.restore, prefix=store.prefix_in(plain)))
+        runtime.call(partial(saver.restore, prefix=store.prefix_in(directory)))
 
     return Execution(
         runtime=runtime,
@@ -140,7 +137,7 @@ class SessionRuntime:
             RunError: another fault of the inputs.
         """
         total = 0.0
-        with bounds.translated_errors():
+        with inputs.translated_errors():
             for _ in range(steps):
                 total += float(self._session.run(self._loss, self._train_feeds.feed_dict(components(next(iterator)))))
         return total
@@ -148,7 +145,7 @@ class SessionRuntime:
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each batch its labels, float32 [B], and logits, [B] or [B, C]."""
         for batch in batches:
-            with bounds.translated_errors():
+            with inputs.translated_errors():
                 logits = self._session.run(self._logits, self._predict_feeds.feed_dict(components(batch)))
             yield batch.labels.numpy(), logits
 

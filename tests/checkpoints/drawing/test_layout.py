@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
-from embexp.checkpoints.drawing.picture import FONT_SIZE, MARKER, Layout, Text, lay_out
-from embexp.checkpoints.drawing.tree import spanning_tree, walk
-from embexp.checkpoints.object_graph import ObjectGraph
+from embexp.checkpoints.object_graph import ObjectGraph, spanning_tree, walk
+from embexp.checkpoints.picture import FONT_SIZE, MARKER, Layout, Text, lay_out
 from tests import object_graphs
 from tests.thoroughness import examples
 

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from PIL import Image
 
-from embexp.checkpoints import object_graph
-from embexp.checkpoints.drawing import picture
-from embexp.checkpoints.drawing.tree import spanning_tree, walk
-from embexp.checkpoints.object_graph import Edge, Node, ObjectGraph, Value
+from embexp.checkpoints import object_graph, picture
+from embexp.checkpoints.object_graph import Edge, Node, ObjectGraph, Value, spanning_tree, walk
 from tests import object_graphs
 from tests.thoroughness import examples
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from hypothesis import given
 
 from embexp.checkpoints import object_graph
-from embexp.checkpoints.drawing.tree import Branch, printable, spanning_tree, walk
-from embexp.checkpoints.object_graph import Edge, Node, ObjectGraph, Slot, Value
+from embexp.checkpoints.object_graph import Branch, Edge, Node, ObjectGraph, Slot, Value, printable, spanning_tree, walk
 from tests import object_graphs
 from tests.thoroughness import examples
 

@@ -13,7 +13,7 @@ where no text is.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from rich.cells import cell_len
 
-from embexp.checkpoints.drawing.tree import Branch
-from embexp.checkpoints.object_graph import Role
+from embexp.checkpoints.object_graph import Branch, Role
 from embexp.system import files, printable
 
 COLOURS = {Role.OBJECT: "#000000", Role.VARIABLE: "#1f5fd0", Role.OPTIMIZER: "#d01f1f", Role.SLOT: "#d97700"}
@@ -205,7 +204,7 @@ def lay_out(tree: Branch, *, top: float) -> Layout:
     def middle(row: float) -> float:
         return top + _ROW * (row + 0.5)
 
-    everything = _places(tree)
+    everything = list(_all(_placed(tree, _MARGIN + MARKER, 0.0, gap=_PART_GAP)))
     texts: list[Text] = []
     lines: list[tuple[Point, ...]] = []
     for place in everything:
@@ -218,18 +217,7 @@ def lay_out(tree: Branch, *, top: float) -> Layout:
             start = (place.right + _SPACE, y)
             lines.append((start, (trunk, y), (trunk, name.middle), (name.left - _SPACE, name.middle)))
             lines.append(((name.right + _SPACE, name.middle), (each.x - MARKER, name.middle)))
-    dashed: list[tuple[Point, ...]] = []
-    lefts: list[Point] = []
-    downs: list[Point] = []
-    for line in _references(everything):
-        dashed.append(((line.track, middle(line.first)), (line.track, middle(line.last))))
-        dashed += [((x + _SPACE, middle(row)), (line.track, middle(row))) for x, row in line.sources]
-        for x, row in line.leaves:
-            lefts.append((x + _SPACE, middle(row)))
-            dashed.append(((line.track, middle(row)), lefts[-1]))
-        for x, row, edge in line.others:
-            downs.append((x, middle(row) - MARKER - 1))
-            dashed.append(((line.track, middle(edge)), (x, middle(edge)), downs[-1]))
+    dashed, lefts, downs = _references(everything, middle)
     return Layout(
         width=max([place.right for place in everything] + [x for points in dashed for x, _ in points]) + _MARGIN,
         height=top + _ROW * (everything[0].last + 1) + _MARGIN,
@@ -275,11 +263,6 @@ class Place:
         return _right(self.branch, self.x)
 
 
-def _places(tree: Branch) -> list[Place]:
-    """The places of all branches of a tree, from top to bottom; the first is that of the root."""
-    return list(_all(_placed(tree, _MARGIN + MARKER, 0.0, gap=_PART_GAP)))
-
-
 def _width_of(text: str) -> float:
     """Width of a text."""
     return CELL * cell_len(text)
@@ -315,73 +298,41 @@ def _all(place: Place) -> Iterator[Place]:
         yield from _all(each)
 
 
-@dataclass(frozen=True)
-class Reference:
-    """The lines of the references below one object. Points are x, in points, and y, in rows.
+def _references(
+    places: Sequence[Place], middle: Callable[[float], float]
+) -> tuple[list[tuple[Point, ...]], list[Point], list[Point]]:
+    """The lines of all references, where those end that go left, and where those that go down.
 
-    Attributes:
-        track: x of the vertical line.
-        first: row where it begins.
-        last: row where it ends.
-        sources: where the lines to it begin.
-        leaves: where the lines from it to objects with nothing below them end.
-        others: markers of other objects that it refers to, and the y along which the lines lead there.
+    The references below one object share a track; those of shorter ones are left of those of longer ones.
     """
-
-    track: float
-    first: float
-    last: float
-    sources: tuple[tuple[float, float], ...]
-    leaves: tuple[tuple[float, float], ...]
-    others: tuple[tuple[float, float, float], ...]
-
-
-def _references(places: Sequence[Place]) -> list[Reference]:
-    """The lines of all references, the shorter ones first, which are left of longer ones."""
     targets = {each.branch.node: each for each in places if not each.branch.is_reference}
-    groups = [group for group in (_group(place, targets) for place in places) if group is not None]
+    groups = []
+    for place in places:
+        sources = [each for each in place.below if each.branch.refers_to in targets and not each.below]
+        ends = {each.branch.refers_to: targets[each.branch.refers_to or 0] for each in sources}.values()
+        rows = [each.row for each in sources] + [each.first - 0.5 if each.below else each.row for each in ends]
+        if rows:
+            groups.append((min(rows), max(rows), sources, ends))
+    dashed: list[tuple[Point, ...]] = []
+    lefts: list[Point] = []
+    downs: list[Point] = []
     if len(groups) > _MOST_TRACKS:
-        return []
+        return dashed, lefts, downs
     leaves = [place for place in places if not place.below]
-    found: list[Reference] = []
-    for sources, ends in sorted(groups, key=_length):
-        first, last = _rows(sources, ends)
+    tracks: list[tuple[float, float, float]] = []
+    for first, last, sources, ends in sorted(groups, key=lambda group: group[1] - group[0]):
         passed = [each.right for each in leaves if first - 1 < each.row < last + 1]
-        passed += [each.track for each in found if each.first <= last + 1 and first - 1 <= each.last]
-        found.append(
-            Reference(
-                max(passed) + _TRACK,
-                first,
-                last,
-                tuple((each.right, each.row) for each in sources),
-                tuple((each.right, each.row) for each in ends if not each.below),
-                tuple((each.x, each.row, each.first - 0.5) for each in ends if each.below),
-            )
-        )
-    return found
-
-
-_Group = tuple[list[Place], list[Place]]
-"""References below one object, and the objects that they refer to."""
-
-
-def _group(place: Place, targets: Mapping[int, Place]) -> _Group | None:
-    sources = []
-    ends: dict[int, Place] = {}
-    for each in place.below:
-        number = each.branch.refers_to
-        if number is not None and number in targets and not each.below:
-            sources.append(each)
-            ends[number] = targets[number]
-    return (sources, list(ends.values())) if sources else None
-
-
-def _rows(sources: list[Place], ends: list[Place]) -> tuple[float, float]:
-    """The rows between which the track of a group lies."""
-    rows = [each.row for each in sources] + [each.first - 0.5 if each.below else each.row for each in ends]
-    return min(rows), max(rows)
-
-
-def _length(group: _Group) -> float:
-    first, last = _rows(*group)
-    return last - first
+        passed += [x for x, above, below in tracks if above <= last + 1 and first - 1 <= below]
+        track = max(passed) + _TRACK
+        tracks.append((track, first, last))
+        dashed.append(((track, middle(first)), (track, middle(last))))
+        dashed += [((each.right + _SPACE, middle(each.row)), (track, middle(each.row))) for each in sources]
+        for end in ends:
+            if end.below:
+                edge = middle(end.first - 0.5)
+                downs.append((end.x, middle(end.row) - MARKER - 1))
+                dashed.append(((track, edge), (end.x, edge), downs[-1]))
+            else:
+                lefts.append((end.right + _SPACE, middle(end.row)))
+                dashed.append(((track, middle(end.row)), lefts[-1]))
+    return dashed, lefts, downs

@@ -1,0 +1,142 @@
+"""What benchmarks share: options, the machine, processes of their own, targets, and results in a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from embexp.system import files, machine
+
+CORES = machine.cores()
+PACKAGES = ("tensorflow", "keras", "torch", "pykeen", "implicit", "numpy")
+
+
+def parser(
+    name: str, doc: str | None, *, quick: str, repetitions: str | None = None, threads: bool = False
+) -> argparse.ArgumentParser:
+    """The options that benchmarks have: --quick, --json, --repetitions and --threads.
+
+    Args:
+        name: of the module.
+        doc: its docstring, whose first line is the description.
+        quick: what --quick does.
+        repetitions: what --repetitions counts; None: there is no such option.
+    """
+    made = argparse.ArgumentParser(prog=f"python -m bench.{name}", description=(doc or "").partition("\n")[0])
+    made.add_argument("--quick", action="store_true", help=quick)
+    if repetitions is not None:
+        made.add_argument("--repetitions", type=int, help=repetitions)
+    if threads:
+        made.add_argument("--threads", type=int, default=CORES, help="of each library (default: one per core)")
+    made.add_argument("--json", type=Path, help="also write the results to this file")
+    return made
+
+
+def describe() -> dict[str, str]:
+    """Processor, cores, memory, load, system, and versions of the compared packages."""
+    versions = dict.fromkeys(PACKAGES, "not installed")
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "processor": machine.processor().model,
+        "cores": str(CORES),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "load": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        **versions,
+    }
+
+
+def introduce() -> dict[str, str]:
+    """Prints the machine, and returns what it printed."""
+    described = describe()
+    for key, value in described.items():
+        print(f"{key:12} {value}")
+    return described
+
+
+def introduce_in_a_line(*more: str) -> dict[str, str]:
+    """Prints the machine in one line, and returns all of `describe`."""
+    described = describe()
+    names = ("processor", "cores", "load", "tensorflow", "torch", "pykeen")
+    print("; ".join([*(f"{name} {described[name]}" for name in names), *more]))
+    return described
+
+
+def in_process(module: str, *words: object) -> list[str]:
+    """The lines that a module of this folder prints, in a process of its own.
+
+    Raises:
+        RuntimeError: it fails.
+    """
+    command = [sys.executable, "-m", f"bench.{module}", *map(str, words)]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+    return done.stdout.strip().splitlines()
+
+
+def figures(module: str, *words: object) -> Any:
+    """The JSON in the last line of `in_process`."""
+    return json.loads(in_process(module, *words)[-1])
+
+
+def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
+    """One of each repetition."""
+    return [a / b for a, b in zip(numerators, denominators, strict=True)]
+
+
+def judged(values: Sequence[float], bound: float, *, at_most: bool = False, digits: int = 2) -> tuple[float, bool, str]:
+    """The median of ratios, whether it is within a bound, and words for both: `>= 2.0 met (2.10 2.00 2.30)`."""
+    median = statistics.median(values)
+    met = median <= bound if at_most else median >= bound
+    spread = " ".join(f"{value:.{digits}f}" for value in values)
+    return median, met, f"{'<=' if at_most else '>='} {bound} {'met' if met else 'MISSED'} ({spread})"
+
+
+def word(met: bool) -> str:
+    """Of a target."""
+    return "met" if met else "MISSED"
+
+
+def save(path: Path | None, described: Mapping[str, str], **results: Any) -> None:
+    """Writes the results to the file of --json, if there is one."""
+    if path is not None:
+        files.write_text(path, json.dumps({"machine": described, **results}, indent=2) + "\n")
+
+
+def experiment(folder: Path, dim: int) -> list[str]:
+    """Arguments of `embexp run` for `experiment=clicks` with a graph of its own, whose files are written to `folder`.
+
+    The graph `bench_pairs` has users and items in two tables of `dim`, with one id of each per example; the model
+    `bench_dot` is their product.
+    """
+    graph = f"""# @package _global_
+defaults:
+  - /table@tables.user: embedding
+  - /table@tables.item: embedding
+  - /feature@features.user: id
+  - /feature@features.item: id
+  - _self_
+tables: {{user: {{dim: {dim}}}, item: {{dim: {dim}}}}}
+features: {{user: {{table: user}}, item: {{table: item}}}}
+"""
+    files.write_text(folder / "conf" / "graph" / "bench_pairs.yaml", graph)
+    model = "kind: dot\nleft: [user]\nright: [item]\nbiases: []\n"
+    files.write_text(folder / "conf" / "model" / "bench_dot.yaml", model)
+    return ["run", "--config-dir", str(folder / "conf"), "experiment=clicks", f"output.cache={folder / 'cache'}"]

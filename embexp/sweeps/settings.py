@@ -1,0 +1,181 @@
+"""The settings of `hydra.launcher` and of the sweeper `optuna`, checked."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from embexp.config.checking.validate import rule_of, valid_values
+from embexp.config.composing.loader import Loader
+from embexp.config.composing.overrides import parse
+from embexp.config.messages import did_you_mean, format_value
+from embexp.errors import CommandLineError, ConfigError, Fault
+from embexp.specs.studies import Launching
+from embexp.sweeps.search_space import Space
+
+LAUNCHER, SWEEPER = "hydra.launcher", "hydra.sweeper"
+DEFAULT_TRIALS = 20
+Count = Annotated[int, Field(strict=True, ge=1)]
+Way = Literal["minimize", "maximize"]
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class SamplerKind(StrEnum):
+    """How the settings of the next trials are chosen."""
+
+    TPE = "tpe"
+    RANDOM = "random"
+    CMAES = "cmaes"
+    GRID = "grid"
+
+
+class PrunerKind(StrEnum):
+    """How trials are ended whose evaluations are worse than those of others."""
+
+    NONE = "none"
+    MEDIAN = "median"
+    HYPERBAND = "hyperband"
+
+
+class SearchSettings(BaseModel):
+    """The node `hydra.sweeper`; see `conf/hydra/sweeper/optuna.yaml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    n_trials: Count | None = None
+    n_jobs: Count | None = None
+    direction: Way | tuple[Way, ...] | None = None
+    sampler: SamplerKind = SamplerKind.TPE
+    seed: Annotated[int, Field(strict=True, ge=0)] = 0
+    pruner: PrunerKind = PrunerKind.NONE
+    study_name: Annotated[str, Field(min_length=1)] | None = None
+    storage: Annotated[str, Field(min_length=1)] | None = None
+    params: dict[str, Any] | None = None
+
+    def trials(self, space: Space) -> int:
+        """Number of trials; a grid has no more than its combinations."""
+        if self.sampler is SamplerKind.GRID:
+            combinations = int(math.prod(each.size for each in space.parameters))
+            return min(self.n_trials or combinations, combinations)
+        return self.n_trials or DEFAULT_TRIALS
+
+    def storage_url(self, directory: Path) -> str:
+        """Where Optuna keeps the study: `storage` if that is a URL, else a SQLite file."""
+        if self.storage is not None and "://" in self.storage:
+            return self.storage
+        path = directory / "optuna.sqlite" if self.storage is None else Path(os.path.expanduser(self.storage))
+        return f"sqlite:///{path.absolute()}"
+
+
+def read_search_settings(config: DictConfig) -> SearchSettings:
+    """The settings of a search.
+
+    Args:
+        config: of the sweep, without what it varies.
+
+    Raises:
+        CommandLineError: Optuna is not installed.
+        ConfigError: with all faults.
+    """
+    if importlib.util.find_spec("optuna") is None:
+        raise CommandLineError(
+            "hydra/sweeper=optuna needs the package optuna, which is not installed\n    pip install 'embexp[sweeps]'"
+        )
+    return checked_search_settings(_node(config, SWEEPER))
+
+
+def checked_search_settings(content: Mapping[str, Any]) -> SearchSettings:
+    """Validates the settings of a search.
+
+    Raises:
+        ConfigError: with all faults.
+    """
+    rules = {"direction": "it must be minimize or maximize, or a list with one for each objective"}
+    return _validated(SearchSettings, content, SWEEPER, rules)
+
+
+def read_launching(config: DictConfig) -> Launching:
+    """The settings of embexp's own launcher.
+
+    Raises:
+        ConfigError: with all faults.
+    """
+    return checked_launching(_node(config, LAUNCHER))
+
+
+def changed_launching(recorded: Mapping[str, Any], overrides: Sequence[str], loader: Loader) -> Launching:
+    """Recorded settings with overrides such as `hydra.launcher.jobs=2`, to resume a sweep with.
+
+    Raises:
+        ConfigError: with all faults; an override of anything else is one.
+    """
+    parsed, faults = parse(loader, overrides)
+    content = dict(recorded)
+    for override in parsed:
+        place, _, key = override.key_or_group.rpartition(".")
+        if place == LAUNCHER:
+            content[key] = override.value()
+        else:
+            rule = "a sweep is resumed as it was planned"
+            remedy = f"only {LAUNCHER} can change, such as {LAUNCHER}.jobs=2; start a new sweep for anything else"
+            faults.append(Fault(override.key_or_group, format_value(override.value()), rule, remedy))
+    if faults:
+        raise ConfigError(faults)
+    return checked_launching(content)
+
+
+def checked_launching(content: Mapping[str, Any]) -> Launching:
+    """Validates the settings of embexp's own launcher.
+
+    Raises:
+        ConfigError: with all faults.
+    """
+    return _validated(Launching, content, LAUNCHER)
+
+
+def _node(config: DictConfig, path: str) -> dict[str, Any]:
+    """A node of Hydra's as plain values."""
+    try:
+        content: Any = OmegaConf.to_container(
+            config.hydra[path.removeprefix("hydra.")], resolve=True, throw_on_missing=True
+        )
+    except OmegaConfBaseException as error:
+        raise ConfigError([Fault(path, "a mapping", f"it can't be resolved: {str(error).splitlines()[0]}")]) from None
+    return {key: value for key, value in content.items() if key != "_target_"}
+
+
+def _validated(
+    model: type[_Model], content: Mapping[str, Any], path: str, rules: Mapping[str, str] | None = None
+) -> _Model:
+    """A node's values as a model.
+
+    Args:
+        rules: of keys for which pydantic's would say too little.
+    """
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        found: dict[str, dict[str, str]] = {}
+        for each in error.errors():
+            key = str(each["loc"][0])
+            if each["type"] == "extra_forbidden":
+                rule = f"{path} has no key {key!r}"
+                remedy = did_you_mean(key, model.model_fields) or f"its keys: {', '.join(model.model_fields)}"
+            else:
+                rule = (rules or {}).get(key) or rule_of(each)
+                remedy = did_you_mean(str(each["input"]), valid_values(each))
+            found.setdefault(key, {}).setdefault(rule, remedy)
+    faults = [
+        Fault(f"{path}.{key}", format_value(content.get(key)), ", or ".join(of_key), next(iter(of_key.values())))
+        for key, of_key in found.items()
+    ]
+    raise ConfigError(faults)
