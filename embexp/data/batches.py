@@ -327,15 +327,14 @@ class Items:
         if self._loss.whole_catalogue:
             return tf.range(self._size)
         if isinstance(self._loss, DrawnNegatives):
-            return tf.concat([numbers, tf.reshape(self._drawn(step, users, numbers), [-1])], 0)
+            return tf.concat([numbers, tf.reshape(self._drawn(step, users, numbers, self._loss.negatives), [-1])], 0)
         return numbers
 
-    def _drawn(self, step: Any, users: Any, numbers: Any) -> Any:
-        """Negatives, int32 [B, k]."""
-        assert isinstance(self._loss, DrawnNegatives)
+    def _drawn(self, step: Any, users: Any, numbers: Any, count: int) -> Any:
+        """Negatives, int32 [B, count]."""
         high, low = digests.seed_of(self._seed, "negatives")
         seed = tf.stack([tf.constant((high << 32) + low, tf.int64), step])
-        uniform = tf.random.stateless_uniform([tf.size(numbers), self._loss.negatives], seed, dtype=tf.float64)
+        uniform = tf.random.stateless_uniform([tf.size(numbers), count], seed, dtype=tf.float64)
         if self._unseen is not None:
             return self._unseen.item(users[:, None], uniform)
         drawn = tf.cast(uniform * (self._size - 1), tf.int32)  # one fewer, and those from the item on moved up by one
