@@ -53,7 +53,7 @@ class Ours:
 def begun(graph: Path, folder: Path, *, dim: int, batch: int, threads: int) -> Iterator[Ours]:
     """embexp, with its tables filled."""
     import embexp
-    from embexp.runs import evaluations
+    from embexp.runs.evaluations import Evaluator
     from embexp.runs.execute import execute
     from embexp.runs.prepare import prepare
     from embexp.strategies import strategy as strategies
@@ -69,7 +69,7 @@ def begun(graph: Path, folder: Path, *, dim: int, batch: int, threads: int) -> I
         ]
     )
     prepared = prepare(spec)
-    measured = evaluations.split_evaluation(spec, prepared.data, "test")
+    measured = Evaluator(spec).split(prepared.data, "test")
     with execute(prepared, strategies.build(spec.strategy), folder / "estimator") as started:
         runtime, batches = started.execution.runtime, iter(started.execution.dataset(started.batches))
         yield Ours(

@@ -133,8 +133,8 @@ def tuned(split: Split, grid: Mapping[str, Sequence[Any]], threads: int) -> tupl
 def trained(spec: Any, split: Split) -> tuple[np.ndarray, np.ndarray, dict[str, float], float]:
     """Vectors of a run of embexp, its own test metrics, and the seconds that the run took."""
     import embexp
-    from embexp.runs import evaluations
     from embexp.runs import run as single
+    from embexp.runs.evaluations import Evaluator
 
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
@@ -143,8 +143,8 @@ def trained(spec: Any, split: Split) -> tuple[np.ndarray, np.ndarray, dict[str, 
         run = embexp.load_run(folder)
         held = split.held["test"]
         data = split.data
-        vectors, items = evaluations.recommendation_vectors(
-            spec, data, run._restored.runtime, data.columns, data.scan.examples, held.examples
+        vectors, items = Evaluator(spec).vectors(
+            data, run._restored.runtime, data.columns, data.scan.examples, held.examples
         )
         users = np.zeros((split.train.shape[0], vectors.shape[1]), np.float32)
         users[held.users] = vectors

@@ -65,15 +65,8 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
         made: list[Assembly] = []
 
         def assemble(embeddings: Any, counter: Any) -> Assembly:
-            made.append(
-                execute.assemble(
-                    spec,
-                    embeddings,
-                    counter,
-                    dense=execute.DenseSettings(width=0, total_steps=total),
-                    strategy=place,
-                )
-            )
+            dense = execute.dense_settings(spec, width=0, total_steps=total)
+            made.append(execute.assemble(dense, place, embeddings, counter))
             return made[0]
 
         training = execute.training_batches(prepared)

@@ -7,9 +7,12 @@ The public names are those of `__all__`. Those that need TensorFlow or Hydra are
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
-from embexp.config import checkout
 from embexp.errors import (
     CheckpointError,
     CommandLineError,
@@ -72,7 +75,22 @@ __all__ = [
 
 __version__ = "0.2.0"
 
-checkout.find_configs()
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class _Configs:
+    """Finds `embexp.conf`, and nothing else, in a checkout, where it lies next to `embexp`: a `MetaPathFinder`.
+
+    The base class of `importlib.abc` alone would double the time of `embexp --help`.
+    """
+
+    @staticmethod
+    def find_spec(fullname: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(fullname, [os.path.dirname(_HERE)]) if fullname == "embexp.conf" else None
+
+
+if not os.path.isdir(os.path.join(_HERE, "conf")):  # a wheel has it inside
+    sys.meta_path.append(_Configs)
 
 _LATER = {
     "Listener": "embexp.training.listeners",
@@ -84,7 +102,7 @@ _LATER = {
     "report": "embexp.reports.report",
     "resume": "embexp.api",
     "run": "embexp.api",
-    "spec_of": "embexp.config.hydra_app",
+    "spec_of": "embexp.config.composition",
     "sweep": "embexp.api",
     "tpu_simulator": "embexp.simulation.simulator",
     "verify": "embexp.api",

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from embexp.config import composition, hydra_app
-from embexp.config.permission import Permission
+from embexp.config import composition, hydra_globals
+from embexp.config.named_code import Permission
 from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.records import allowed_code, output_directory
 from embexp.records.folder import RunFolder
@@ -23,8 +23,7 @@ from embexp.system import environment
 from embexp.training.listeners import Listener
 
 if TYPE_CHECKING:
-    from embexp.config.composition import compose
-    from embexp.config.hydra_app import spec_of
+    from embexp.config.composition import compose, spec_of
     from embexp.reports.report import report
     from embexp.runs.finished import Run
     from embexp.runs.run import RunResult
@@ -213,9 +212,7 @@ def resume(
     allowed_code.check(recorded, allowed, record=RunFolder(folder).spec)  # before TensorFlow is loaded
     tracking.check_addresses([recorded], RunFolder(folder).spec)
     if texts:
-        from embexp.config.composition import changed_spec
-
-        changed = changed_spec(recorded, texts, composition.loader())
+        changed = composition.changed_spec(recorded, texts, composition.loader())
     environment.load_tensorflow()
     arguments.require_eager("embexp.resume")
     from embexp.studies import run as studies
@@ -293,7 +290,7 @@ def _shown(listeners: Sequence[Listener], *, quiet: bool) -> Callable[[], list[L
 
 def _new_directory(chosen: Path | None, spec: RunSpec) -> AbstractContextManager[OutputDirectory]:
     """The directory to run in: the chosen one, that of the Hydra app that calls, or `outputs/DATE/TIME`."""
-    own = hydra_app.output_directory()
+    own = hydra_globals.output_directory()
     if own is not None and (chosen is None or chosen.absolute() == own) and own.is_dir():
         # A second run of the same job gets a directory of its own.
         existing = Existing.NUMBER if own in _used else spec.output.existing

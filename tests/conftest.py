@@ -21,8 +21,8 @@ import pytest
 from hypothesis import settings
 
 from embexp.config import composition
-from embexp.config.composing.loader import Loader
-from embexp.config.permission import OWN_MODULES, Permission
+from embexp.config.loader import Loader
+from embexp.config.named_code import OWN_MODULES, Permission
 from tests import preloaded
 from tests.thoroughness import PROFILES
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.config.checking import resources
+from embexp.config import resources
 from embexp.data import datasets as forms
 from embexp.data import fetching
 from embexp.data.datasets import DATA_SETS, DataSet, Remote

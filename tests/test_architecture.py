@@ -12,7 +12,7 @@ import pytest
 from tests.import_graph import MODULES, PACKAGE, edges, imports_of, room_of
 
 ALLOWED = {
-    "__init__": "api config errors rows simulation",
+    "__init__": "api errors rows simulation",
     "__main__": "cli",
     "api": "config errors records reports runs specs studies sweeps system training",
     "checkpoints": "errors system tables tensor_bundle",

@@ -268,9 +268,7 @@ def _dropped(matching: Matching) -> dict[str, Stored]:
 
     So TensorFlow decides, too, where two objects of a checkpoint are one object of the program.
     """
-    of_node: dict[int | None, list[Stored]] = {}
-    for stored, _ in matching.restored():
-        of_node.setdefault(stored.node, []).append(stored)
+    of_node = _by_node(stored for stored, _ in matching.restored())
     found: dict[str, Stored] = {}
     for nodes in matching.nodes_by_object():
         first, *others = [of_node[node] for node in nodes if node in of_node] or [[]]
@@ -278,20 +276,11 @@ def _dropped(matching: Matching) -> dict[str, Stored]:
     return found
 
 
-def _nodes_of(proto: Any, pattern: str) -> set[int]:
-    """The nodes of the object with a path, and of all that it reaches; none if no object has it.
-
-    An optimizer reaches its slot variables, and the variables that they belong to do not.
-    """
-    found = {number for number, path in enumerate(naming.paths_of(proto)) if path == pattern}
-    pending = list(found)
-    while pending:
-        node = proto.nodes[pending.pop()]
-        reached = {child.node_id for child in node.children}
-        reached |= {slot.slot_variable_node_id for slot in node.slot_variables}
-        fresh = reached - found
-        found |= fresh
-        pending += fresh
+def _by_node(stored: Iterable[Stored]) -> dict[int, list[Stored]]:
+    found: dict[int, list[Stored]] = {}
+    for each in stored:
+        if each.node is not None:
+            found.setdefault(each.node, []).append(each)
     return found
 
 
@@ -313,7 +302,7 @@ class Selection:
         self._names, self._patterns = names, patterns
         exact = {each for value in values for each in self._known(value)}
         self._exact = exact.intersection(patterns or ())
-        self._nodes = {each: _nodes_of(proto, each) for each in patterns or () if each not in exact}
+        self._nodes = {each: naming.nodes_of(proto, each) for each in patterns or () if each not in exact}
         self._slots = naming.slots_of(proto)
 
     def __call__(self, value: Value, node: int | None) -> bool:
@@ -356,7 +345,6 @@ class Taking:
 
         Args:
             checkpoint: the `tf.train.Checkpoint` that was restored.
-            found: what was to be restored into what.
             bound: the objects that are restored, by node, as of the time when the account is taken.
             names: of variables, by object path; those that are not in it have their own.
         """
@@ -415,11 +403,8 @@ class Taking:
     def _dropped(self) -> dict[str, Stored]:
         """See `Matching.dropped`; also for objects made since, which have the value that was bound to them first."""
         found, known = dict(self._found.dropped), {id(each) for each in self._found.objects.values()}
-        stored_at: dict[int, list[Stored]] = {}
         unused = self._found.unused
-        for stored in self._found.stored:
-            if stored.node is not None and stored.key not in unused:
-                stored_at.setdefault(stored.node, []).append(stored)
+        stored_at = _by_node(each for each in self._found.stored if each.key not in unused)
         first: dict[int, Stored] = {}
         for node, each in self._objects.items():
             if id(each) not in known and node in stored_at:
@@ -435,7 +420,10 @@ class Taking:
         for number, node in enumerate(nodes):
             if any(slot.slot_variable_node_id == stored.node for slot in node.slot_variables):
                 optimizer = self._objects.get(number)
-                return optimizer is not None and not _live_node(graph, optimizer).slot_variables
+                if optimizer is None:
+                    return False
+                here = next(number for number, each in enumerate(graph.objects) if each is optimizer)
+                return not graph.proto.nodes[here].slot_variables
         pending, seen = [stored.node], {stored.node}
         while pending:
             number = pending.pop(0)
@@ -494,10 +482,6 @@ def _unbuilt(above: Any, graph: objects.LiveGraph) -> bool:
         seen |= fresh
         pending += fresh
     return True
-
-
-def _live_node(graph: objects.LiveGraph, value: Any) -> Any:
-    return next(node for each, node in zip(graph.objects, graph.proto.nodes, strict=True) if each is value)
 
 
 def _with_name(value: Value, each: objects.LiveValue | None) -> Value:

@@ -299,6 +299,23 @@ def slots_of(proto: Any) -> set[int]:
     return {slot.slot_variable_node_id for node in proto.nodes for slot in node.slot_variables}
 
 
+def nodes_of(proto: Any, pattern: str) -> set[int]:
+    """The nodes of the object with a path, and of all that it reaches; none if no object has it.
+
+    An optimizer reaches its slot variables, and the variables that they belong to do not.
+    """
+    found = {number for number, path in enumerate(paths_of(proto)) if path == pattern}
+    pending = list(found)
+    while pending:
+        node = proto.nodes[pending.pop()]
+        reached = {child.node_id for child in node.children}
+        reached |= {slot.slot_variable_node_id for slot in node.slot_variables}
+        fresh = reached - found
+        found |= fresh
+        pending += fresh
+    return found
+
+
 def _reach(proto: Any, path: str) -> int:
     """The node of an object path, which is created if there is none."""
     number = 0

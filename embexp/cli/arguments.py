@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from embexp.cli.commands import COMMANDS, HelpShown, module_of
 from embexp.errors import CommandLineError
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
-    from embexp.config.composing.loader import Loader
     from embexp.config.folders import Folders
-    from embexp.config.permission import Permission
+    from embexp.config.loader import Loader
+    from embexp.config.named_code import Permission
 
 WHICH_RUN = "which run? Give its directory"
 _HYDRA_ONLY = {
@@ -30,18 +31,58 @@ _HYDRA_ONLY = {
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises `CommandLineError` and suggests the nearest option."""
 
-    def __init__(self, command: str, usage: str, help_text: str) -> None:
+    def __init__(self, command: str, help_text: str) -> None:
+        """Takes the whole help, whose first line is the usage."""
+        usage = help_text.partition("\n")[0].removeprefix("usage: ")
         super().__init__(prog=f"embexp {command}", usage=usage, add_help=False, allow_abbrev=False)
-        self.add_argument("-h", "--help", action="store_true")
+        self.switches("-h", "--help")
         self._help = help_text
+        self._questions: dict[str, str] = {}
 
-    def parse(self, arguments: Sequence[str]) -> argparse.Namespace | None:
-        """The options; None: the user has asked for the help, which is printed."""
+    def switches(self, *names: str) -> None:
+        """Adds options without a value. One of a single dash is short for the next."""
+        waiting: list[str] = []
+        for name in names:
+            waiting.append(name)
+            if name.startswith("--"):
+                self.add_argument(*waiting, action="store_true")
+                waiting = []
+
+    def values(self, *names: str) -> None:
+        """Adds options with a text as their value."""
+        for name in names:
+            self.add_argument(name)
+
+    def needs(self, name: str, question: str, **kind: Any) -> None:
+        """Adds an argument, or an option, without which the command has nothing to do.
+
+        Args:
+            question: what to say where it is missing.
+            **kind: of `add_argument`.
+        """
+        self.add_argument(name, **({} if name.startswith("-") else {"nargs": "?"}) | kind)
+        self._questions[name.lstrip("-")] = question
+
+    def parse(
+        self, arguments: Sequence[str], faults: Callable[[argparse.Namespace], Iterable[str]] = lambda _: ()
+    ) -> argparse.Namespace:
+        """The options.
+
+        Args:
+            faults: what is wrong with options that can be parsed.
+
+        Raises:
+            HelpShown: the user has asked for the help, which is printed.
+            CommandLineError: with all faults.
+        """
         options = self.parse_intermixed_args(list(arguments))
-        if not options.help:
-            return options
-        print(self._help, end="")
-        return None
+        if options.help:
+            print(self._help, end="")
+            raise HelpShown
+        found = [question for name, question in self._questions.items() if not getattr(options, name)]
+        if found := [*found, *faults(options)]:
+            raise self.incomplete(*found)
+        return options
 
     def error(self, message: str) -> NoReturn:
         """Raises the error instead of ending the process."""
@@ -95,8 +136,6 @@ def _in_words(message: str) -> tuple[str, str]:
 
 def _commands_with(option: str) -> list[str]:
     """The commands whose help describes an option."""
-    from embexp.cli.commands import COMMANDS, module_of
-
     if not re.fullmatch(r"--[a-z][a-z-]+", option):
         return []
     found = []
@@ -109,17 +148,6 @@ def _commands_with(option: str) -> list[str]:
     return found
 
 
-def run_directory(parser: Parser, directory: str | None) -> str:
-    """The directory that a command line names, of a command that needs one.
-
-    Raises:
-        CommandLineError: it names none.
-    """
-    if directory is None:
-        raise parser.incomplete(WHICH_RUN)
-    return directory
-
-
 def add_allow_code(parser: Parser) -> None:
     """Adds the option that allows code by name."""
     parser.add_argument("--allow-code", action="append", default=[], metavar="MODULE:FUNCTION")
@@ -129,8 +157,7 @@ def add_config_arguments(parser: Parser) -> None:
     """Adds the arguments of commands that compose a config."""
     add_allow_code(parser)
     parser.add_argument("overrides", nargs="*")
-    parser.add_argument("-m", "--multirun", action="store_true")
-    parser.add_argument("-r", "--run", action="store_true")
+    parser.switches("-m", "--multirun", "-r", "--run")
     parser.add_argument("-cd", "--config-dir")
     parser.add_argument("-cp", "--config-path")
     parser.add_argument("-cn", "--config-name", default="config")
@@ -145,14 +172,14 @@ def config_folders(options: argparse.Namespace) -> Folders:
 
 def config_loader(options: argparse.Namespace) -> Loader:
     """A loader that composes configs from these folders."""
-    from embexp.config.composing.loader import Loader
+    from embexp.config.loader import Loader
 
     return Loader(config_folders(options), options.config_name, permission(options))
 
 
 def permission(options: argparse.Namespace) -> Permission:
     """The code that the configs may name."""
-    from embexp.config.permission import Permission
+    from embexp.config.named_code import Permission
 
     return Permission(frozenset(options.allow_code))
 

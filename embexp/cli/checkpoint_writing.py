@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from embexp.checkpoints.saving import Conversion
     from embexp.pretrained.growth import TableGrowth
 
-CONVERT_USAGE = "embexp checkpoint convert PATH OUT --to name|object [--names FILE]"
-
-CONVERT_HELP = f"""\
-usage: {CONVERT_USAGE}
+CONVERT_HELP = """\
+usage: embexp checkpoint convert PATH OUT --to name|object [--names FILE]
 
 Converts a checkpoint to the other kind. A name-based checkpoint, as tf.compat.v1.train.Saver writes it, matches
 variables by their global names; an object-based one, as tf.train.Checkpoint writes it, by the edges between objects.
@@ -37,10 +35,8 @@ get the names of checkpoint.kind=name. OUT is the prefix of the new one (in an e
                        list` shows them. Other variables are named as above. A checkpoint can keep its kind and get
                        new names.
 """
-GROW_USAGE = "embexp checkpoint grow RUN_OR_CHECKPOINT --vocabulary NEW --out DIR [OPTIONS]"
-
 GROW_HELP = f"""\
-usage: {GROW_USAGE}
+usage: embexp checkpoint grow RUN_OR_CHECKPOINT --vocabulary NEW --out DIR [OPTIONS]
 
 Writes a checkpoint whose tables have a row for each token of a new vocabulary, in its order. Rows are matched by token,
 never by position, and keep their optimizer slots; new rows are filled, and their slots get initial values. The dense
@@ -63,38 +59,28 @@ RUN_OR_CHECKPOINT is the directory of a finished run, or a checkpoint that this 
 
 def convert(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("checkpoint convert", CONVERT_USAGE, CONVERT_HELP)
-    parser.add_argument("path", nargs="?", type=Path)
-    parser.add_argument("out", nargs="?", type=Path)
-    parser.add_argument("--to")
+    parser = Parser("checkpoint convert", CONVERT_HELP)
+    parser.needs("path", "which checkpoint? Give its path", type=Path)
+    parser.needs("out", "where to? Give the prefix of the new checkpoint", type=Path)
+    parser.values("--to")
     parser.add_argument("--names", type=Path)
-    options = parser.parse(arguments)
-    if options is None:
-        return DONE
-    names, faults = _read_names(options.names)
-    faults = [*_faults(options), *faults]
-    if faults:
-        raise parser.incomplete(*faults)
+    names: dict[str, str] = {}
+
+    def faults(options: argparse.Namespace) -> Iterator[str]:
+        if options.out is not None and (index := Path(f"{_prefix(options.out)}.index")).exists():
+            yield f"{index} already exists: give the new checkpoint another name"
+        if options.to not in ("name", "object"):
+            yield f"--to {options.to}: must be name or object" if options.to else "to which kind? Add --to name|object"
+        found, wrong = _read_names(options.names)
+        names.update(found)
+        yield from wrong
+
+    options = parser.parse(arguments, faults)
     from embexp.records.folder import RunFolder
 
     with RunFolder(options.path).reading():
         _convert(options, names)
     return DONE
-
-
-def _faults(options: argparse.Namespace) -> list[str]:
-    faults = []
-    if options.path is None:
-        faults.append("which checkpoint? Give its path")
-    if options.out is None:
-        faults.append("where to? Give the prefix of the new checkpoint")
-    elif (index := _prefix(options.out).with_name(f"{_prefix(options.out).name}.index")).exists():
-        faults.append(f"{index} already exists: give the new checkpoint another name")
-    if options.to not in ("name", "object"):
-        faults.append(
-            f"--to {options.to}: must be name or object" if options.to else "to which kind? Add --to name|object"
-        )
-    return faults
 
 
 def _read_names(file: Path | None) -> tuple[dict[str, str], list[str]]:
@@ -154,19 +140,16 @@ def _show_conversion(conversion: Conversion, kind: str) -> None:
 
 def grow(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("checkpoint grow", GROW_USAGE, GROW_HELP)
-    parser.add_argument("directory", nargs="?")
+    parser = Parser("checkpoint grow", GROW_HELP)
+    parser.needs("directory", "which run or checkpoint? Give its directory")
     parser.add_argument("--vocabulary", action="append", default=[])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--missing", choices=[each.value for each in MissingRows], default="initializer")
     parser.add_argument("--gone", choices=("drop", "keep"), default="drop")
     parser.add_argument("--match", choices=[each.value for each in Match], default="exact")
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--dry-run", action="store_true")
-    options = parser.parse(arguments)
-    if options is None:
-        return DONE
-    _check(parser, options)
+    parser.switches("--dry-run")
+    options = parser.parse(arguments, _faults_of_growth)
     from embexp.records.folder import RunFolder
 
     with RunFolder(Path(options.directory)).reading():
@@ -174,20 +157,15 @@ def grow(arguments: Sequence[str]) -> int:
     return DONE
 
 
-def _check(parser: Parser, options: argparse.Namespace) -> None:
-    faults = []
-    if options.directory is None:
-        faults.append("which run or checkpoint? Give its directory")
+def _faults_of_growth(options: argparse.Namespace) -> Iterator[str]:
     if not options.vocabulary:
-        faults.append("to which vocabulary? Add --vocabulary FILE, TABLE=FILE or FOLDER")
+        yield "to which vocabulary? Add --vocabulary FILE, TABLE=FILE or FOLDER"
     if options.out is None and not options.dry_run:
-        faults.append("where to? Add --out DIR, or --dry-run to write nothing")
+        yield "where to? Add --out DIR, or --dry-run to write nothing"
     if options.out is not None and options.out.exists():
-        faults.append(f"{options.out} already exists: give --out another name")
+        yield f"{options.out} already exists: give --out another name"
     if options.seed is not None and options.seed < 0:
-        faults.append(f"--seed {options.seed}: it must be at least 0")
-    if faults:
-        raise parser.incomplete(*faults)
+        yield f"--seed {options.seed}: it must be at least 0"
 
 
 def _grow(options: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -115,3 +116,8 @@ def write_csv(out: str | None, header: Sequence[str], rows: Iterable[Sequence[ob
         printable.write_data(text.getvalue())
     else:
         files.write_text(Path(out), text.getvalue())
+
+
+def write_json(content: object) -> None:
+    """Writes a value to the standard output as one line of JSON."""
+    printable.write_data(json.dumps(content, ensure_ascii=False) + "\n")

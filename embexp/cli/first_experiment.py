@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from embexp.config.composing.patterns import is_pattern
+from embexp.config.patterns import is_pattern
 from embexp.data.files.samples import ColumnFacts, Kind, Sample
 from embexp.errors import CommandLineError
 

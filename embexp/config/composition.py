@@ -1,39 +1,91 @@
-"""From overrides to a checked `RunSpec`: composes, validates and applies every rule. No TensorFlow."""
+"""From files and overrides to a checked `RunSpec`: composes, validates and applies every rule. No TensorFlow.
+
+Each of `b: ${a}${a}`, `c: ${b}${b}`, … doubles the last one, so thirty short lines stand for a text of a gigabyte: what
+an interpolation stands for is counted before it is resolved.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
 
-from embexp.config import folders
-from embexp.config.checking import hydra_checks, resources, validate
-from embexp.config.checking.resources import data_columns
-from embexp.config.composing import patterns, selections
-from embexp.config.composing.compose import Composition, check_interpolations, resolved
-from embexp.config.composing.compose import compose as compose_container
-from embexp.config.composing.loader import Loader
-from embexp.config.composing.overrides import parse, repeated
-from embexp.config.messages import format_value
-from embexp.config.permission import OWN_MODULES, Permission
-from embexp.errors import CombinationFault, ConfigError, Fault
+from embexp.config import (
+    folders,
+    hydra_checks,
+    hydra_globals,
+    hydra_job,
+    named_code,
+    overrides,
+    patterns,
+    resources,
+    validate,
+)
+from embexp.config import selections as choices
+from embexp.config.loader import Loader
+from embexp.config.messages import did_you_mean, format_value
+from embexp.config.named_code import OWN_MODULES, Permission
+from embexp.config.patterns import Expansion
+from embexp.config.sources import Sources
+from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.specs import arguments, run
 from embexp.specs.models import RENAMED_TASKS
 from embexp.specs.run import RunSpec
 from embexp.system.printable import print
 
 _OWN_LAUNCHER = "embexp"
-
 CHANGEABLE = ("train.steps", "train.epochs", "output", "checkpoint", "tracking")
 """Settings of a recorded run that may change: its length, and those that change no result."""
-
-
 RESUMED = "a run is resumed with the settings that it began with"
+_PATHS_OF_TABLES = (
+    "pretrained.path",
+    "pretrained.tokens_file",
+    *(f"{rule}.{file}" for rule in ("freeze", "freeze.phases.*.rules.*") for file in ("tokens_file", "mask_file")),
+)
+_PATHS = (
+    "data.path",
+    "output.cache",
+    "restore.path",
+    *_PATHS_OF_TABLES,
+    *(f"tables.*.{path}" for path in _PATHS_OF_TABLES),
+)
+"""Values that are paths, * for any key or place in a list. They are made absolute, so that a finished run can be loaded
+from any directory."""
+_OF_THE_APP = re.compile(r"\$\{(?!hydra[.:]|now:)")
+"""An interpolation whose value may differ from job to job."""
+MOST = 10_000
+"""Values that an interpolation may stand for, with all that these refer to."""
+_REFERENCE = re.compile(r"\$\{(\.*)([^${}:]*)\}")
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A composed config.
+
+    Attributes:
+        config: Hydra's config, with its own settings under `hydra`; interpolations are not resolved.
+        container: plain dicts, lists and scalars with interpolations resolved; without `hydra` and without values that
+            can't be resolved.
+        added: keys that plain overrides added to those of the files.
+        permission: which code it may name.
+    """
+
+    config: DictConfig
+    container: dict[str, Any]
+    faults: tuple[Fault, ...]
+    sources: Sources
+    added: frozenset[str] = frozenset()
+    permission: Permission = OWN_MODULES
+    expansion: Expansion = field(default_factory=Expansion)
 
 
 @dataclass(frozen=True)
@@ -69,6 +121,38 @@ def compose(
     return job(loader(folder, permission=Permission(frozenset(allowed))), texts, in_python=True).spec
 
 
+def spec_of(cfg: DictConfig, *, without: Sequence[str] = (), allow_code: Sequence[str] = ()) -> RunSpec:
+    """The spec of a config that Hydra has composed, in a `@hydra.main` app or with `hydra.compose`.
+
+    The config is checked against every rule, as by `embexp.compose`. Relative paths start from the working directory
+    in which the app was started, also with `hydra.job.chdir=true`.
+
+    Args:
+        cfg: composed from embexp's groups (`pkg://embexp.conf`); interpolations are resolved.
+        without: keys at the top of `cfg` that belong to the app, and not to embexp.
+        allow_code: functions outside of the user's own modules that the config may name, such as `["keras:Model"]`.
+
+    Raises:
+        UsageError: `cfg` is no DictConfig, or lacks a key of `without`.
+        ConfigError: with all faults.
+    """
+    if not isinstance(cfg, DictConfig):
+        remedy = "embexp.compose takes overrides, embexp.RunSpec.model_validate a plain mapping"
+        raise UsageError(f"embexp.spec_of takes a DictConfig of Hydra, not {type(cfg).__name__}; {remedy}")
+    own = arguments.overrides(without, "embexp.spec_of(without=…)") if without else []
+    allowed = arguments.texts(allow_code, "embexp.spec_of", "allow_code")
+    if missing := [key for key in own if key not in cfg]:
+        raise UsageError(f"embexp.spec_of: without names {', '.join(missing)}, which the config does not have")
+    check_interpolations(cfg)
+    container, before = _resolved(cfg, hydra_globals.started_in(), own)
+    expansion = patterns.expand(container, lambda: resources.data_columns(container.get("data")))
+    before += expansion.faults
+    spec, faults = _checked(container, before, Permission(frozenset(allowed)), unknown=expansion.unknown)
+    if spec is None or before or faults:
+        raise ConfigError([*before, *patterns.folded(faults, expansion.origins)])
+    return spec
+
+
 def loader(
     config_dir: str | Path | None = None,
     config_name: str = "config",
@@ -76,38 +160,32 @@ def loader(
     *,
     permission: Permission = OWN_MODULES,
 ) -> Loader:
-    """A loader that composes configs from the shipped folder, or the one that replaces it, and the user's.
-
-    Args:
-        config_dir: the user's folder.
-        permission: which code the configs may name.
-    """
+    """A loader that composes configs from the shipped folder, or the one that replaces it, and the user's."""
     found = folders.find(None if config_dir is None else Path(config_dir), config_path=config_path)
     return Loader(found, config_name, permission)
 
 
-def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True, in_python: bool = False) -> Job:
+def job(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, in_python: bool = False) -> Job:
     """Composes and checks one run that can be started.
 
     Args:
-        overrides: as on the command line.
+        texts: overrides, as on the command line.
         look_at_data: whether to read the headers of data files.
         in_python: whether the caller has no settings of Hydra.
 
     Raises:
         ConfigError: with all faults.
     """
-    parsed, _ = parse(loader, overrides)
-    if in_python:
-        faults = list(hydra_checks.not_in_python(parsed))
+    parsed, _ = overrides.parse(loader, texts)
+    if in_python:  # where the later of two counts
+        faults, twice = list(hydra_checks.not_in_python(parsed)), []
     else:
-        faults = list(hydra_checks.without_effect(parsed, multirun=False))
-    twice = [] if in_python else list(repeated(parsed))  # in Python, the later of two counts
+        faults, twice = list(hydra_checks.without_effect(parsed, multirun=False)), list(overrides.repeated(parsed))
     try:
-        found = candidate(loader, overrides, look_at_data=look_at_data)
+        found = candidate(loader, texts, look_at_data=look_at_data)
     except ConfigError as error:
-        told = {fault.path for fault in error.faults}
-        raise ConfigError([*twice, *error.faults, *(fault for fault in faults if fault.path not in told)]) from None
+        reported = {fault.path for fault in error.faults}
+        raise ConfigError([*twice, *error.faults, *(each for each in faults if each.path not in reported)]) from None
     faults = [*twice, *found.impossible, *faults]
     if found.spec.seeds > 1:
         rule = "it repeats the settings of a sweep, and this is a single run"
@@ -117,13 +195,13 @@ def job(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True, 
     return found
 
 
-def candidate(loader: Loader, overrides: Sequence[str], *, look_at_data: bool = True) -> Job:
+def candidate(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True) -> Job:
     """Composes and checks one run whose settings may be impossible to combine: see `Job.impossible`.
 
     Raises:
         ConfigError: with all faults, if any is not a `CombinationFault`.
     """
-    composition = compose_container(loader, overrides)
+    composition = compose_config(loader, texts)
     spec, faults = check(composition, look_at_data=look_at_data)
     impossible = tuple(fault for fault in faults if isinstance(fault, CombinationFault))
     if spec is None or len(impossible) < len(faults):
@@ -137,17 +215,16 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     Returns:
         The spec, or None if the config is invalid, and all faults, including those of composing.
     """
-    here = runs_here(composition.config)
     _report_old_name(composition.container.get("task"))
     spec, faults = _checked(
         composition.container,
         composition.faults,
         composition.permission,
         look_at_data=look_at_data,
-        here=here,
+        here=runs_here(composition.config),
         unknown=composition.expansion.unknown,
     )
-    faults = patterns.folded(_kinds_told_once(faults, composition), composition.expansion.origins)
+    faults = patterns.folded(_kinds_reported_once(faults, composition), composition.expansion.origins)
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]
 
 
@@ -158,42 +235,19 @@ def _report_old_name(task: object) -> None:
         print(f"task={task} is called task={new} since 0.2.0", file=sys.stderr)
 
 
-def _kinds_told_once(faults: list[Fault], composition: Composition) -> list[Fault]:
+def _kinds_reported_once(faults: list[Fault], composition: Composition) -> list[Fault]:
     """One fault for a kind set without its file, instead of one for each key that the file of another kind has."""
-    made = selections.choices(composition.config)
+    made = choices.choices(composition.config)
     for override in composition.sources.values:
         place, _, last = override.key_or_group.rpartition(".")
         strange = [each for each in faults if each.path.startswith(f"{place}.") and "belongs to" in each.rule]
         if last == "kind" and strange:
             group = next((each for each in made if each.rpartition("@")[2] == place), place)
             rule = f"the file that is chosen for {place} has keys of another kind"
-            fault = Fault(
-                override.key_or_group, format_value(override.value()), rule, f"choose {group}={override.value()}"
-            )
+            remedy = f"choose {group}={override.value()}"
+            fault = Fault(override.key_or_group, format_value(override.value()), rule, remedy)
             faults = [fault, *(each for each in faults if each not in strange)]
     return faults
-
-
-def check_composed(
-    config: DictConfig, without: Sequence[str], folder: Path, permission: Permission
-) -> tuple[RunSpec | None, list[Fault]]:
-    """Checks a config that another app has composed with Hydra.
-
-    Args:
-        config: without the node `hydra`.
-        without: keys at its top that belong to the app.
-        folder: from which relative paths start.
-        permission: which code the config may name.
-
-    Returns:
-        The spec, or None if the config is invalid, and all faults.
-    """
-    check_interpolations(config)
-    container, unresolved = resolved(config, folder, without)
-    expansion = patterns.expand(container, lambda: data_columns(container.get("data")))
-    before = [*unresolved, *expansion.faults]
-    spec, faults = _checked(container, before, permission, look_at_data=True, unknown=expansion.unknown)
-    return spec, [*before, *patterns.folded(faults, expansion.origins)]
 
 
 def runs_here(config: DictConfig) -> bool:
@@ -208,25 +262,21 @@ def check_container(
     """Checks a config that has been composed without faults.
 
     Args:
-        permission: which code it may name.
         here: whether it is run on this machine.
 
     Returns:
         The spec, or None if the config is invalid, and all faults, without their sources.
     """
-    return _checked(container, (), permission, look_at_data=True, here=here)
+    return _checked(container, (), permission, here=here)
 
 
 def check_spec(spec: RunSpec, permission: Permission) -> tuple[RunSpec | None, list[Fault]]:
     """Checks a spec that Python code may have made or changed without a check, as by `model_copy`.
 
-    Args:
-        permission: which code it may name.
-
     Returns:
         The spec, or None if it is invalid, and all faults.
     """
-    return _checked(spec.model_dump(mode="json", warnings=False), (), permission, look_at_data=True)
+    return _checked(spec.model_dump(mode="json", warnings=False), (), permission)
 
 
 def _checked(
@@ -234,7 +284,7 @@ def _checked(
     before: Sequence[Fault],
     permission: Permission,
     *,
-    look_at_data: bool,
+    look_at_data: bool = True,
     here: bool = True,
     unknown: Sequence[str] = (),
 ) -> tuple[RunSpec | None, list[Fault]]:
@@ -247,28 +297,30 @@ def _checked(
     between = list(run.rule_faults(known))
     fetch = not (reported or faults or between)  # nothing is downloaded for a run that can't be started
     between += resources.faults(known, permission, look_at_data=look_at_data, here=here, fetch=fetch)
-    told = reported | {fault.path for fault in faults}
-    return spec, [*named, *faults, *(fault for fault in between if fault.path not in told)]
+    reported |= {fault.path for fault in faults}
+    return spec, [*named, *faults, *(fault for fault in between if fault.path not in reported)]
 
 
 def changed_spec(spec: RunSpec, texts: Sequence[str], loader: Loader, *, rule: str = RESUMED) -> RunSpec:
-    """A recorded spec with overrides.
+    """A recorded spec with overrides such as `train.epochs=40`.
 
     Args:
-        texts: overrides such as `train.epochs=40`.
         rule: why other settings can't change, for the error message.
 
     Raises:
         ConfigError: with all faults; an override of anything that decides the results before the resumption is one.
     """
-    parsed, faults = parse(loader, texts)
+    parsed, faults = overrides.parse(loader, texts)
     container: dict[str, Any] = spec.model_dump(mode="json")
     for override in parsed:
-        path = override.key_or_group
-        if not any(path == each or path.startswith(f"{each}.") for each in CHANGEABLE):
-            faults.append(_unchangeable(path, format_value(override.value()), container, rule))
-            continue
-        _set(container, path.split("."), override.value())
+        path, value = override.key_or_group, override.value()
+        if any(path == each or path.startswith(f"{each}.") for each in CHANGEABLE):
+            _set(container, path.split("."), value)
+        else:
+            recorded = _at(container, path)
+            was = "" if recorded is None else f" (it is {format_value(recorded)})"
+            remedy = f"only {', '.join(CHANGEABLE)} can change; start a new run for anything else"
+            faults.append(Fault(path, format_value(value), f"{rule}{was}", remedy))
     if faults:
         raise ConfigError(faults)
     changed, faults = validate.validate(container)
@@ -289,14 +341,212 @@ def _set(container: dict[str, Any], keys: Sequence[str], value: Any) -> None:
     node[keys[-1]] = value
 
 
-def _unchangeable(path: str, value: str, container: Any, rule: str) -> Fault:
-    node: Any = container
-    for key in path.split("."):
-        node = node.get(key) if isinstance(node, dict) else None
-    was = "" if node is None else f" (it is {format_value(node)})"
-    return Fault(
-        path,
-        value,
-        f"{rule}{was}",
-        f"only {', '.join(CHANGEABLE)} can change; start a new run for anything else",
-    )
+def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
+    """Composes a config with all overrides that can be applied; the others become faults.
+
+    Raises:
+        ConfigError: the files can't be composed at all.
+    """
+    parsed, faults = overrides.parse(loader, texts)
+    chosen = [each for each in parsed if overrides.is_selection(loader.folders, each)]
+    config, selections, rejected = choices.select(loader, overrides.with_additions(loader, chosen))
+    lifted = choices.lift(loader, selections, config)
+    faults += [*rejected, *lifted.values()]
+    applied, added, expansion = [], set(), None
+    rest = [each for each in parsed if each not in chosen]
+    for override in sorted(rest, key=lambda each: not _of_data(each)):  # whose columns patterns match
+        if expansion is None and not _of_data(override):
+            expansion = _expand(config)
+        plain = not (override.is_add() or override.is_force_add() or override.is_delete())
+        key = override.key_or_group
+        new = plain and not (overrides.is_present(config, key) and (expansion is None or not expansion.made(key)))
+        fault = overrides.set_value(loader.folders, override, config)
+        if fault is not None:
+            faults.append(fault)
+            continue
+        applied.append(override)
+        if new:
+            added.add(key)
+    expansion = _expand(config) if expansion is None else expansion
+    applied = [each for each in rest if each in applied]
+    hydra_job.note_overrides([each for each in parsed if each in selections or each in applied], config)
+
+    sources = Sources(loader, selections, applied, lifted, expansion.origins)
+    check_interpolations(config)
+    found = [*_hydra_faults(loader, selections, config), *expansion.faults]
+    with hydra_globals.recorded(config):
+        container, unresolved = _resolved(config, Path.cwd())
+    faults += validate.with_sources([*found, *unresolved], sources.describe)
+    return Composition(config, container, tuple(faults), sources, frozenset(added), loader.permission, expansion)
+
+
+def _hydra_faults(loader: Loader, selections: Sequence[Override], config: DictConfig) -> Sequence[Fault]:
+    """The faults of the node `hydra`, which most jobs of a sweep have in common."""
+    key = tuple(str(each.input_line) for each in selections)
+    if key in loader.hydra_faults:
+        return loader.hydra_faults[key]
+    found = list(hydra_checks.faults(config, choices.hydra_in_files(loader, selections), loader.permission))
+    written: Any = OmegaConf.to_container(config.hydra, resolve=False)
+    for path in hydra_checks.DIRECTORIES[:2]:  # that of a job is resolved once its number is known
+        try:
+            with hydra_globals.recorded(config):
+                OmegaConf.select(config, path)
+        except OmegaConfBaseException as error:
+            found.append(_unresolved(path, str(written[path.split(".")[1]]["dir"]), error, config))
+    if not any(_OF_THE_APP.search(str(written.get(kind))) for kind in (*named_code.NODES, "run", "sweep")):
+        loader.hydra_faults[key] = tuple(found)
+    return found
+
+
+def _of_data(override: Override) -> bool:
+    """Whether an override is about the data, but not about a column by its name."""
+    key = override.key_or_group
+    return key.partition(".")[0] == "data" and not key.startswith(f"data.{patterns.DENSE}.")
+
+
+def _expand(config: DictConfig) -> Expansion:
+    """Replaces the patterns of a composed config by what they stand for, in place."""
+    places = ("data", *patterns.PLACES)
+    written = {key: OmegaConf.to_container(config[key]) for key in places if OmegaConf.is_dict(config.get(key))}
+    if not patterns.present(written):
+        return Expansion()
+
+    def columns() -> Sequence[str]:
+        check_interpolations(config)
+        with hydra_globals.recorded(config):
+            container, _ = _resolved(config, Path.cwd())
+        return resources.data_columns(container.get("data"))
+
+    done = patterns.expand(written, columns)
+    with open_dict(config):
+        for place, content in written.items():
+            config[place] = content
+    return done
+
+
+def _resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> tuple[dict[str, Any], list[Fault]]:
+    """A config as plain dicts, lists and scalars, and the faults of values that can't be resolved.
+
+    Args:
+        folder: from which relative paths start.
+        without: keys at its top to leave out, as `hydra`.
+    """
+    faults: list[Fault] = []
+    found = _plain(config, config, "", faults)
+    container = {str(key): value for key, value in found.items() if key not in without}
+    twice = resources.fill_path(container)
+    if resources.name_of(container.get("data")) is not None:
+        faults = [*twice, *(each for each in faults if each.path != "data.path")]
+    absolute_paths(container, folder)
+    return container, [each for each in faults if each.path.partition(".")[0] not in without]
+
+
+def absolute_paths(container: dict[str, Any], folder: Path) -> None:
+    """Makes all paths of a plain config absolute, in place, those that are relative from a folder."""
+    for path in _PATHS:
+        _make_absolute(container, path.split("."), folder)
+
+
+def _make_absolute(section: Any, path: Sequence[str], folder: Path) -> None:
+    key, *rest = path
+    if key == "*" and isinstance(section, dict | list):
+        for inner in section.values() if isinstance(section, dict) else section:
+            _make_absolute(inner, rest, folder)
+    elif not isinstance(section, dict) or key not in section:
+        return
+    elif rest:
+        _make_absolute(section[key], rest, folder)
+    elif isinstance(section[key], list):
+        section[key] = [_absolute(each, folder) for each in section[key]]
+    else:
+        section[key] = _absolute(section[key], folder)
+
+
+def _absolute(path: Any, folder: Path) -> Any:
+    return os.path.abspath(folder / os.path.expanduser(path)) if isinstance(path, str) and path else path
+
+
+def _plain(root: DictConfig, node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:
+    """A mapping as a plain dict, without `hydra` and values that can't be resolved; each of those becomes a fault."""
+    found: dict[Any, Any] = {}
+    for key in node.keys():  # noqa: SIM118 — items() would resolve, and stop at the first fault
+        path = f"{prefix}{key!s}"
+        if path == "hydra":
+            continue
+        if OmegaConf.is_missing(node, key):
+            faults.append(Fault(path, "nothing", "it must be given", f"set {path}=…"))
+            continue
+        try:
+            value = node[key]
+            if isinstance(value, DictConfig):
+                found[key] = _plain(root, value, f"{path}.", faults)
+            elif isinstance(value, ListConfig):
+                found[key] = OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+            else:
+                found[key] = value
+        except OmegaConfBaseException as error:
+            written = OmegaConf.to_container(node, resolve=False)
+            text = str(written[key]) if isinstance(written, dict) else ""
+            faults.append(_unresolved(path, text, error, root))
+    return found
+
+
+def _unresolved(path: str, text: str, error: OmegaConfBaseException, root: DictConfig) -> Fault:
+    """The fault of a value with an interpolation that can't be resolved."""
+    first = str(error).splitlines()[0].rstrip(".")
+    rule, remedy = f"it can't be resolved: {first}", ""
+    if found := re.search(r"Environment variable '([^']+)' not found", first):
+        rule = f"the environment has no variable {found[1]}"
+        remedy = f"set it before the command, or give a default: ${{oc.env:{found[1]},VALUE}}"
+    elif found := re.search(f"{hydra_globals.SECRET}'([^']+)'", first):
+        rule = f"by its name, the environment variable {found[1]} is a secret, and a run records its config"
+        remedy = f"if you want that, give it on the command line: '{path}=${{oc.env:{found[1]}}}'"
+    elif isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([^']+)' not found", first)):
+        known = set(overrides.paths(OmegaConf.to_container(root))) - {path}
+        remedy = did_you_mean(found[1], known) or "write \\${…} for a text with ${…}"
+    elif isinstance(error, UnsupportedInterpolationType):
+        remedy = "interpolations are ${KEY}, ${oc.env:VARIABLE} and ${now:FORMAT}"
+    return Fault(path, text, rule, remedy)
+
+
+def check_interpolations(config: DictConfig) -> None:
+    """Checks the number of values that each interpolation stands for.
+
+    Raises:
+        ConfigError: it is too large; with a fault for the first such value.
+    """
+    content: Any = OmegaConf.to_container(config, resolve=False)
+    counted: dict[str, int] = {}
+
+    def count(path: str, value: Any) -> int:
+        if path in counted:
+            return counted[path]
+        counted[path] = 1  # of a value that leads back to itself, which resolving reports
+        found = 1
+        if isinstance(value, Mapping | list):
+            items = value.items() if isinstance(value, Mapping) else enumerate(value)
+            found += sum(count(f"{path}.{key}" if path else str(key), each) for key, each in items)
+        elif isinstance(value, str) and "${" in value:
+            for dots, key in _REFERENCE.findall(value):
+                target = ".".join(filter(None, [*path.split(".")[: -len(dots)], key])) if dots else key
+                found += count(target, _at(content, target))
+            if found > MOST:
+                rule = f"its interpolations stand for more than {MOST:,} values"
+                raise ConfigError(
+                    [Fault(path, format_value(value), rule, "refer to fewer values that refer to others")]
+                )
+        counted[path] = found
+        return found
+
+    if isinstance(content, dict):
+        for key, value in content.items():
+            count(str(key), value)
+
+
+def _at(node: Any, path: str) -> Any:
+    for key in filter(None, path.replace("[", ".").replace("]", "").split(".")):
+        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
+        else:
+            node = node.get(key) if isinstance(node, Mapping) else None
+    return node

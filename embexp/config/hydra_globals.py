@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 from hydra import version
@@ -99,3 +100,24 @@ def _own_sweepers() -> Iterator[None]:
     finally:
         if stored is not None:
             sweepers["optuna.yaml"] = stored
+
+
+def output_directory() -> Path | None:
+    """The output directory of the job of a Hydra app that runs now; None: there is none."""
+    config = _hydra_config()
+    path = None if config is None else config.runtime.get("output_dir")
+    return None if path is None else Path(path)
+
+
+def started_in() -> Path:
+    """The working directory in which the Hydra app that runs now was started; that of the process, if there is none."""
+    config = _hydra_config()
+    return Path.cwd() if config is None else Path(config.runtime.cwd)
+
+
+def _hydra_config() -> Any:
+    """The node `hydra` of the app that runs now; None: there is none."""
+    if not HydraConfig.initialized():
+        return None
+    config: Any = HydraConfig.get()
+    return None if "runtime" not in config or config.runtime.get("output_dir", None) is None else config

@@ -6,7 +6,7 @@ Reads the defaults lists as Hydra does, for files as this project writes them; i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,14 @@ class Outline:
     Attributes:
         values: nested mappings; leaves are as the files have them, interpolations included.
         choices: what each group chooses, by `group` or `group@package`; None: nothing.
+        files: those that were read.
+        named_by: the file whose defaults list names a config such as `optimizer/adam`, there or not.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     choices: dict[str, Choice] = field(default_factory=dict)
+    files: list[Path] = field(default_factory=list)
+    named_by: dict[str, Path] = field(default_factory=dict)
 
     def at(self, path: str) -> Any:
         """The node or leaf at a dotted path; None where there is none."""
@@ -89,7 +93,6 @@ class _Reader:
         self._folders = folders
         self._chosen = chosen
         self._content = content
-        self._files_left = _MOST_FILES
 
     def read(self, config: str, *, package: str, depth: int) -> None:
         """Merges a file and all that its defaults list includes.
@@ -99,9 +102,9 @@ class _Reader:
             package: where its keys go, unless its header says otherwise.
         """
         file = self._folders.file(config)
-        if file is None or depth > _DEEPEST or self._files_left == 0:
+        if file is None or depth > _DEEPEST or len(self.found.files) == _MOST_FILES:
             return
-        self._files_left -= 1
+        self.found.files.append(file)
         content, header = self._content(file)
         if header is not None and header != "_group_":
             package = "" if header == "_global_" else header
@@ -114,13 +117,14 @@ class _Reader:
                 _merge(self.found.values, package, content)
                 own_last = False
             else:
-                self._include(entry, group=group, package=package, depth=depth)
+                self._include(entry, file, group=group, package=package, depth=depth)
         if own_last:
             _merge(self.found.values, package, content)
 
-    def _include(self, entry: Any, *, group: str, package: str, depth: int) -> None:
+    def _include(self, entry: Any, file: Path, *, group: str, package: str, depth: int) -> None:
         if isinstance(entry, str):
             name, _, place = entry.partition("@")
+            self.found.named_by.setdefault(_absolute(name, group), file)
             self.read(_absolute(name, group), package=_joined(package, place), depth=depth + 1)
             return
         for key, choice in entry.items() if isinstance(entry, dict) else ():
@@ -132,6 +136,8 @@ class _Reader:
             relative = name.removeprefix("/").replace("/", ".")
             within = "" if place.startswith("_global_") else package
             place = _joined(within, place.removeprefix("_global_").removeprefix(".") if place else relative)
+            for each in _each(choice):
+                self.found.named_by.setdefault(f"{target}/{each}", file)
             named = target if place == target.replace("/", ".") else f"{target}@{place}"
             if "override" in words[:-1]:
                 self.overrides[named] = choice
@@ -173,11 +179,8 @@ def _joined(package: str, place: str) -> str:
     return ".".join(filter(None, (package, place)))
 
 
-def _each(choice: Choice) -> Iterator[str]:
-    if isinstance(choice, str):
-        yield choice
-    elif isinstance(choice, Sequence):
-        yield from choice
+def _each(choice: Choice) -> Sequence[str]:
+    return [choice] if isinstance(choice, str) else choice if isinstance(choice, list) else []
 
 
 def _merge(values: dict[str, Any], package: str, content: Mapping[str, Any]) -> None:

@@ -34,19 +34,9 @@ class Refused(yaml.MarkedYAMLError):
     """A file that is YAML, but takes too long, or too much memory, to read."""
 
     def __init__(self, file: Path, line: int, rule: str, remedy: str) -> None:
-        """Stores where and why.
-
-        Args:
-            line: from 0.
-        """
+        """Stores where and why; lines are counted from 0."""
         super().__init__(problem=rule, problem_mark=yaml.Mark(str(file), 0, line, 0, None, 0))
-        self.remedy = remedy
-        self.file = file
-        self.line = line
-
-    def fault(self) -> Fault:
-        """The fault of the file."""
-        return Fault("", "a file", str(self.problem), self.remedy, f"{self.file}:{self.line + 1}")
+        self.fault = Fault("", "a file", rule, remedy, f"{file}:{line + 1}")
 
 
 def load(file: Path) -> Any:
@@ -91,19 +81,16 @@ def _check(file: Path, text: str) -> None:
                 raise Refused(file, line, "one of its values leads back to itself", "remove the alias")
             count += sizes.get(str(event.anchor), 1)
         elif isinstance(event, NodeEvent):
-            if (rule := _of_node(event)) is not None:
-                raise Refused(file, line, *rule)
+            if (found := _of_node(event)) is not None:
+                raise Refused(file, line, *found)
             count += 1
             if isinstance(event, CollectionStartEvent):
                 opened.append((event.anchor, count - 1))
             elif event.anchor is not None:
                 sizes[event.anchor] = 1
         if len(opened) > DEEPEST:
-            rule = (
-                f"values can be nested at most {DEEPEST} levels deep",
-                "write it with fewer brackets, or less indented",
-            )
-            raise Refused(file, line, *rule)
+            limit = f"values can be nested at most {DEEPEST} levels deep"
+            raise Refused(file, line, limit, "write it with fewer brackets, or less indented")
         if count > MOST_VALUES:
             limit = f"a config file has at most {MOST_VALUES:,} values, with aliases replaced by what they stand for"
             raise Refused(file, line, limit, "remove aliases, or put data into files of their own")
@@ -112,19 +99,14 @@ def _check(file: Path, text: str) -> None:
 def _of_node(event: Any) -> tuple[str, str] | None:
     """The rule that a single value violates, and the remedy."""
     if event.tag is not None and event.tag not in _TAGS:
-        return (
-            f"it has the tag {event.tag.replace('tag:yaml.org,2002:', '!!')}",
-            "a config holds plain values: remove the tag",
-        )
+        tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+        return f"it has the tag {tag}", "a config holds plain values: remove the tag"
     if not isinstance(event, ScalarEvent):
         return None
     if event.tag == "tag:yaml.org,2002:bool" and event.value.lower() not in yaml.SafeLoader.bool_values:
         return f"{format_value(event.value)} is neither true nor false", "remove the tag"
-    if (
-        (event.implicit[0] or event.tag in _NUMBERS)
-        and len(event.value) > MOST_DIGITS
-        and _NUMBER.fullmatch(event.value)
-    ):
+    may_be_number = len(event.value) > MOST_DIGITS and (event.implicit[0] or event.tag in _NUMBERS)
+    if may_be_number and _NUMBER.fullmatch(event.value):
         digits = sum(map(str.isalnum, event.value.removeprefix("0x")))
         return f"a number has at most {MOST_DIGITS} digits, and this one has {digits:,}", "quote it if it is a text"
     return None

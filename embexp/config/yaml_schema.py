@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from embexp.config.checking.hydra_settings import SETTINGS, Use
-from embexp.config.checking.validate import chosen, models_at
 from embexp.config.folders import Folders
+from embexp.config.hydra_settings import SETTINGS, Use
 from embexp.config.outline import package_of
+from embexp.config.validate import chosen, models_at
 from embexp.specs.optimizers import Schedule
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Feature, Initializer, Table

@@ -13,10 +13,9 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-from embexp.specs.base import implementation
+from embexp.specs.base import Choice, implementation
 from embexp.specs.losses import BPR, CustomLoss, LossOfTask, SampledSoftmax, Softmax
-from embexp.specs.models import KnowledgeGraph, RankingLoss, Task
-from embexp.specs.run import RunSpec
+from embexp.specs.models import KnowledgeGraph, Model, RankingLoss, Task
 from embexp.system.user_code import NamedFunction, kind_of
 
 _AT_ONCE = 1 << 16
@@ -27,7 +26,7 @@ PairLoss = Callable[[tf.Tensor, tuple[tf.Tensor, tf.Tensor]], tf.Tensor]
 """From labels and (users, items) to a float32 scalar."""
 
 
-def build(spec: RunSpec, outputs: int) -> Loss | PairLoss:
+def build(loss: Choice, model: Model, task: Task, outputs: int) -> Loss | PairLoss:
     """The loss of a run.
 
     Args:
@@ -36,14 +35,13 @@ def build(spec: RunSpec, outputs: int) -> Loss | PairLoss:
     Raises:
         ConfigError: the user's own function can't be imported or called, or returns something else than losses.
     """
-    loss: Loss | PairLoss = implementation(spec.loss)(spec, outputs)
-    return loss
+    built: Loss | PairLoss = implementation(loss)(model, task, outputs)
+    return built
 
 
-def of_task(loss: LossOfTask, spec: RunSpec, outputs: int) -> Loss:
+def of_task(loss: LossOfTask, model: Model, task: Task, outputs: int) -> Loss:
     """The loss of the task, or of a model of knowledge graphs."""
-    model = spec.model
-    return ranking(model.loss, model.label_smoothing) if isinstance(model, KnowledgeGraph) else mean_loss(spec.task)
+    return ranking(model.loss, model.label_smoothing) if isinstance(model, KnowledgeGraph) else mean_loss(task)
 
 
 def mean_loss(task: Task) -> Loss:
@@ -70,7 +68,7 @@ def per_example(task: Task) -> Loss:
     }[task]
 
 
-def custom(loss: CustomLoss, spec: RunSpec, outputs: int) -> Loss:
+def custom(loss: CustomLoss, model: Model, task: Task, outputs: int) -> Loss:
     """The mean over the batch of what the user's own function returns for each example, a scalar.
 
     The function is `function(labels, logits, **args)`. Labels are float32 [B], of classes their numbers; logits float32
@@ -167,7 +165,7 @@ def _like(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.cast(logits, tf.float32), tf.shape(labels))
 
 
-def bpr(loss: BPR, spec: RunSpec, outputs: int) -> PairLoss:
+def bpr(loss: BPR, model: Model, task: Task, outputs: int) -> PairLoss:
     """`loss=bpr`."""
     return pairwise
 
@@ -187,7 +185,7 @@ def pairwise(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tf.Tens
     return tf.reduce_mean(tf.nn.softplus(-ahead))
 
 
-def sampled_softmax(loss: SampledSoftmax, spec: RunSpec, outputs: int) -> PairLoss:
+def sampled_softmax(loss: SampledSoftmax, model: Model, task: Task, outputs: int) -> PairLoss:
     """`loss=sampled_softmax`."""
     return partial(over_batch, log_q=loss.log_q)
 
@@ -215,7 +213,7 @@ def over_batch(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, log_q
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=answers, logits=scores))
 
 
-def softmax(loss: Softmax, spec: RunSpec, outputs: int) -> PairLoss:
+def softmax(loss: Softmax, model: Model, task: Task, outputs: int) -> PairLoss:
     """`loss=softmax`."""
     return over_catalogue
 

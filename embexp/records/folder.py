@@ -163,7 +163,7 @@ class RunFolder:
             NotARunError: there is none, or it is not one that this version understands.
         """
         try:
-            return RunSpec.model_validate_json(_of_this_version(self.spec.read_bytes()))
+            return RunSpec.model_validate_json(self.spec.read_bytes())
         except NotADirectoryError:
             raise NotARunError(f"{self.path} is a file, and not the directory of a run") from None
         except FileNotFoundError:
@@ -262,17 +262,6 @@ def first_fault(error: ValidationError) -> str:
     place = ".".join(map(str, first["loc"]))
     more = f" (and {count - 1:,} more faults)" if count > 1 else ""
     return f"{place}{': ' if place else ''}{first['msg'][:1].lower()}{first['msg'][1:]}{more}"
-
-
-def _of_this_version(spec: bytes) -> bytes:
-    """A recorded spec, with the keys of earlier versions under their present names."""
-    try:
-        content = json.loads(spec)
-        saved = content["output"].pop("checkpoint")
-    except (ValueError, KeyError, TypeError, AttributeError):  # also what is no spec, which validation reports
-        return spec
-    content.setdefault("checkpoint", {"save": "end" if saved else "never"})
-    return json.dumps(content).encode()
 
 
 def json_object(path: Path) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
+from embexp.specs.strategies import Strategy
 from embexp.system import digests, machine
 
 _NONE: Mapping[str, str] = MappingProxyType({})
-"""Rules of vocabularies that came later than the others."""
 _NO_PART: dict[str, Any] = {
     "output": True,
     "checkpoint": True,
@@ -70,7 +70,7 @@ class Identity:
         return self.content if self.code is None else digests.of_json([self.content, self.code])
 
 
-def identity(spec: RunSpec, content: str, code: str | None, files: Mapping[str, str]) -> Identity:
+def identity(strategy: Strategy, content: str, code: str | None, files: Mapping[str, str]) -> Identity:
     """The identity of a run that this process will do.
 
     Args:
@@ -78,7 +78,7 @@ def identity(spec: RunSpec, content: str, code: str | None, files: Mapping[str, 
         code: digest of the user's own code; None: the run uses none.
         files: digests of all files that the run reads, by config path, or by path where freeze policies name them.
     """
-    threads = machine.kernel_threads(spec.strategy.intra_op_threads, spec.strategy.inter_op_threads)
+    threads = machine.kernel_threads(strategy.intra_op_threads, strategy.inter_op_threads)
     return Identity(content, code, threads, machine.onednn(), machine.kernel_flags(), files)
 
 

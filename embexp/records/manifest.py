@@ -30,6 +30,7 @@ from typing import Any
 from embexp.records.folder import OF_SWEEPS
 from embexp.records.identity import Identity
 from embexp.system import machine
+from embexp.system.user_code import UserCode
 
 _VARIABLES = re.compile(
     r"(TF|OMP|MKL|KMP|CUDA|XLA|DNNL|ONEDNN|OPENBLAS|KERAS|NVIDIA|TPU|EMBEXP)_\w+|GOMP_CPU_AFFINITY|PYTHONHASHSEED"
@@ -71,24 +72,11 @@ _IN_RUNS = ("manifest.json", "metrics.jsonl", "summary.json", "vocabularies", "c
 """What a run's folder has beside spec.json."""
 
 
-@dataclass(frozen=True)
-class UsedCode:
-    """The user's own code in a run.
-
-    Attributes:
-        files: by their names in the run's folder `code`, the path that each was read from, and its digest.
-    """
-
-    functions: Sequence[str]
-    digest: str
-    files: Mapping[str, tuple[Path, str]]
-
-
 def collect(
     spec: Mapping[str, Any],
     identity: Identity,
     *,
-    code: UsedCode | None,
+    code: UserCode | None,
     devices: Sequence[str],
     tensorflow: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -107,11 +95,12 @@ def collect(
         "spec": dict(spec),
         "data": {"digest": identity.files["data"]},
         "files": {path: digest for path, digest in identity.files.items() if path != "data"},
-        "user_code": code
-        and {
+        "user_code": None
+        if code is None
+        else {
             "functions": list(code.functions),
             "digest": code.digest,
-            "files": {name: {"path": str(path), "digest": digest} for name, (path, digest) in code.files.items()},
+            "files": {file.name: {"path": str(file.path), "digest": file.digest} for file in code.files.values()},
         },
         "python": platform.python_version(),
         "packages": packages(),
@@ -158,14 +147,13 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _repositories(code: UsedCode | None) -> dict[str, Any]:
+def _repositories(code: UserCode | None) -> dict[str, Any]:
     """The repositories of embexp, if it runs from a checkout, of the working folder, and of the user's code."""
     package = Path(__file__).resolve().parents[1]
     folders = {"embexp": package} if is_tracked(package / "errors.py") else {}
     folders["working_folder"] = Path.cwd()
     if code is not None and code.files:
-        path, _ = next(iter(code.files.values()))
-        folders["model"] = path.parent
+        folders["model"] = next(iter(code.files.values())).path.parent
     found = states(folders)
     return {"embexp": None} | found
 

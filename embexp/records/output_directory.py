@@ -10,7 +10,9 @@ import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
+from typing import Any
 
 from embexp.errors import ConfigError, Fault, NotARunError
 from embexp.records import inventory
@@ -78,15 +80,18 @@ def opened(
         ConfigError: there is something of that name, and `existing` does not allow to use it.
         RunError: another process has the directory.
     """
+    check = partial(_check, path, spec.model_dump(mode="json"), existing, setting)
     made = path
     if existing is Existing.NUMBER:
         made = files.new_directory(path)
     elif not files.made_directory(path) and not (own and _is_free(path)):
-        _check(path, spec, existing, setting)  # before anything is written there, such as the file of a lock
+        check()  # before anything is written there, such as the file of a lock
     folder = RunFolder(made)
     with folder.writing(warn=warn):
-        is_free = existing is Existing.NUMBER or (own and _is_free(made))
-        continues = not is_free and _claim(made, spec, existing, setting)
+        continues = False
+        if existing is not Existing.NUMBER and not (own and _is_free(made)):
+            check()
+            continues = _claim(made, replaces=existing is not Existing.CONTINUE)
         if not continues:
             before(made)
             folder.write_spec(spec)
@@ -97,19 +102,18 @@ def _is_free(path: Path) -> bool:
     return not RunFolder(path).spec.exists()
 
 
-def _claim(path: Path, spec: RunSpec, existing: Existing, setting: str) -> bool:
-    """Empties a directory that nobody else writes, if that is allowed; returns whether its run is to be resumed.
+def _claim(path: Path, *, replaces: bool) -> bool:
+    """Empties a directory that was checked and that nobody else writes; returns whether its run is to be resumed.
 
-    Raises:
-        ConfigError: see `opened`.
+    Args:
+        replaces: whether a run that has begun is removed.
     """
-    _check(path, spec, existing, setting)
     files.remove_leftovers(path)
     if has_begun_nothing(path):
         for name in _OF_A_BEGINNING:
             _remove(path / name)
         return False
-    if existing is Existing.CONTINUE:
+    if not replaces:
         return True
     for each in [*_listed(path), path / inventory.NAME]:  # the inventory last: a killed process can be repeated
         each.unlink(missing_ok=True)
@@ -127,8 +131,12 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _check(path: Path, spec: RunSpec, existing: Existing, setting: str) -> None:
-    """Raises ConfigError if a directory that exists can't be used for a run."""
+def _check(path: Path, spec: dict[str, Any], existing: Existing, setting: str) -> None:
+    """Raises ConfigError if a directory that exists can't be used for a run.
+
+    Args:
+        spec: of the run, as JSON.
+    """
 
     def refused(rule: str, remedy: str) -> ConfigError:
         return ConfigError([Fault(setting, str(path), rule, remedy)])
@@ -148,7 +156,14 @@ def _check(path: Path, spec: RunSpec, existing: Existing, setting: str) -> None:
     if not is_run:
         raise refused(f"it has no run that output.existing={existing} could use, and is not empty", other)
     if existing is Existing.CONTINUE:
-        _check_same(RunFolder(path).recorded_spec(), spec, refused)
+        recorded = RunFolder(path).recorded_spec().model_dump(mode="json")
+        for content in (recorded, spec):
+            content["output"].pop("existing", None)
+        if differing := between(Kind.SPEC, recorded, spec):
+            found = "; ".join(each.text("its spec.json", "this config") for each in differing[:3])
+            more = f"; and {len(differing) - 3} more" if len(differing) > 3 else ""
+            remedy = "name another directory; `embexp resume` trains a run longer, or with other output"
+            raise refused(f"output.existing=continue needs the same spec, and these differ: {found}{more}", remedy)
         return
     remedy = f"{other}, or move what you need, and remove the directory yourself"
     if inventory.digest_of(path) is None:
@@ -162,19 +177,6 @@ def _check(path: Path, spec: RunSpec, existing: Existing, setting: str) -> None:
     folders = {parent for each in _listed(path) for parent in each.relative_to(path).parents}
     if links := sorted(str(each) for each in folders if (path / each).is_symlink() and each != PurePath()):
         raise refused(f"output.existing=replace removes nothing behind links, and {', '.join(links)} is one", remedy)
-
-
-def _check_same(recorded: RunSpec, spec: RunSpec, refused: Callable[[str, str], ConfigError]) -> None:
-    """Raises ConfigError if a run can't be continued by that of another spec."""
-    contents = [each.model_dump(mode="json") for each in (recorded, spec)]
-    for content in contents:
-        content["output"].pop("existing")
-    differing = between(Kind.SPEC, *contents)
-    if differing:
-        found = "; ".join(each.text("its spec.json", "this config") for each in differing[:3])
-        more = f"; and {len(differing) - 3} more" if len(differing) > 3 else ""
-        remedy = "name another directory; `embexp resume` trains a run longer, or with other output"
-        raise refused(f"output.existing=continue needs the same spec, and these differ: {found}{more}", remedy)
 
 
 def has_begun_nothing(path: Path) -> bool:

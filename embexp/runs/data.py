@@ -104,46 +104,35 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         found = replace(found, splits={**found.splits, "train": rows})
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
-    if spec.task is Task.RECOMMENDATION:
-        return replace(_of_interactions(spec, columns, vocabularies, found), shares=shares)
-    candidates = _candidates(spec, vocabularies)
+    by_ids = {spec.ids_of(name): vocabularies[each.table] for name, each in spec.features.items()}
+    if isinstance(spec.model, Recommender) and spec.task is Task.RECOMMENDATION:
+        known = interactions(
+            found.examples,
+            found.splits["train"],
+            user=spec.column_of(spec.recommendation.user),
+            item=spec.column_of(spec.recommendation.item),
+            item_columns=[spec.ids_of(name) for name in spec.model.item_side],
+            special={column: vocabulary.first for column, vocabulary in by_ids.items()},
+        )
+        return _of_interactions(known, Data(columns, vocabularies, found, shares=shares))
+    sizes = {column: vocabulary.size for column, vocabulary in by_ids.items()}
+    candidates = source_of(spec.data).candidates(sizes, seed=spec.seed)  # a DataError if there is only one
     if candidates is not None and positives is not None:
         candidates = replace(candidates, positives=positives)
     return Data(columns, vocabularies, found, classes, candidates, shares)
 
 
-def _of_interactions(spec: RunSpec, columns: Columns, vocabularies: Mapping[str, Vocabulary], found: Scan) -> Data:
+def _of_interactions(known: Interactions, data: Data) -> Data:
     """The data of task recommendation, without training examples of unknown items.
 
     Raises:
-        DataError: nothing can be recommended, or no user of a split can be evaluated.
+        DataError: no user of a split can be evaluated.
     """
-    assert isinstance(spec.model, Recommender)  # a rule between the settings
-    train = found.splits["train"]
-    named = {spec.ids_of(name): vocabularies[each.table] for name, each in spec.features.items()}
-    known = interactions(
-        found.examples,
-        train,
-        user=spec.column_of(spec.recommendation.user),
-        item=spec.column_of(spec.recommendation.item),
-        item_columns=[spec.ids_of(name) for name in spec.model.item_side],
-        special={column: vocabulary.first for column, vocabulary in named.items()},
-    )
-    _, numbers = known.pairs(found.examples, train)
-    if (numbers < 0).any():
-        found = replace(found, splits={**found.splits, "train": train[numbers >= 0]})
-    data = Data(columns, vocabularies, found, interactions=known)
-    for split, rows in found.splits.items():
+    train = data.scan.splits["train"]
+    _, numbers = known.pairs(data.scan.examples, train)
+    splits = {**data.scan.splits, "train": train[numbers >= 0]} if (numbers < 0).any() else data.scan.splits
+    data = replace(data, scan=replace(data.scan, splits=splits), interactions=known)
+    for split, rows in splits.items():
         if split != "train" and len(rows):
             data.held_out(split)  # which fails now, not after the training
     return data
-
-
-def _candidates(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> Candidates | None:
-    """The entities that task ranking ranks; None for other tasks.
-
-    Raises:
-        DataError: there is only one entity, so there is nothing to rank.
-    """
-    sizes = {spec.ids_of(name): vocabularies[each.table].size for name, each in spec.features.items()}
-    return source_of(spec.data).candidates(sizes, seed=spec.seed)

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from embexp.errors import RunError
-from embexp.runs import evaluations, execute
+from embexp.runs import execute
+from embexp.runs.evaluations import Evaluator
 from embexp.runs.execute import build, training_batches
 from embexp.runs.prepare import Prepared
 from embexp.simulation import trace as tpu_trace
@@ -142,18 +143,18 @@ def _timed_steps(train: Callable[[int], object], left: int, first: float) -> lis
 
 def _timed_evaluations(prepared: Prepared, runtime: Runtime) -> dict[str, float]:
     """Seconds of one evaluation of each split but that of training, from a part of it."""
-    spec, data = prepared.spec, prepared.data
+    evaluator, data = Evaluator(prepared.spec), prepared.data
     found: dict[str, float] = {}
     for split, rows in data.scan.splits.items():
         if split == "train" or not len(rows):
             continue
-        if spec.task is Task.RECOMMENDATION:  # ranks all items for all users: no part of it stands for the whole
-            whole = evaluations.split_evaluation(spec, data, split)
+        if evaluator.task is Task.RECOMMENDATION:  # ranks all items for all users: no part of it stands for the whole
+            whole = evaluator.split(data, split)
             assert whole is not None  # the split is not empty
             found[split] = _seconds(partial(whole, runtime))
             continue
-        some = rows[: _BATCHES * spec.evaluation_batch_size]
-        measured = evaluations.evaluation(spec, data.columns, data.scan.examples, some, data.candidates)
+        some = rows[: _BATCHES * prepared.spec.evaluation_batch_size]
+        measured = evaluator.examples(data.columns, data.scan.examples, some, data.candidates)
         if not found:
             measured(runtime)  # traces
         found[split] = _seconds(partial(measured, runtime)) * len(rows) / len(some)

@@ -1,6 +1,6 @@
 """Executes a prepared run: its tables, model and step are assembled, filled in its runtime, and its rows watched.
 
-A run assembles them to train; a finished run assembles them again to evaluate and predict.
+A run assembles them to train; a finished run assembles them again to evaluate and predict, and an export its model.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ from embexp.data import batches
 from embexp.data.batches import Items
 from embexp.errors import CheckpointError
 from embexp.freezing import watching
-from embexp.freezing.policies import TablePolicy
 from embexp.freezing.watching import Watch, Watched
 from embexp.initialization.filling import FileRows, TablePlan
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
-from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.tables import PretrainedTable, beside_file, mapping_of, row_source, slot_sources
-from embexp.runs import evaluations
+from embexp.pretrained.tables import beside_file, mapping_of, row_source, slot_sources
+from embexp.runs.evaluations import Evaluator
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
 from embexp.specs.data import CANDIDATES, Triples
-from embexp.specs.losses import CustomLoss, RecommendationLoss
-from embexp.specs.models import KnowledgeGraph, Task
+from embexp.specs.losses import CustomLoss, Loss, RecommendationLoss
+from embexp.specs.models import KnowledgeGraph, Model, Task
+from embexp.specs.optimizers import DenseOptimizer
 from embexp.specs.run import RunSpec
-from embexp.specs.running import Restoring, Save
-from embexp.specs.tables import Storage
+from embexp.specs.running import Restoring, RuntimeKind, Save
+from embexp.specs.tables import Feature, Storage
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.system.arrays import MappableRows
@@ -58,12 +57,14 @@ class Started:
         batches: the training batches, a `tf.data.Dataset`.
         watch: compares rows with their initial values.
         memory: measures peak memory up to the end of the first step.
+        evaluator: computes the metrics of splits.
     """
 
     execution: Execution
     batches: Any
     watch: Watch
     memory: PeakMemory
+    evaluator: Evaluator
 
 
 @contextlib.contextmanager
@@ -75,7 +76,7 @@ def execute(
     Args:
         estimator_folder: where an Estimator keeps its own checkpoints.
     """
-    initial = initial_rows(prepared.tables)
+    initial, evaluator = initial_rows(prepared.tables), Evaluator(prepared.spec)
     with PeakMemory() as memory, contextlib.ExitStack() as stack:
         stack.enter_context(strategy.active())
         training = training_batches(prepared, first_step)
@@ -96,15 +97,18 @@ def execute(
         )
         stack.callback(watch.close)
         keep_freed()
-        yield Started(execution, training, watch, memory)
+        yield Started(execution, training, watch, memory, evaluator)
 
 
 def training_batches(prepared: Prepared, first_step: int = 0) -> Any:
     """The training batches from `first_step` on, a `tf.data.Dataset`."""
-    spec, data = prepared.spec, prepared.data
+    spec, data, items = prepared.spec, prepared.data, None
+    examples, rows = data.scan.examples, data.scan.splits["train"]
+    if data.interactions is not None and isinstance(spec.loss, RecommendationLoss):
+        items = Items(data.interactions, examples, rows, spec.loss, spec.seed)
     return batches.training_batches(
-        data.scan.examples,
-        data.scan.splits["train"],
+        examples,
+        rows,
         data.columns,
         batch_size=spec.train.batch_size,
         seed=spec.seed,
@@ -113,16 +117,8 @@ def training_batches(prepared: Prepared, first_step: int = 0) -> Any:
         steps=prepared.schedule.steps,
         start_step=first_step,
         candidates=data.candidates,
-        items=_items(prepared),
+        items=items,
     )
-
-
-def _items(prepared: Prepared) -> Items | None:
-    """The items that the loss of recommendation compares; None for other tasks."""
-    spec, data = prepared.spec, prepared.data
-    if data.interactions is None or not isinstance(spec.loss, RecommendationLoss):
-        return None
-    return Items(data.interactions, data.scan.examples, data.scan.splits["train"], spec.loss, spec.seed)
 
 
 def build(
@@ -139,22 +135,43 @@ def build(
         training_spec: `element_spec` of the training batches.
         estimator_folder: where an Estimator keeps its own checkpoints.
     """
-    spec = prepared.spec
-    blueprint = Blueprint(
-        plans=table_plans(prepared.tables, initial),
-        features=spec.features,
-        columns={name: spec.ids_of(name) for name in spec.features},
-        assemble=partial(assemble, spec, dense=dense_settings(prepared), strategy=strategy),
-        training_spec=training_spec,
-        prediction_spec=evaluations.evaluation_spec(prepared),
-        strategy=strategy,
+    spec, data, earlier = prepared.spec, prepared.data, prepared.dense
+
+    def dense_values(checkpoint: Any) -> restoring.DenseValues:
+        """What the dense part takes from an earlier checkpoint before the first step."""
+        if earlier is None:
+            return restoring.DenseValues([])
+        kinds = [
+            (each.kind, getattr(each, "function", None)) for each in (dense.optimizer, earlier.spec.dense_optimizer)
+        ]
+        return restoring.read_dense(checkpoint, earlier.index, same_optimizer=kinds[0] == kinds[1])
+
+    dense = dense_settings(
+        spec,
+        width=data.dense_width,
+        classes=len(data.classes),
         total_steps=prepared.schedule.steps,
-        estimator_folder=estimator_folder,
-        keeps_checkpoints=spec.checkpoint.save is not Save.NEVER,
-        dense=partial(_dense_values, spec, prepared.dense),
-        restored=partial(_restored, spec.restore, prepared.restored),
+        output_bias=output_bias(spec.task, data.scan.label_mean),
+        # 1 also of labels that are all the same.
+        label_deviation=(data.constant(spec.task).deviation or 1.0) if spec.standardizes_labels else 1.0,
     )
-    return start(prepared.runtime, blueprint)
+    return start(
+        prepared.runtime,
+        Blueprint(
+            plans=table_plans(prepared.tables, initial),
+            features=spec.features,
+            columns={name: each.ids for name, each in dense.inputs.items()},
+            assemble=partial(assemble, dense, strategy),
+            strategy=strategy,
+            total_steps=prepared.schedule.steps,
+            training_spec=training_spec,
+            prediction_spec=Evaluator(spec).batch_spec(data),
+            estimator_folder=estimator_folder,
+            keeps_checkpoints=spec.checkpoint.save is not Save.NEVER,
+            dense=dense_values,
+            restored=partial(_restored, spec.restore, prepared.restored),
+        ),
+    )
 
 
 def _restored(settings: Restoring, path: Path | None, checkpoint: Any) -> LiveAccount | None:
@@ -175,50 +192,86 @@ def _restored(settings: Restoring, path: Path | None, checkpoint: Any) -> LiveAc
         ) from None
 
 
-def _dense_values(spec: RunSpec, earlier: EarlierCheckpoint | None, checkpoint: Any) -> restoring.DenseValues:
-    """What the dense part takes from an earlier checkpoint before the first step.
+def build_finished(tables: PreparedTables, dense: DenseSettings, strategy: Strategy, checkpoint: Path) -> Execution:
+    """Creates all variables of a finished run in the function runtime, with the values of its checkpoint.
 
-    Raises:
-        CheckpointError: the checkpoint does not fit the model.
+    Args:
+        checkpoint: its directory. It lacks the rows that stay in a pretrained file, which fill their tables.
     """
-    if earlier is None:
-        return restoring.DenseValues([])
-    kinds = [
-        (each.kind, getattr(each, "function", None)) for each in (spec.dense_optimizer, earlier.spec.dense_optimizer)
-    ]
-    same = kinds[0] == kinds[1]
-    return restoring.read_dense(checkpoint, earlier.index, same_optimizer=same)
+    blueprint = Blueprint(
+        plans=table_plans(tables, initial_rows(tables)),
+        features=dense.features,
+        columns={},
+        assemble=partial(assemble, dense, strategy),
+        strategy=strategy,
+        total_steps=dense.total_steps,
+        fills_all=False,
+    )
+    execution = start(RuntimeKind.FUNCTION, blueprint)
+    execution.restore(checkpoint)
+    return execution
 
 
 @dataclass(frozen=True)
 class DenseSettings:
-    """What the dense part of an experiment needs to know of its data and its schedule.
+    """What the dense part of an experiment and its step are made of, with what they must know of data and schedule.
 
     Attributes:
+        inputs: the columns of each feature.
         width: number of dense features.
+        total_steps: number of training steps, for learning-rate schedules.
         outputs: logits of an example: 1, or the number of classes.
         output_bias: initial bias of each logit; of standardised labels, their mean.
-        label_deviation: standard deviation of the labels, where they are standardised.
-        total_steps: number of training steps, for learning-rate schedules.
+        label_deviation: standard deviation of the labels; None: they are not standardised.
     """
 
+    task: Task
+    model: Model
+    loss: Loss
+    optimizer: DenseOptimizer
+    seed: int
+    features: Mapping[str, Feature]
+    inputs: Mapping[str, Input]
     width: int
     total_steps: int
     outputs: int = 1
     output_bias: float = 0.0
-    label_deviation: float = 1.0
+    label_deviation: float | None = None
 
 
-def dense_settings(prepared: Prepared) -> DenseSettings:
-    """The dense settings of a prepared run."""
-    standardizes, task = prepared.spec.standardizes_labels, prepared.spec.task
+def dense_settings(
+    spec: RunSpec,
+    *,
+    width: int,
+    total_steps: int,
+    classes: int = 0,
+    output_bias: float = 0.0,
+    label_deviation: float = 1.0,
+) -> DenseSettings:
+    """The dense settings of a run; what only initial values depend on may be left out.
+
+    Args:
+        width: number of dense features.
+        classes: of task classification; 0 for others.
+    """
+    # On a TPU, all rows of a table are looked up as any others.
+    every_row = isinstance(spec.data, Triples) and spec.data.negatives is None and not spec.strategy.own_memory
     return DenseSettings(
-        width=prepared.data.dense_width,
-        total_steps=prepared.schedule.steps,
-        outputs=max(1, len(prepared.data.classes)),
-        output_bias=output_bias(task, prepared.data.scan.label_mean),
-        # 1 also of labels that are all alike.
-        label_deviation=(prepared.data.constant(task).deviation or 1.0) if standardizes else 1.0,
+        spec.task,
+        spec.model,
+        spec.loss,
+        spec.dense_optimizer,
+        spec.seed,
+        spec.features,
+        {
+            name: Input(spec.ids_of(name), feature.weights, every_row and name == CANDIDATES)
+            for name, feature in spec.features.items()
+        },
+        width,
+        total_steps,
+        outputs=max(1, classes),
+        output_bias=output_bias,
+        label_deviation=label_deviation if spec.standardizes_labels else None,
     )
 
 
@@ -234,45 +287,38 @@ def output_bias(task: Task, label_mean: float) -> float:
             return 0.0
 
 
-def assemble(
-    spec: RunSpec,
-    embeddings: Embeddings,
-    counter: Any,
-    *,
-    dense: DenseSettings,
-    strategy: Strategy,
-) -> Assembly:
+def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, counter: Any) -> Assembly:
     """Creates every variable of an experiment except its tables, in the current graph.
 
     Args:
-        spec: what the user asked for, with every dim settled.
         counter: int64 variable, the number of steps done.
     """
     tables = embeddings.tables
     # Layers of a user's own model draw from Keras' global seed.
-    keras.utils.set_random_seed(digests.seed_of(spec.seed, "keras")[0])
-    schedule = spec.dense_optimizer.schedule
+    keras.utils.set_random_seed(digests.seed_of(dense.seed, "keras")[0])
     with strategy.scope():
-        model = dense_model(spec, {name: table.dim for name, table in tables.items()}, dense)
+        model = dense_model(dense, {name: table.dim for name, table in tables.items()})
         optimizer = dense_optimizer.build(
             # The run's own step counter: a restored optimizer has also counted the steps of the earlier run.
-            spec.dense_optimizer,
-            lambda step: optimizers.schedule_factor(schedule, counter, total_steps=dense.total_steps),
+            dense.optimizer,
+            lambda step: optimizers.schedule_factor(dense.optimizer.schedule, counter, total_steps=dense.total_steps),
         )
         optimizer.build(model.trainable_variables)
     step = Step(
         backend=embeddings.backend,
         model=model,
-        loss=losses.build(spec, dense.outputs),
-        optimizer=optimizer,
-        inputs={name: _input(spec, name) for name in spec.features},
-        counter=counter,
+        inputs=dense.inputs,
         strategy=strategy,
-        one_vs_all=OneVsAll(model, spec.model.loss, spec.model.label_smoothing)
-        if isinstance(spec.model, KnowledgeGraph)
+        loss=losses.build(dense.loss, dense.model, dense.task, dense.outputs),
+        optimizer=optimizer,
+        counter=counter,
+        one_vs_all=OneVsAll(model, dense.model.loss, dense.model.label_smoothing)
+        if isinstance(dense.model, KnowledgeGraph)
         else None,
         # The squared error of standardised labels is that of the labels by their variance.
-        gradient_scale=1.0 if isinstance(spec.loss, CustomLoss) else dense.label_deviation**-2,
+        gradient_scale=1.0
+        if dense.label_deviation is None or isinstance(dense.loss, CustomLoss)
+        else dense.label_deviation**-2,
     )
     return Assembly(
         step=step,
@@ -286,30 +332,24 @@ def assemble(
     )
 
 
-def _input(spec: RunSpec, feature: str) -> Input:
-    """The columns of a feature; on a TPU, all rows of a table are looked up as any others."""
-    every_row = isinstance(spec.data, Triples) and feature == CANDIDATES and spec.data.negatives is None
-    return Input(spec.ids_of(feature), spec.features[feature].weights, every_row and not spec.strategy.own_memory)
-
-
-def dense_model(spec: RunSpec, dims: Mapping[str, int], dense: DenseSettings) -> keras.Model:
+def dense_model(dense: DenseSettings, dims: Mapping[str, int]) -> keras.Model:
     """The dense part of an experiment, with its initial values.
 
     Args:
         dims: of each table.
     """
-    shapes = {name: feature.activation_shape(dims[feature.table]) for name, feature in spec.features.items()}
+    shapes = {name: feature.activation_shape(dims[feature.table]) for name, feature in dense.features.items()}
+    mean, deviation = dense.output_bias, dense.label_deviation
     model = models.build(
-        spec.model,
+        dense.model,
         shapes=shapes,
         dense_width=dense.width,
-        output_bias=0.0 if spec.standardizes_labels else dense.output_bias,
-        seed=spec.seed,
+        output_bias=mean if deviation is None else 0.0,
+        seed=dense.seed,
         outputs=dense.outputs,
     )
-    if not spec.standardizes_labels:
+    if deviation is None:
         return model
-    mean, deviation = dense.output_bias, dense.label_deviation
     return models.standardized(model, shapes=shapes, dense_width=dense.width, mean=mean, deviation=deviation)
 
 
@@ -331,35 +371,29 @@ def table_plans(tables: PreparedTables, initial: Mapping[str, MappableRows]) -> 
     Raises:
         RunError: rows of a file can't be mapped.
     """
-    files = tables.pretrained.tables
-    return {
-        name: _table_plan(tables.spec, name, files.get(name), rows, tables.policies[name])
-        for name, rows in initial.items()
-    }
-
-
-def _table_plan(
-    spec: RunSpec, name: str, pretrained: PretrainedTable | None, rows: MappableRows, policy: TablePolicy
-) -> TablePlan:
-    optimizer = None if policy.fully_frozen else spec.optimizer_of(name)
-    grouping, file, slots = policy.grouping, None, {}
-    if policy.storage is Storage.MEMORY_MAP and pretrained is not None:
-        file = FileRows(mapping_of(name, pretrained), pretrained.alignment.file_rows, beside_file(rows))
-    if optimizer is not None and pretrained is not None:
-        slots = slot_sources(name, pretrained, optimizers.slots_of(optimizer))
-    return TablePlan(
-        name=name,
-        source=rows,
-        init=spec.init_of(name),
-        init_path="init" if spec.tables[name].init is None else f"tables.{name}.init",
-        combiner=spec.tables[name].combiner,
-        optimizer=optimizer,
-        storage=policy.storage,
-        by_reference=spec.kept_by_reference(name),
-        groups=None
-        if grouping is None
-        else partial(RowGroups, name, grouping.groups, grouping.multipliers, grouping.starts),
-        frozen_rows=policy.frozen if policy.frozen_rows and not policy.fully_frozen else None,
-        file=file,
-        slots=slots,
-    )
+    spec, plans = tables.spec, {}
+    for name, rows in initial.items():
+        table, policy, pretrained = spec.tables[name], tables.policies[name], tables.pretrained.tables.get(name)
+        optimizer = None if policy.fully_frozen else spec.optimizer_of(name)
+        grouping, file, slots = policy.grouping, None, {}
+        if policy.storage is Storage.MEMORY_MAP and pretrained is not None:
+            file = FileRows(mapping_of(name, pretrained), pretrained.alignment.file_rows, beside_file(rows))
+        if optimizer is not None and pretrained is not None:
+            slots = slot_sources(name, pretrained, optimizers.slots_of(optimizer))
+        plans[name] = TablePlan(
+            name=name,
+            source=rows,
+            init=spec.init_of(name),
+            init_path="init" if table.init is None else f"tables.{name}.init",
+            combiner=table.combiner,
+            optimizer=optimizer,
+            storage=policy.storage,
+            by_reference=spec.kept_by_reference(name),
+            groups=None
+            if grouping is None
+            else partial(RowGroups, name, grouping.groups, grouping.multipliers, grouping.starts),
+            frozen_rows=policy.frozen if policy.frozen_rows and not policy.fully_frozen else None,
+            file=file,
+            slots=slots,
+        )
+    return plans

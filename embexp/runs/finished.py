@@ -5,30 +5,27 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 
-from embexp.checkpoints import series, store
-from embexp.data import batches
+from embexp.checkpoints import series
 from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
 from embexp.data.scan import encode_file
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError, VocabularyError
-from embexp.initialization import filling
 from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.reports import formats
-from embexp.runs import evaluations, execute, recorded
+from embexp.runs import execute, exporting, recorded
 from embexp.runs.data import read_data
-from embexp.runs.exports import exporting
-from embexp.runs.exports.exporting import Exported
-from embexp.runs.runtimes.function import FunctionRuntime
+from embexp.runs.evaluations import Evaluator
+from embexp.runs.exporting import Exported
+from embexp.runs.runtimes.execution import Execution
 from embexp.specs import arguments
 from embexp.specs.base import summarize_names
 from embexp.specs.models import Task
@@ -38,8 +35,6 @@ from embexp.strategies.one_device import OneDevice
 from embexp.system import caching
 from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import quiet
-from embexp.tables.row_engine import AnyTable
-from embexp.tables.tpu_tables import TPUTable
 from embexp.training.metrics import predicted, predictions
 from embexp.vectors import neighbors
 
@@ -132,7 +127,7 @@ class Run:
         self._check_table(name)
         if self.summary["status"] == "unfinished":  # a checkpoint of the training may be incremental
             return np.concatenate(list(self._restored.tables[name].blocks()))
-        return recorded.read_table(self.folder, self.spec, name)
+        return recorded.read_table(self.folder, name, cache=self.spec.output.cache)
 
     @property
     def model(self) -> Any:
@@ -145,7 +140,7 @@ class Run:
             RunError: the run has no checkpoint.
             UsageError: it is the user's own, built by a function that isn't allowed.
         """
-        return self._restored.model
+        return self._restored.checkpoint.model
 
     def neighbors(self, table: str, token: str | int, k: int = 10) -> list[tuple[str, float]]:
         """The rows of a table that are nearest to the row of a token, by cosine similarity.
@@ -184,27 +179,16 @@ class Run:
             RunError: the data has no such split, or the split is empty.
             UsageError: the model is the user's own, built by a function that isn't allowed.
         """
-        self._check_code()
-        if file is None:
-            data = read_data(self.spec, quiet)
-            if split not in data.scan.splits:
-                raise RunError(f"this run's data has no split {split}; its splits are {', '.join(data.scan.splits)}")
-            measured = evaluations.split_evaluation(self.spec, data, split)
-            if measured is None:
-                raise RunError(f"the {split} split of this run's data is empty")
-            return measured(self._restored.runtime)
-        columns, examples = self._encode(Path(file), labelled=True)
-        if self.spec.task is Task.RECOMMENDATION:
-            data = read_data(self.spec, quiet)
-            held = evaluations.held_out_file(data, examples)
-            return evaluations.recommendation_evaluation(self.spec, data, held, columns, examples)(
-                self._restored.runtime
-            )
-        rows, candidates, known = np.arange(examples.count), None, []
-        if self.spec.task is Task.RANKING:  # filtered ranks also skip the answers in the run's data
-            data = read_data(self.spec, quiet)
-            candidates, known = data.candidates, [data.scan.examples]
-        measured = evaluations.evaluation(self.spec, columns, examples, rows, candidates, known)
+        evaluator = self._evaluator()
+        if file is not None:
+            columns, examples = self._encode(Path(file), labelled=True)
+            return evaluator.file(columns, examples, partial(read_data, self.spec, quiet))(self._restored.runtime)
+        data = read_data(self.spec, quiet)
+        if split not in data.scan.splits:
+            raise RunError(f"this run's data has no split {split}; its splits are {', '.join(data.scan.splits)}")
+        measured = evaluator.split(data, split)
+        if measured is None:
+            raise RunError(f"the {split} split of this run's data is empty")
         return measured(self._restored.runtime)
 
     def predict(self, file: Path | str) -> np.ndarray:
@@ -217,20 +201,14 @@ class Run:
         Raises:
             UsageError: the model is the user's own, built by a function that isn't allowed.
         """
-        self._check_code()
+        evaluator = self._evaluator()
         if self.spec.task is Task.RANKING:
             raise RunError(
                 "task ranking has no predictions; evaluate ranks the heads and tails of triples among all entities"
             )
         columns, examples = self._encode(Path(file), labelled=False)
-        batch = batches.evaluation_batches(
-            examples,
-            np.arange(examples.count),
-            columns,
-            batch_size=self.spec.evaluation_batch_size,
-            full=self.spec.fixed_batch,
-        )
-        _, logits = predictions(self._restored.runtime, batch, examples.count)
+        some = evaluator.batches(columns, examples, np.arange(examples.count))
+        _, logits = predictions(self._restored.runtime, some, examples.count)
         match self.spec.task:
             case Task.RECOMMENDATION:
                 return np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32)
@@ -258,7 +236,7 @@ class Run:
             UsageError: `count` is less than 1.
             VocabularyError: a user is unknown.
         """
-        self._check_code()
+        evaluator = self._evaluator()
         if self.spec.task is not Task.RECOMMENDATION:
             raise RunError(f"task {self.spec.task} recommends nothing; recommend is for task recommendation")
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -278,7 +256,7 @@ class Run:
             rows = np.unique(rows)
         found: dict[str, list[tuple[str, float]]] = {}
         tokens, catalogue = items.tokens(), data.interactions.catalogue.rows
-        for who, best in evaluations.recommendation_lists(self.spec, data, self._restored.runtime, rows, count):
+        for who, best in evaluator.lists(data, self._restored.runtime, rows, count):
             for user, numbers, scores in zip(
                 (known.tokens(row, row + 1)[0] for row in who.tolist()), best.items, best.scores, strict=True
             ):
@@ -287,11 +265,12 @@ class Run:
         return found if users is None else {user: found[user] for user in users}
 
     def export(self, out: Path | str, kind: str = "savedmodel", **options: Any) -> Exported:
-        """Writes the run for other programs; see `embexp.runs.exports.exporting.export`."""
+        """Writes the run for other programs; see `embexp.runs.exporting.export`."""
         return exporting.export(self.folder.path, out, kind, allow_code=self.allow_code, **options)
 
-    def _check_code(self) -> None:
+    def _evaluator(self) -> Evaluator:
         allowed_code.check(self.spec, self.allow_code, record=self.folder.spec)
+        return Evaluator(self.spec)
 
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
         columns, shared = columns_of(self.spec.data, self.spec.features, self.spec.tables, labelled=labelled)
@@ -313,38 +292,20 @@ class Run:
             raise DataError(f"{file} can't be read as this run's data was\n{faults}") from error
 
     @cached_property
-    def _restored(self) -> _Restored:
+    def _restored(self) -> Execution:
+        """The run in the function runtime, with the values of its checkpoint."""
         if not self.checkpoint.exists():
             raise RunError(f"{self.folder.path} has no checkpoint (checkpoint.save was never)")
-        self._check_code()
+        allowed_code.check(self.spec, self.allow_code, record=self.folder.spec)
         arguments.require_eager("the model of a loaded run")
         self.folder.check(self.checkpoint)
-        prepared = recorded.restored_tables(self.folder, self.spec, self.summary)
-        spec, total_steps = prepared.spec, max(1, self.summary["steps"])
-        plans = execute.table_plans(prepared, execute.initial_rows(prepared))
-        strategy = OneDevice()
-        counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
-        embeddings = strategy.embeddings(plans, spec.features, {}, counter, total_steps)
-        by_reference = {name: table for name, table in embeddings.tables.items() if table.by_reference}
-        filling.fill_tables(by_reference, plans)
-        columns, _ = columns_of(spec.data, spec.features)
-        parts = execute.assemble(
-            spec,
-            embeddings,
-            counter,
-            dense=execute.DenseSettings(
-                width=columns.dense_width, total_steps=total_steps, outputs=max(1, len(self.classes))
-            ),
-            strategy=strategy,
+        tables = recorded.restored_tables(self.folder, self.spec, self.summary)
+        columns, _ = columns_of(self.spec.data, self.spec.features)
+        dense = execute.dense_settings(
+            tables.spec,
+            width=columns.dense_width,
+            total_steps=max(1, self.summary["steps"]),
+            classes=len(self.classes),
         )
         with self.folder.reading():
-            store.read(parts.checkpoint, self.checkpoint)
-        runtime = FunctionRuntime(parts.step.train, parts.step.predict)
-        return _Restored(embeddings.tables, runtime, parts.step.model)
-
-
-@dataclass(frozen=True)
-class _Restored:
-    tables: Mapping[str, AnyTable | TPUTable]
-    runtime: FunctionRuntime
-    model: Any
+            return execute.build_finished(tables, dense, OneDevice(), self.checkpoint)

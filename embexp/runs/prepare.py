@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from embexp.specs.optimizers import slot_count
 from embexp.specs.pretrained import Checkpoint, Match
 from embexp.specs.run import RunSpec, doubtful_settings
 from embexp.specs.running import RuntimeKind, Save
-from embexp.specs.tables import Storage
+from embexp.specs.tables import Storage, Table
 from embexp.system import caching, digests, files, machine, machine_faults, user_code
 from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import UserCode
@@ -127,24 +127,26 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
         RunError: nothing is left to train on, or a table can't be initialized as the config says.
     """
     data = read_data(spec, progress)
-    rows, cache = _table_rows(spec, data.vocabularies), caching.cache_folder(spec.output.cache)
+    rows, cache = _table_rows(spec.tables, data.vocabularies), caching.cache_folder(spec.output.cache)
 
     def check(found: Pretrained) -> None:
         sizes = {**rows, **{name: each.rows for name, each in found.tables.items()}}
         _check_constants(with_dims(spec, found, RunSpec.input_faults), sizes)
 
     pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress, check=check)
-    dense = _dense_source(spec)
+    dense_from = spec.dense_from()  # all of them name the same
+    dense = next((earlier.open_run(Path(each.path), cache=cache) for each in dense_from.values()), None)
     restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
+    restored_digest = None if restored is None else _digest_of_checkpoint(restored, cache=cache)
     functions = allowed_code.named(spec)
     code = user_code.read_user_code(*functions) if functions else None
-    found = _identify(
-        spec,
-        data.scan.digest,
-        {**pretrained.digests, **(dict.fromkeys(spec.dense_from(), dense.digest) if dense is not None else {})},
-        None if restored is None else _digest_of_checkpoint(restored, cache=cache),
-        None if code is None else code.digest,
-    )
+    known = {**pretrained.digests, **(dict.fromkeys(dense_from, dense.digest) if dense is not None else {})}
+    named = {spec.freeze_path(name): spec.freeze_of(name).files for name in spec.tables}
+    frozen = _file_digests(named, cache=cache)
+    content = identity.content_id(spec, data.scan.digest, known, frozen, restored_digest)
+    of_files = {"data": data.scan.digest, **known, **frozen}
+    of_files |= {} if restored_digest is None else {"restore": restored_digest}
+    found = identity.identity(spec.strategy, content, None if code is None else code.digest, of_files)
     settled = _settle(spec, data, pretrained, _row_facts(data, rows, pretrained), dense=dense)
     return replace(settled, restored=restored, identity=found, code=code)
 
@@ -208,7 +210,10 @@ def prepare_tables(
     """
     settled = policies.settle(spec, facts, steps_per_epoch=steps_per_epoch, runtime=runtime)
     prepared = PreparedTables(spec, {name: each.rows for name, each in facts.items()}, pretrained, settled)
-    _check_initial_values(prepared)
+    _check_constants(spec, prepared.rows)
+    for name, policy in settled.items():
+        if policy.storage is Storage.MEMORY_MAP and name in pretrained.tables:
+            mapping_of(name, pretrained.tables[name])
     return prepared
 
 
@@ -227,14 +232,14 @@ def _row_facts(data: Data, rows: Mapping[str, int], pretrained: Pretrained) -> d
     return found
 
 
-def _table_rows(spec: RunSpec, vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
+def _table_rows(tables: Mapping[str, Table], vocabularies: Mapping[str, Vocabulary]) -> dict[str, int]:
     """Number of rows of each table: that of the config, or the size of its vocabulary.
 
     Raises:
         VocabularyError: the config gives a table fewer rows than its vocabulary needs.
     """
     rows = {}
-    for name, table in spec.tables.items():
+    for name, table in tables.items():
         needed = vocabularies[name].size
         rows[name] = needed if table.vocabulary_size is None else table.vocabulary_size
         if rows[name] < needed:
@@ -250,25 +255,6 @@ def _check_constants(spec: RunSpec, rows: Mapping[str, int]) -> None:
     """Raises RunError if the tables that become constants don't fit into a graph."""
     in_graph = [name for name in spec.tables if isinstance(spec.init_of(name), ConstantInGraph)]
     ConstantInGraph.check({name: (rows[name], spec.tables[name].width) for name in in_graph})
-
-
-def _check_initial_values(tables: PreparedTables) -> None:
-    """Raises RunError if a file can't be memory-mapped, or constants don't fit into a graph."""
-    _check_constants(tables.spec, tables.rows)
-    for name, policy in tables.policies.items():
-        if policy.storage is Storage.MEMORY_MAP and name in tables.pretrained.tables:
-            mapping_of(name, tables.pretrained.tables[name])
-
-
-def _dense_source(spec: RunSpec) -> EarlierCheckpoint | None:
-    """The earlier checkpoint that the dense part is restored from.
-
-    Raises:
-        NotARunError: the config names one that does not exist.
-    """
-    for setting in spec.dense_from().values():  # all of them name the same
-        return earlier.open_run(Path(setting.path), cache=caching.cache_folder(spec.output.cache))
-    return None
 
 
 @contextlib.contextmanager
@@ -304,25 +290,6 @@ def _source(path: Path) -> Path:
     return found
 
 
-def _identify(
-    spec: RunSpec, data: str, pretrained: Mapping[str, str], restored: str | None, code: str | None
-) -> Identity:
-    """The identity of a run that this process will do.
-
-    Args:
-        pretrained: digest of the values that each pretrained setting provides, by its config path.
-        restored: digest of the checkpoint that variables are restored from; None: none are.
-        code: digest of the user's own code; None: the run uses none.
-
-    Raises:
-        DataError: there is no such file as a freeze policy names.
-    """
-    frozen = _freeze_digests(spec)
-    content = identity.content_id(spec, data, pretrained, frozen, restored)
-    files = {"data": data, **pretrained, **frozen, **({} if restored is None else {"restore": restored})}
-    return identity.identity(spec, content, code, files)
-
-
 def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
     """Digest of a checkpoint: its index and its data files; or of Keras' file of weights.
 
@@ -336,18 +303,20 @@ def _digest_of_checkpoint(index: Path, *, cache: Path) -> str:
     return digests.of_json([caching.file_digest(path, cache=cache) for path in paths.files_of(index)])
 
 
-def _freeze_digests(spec: RunSpec) -> dict[str, str]:
+def _file_digests(named: Mapping[str, Iterable[str]], *, cache: Path) -> dict[str, str]:
     """Digest of each file that freeze policies name, by its path.
+
+    Args:
+        named: the files, by the config path that names them.
 
     Raises:
         DataError: there is no such file.
     """
-    cache = caching.cache_folder(spec.output.cache)
     found = {}
-    for name in spec.tables:
-        for path in spec.freeze_of(name).files:
+    for setting, paths_of_setting in named.items():
+        for path in paths_of_setting:
             if not Path(path).is_file():
-                raise DataError(f"{spec.freeze_path(name)}: there is no file {path}")
+                raise DataError(f"{setting}: there is no file {path}")
             found[path] = caching.file_digest(Path(path), cache=cache)
     return found
 
@@ -364,7 +333,7 @@ def prepare_successor(spec: RunSpec, base: Prepared, progress: Progress) -> Prep
         RunError: as for `prepare`, except for faults of the checkpoint, which does not exist yet.
     """
     data = read_data(spec, progress)
-    facts = _row_facts(data, _table_rows(spec, data.vocabularies), Pretrained())
+    facts = _row_facts(data, _table_rows(spec.tables, data.vocabularies), Pretrained())
     return _settle(spec, data, Pretrained(), {name: _with_old_rows(facts[name], name, data, base) for name in facts})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from embexp.freezing.row_policies import row_facts
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
 from embexp.pretrained.tables import Pretrained
-from embexp.records import allowed_code
 from embexp.records.folder import RunFolder
 from embexp.runs.prepare import PreparedTables, prepare_tables
 from embexp.specs.freezing import FreezeTable, NoFreeze
@@ -27,15 +26,18 @@ from embexp.specs.tables import Storage
 from embexp.system import caching, digests, user_code
 
 
-def read_table(folder: RunFolder, spec: RunSpec, table: str) -> np.ndarray:
+def read_table(folder: RunFolder, table: str, *, cache: str | None) -> np.ndarray:
     """The final rows of a table, float32 [vocabulary_size, dim], in memory.
+
+    Args:
+        cache: see `output.cache` of the config.
 
     Raises:
         NotARunError: the run left no checkpoint.
         DataError: the checkpoint is damaged.
         RunError: the rows are in a pretrained file, which has changed.
     """
-    source = earlier_rows(earlier.open_run(folder.path, cache=caching.cache_folder(spec.output.cache)), table)
+    source = earlier_rows(earlier.open_run(folder.path, cache=caching.cache_folder(cache)), table)
     values = np.empty((source.rows, source.dim), np.float32)
     for start in range(0, source.rows, digests.ROWS_PER_BLOCK):
         stop = min(start + digests.ROWS_PER_BLOCK, source.rows)
@@ -63,10 +65,10 @@ def fitted_numbers(folder: RunFolder, columns: Columns) -> tuple[FittedColumn, .
     return found
 
 
-def import_sentences(folder: RunFolder, spec: RunSpec) -> list[str]:
+def import_sentences(folder: RunFolder, functions: Iterable[str]) -> list[str]:
     """From where the code is imported that a recorded spec names, and whether it is still what the run has recorded."""
     found = []
-    for file in user_code.read_user_code(*allowed_code.named(spec)).files.values():
+    for file in user_code.read_user_code(*functions).files.values():
         copy = folder.code / file.name
         state = "" if not copy.is_file() or copy.read_bytes() == file.content else f"; it differs from {copy}"
         found.append(f"code: {file.path}{state}")
@@ -79,29 +81,19 @@ def restored_tables(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]
     Raises:
         RunError: a pretrained file of the run has changed.
     """
-    recorded = summary["initialization"]["tables"]
+    initialized, tables = summary["initialization"]["tables"], summary["tables"]
     # A table counts as pretrained only if its file had rows for it.
-    spec = spec.settled({}, [name for name in spec.tables if recorded[name]["pretrained"] is None])
+    spec = spec.settled({}, [name for name in spec.tables if initialized[name]["pretrained"] is None])
     names = [name for name in spec.tables if spec.kept_by_reference(name)]
     cache = caching.cache_folder(spec.output.cache)
     pretrained = pretrained_before(folder, spec, summary, names, cache=cache) if names else Pretrained()
     facts = {
         name: row_facts(None, known["vocabulary_size"], pretrained.pretrained_rows(name), pretrained.old_rows(name))
-        for name, known in summary["tables"].items()
+        for name, known in tables.items()
     }
-    return prepare_tables(
-        _restorable(spec, summary), facts, pretrained, steps_per_epoch=1.0, runtime=RuntimeKind.FUNCTION
-    )
-
-
-def _restorable(spec: RunSpec, summary: Mapping[str, Any]) -> RunSpec:
-    """The same experiment for the function runtime, with settled dims and unsplit tables.
-
-    The init method no longer matters: a checkpoint or a file has the values. Nor does the storage, which checkpoints
-    don't record. Which rows were frozen matters only if all were, as the table then has no slots.
-    """
-    tables = summary["tables"]
-    chosen = {
+    # The init method no longer matters: a checkpoint or a file has the values. Nor does the storage, which checkpoints
+    # don't record. Which rows were frozen matters only if all were, as the table then has no slots.
+    unsplit = {
         name: table.model_copy(
             update={
                 "dim": tables[name]["dim"],
@@ -115,4 +107,5 @@ def _restorable(spec: RunSpec, summary: Mapping[str, Any]) -> RunSpec:
         )
         for name, table in spec.tables.items()
     }
-    return spec.model_copy(update={"tables": chosen})
+    settled = spec.model_copy(update={"tables": unsplit})
+    return prepare_tables(settled, facts, pretrained, steps_per_epoch=1.0, runtime=RuntimeKind.FUNCTION)

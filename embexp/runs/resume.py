@@ -54,55 +54,43 @@ def resume(
             say(f"{ended}; nothing is left to do")
             return RunResult(directory, summary)
         say(f"{ended}, and was killed before its last file: completing its files")
-        return finish(spec, folder, listeners=listeners)
+        return finish(folder, listeners=listeners)
     allowed_code.check(spec, allow_code, record=folder.spec)
     inventory.check_whole(directory)
     with reading_sources(spec):
-        return _resumed(folder, spec, changed, summary, listeners=listeners, progress=progress, say=say)
-
-
-def _resumed(
-    folder: RunFolder,
-    spec: RunSpec,
-    changed: RunSpec | None,
-    summary: Mapping[str, Any] | None,
-    *,
-    listeners: Sequence[Listener],
-    progress: Progress,
-    say: Callable[[str], object],
-) -> RunResult:
-    strategy = prepare_machine(spec.strategy)
-    prepared = prepare(spec, progress)
-    saved = _newest(folder, say)
-    if saved is not None and _continued(prepared) not in saved.state.get("continued_by", ()):
-        raise RunError(_changed_since(folder, saved))
-    if changed is not None:
-        if saved is None and summary is not None:
-            raise RunError(
-                f"{folder.path} has no checkpoint of its last step to continue from: early stopping has restored step"
-                f" {summary['best_step']:,}. Start a new run, and keep the checkpoints of its training:"
-                " checkpoint.keep=null"
-            )
-        steps, prepared = prepared.schedule.steps, prepare(changed, progress)
-        if saved is not None and saved.step > prepared.schedule.steps:
-            raise RunError(
-                f"{folder.path} has done {saved.step:,} steps already, and is to end after {prepared.schedule.steps:,}"
-            )
-        if prepared.schedule.steps != steps and (spans := _spanning(prepared.spec)):
-            say(f"warning: {spans}: the schedule spans the whole training, so a longer one has other learning rates")
-        if saved is not None:
-            saved = saving.adopted(saved, folder, _continued(prepared))
-    say(_where(saved, prepared.schedule.steps))
-    saving.cut_back(folder, saved)
-    folder.write_spec(prepared.requested)
-    if saved is None or not folder.manifest.exists():
-        record(prepared, strategy, folder)
-    else:
-        before = folder.read_manifest()
-        now = record_resumption(prepared, strategy, folder, saved.step)
-        for sentence in _elsewhere(before, now):
-            say(f"warning: {sentence}")
-    return complete(prepared, strategy, folder, saved=saved, listeners=listeners, progress=progress)
+        strategy = prepare_machine(spec.strategy)
+        prepared = prepare(spec, progress)
+        saved = _newest(folder, say)
+        if saved is not None and _continued(prepared) not in saved.state.get("continued_by", ()):
+            raise RunError(_changed_since(folder, saved))
+        if changed is not None:
+            if saved is None and summary is not None:
+                raise RunError(
+                    f"{folder.path} has no checkpoint of its last step to continue from: early stopping has restored"
+                    f" step {summary['best_step']:,}. Start a new run, and keep the checkpoints of its training:"
+                    " checkpoint.keep=null"
+                )
+            steps, prepared = prepared.schedule.steps, prepare(changed, progress)
+            if saved is not None and saved.step > prepared.schedule.steps:
+                total = prepared.schedule.steps
+                raise RunError(f"{folder.path} has done {saved.step:,} steps already, and is to end after {total:,}")
+            if prepared.schedule.steps != steps and (spans := _spanning(prepared)):
+                say(
+                    f"warning: {spans}: the schedule spans the whole training, so a longer one has other learning rates"
+                )
+            if saved is not None:
+                saved = saving.adopted(saved, folder, _continued(prepared))
+        say(_where(saved, prepared.schedule.steps))
+        saving.cut_back(folder, saved)
+        folder.write_spec(prepared.requested)
+        if saved is None or not folder.manifest.exists():
+            record(prepared, strategy, folder)
+        else:
+            before = folder.read_manifest()
+            now = record_resumption(prepared, strategy, folder, saved.step)
+            for sentence in _elsewhere(before, now):
+                say(f"warning: {sentence}")
+        return complete(prepared, strategy, folder, saved=saved, listeners=listeners, progress=progress)
 
 
 def _newest(folder: RunFolder, say: Callable[[str], object]) -> SavedStep | None:
@@ -123,8 +111,9 @@ def _where(saved: SavedStep | None, steps: int) -> str:
     return f"resuming from step {saved.step:,} of {steps:,}"
 
 
-def _spanning(spec: RunSpec) -> str:
+def _spanning(prepared: Prepared) -> str:
     """The config paths of learning-rate schedules that depend on the length of the training."""
+    spec = prepared.spec
     optimizers: dict[str, Any] = {"optimizer": spec.optimizer, "dense_optimizer": spec.dense_optimizer}
     optimizers |= {f"tables.{name}.optimizer": table.optimizer for name, table in spec.tables.items()}
     schedules = {path: each.schedule for path, each in optimizers.items() if each is not None}

@@ -1,9 +1,10 @@
-"""A run on one page: prepare, execute, evaluate, summarise. Each stage takes the values that earlier ones return."""
+"""A run on one page: prepare, execute, train, evaluate, summarise. Each stage takes the values of earlier ones."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +15,23 @@ from embexp.checkpoints.series import SavedStep
 from embexp.data import numbers
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
-from embexp.records.manifest import UsedCode
 from embexp.reports import formats
-from embexp.runs import evaluations
-from embexp.runs.execute import execute
+from embexp.runs import saving
+from embexp.runs.execute import Started, execute
 from embexp.runs.prepare import Prepared, check_memory, check_room, prepare, reading_sources
-from embexp.runs.saving import remove_earlier, sizes_on_disk
 from embexp.runs.summary import plot, plotted_if_diverged, summarise, write_projector_files
-from embexp.runs.train import kept_step, train
 from embexp.specs import strategies as specs
 from embexp.specs.run import RunSpec
-from embexp.specs.running import Save
+from embexp.specs.running import Checkpointing, Save
 from embexp.strategies import strategy as strategies
 from embexp.strategies import strategy as thread_counts
 from embexp.strategies.strategy import Strategy
 from embexp.system import files, interruption, native
 from embexp.system.parallel import Progress, quiet
 from embexp.tracking.session import Tracking, track
-from embexp.training.listeners import Listener
-from embexp.training.loop import Replay
+from embexp.training import loop, metric_names
+from embexp.training.listeners import Listener, MetricsFile
+from embexp.training.loop import EarlyStopping, Outcome, Replay
 
 
 @dataclass(frozen=True)
@@ -116,56 +115,133 @@ def complete(
     first_step = 0 if saved is None else saved.step
     with track(spec, folder, str(prepared.run_id), first_step=first_step, listeners=listeners) as tracking:
         with execute(prepared, strategy, folder.estimator, first_step=first_step) as started:
+            saver = saving.RunSaver(prepared, started, folder)
             with plotted_if_diverged(prepared, started, folder):
-                trained = train(prepared, started, folder, [*listeners, tracking], saved, replay)
+                outcome = train(prepared, started, saver, [*listeners, tracking], saved, replay)
+            final_step = spec.train.early_stopping.final_step(outcome.steps, outcome.best_step)
             if spec.checkpoint.save is not Save.NEVER:  # first, so that no later failure can lose it
                 progress("writing the checkpoint", None)
                 with interruption.finished_first():
-                    trained.saver.keep_final(trained.outcome, trained.final_step)
+                    saver.keep_final(outcome, final_step)
             progress("evaluating", None)
-            started.watch.kept(trained.outcome.steps, trained.final_step)
-            final = evaluations.final_metrics(prepared, started.execution.runtime, trained.outcome)
-            summary = summarise(prepared, started, trained.outcome, final, evaluations.baselines(prepared))
+            started.watch.kept(outcome.steps, final_step)
+            evaluator, data = started.evaluator, prepared.data
+            final = evaluator.final(data, started.execution.runtime, outcome)
+            summary = summarise(prepared, started, outcome, final, evaluator.baselines(data))
             if spec.output.tensorboard and spec.output.projector_rows:
                 tracking.attempt(
                     "the projector's files", lambda: write_projector_files(prepared, started, folder.events)
                 )
-        if trained.saver.running.resumed_at:
-            summary["resumed_at"] = list(trained.saver.running.resumed_at)
+        if saver.resumed_at:
+            summary["resumed_at"] = list(saver.resumed_at)
         summary["warnings"] += tracking.warnings
         with interruption.finished_first():
-            sizes_on_disk(folder)  # a run with a summary is not trained again, even if the power is lost now
+            saving.sizes_on_disk(folder)  # a run with a summary is not trained again, even if the power is lost now
             folder.write_json(folder.summary, summary)
-            digest = _finish(spec, folder, summary, tracking)
+            kept = final_step if spec.output.plots else None
+            digest = _finish(spec.checkpoint, folder, summary, tracking, plotted=kept)
     return RunResult(folder.path, summary, digest)
 
 
-def finish(spec: RunSpec, folder: RunFolder, *, listeners: Sequence[Listener] = ()) -> RunResult:
+def train(
+    prepared: Prepared,
+    started: Started,
+    saver: saving.RunSaver,
+    listeners: Sequence[Listener],
+    saved: SavedStep | None = None,
+    replay: Replay | None = None,
+) -> Outcome:
+    """Trains, and leaves the variables with their final values: those of the last step or of the best evaluation.
+
+    Args:
+        listeners: called during training, beside those that write into the run's folder.
+        saved: the checkpoint to continue from; None: the training begins.
+        replay: how it follows an earlier run, if it does.
+
+    Raises:
+        CheckpointError: `saved` does not fit the run, or a checkpoint can't be written.
+    """
+    spec, schedule, execution, watch = prepared.spec, prepared.schedule, started.execution, started.watch
+    early = spec.train.early_stopping
+    if early.patience is not None or spec.checkpoint.keep_best:
+        metric = metric_names.watched(spec.task, early.metric, spec.recommendation.cutoffs, spec.metrics)
+        lower = metric_names.direction(metric, spec.own_metrics) is metric_names.Direction.LOWER
+        saver.stopping = EarlyStopping(metric, lower, early.patience, early.min_delta)
+    outcome = Outcome() if saved is None else saver.restore_state(saved)
+    everyone: list[Listener] = [*listeners, MetricsFile(saver.folder.metrics), watch]
+
+    def warn(sentence: str) -> None:
+        execution.notes.append(sentence)
+        for listener in everyone:
+            listener.warned(sentence)
+
+    def interrupted() -> bool:
+        """Whether a signal has come, or the step at which the training that this one follows was interrupted."""
+        stop = None if replay is None else replay.stop_after
+        return signalled() or (stop is not None and outcome.steps >= stop)
+
+    saver.warn = warn
+    watch.report_to(*(listener.drifted for listener in everyone))
+    validation = None
+    if (evaluate := started.evaluator.split(prepared.data, "validation")) is not None:
+        validation = loop.Validation(partial(evaluate, execution.runtime), saver.stopping)
+        if spec.checkpoint.keep_best or early.restores_best:
+            validation = replace(validation, keep_best=partial(saver.keep_best, outcome))
+        if saved is not None and outcome.best_step == outcome.steps:
+            validation.keep_best()  # the process may have been killed between this checkpoint and its copy as the best
+    training = loop.Loop(execution.runtime, schedule, validation, everyone, saver.saving(saved, replay))
+    status = "failed"
+    for listener in everyone:
+        listener.started(schedule.steps, prepared.data.training_examples)
+        if saved is not None:
+            listener.resumed(saved.step)
+    try:
+        with interruption.training() as signalled:
+            batches = iter(execution.dataset(started.batches))
+            training.train(batches, outcome, interrupted=interrupted, first_step_done=started.memory.stop)
+        status = outcome.status
+    finally:
+        for listener in everyone:
+            listener.ended(status)
+    if early.final_step(outcome.steps, outcome.best_step) != outcome.steps:
+        watch.trained(outcome.steps)
+        execution.restore(saver.folder.best_checkpoint)
+        outcome.validation = None
+    return outcome
+
+
+def finish(folder: RunFolder, *, listeners: Sequence[Listener] = ()) -> RunResult:
     """Completes a run that has its summary, and was killed before its last file. Nothing is trained or evaluated.
 
     Raises:
         RunError: a tracker can't be started.
     """
-    summary = folder.read_summary()
+    spec, summary = folder.read_spec(), folder.read_summary()
     run_id, steps = str(summary["run_id"]), int(summary["steps"])
+    kept = spec.train.early_stopping.final_step(steps, summary["best_step"]) if spec.output.plots else None
     with (
         track(spec, folder, run_id, first_step=steps, listeners=listeners) as tracking,
         interruption.finished_first(),
     ):
-        digest = _finish(spec, folder, summary, tracking)
+        digest = _finish(spec.checkpoint, folder, summary, tracking, plotted=kept)
     return RunResult(folder.path, summary, digest)
 
 
-def _finish(spec: RunSpec, folder: RunFolder, summary: Mapping[str, Any], tracking: Tracking) -> str:
+def _finish(
+    checkpoint: Checkpointing, folder: RunFolder, summary: Mapping[str, Any], tracking: Tracking, plotted: int | None
+) -> str:
     """What follows the summary, and can be repeated: a killed process may have done some of it.
+
+    Args:
+        plotted: the step of the final values, to be marked in plots; None: nothing is plotted.
 
     Returns:
         The digest of the inventory, the last file of a run.
     """
-    if spec.checkpoint.save is not Save.NEVER:
-        remove_earlier(folder, spec.checkpoint, summary["status"])
-    if spec.output.plots:
-        plot(folder, summary, kept_step(spec, summary["steps"], summary["best_step"]))
+    if checkpoint.save is not Save.NEVER:
+        saving.remove_earlier(folder, checkpoint, summary["status"])
+    if plotted is not None:
+        plot(folder, summary, plotted)
     tracking.finished(summary)
     return tracking.seal(lambda: inventory.seal(folder.path))
 
@@ -208,14 +284,10 @@ def record_resumption(prepared: Prepared, strategy: Strategy, folder: RunFolder,
 def circumstances(prepared: Prepared, strategy: Strategy) -> dict[str, Any]:
     """The content of the manifest of a run in this process."""
     assert prepared.identity is not None  # only the plan of a study has none
-    code = None
-    if prepared.code is not None:
-        found = {file.name: (file.path, file.digest) for file in prepared.code.files.values()}
-        code = UsedCode(prepared.code.functions, prepared.code.digest, found)
     return manifest.collect(
         prepared.requested.model_dump(mode="json"),
         prepared.identity,
-        code=code,
+        code=prepared.code,
         devices=strategy.devices,
         tensorflow=_tensorflow_build(),
     )

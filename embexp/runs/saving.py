@@ -10,11 +10,10 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -41,11 +40,17 @@ class RunSaver:
     """Saves a run into its folder.
 
     Attributes:
+        stopping: follows the validation metric; None: nothing does.
+        resumed_at: steps at which the run was resumed so far.
         warn: called with a sentence when a checkpoint can't be written.
     """
 
-    running: Running
-    warn: Callable[[str], object]
+    prepared: Prepared
+    started: Started
+    folder: RunFolder
+    stopping: EarlyStopping | None = None
+    resumed_at: tuple[int, ...] = ()
+    warn: Callable[[str], object] = print
     _background: BackgroundDirectories = field(default_factory=BackgroundDirectories, repr=False)
     _increments: IncrementalSaves | None = field(default=None, repr=False)
     _pending: int = 0
@@ -57,12 +62,12 @@ class RunSaver:
             saved: the checkpoint that the run was restored from, if it was.
             replay: how it follows an earlier run, if it does.
         """
-        wanted = self.running.prepared.spec.checkpoint
+        wanted = self.prepared.spec.checkpoint
         if not wanted.during_training:
             return None
         if wanted.incremental is not None:
-            tables = self.running.started.execution.tables
-            every_row = [name for name in tables if self.running.prepared.spec.optimizer_of(name).moves_every_row]
+            tables = self.started.execution.tables
+            every_row = [name for name in tables if self.prepared.spec.optimizer_of(name).moves_every_row]
             if every_row:
                 self.warn(
                     f"checkpoint.incremental: adam with lazy_adam=false moves all rows of {', '.join(every_row)}, so"
@@ -74,7 +79,7 @@ class RunSaver:
                 every_row=every_row,
                 # An increment's base lies beside it, which the final checkpoint does not.
                 restored=None
-                if saved is None or saved.directory.name == self.running.folder.final_checkpoint.name
+                if saved is None or saved.directory.name == self.folder.final_checkpoint.name
                 else saved.directory,
             )
         minutes = wanted.every_minutes
@@ -90,11 +95,11 @@ class RunSaver:
             CheckpointError: it, or the one before, can't be written, and `checkpoint.on_error` is stop.
         """
         self._wait()
-        directory, self._pending = series.step_directory(self.running.folder.checkpoints, outcome.steps), outcome.steps
+        directory, self._pending = series.step_directory(self.folder.checkpoints, outcome.steps), outcome.steps
         whole = partial(self._background.written_whole, on_disk=partial(self._saved, directory))
-        write: Callable[[str], object] = self.running.started.execution.save
+        write: Callable[[str], object] = self.started.execution.save
         if self._increments is not None:
-            write = partial(self._increments.write, self.running.started.execution.checkpoint)
+            write = partial(self._increments.write, self.started.execution.checkpoint)
         try:
             self._write(directory, outcome, write, whole)
         except CheckpointError as error:
@@ -104,8 +109,8 @@ class RunSaver:
         """A checkpoint of the training is on disk."""
         if self._increments is not None:
             self._increments.saved(directory)
-        settings = self.running.prepared.spec.checkpoint
-        _prune(self.running.folder, settings, settings.keep, latest=directory)
+        settings = self.prepared.spec.checkpoint
+        _prune(self.folder, settings, settings.keep, latest=directory)
 
     def _wait(self) -> None:
         """Waits until the last checkpoint of the training is on disk."""
@@ -117,15 +122,15 @@ class RunSaver:
     def _failed(self, error: Exception) -> None:
         """Goes on without the last checkpoint of the training, or not, as the config wants."""
         if not isinstance(error, CheckpointError):
-            path = series.step_directory(self.running.folder.checkpoints, self._pending)
+            path = series.step_directory(self.folder.checkpoints, self._pending)
             error = CheckpointError(f"{path}: the checkpoint can't be written: {error}")
-        if self.running.prepared.spec.checkpoint.on_error is OnError.STOP:
+        if self.prepared.spec.checkpoint.on_error is OnError.STOP:
             raise error
         self.warn(f"step {self._pending:,}: {error}")
 
     def keep_best(self, outcome: Outcome) -> None:
         """Keeps the state after the steps of `outcome` as that of the best evaluation."""
-        self._keep(self.running.folder.best_checkpoint, outcome)
+        self._keep(self.folder.best_checkpoint, outcome)
 
     def keep_final(self, outcome: Outcome, final_step: int) -> None:
         """Writes the final checkpoint. Those of the training stay: until there is a summary, the run may be resumed.
@@ -136,13 +141,13 @@ class RunSaver:
         self._wait()
         try:
             if final_step == outcome.steps:
-                self._keep(self.running.folder.final_checkpoint, outcome)
+                self._keep(self.folder.final_checkpoint, outcome)
             else:
-                store.link(self.running.folder.best_checkpoint, self.running.folder.final_checkpoint, finish=self._name)
-            folder = self.running.folder
-            _prune(folder, self.running.prepared.spec.checkpoint, None, latest=folder.final_checkpoint)
+                store.link(self.folder.best_checkpoint, self.folder.final_checkpoint, finish=self._name)
+            folder = self.folder
+            _prune(folder, self.prepared.spec.checkpoint, None, latest=folder.final_checkpoint)
         except CheckpointError as error:
-            command = shlex.join(["embexp", "resume", str(self.running.folder.path)])
+            command = shlex.join(["embexp", "resume", str(self.folder.path)])
             remedy = f"Then complete the run from its last checkpoint: {command}"
             raise CheckpointError(f"{error}. {remedy}") from error
         finally:
@@ -151,9 +156,9 @@ class RunSaver:
     def _keep(self, directory: Path, outcome: Outcome) -> None:
         """Makes `directory` a whole checkpoint of the present state, from that of the same step where there is one."""
         self._wait()
-        same = series.step_directory(self.running.folder.checkpoints, outcome.steps)
+        same = series.step_directory(self.folder.checkpoints, outcome.steps)
         if not same.exists() or increments.is_incremental(same / paths.CHECKPOINT_NAME):
-            self._write(directory, outcome, self.running.started.execution.save)
+            self._write(directory, outcome, self.started.execution.save)
             return
 
         def finish(temporary: Path) -> None:
@@ -178,14 +183,67 @@ class RunSaver:
 
         def finish(temporary: Path) -> None:
             self._name(temporary)
-            _add_state(temporary, outcome, self.running)
+            self._add_state(temporary, outcome)
 
         store.write_by(write, directory, finish=finish, whole=whole)
 
+    def _add_state(self, directory: Path, outcome: Outcome) -> None:
+        """Adds the state of the run to a checkpoint that is being written.
+
+        Args:
+            directory: of the checkpoint, with all its other files.
+        """
+        started, stopping = self.started, self.stopping
+        touched = {
+            name: np.packbits(mask)
+            for name, table in started.execution.tables.items()
+            if not table.frozen and (mask := table.looked_up()) is not None
+        }
+        with (directory / _TOUCHED).open("wb") as file:
+            np.savez(file, allow_pickle=False, **touched)
+        state = {
+            "continued_by": [] if (identity := self.prepared.identity) is None else [identity.continued],
+            "outcome": outcome.as_json(),
+            "stopping": None if stopping is None else {"best": stopping.best, "waited": stopping.waited},
+            "drift": started.watch.reported,
+            "appended": sizes_on_disk(self.folder),
+            "resumed_at": self.resumed_at,
+            "summary": describe(self.prepared, started) | {"steps": outcome.steps},
+            "files": {
+                str(path.relative_to(directory)): path.stat().st_size
+                for path in sorted(directory.rglob("*"))
+                if path.is_file()
+            },
+        }
+        files.write_text(directory / series.STATE, json.dumps(state, indent=2) + "\n")
+
+    def restore_state(self, saved: SavedStep) -> Outcome:
+        """Brings the started run to the state of a checkpoint, and returns the outcome of its training so far.
+
+        Raises:
+            CheckpointError: the checkpoint does not fit the run.
+            DataError: it is damaged.
+        """
+        execution, state, path = self.started.execution, saved.state, saved.directory / _TOUCHED
+        execution.restore(saved.directory)
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                for name in stored.files:
+                    table = execution.tables[name]
+                    table.restore_touched(np.unpackbits(stored[name], count=table.rows).astype(bool))
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise DataError(f"{path} is damaged: {error}") from error
+        if self.stopping is not None and state["stopping"] is not None:
+            self.stopping.best, self.stopping.waited = state["stopping"]["best"], state["stopping"]["waited"]
+        if state["drift"] is not None:
+            self.started.watch.reported = (state["drift"][0], state["drift"][1])
+        self.resumed_at = (*state["resumed_at"], saved.step)
+        return Outcome(**state["outcome"])
+
     def _name(self, directory: Path) -> None:
         """Makes a checkpoint match by name, where the config wants that."""
-        if self.running.prepared.spec.checkpoint.kind is CheckpointKind.NAME:
-            rekeying.to_names(directory, self.running.started.execution.names())
+        if self.prepared.spec.checkpoint.kind is CheckpointKind.NAME:
+            rekeying.to_names(directory, self.started.execution.names())
 
 
 def remove_earlier(folder: RunFolder, settings: Checkpointing, status: str) -> None:
@@ -206,53 +264,6 @@ def _prune(folder: RunFolder, settings: Checkpointing, keep: int | None, *, late
     series.prune(folder.checkpoints, keep, latest=latest if by_name else None)
 
 
-@dataclass(frozen=True)
-class Running:
-    """A run in its training.
-
-    Attributes:
-        stopping: follows the validation metric; None: nothing does.
-        resumed_at: steps at which the run was resumed so far.
-    """
-
-    prepared: Prepared
-    started: Started
-    folder: RunFolder
-    stopping: EarlyStopping | None
-    resumed_at: tuple[int, ...] = ()
-
-
-def _add_state(directory: Path, outcome: Outcome, running: Running) -> None:
-    """Adds the state of a run to a checkpoint that is being written.
-
-    Args:
-        directory: of the checkpoint, with all its other files.
-    """
-    started, stopping = running.started, running.stopping
-    touched = {
-        name: np.packbits(mask)
-        for name, table in started.execution.tables.items()
-        if not table.frozen and (mask := table.looked_up()) is not None
-    }
-    with (directory / _TOUCHED).open("wb") as file:
-        np.savez(file, allow_pickle=False, **touched)
-    state = {
-        "continued_by": [] if (identity := running.prepared.identity) is None else [identity.continued],
-        "outcome": outcome.as_json(),
-        "stopping": None if stopping is None else {"best": stopping.best, "waited": stopping.waited},
-        "drift": started.watch.reported,
-        "appended": sizes_on_disk(running.folder),
-        "resumed_at": running.resumed_at,
-        "summary": describe(running.prepared, started) | {"steps": outcome.steps},
-        "files": {
-            str(path.relative_to(directory)): path.stat().st_size
-            for path in sorted(directory.rglob("*"))
-            if path.is_file()
-        },
-    }
-    files.write_text(directory / series.STATE, json.dumps(state, indent=2) + "\n")
-
-
 def sizes_on_disk(folder: RunFolder) -> dict[str, int]:
     """Sizes of the files that a training appends to, by their path in the run's folder; they are on disk."""
     appended = [folder.metrics, *(path for path in folder.events.rglob("*") if path.is_file())]
@@ -261,36 +272,6 @@ def sizes_on_disk(folder: RunFolder) -> dict[str, int]:
     for path in (*appended, *folders):  # a file whose name is lost with the power is lost, and the checkpoint with it
         files.to_disk(path)
     return {str(path.relative_to(folder.path)): path.stat().st_size for path in appended}
-
-
-def restore_state(saved: SavedStep, started: Started, stopping: EarlyStopping | None) -> Outcome:
-    """Brings a started run to the state of a checkpoint, and returns the outcome of its training so far.
-
-    Raises:
-        CheckpointError: the checkpoint does not fit the run.
-        DataError: it is damaged.
-    """
-    started.execution.restore(saved.directory)
-    for name, mask in _touched(saved, started).items():
-        started.execution.tables[name].restore_touched(mask)
-    state = saved.state
-    if stopping is not None and state["stopping"] is not None:
-        stopping.best, stopping.waited = state["stopping"]["best"], state["stopping"]["waited"]
-    if state["drift"] is not None:
-        started.watch.reported = (state["drift"][0], state["drift"][1])
-    return Outcome(**state["outcome"])
-
-
-def _touched(saved: SavedStep, started: Started) -> dict[str, np.ndarray]:
-    """Bool [rows] of each table that trains: which rows steps have looked up."""
-    path = saved.directory / _TOUCHED
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            packed: Mapping[str, Any] = {name: stored[name] for name in stored.files}
-        tables = started.execution.tables
-        return {name: np.unpackbits(bits, count=tables[name].rows).astype(bool) for name, bits in packed.items()}
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise DataError(f"{path} is damaged: {error}") from error
 
 
 def adopted(saved: SavedStep, folder: RunFolder, continued: str) -> SavedStep:

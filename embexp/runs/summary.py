@@ -14,15 +14,12 @@ from embexp.checkpoints.account import Account
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DivergedError
 from embexp.freezing import drift
-from embexp.freezing.policies import TablePolicy
-from embexp.pretrained.tables import Pretrained, PretrainedTable
+from embexp.pretrained.tables import PretrainedTable
 from embexp.records.folder import RunFolder
-from embexp.runs import evaluations
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.base import merged, summarize_names
 from embexp.specs.data import CANDIDATES
-from embexp.specs.run import RunSpec
 from embexp.tables.reading import ReadableTable
 from embexp.training import baseline
 from embexp.training.loop import Outcome
@@ -48,8 +45,8 @@ def summarise(
         baselines: metrics by the name of a baseline and by split.
     """
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
-    known = describe(prepared, started)
-    no_better = [] if outcome.status == "interrupted" else _no_better(prepared, final, baselines)
+    known, unfit = describe(prepared, started), list(prepared.tables.pretrained.mismatches)
+    no_better = [] if outcome.status == "interrupted" else _no_better(prepared, started, final, baselines)
     frozen = {
         name: {
             **known["freeze"][name],
@@ -81,10 +78,20 @@ def summarise(
                 *prepared.warnings,
                 *no_better,
                 *watch.hardly_moved(learned=not any("no better" in line for line in no_better)),
-                *_warnings(spec),
+                *(
+                    f"tables.{name}: optimizer adam with lazy_adam=false updates every row at every step: O(vocabulary)"
+                    for name in spec.tables
+                    if spec.optimizer_of(name).moves_every_row
+                ),
                 *watch.warnings,
-                *_rules_with_shortfall(spec, prepared.tables.policies),
-                *_tables_without_effect(prepared.tables.pretrained),
+                *(
+                    f"tables.{name}.freeze: {each.shortfall}"  # of rules that cover fewer rows than they name
+                    for name, table in spec.tables.items()
+                    if table.freeze is not None
+                    for each in prepared.tables.policies[name].taken
+                    if each.shortfall
+                ),
+                *([f"pretrained has no effect on {summarize_names(unfit)}; see coverage.json"] if unfit else []),
                 *prepared.notes,
                 *started.execution.notes,
             ]
@@ -173,25 +180,13 @@ def _provenance(file: PretrainedTable | None) -> dict[str, Any]:
     }
 
 
-def _rules_with_shortfall(spec: RunSpec, policies: Mapping[str, TablePolicy]) -> list[str]:
-    """Warnings of the freeze rules in tables' own settings that cover fewer rows than they name."""
-    own = [name for name, table in spec.tables.items() if table.freeze is not None]
-    return [
-        f"tables.{name}.freeze: {each.shortfall}" for name in own for each in policies[name].taken if each.shortfall
-    ]
-
-
-def _tables_without_effect(pretrained: Pretrained) -> list[str]:
-    """A warning of the tables that the top-level file does not fit."""
-    names = list(pretrained.mismatches)
-    return [f"pretrained has no effect on {summarize_names(names)}; see coverage.json"] if names else []
-
-
-def _no_better(prepared: Prepared, final: Mapping[str, Mapping[str, float]], baselines: Baselines) -> list[str]:
+def _no_better(
+    prepared: Prepared, started: Started, final: Mapping[str, Mapping[str, float]], baselines: Baselines
+) -> list[str]:
     """The warning of a run that is no better than a baseline."""
     spec = prepared.spec
     if "popularity" in baselines:
-        return evaluations.recommendation_warnings(spec, prepared.data, final, baselines["popularity"])
+        return started.evaluator.recommendation_warnings(prepared.data, final, baselines["popularity"])
     if all(spec.frozen(name) for name in spec.tables):
         rates = {"dense_optimizer.learning_rate": spec.dense_optimizer.learning_rate}
     else:
@@ -203,15 +198,6 @@ def _no_better(prepared: Prepared, final: Mapping[str, Mapping[str, float]], bas
     settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
     found = baseline.warning(spec.task, final, baselines["constant"], rates=settings)
     return [] if found is None else [found]
-
-
-def _warnings(spec: RunSpec) -> list[str]:
-    """Warnings about the cost of the run."""
-    return [
-        f"tables.{name}: optimizer adam with lazy_adam=false updates every row at every step: O(vocabulary)"
-        for name in spec.tables
-        if spec.optimizer_of(name).moves_every_row
-    ]
 
 
 def plot(folder: RunFolder, summary: Mapping[str, Any], kept: int) -> None:

@@ -29,6 +29,20 @@ class EarlyStopping(Spec):
     restore_best: bool = True
     """Restore the values of the best evaluation at the end."""
 
+    @property
+    def restores_best(self) -> bool:
+        """Whether the final values are those of the best evaluation, where there was one."""
+        return self.patience is not None and self.restore_best
+
+    def final_step(self, steps: int, best: int | None) -> int:
+        """The step of a run's final values.
+
+        Args:
+            steps: that were trained.
+            best: the step of the best evaluation, if it is known.
+        """
+        return best if best is not None and self.restores_best else steps
+
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Early stopping without a validation split."""
         split = getattr(spec.data, "split", None)

@@ -19,7 +19,7 @@ from embexp.specs.data import KNOWN
 from embexp.specs.strategies import GPU, Mirrored
 from embexp.strategies.one_device import OneDevice
 from embexp.strategies.strategy import HostRows, Replicated, Strategy
-from embexp.training.replication import ReplicaBatch
+from embexp.training.step import ReplicaBatch
 
 
 class MirroredStrategy(Replicated, HostRows):

@@ -13,7 +13,7 @@ import tensorflow as tf
 from embexp.specs.data import KNOWN
 from embexp.specs.strategies import CPU
 from embexp.strategies.strategy import HostRows
-from embexp.training.replication import ReplicaBatch
+from embexp.training.step import ReplicaBatch
 
 
 @dataclass(frozen=True)

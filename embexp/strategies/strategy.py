@@ -18,7 +18,7 @@ from embexp.specs.base import implementation
 from embexp.specs.tables import Feature
 from embexp.tables.row_engine import AnyTable, EmbeddingBackend, RowEngine
 from embexp.tables.tpu_tables import TPUTable
-from embexp.training.replication import Replication
+from embexp.training.step import Replication
 
 
 @dataclass(frozen=True)

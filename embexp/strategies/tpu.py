@@ -24,7 +24,7 @@ from embexp.strategies.strategy import Embeddings, Replicated
 from embexp.strategies.tpu_address import LOCAL, REMEDY, within
 from embexp.tables.inputs import without_autograph
 from embexp.tables.tpu_backend import TPUBackend
-from embexp.training.replication import ReplicaBatch
+from embexp.training.step import ReplicaBatch
 
 Connection = AbstractContextManager[Any]
 """A context that gives a `tf.distribute.TPUStrategy`."""

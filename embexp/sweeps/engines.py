@@ -28,10 +28,9 @@ from hydra.experimental.callback import Callback
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from embexp.config import hydra_globals
-from embexp.config.checking import named_code
+from embexp.config import hydra_globals, named_code
 from embexp.config.messages import did_you_mean, format_value
-from embexp.config.permission import OWN_MODULES, Permission
+from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError, Fault
 from embexp.reports.record import Status
 from embexp.sweeps import jobs, watching

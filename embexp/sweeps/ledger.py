@@ -17,8 +17,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from embexp.config.checking.validate import rule_of
 from embexp.config.messages import format_value
+from embexp.config.validate import rule_of
 from embexp.errors import RunError
 from embexp.records.folder import first_fault, json_of
 from embexp.reports.record import Status

@@ -13,15 +13,12 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import composition, hydra_globals
-from embexp.config.checking import hydra_checks
-from embexp.config.composing import record, selections
-from embexp.config.composing.compose import Composition, compose
-from embexp.config.composing.loader import Loader
-from embexp.config.composing.overrides import parse, repeated
-from embexp.config.composition import Job
+from embexp.config import composition, hydra_checks, hydra_globals, hydra_job, selections
+from embexp.config.composition import Composition, Job, compose_config
 from embexp.config.folders import Folders
+from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, format_value, listing
+from embexp.config.overrides import parse, repeated
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.records import allowed_code
 from embexp.reports.record import Status
@@ -83,7 +80,7 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
     tasks = [each for each in parsed if not each.is_hydra_override()]
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
     engines.require_package(parsed)
-    base = compose(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
+    base = compose_config(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
     faults = [*repeated(parsed), *hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]
     if faults:
         raise ConfigError(faults)
@@ -262,7 +259,7 @@ def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], 
                 why = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in job.impossible)
                 for fault in job.impossible:
                     impossible.setdefault((fault.path, fault.value, fault.rule), (fault, []))[1].append(setting)
-            again = partial(compose, loader, (*hydra, *words))
+            again = partial(compose_config, loader, (*hydra, *words))
             jobs.append(PlannedJob(len(jobs), tuple(words), job.spec, again, why, setting))
             added |= composed.added
     if faults:
@@ -443,7 +440,7 @@ class Enrolment:
                 return replace(entry, state=first.state, reason=first.reason, run_id=first.run_id)
         taken = {each.directory for each in self._jobs.values()}
         config = None if job.compose is None else job.compose().config
-        wanted = name = str(number if config is None else record.job_directory(config, number))
+        wanted = name = str(number if config is None else hydra_job.job_directory(config, number))
         for count in itertools.count(2):
             if name not in taken:
                 break
@@ -451,8 +448,8 @@ class Enrolment:
         if config is None:
             return replace(entry, directory=name)
         sweep = self._ledger.directory
-        record.note_sweep(config, sweep)
-        return replace(entry, directory=name, hydra=record.texts(config, sweep / name))
+        hydra_job.note_sweep(config, sweep)
+        return replace(entry, directory=name, hydra=hydra_job.texts(config, sweep / name))
 
 
 def _reconsidered(known: LedgerJob, job: PlannedJob) -> bool:

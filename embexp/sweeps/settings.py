@@ -14,10 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from embexp.config.checking.validate import rule_of, valid_values
-from embexp.config.composing.loader import Loader
-from embexp.config.composing.overrides import parse
+from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, format_value
+from embexp.config.overrides import parse
+from embexp.config.validate import rule_of, valid_values
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.specs.studies import Launching
 from embexp.sweeps.search_space import Space

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 from rich.console import Console
 
-from embexp.config import composition
-from embexp.config.composing import overrides as additions
-from embexp.config.composing import record
-from embexp.config.composing.hydra_job import Callbacks
-from embexp.config.composing.loader import Loader
+from embexp.config import composition, hydra_job
+from embexp.config import overrides as additions
+from embexp.config.hydra_job import Callbacks
+from embexp.config.loader import Loader
 from embexp.config.messages import format_value
-from embexp.config.permission import OWN_MODULES, Permission
+from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError, RunError
 from embexp.records import allowed_code
 from embexp.reports.collected import settings_of
@@ -82,7 +81,7 @@ def sweep(
     callbacks = Callbacks(plan.base, permission)
     if faults := callbacks.faults_of_jobs():
         raise ConfigError(faults)
-    place = (directory or record.sweep_directory(plan.base)).absolute()
+    place = (directory or hydra_job.sweep_directory(plan.base)).absolute()
     if fresh or not ledgers.exists(place):
         place = files.new_directory(place)
     command_line = {
@@ -98,7 +97,7 @@ def sweep(
         engine = None if plan.engine is None else plan.engine.as_json()
         launching = plan.launching.model_dump(mode="json")
         running.begin({"command": command_line, "launching": launching, "engine": engine})
-        record.note_sweep(plan.base, place)
+        hydra_job.note_sweep(plan.base, place)
         loader.multirun(plan.base, running, plan.overrides, callbacks)
         return runner.finish()
 

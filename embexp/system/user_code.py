@@ -192,13 +192,9 @@ def _foreign(function: str, seen: set[str]) -> str:
     return ""
 
 
+@cache
 def installed_folders() -> frozenset[Path]:
     """The folders of installed packages and of Python's library."""
-    return _installed_folders()
-
-
-@cache
-def _installed_folders() -> frozenset[Path]:
     paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     paths += [*site.getsitepackages(), site.getusersitepackages()]
     return frozenset(Path(path).resolve() for path in paths)

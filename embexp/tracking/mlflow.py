@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from embexp.records.folder import OF_SWEEPS, RunFolder
+from embexp.records.folder import OF_SWEEPS, RunFolder, json_object
 from embexp.specs import studies, tracking
 from embexp.specs.tracking import MLflow, scheme_of
 from embexp.system import files
 from embexp.system.locks import FileLock
-from embexp.tracking.tracker import Parameter, Point, TrackedRun, remembered
+from embexp.tracking.tracker import Parameter, Point, TrackedRun, remember, remembered
 
 _STATUS = {"completed": "FINISHED", "stopped_early": "FINISHED", "interrupted": "KILLED"}
 _LONGEST_NAME = 250
@@ -71,8 +71,8 @@ class MLflowRun:
         else:
             created = store.client.create_run(experiment, run_name=run.directory.name, tags=self._tags(run))
             self._run = created.info.run_id
-            note = {"mlflow": {"uri": store.without_password, "experiment": experiment, "run": self._run}}
-            files.write_text(run.directory / "tracking.json", json.dumps(note, indent=2) + "\n")
+            note = {"uri": store.without_password, "experiment": experiment, "run": self._run}
+            remember(run.directory, "mlflow", note)
         self._parameters(run.parameters)
 
     def log(self, points: Sequence[Point]) -> None:
@@ -323,10 +323,13 @@ def parent_of(directory: Path, store: Store, experiment: str) -> str | None:
     if known is not None and store.has_run(known):
         store.client.update_run(known, status="RUNNING")
     else:
-        created = _create(group, above, store, experiment)
+        tags = {"directory": str(group), "mlflow.source.name": "embexp", "mlflow.source.type": "LOCAL"}
+        tags |= {} if above is None else {"mlflow.parentRunId": above}
+        created = str(store.client.create_run(experiment, run_name=group.name, tags=tags).info.run_id)
         if known is not None:  # its run was deleted
             note.unlink(missing_ok=True)
-        if _claim(note, created):
+        with contextlib.suppress(FileExistsError):  # of another job that was faster
+            files.write_new_text(note, json.dumps({"run": created}))
             return created
         store.client.delete_run(created)
         known = _read(note)
@@ -358,29 +361,6 @@ def settle_parent(store: Store, parent: str) -> None:
             settle_parent(store, above)
 
 
-def _create(group: Path, above: str | None, store: Store, experiment: str) -> str:
-    tags = {"directory": str(group), "mlflow.source.name": "embexp", "mlflow.source.type": "LOCAL"}
-    if above is not None:
-        tags["mlflow.parentRunId"] = above
-    return str(store.client.create_run(experiment, run_name=group.name, tags=tags).info.run_id)
-
-
 def _read(note: Path) -> str | None:
-    try:
-        return str(json.loads(note.read_bytes())["run"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _claim(note: Path, run: str) -> bool:
-    """Writes the note unless there is one, whole in either case; returns whether it was written."""
-    handle, temporary = tempfile.mkstemp(dir=note.parent, prefix=f"{note.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump({"run": run}, file)
-        os.link(temporary, note)
-    except FileExistsError:
-        return False
-    finally:
-        os.unlink(temporary)
-    return True
+    run = json_object(note).get("run")
+    return None if run is None else str(run)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -15,16 +16,15 @@ import yaml
 
 from embexp.errors import RunError
 from embexp.records import inventory
-from embexp.records.folder import RunFolder
+from embexp.records.differences import leaves
+from embexp.records.folder import RunFolder, json_object
+from embexp.records.identity import DECIDES_NOTHING
 from embexp.specs.base import implementation
 from embexp.specs.run import RunSpec
 from embexp.specs.tracking import MLflow, NoTracking, missing_packages
 from embexp.specs.tracking import Tracking as Settings
-from embexp.tracking.tracker import Delivery, Direct, Parameter, Point, Queued, TrackedRun, Tracker, now, reason
+from embexp.tracking.tracker import Delivery, Direct, Parameter, Point, Queued, TrackedRun, Tracker, reason
 from embexp.training.listeners import Listener
-
-_NO_RESULTS = ("output", "checkpoint", "tracking", "name", "sweep", "seeds")
-"""Parts of a spec that change no result."""
 
 
 class Tracking(Listener):
@@ -139,7 +139,7 @@ class Tracking(Listener):
 
     def _report(self, step: int, metrics: Mapping[str, float]) -> None:
         if metrics:
-            point = Point(step, now(), {name: float(value) for name, value in metrics.items()})
+            point = Point(step, time.time(), {name: float(value) for name, value in metrics.items()})
             for delivery in [*self._inside, *self._deliveries]:
                 delivery.log(point)
 
@@ -156,13 +156,14 @@ def track(
     Raises:
         RunError: a tracker can't be started; once it is, it ends no run.
     """
+    content = spec.model_dump(mode="json")
     tracking = Tracking(folder, listeners, checkpoint=getattr(spec.tracking, "checkpoint", False))
     run = TrackedRun(
         name=spec.name,
         directory=folder.path,
         run_id=run_id,
-        parameters=parameters(spec),
-        config=as_yaml(spec),
+        parameters=parameters(content),
+        config=as_yaml(content),
         commit=_commit(folder.manifest),
         first_step=first_step,
     )
@@ -240,41 +241,31 @@ def _told_of_termination(tracking: Tracking) -> Iterator[None]:
 
 def _commit(manifest: Path) -> str | None:
     """The commit that a manifest records: of the user's model or working folder, or else of embexp's checkout."""
-    try:
-        repositories = json.loads(manifest.read_bytes())["code"]
-        found = [repositories.get(name) for name in ("model", "working_folder", "embexp")]
-        return next((str(each["commit"]) for each in found if each and each.get("commit")), None)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+    repositories = json_object(manifest).get("code") or {}
+    found = [repositories.get(name) or {} for name in ("model", "working_folder", "embexp")]
+    return next((str(each["commit"]) for each in found if each.get("commit")), None)
 
 
-def parameters(spec: RunSpec) -> dict[str, Parameter]:
+def parameters(spec: Mapping[str, Any]) -> dict[str, Parameter]:
     """The settings that decide the results, by config path such as `optimizer.learning_rate`.
 
     Settings that are null are left out; lists are JSON.
+
+    Args:
+        spec: of a run, as JSON.
     """
-    content = spec.model_dump(mode="json")
-    for part in _NO_RESULTS:
-        content.pop(part, None)
-    return dict(_leaves(content, ""))
+    decide = {name: part for name, part in spec.items() if name not in DECIDES_NOTHING}
+    found = {path: value for path, value in leaves(decide) if value not in (None, [], {})}
+    return {
+        path: json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+        for path, value in found.items()
+    }
 
 
-def as_yaml(spec: RunSpec) -> str:
-    """The whole spec as YAML."""
-    return yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+def as_yaml(spec: Mapping[str, Any]) -> str:
+    """A whole spec as YAML.
 
-
-def _leaves(content: Mapping[str, Any], path: str) -> Iterator[tuple[str, Parameter]]:
-    for key, value in content.items():
-        place = f"{path}.{key}" if path else str(key)
-        match value:
-            case None | []:
-                continue
-            case Mapping():
-                yield from _leaves(value, place)
-            case list():
-                yield place, json.dumps(value, ensure_ascii=False)
-            case bool() | int() | float() | str():
-                yield place, value
-            case _:
-                yield place, str(value)
+    Args:
+        spec: of a run, as JSON.
+    """
+    return yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True, width=120)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from embexp.errors import RunError
+from embexp.records.folder import json_object
+from embexp.system import files
 
 Parameter = bool | int | float | str
 """The value of a setting."""
@@ -85,38 +86,15 @@ class Tracker(Protocol):
         ...
 
 
+def remember(directory: Path, kind: str, note: Mapping[str, Any]) -> None:
+    """Notes about a run in its directory what a tracker needs to go on in the same place when it is resumed."""
+    files.write_text(directory / "tracking.json", json.dumps({kind: note}, indent=2) + "\n")
+
+
 def remembered(directory: Path, kind: str) -> dict[str, Any]:
-    """What a tracker noted about a run when it began, so that a resumed run goes on in the same place."""
-    try:
-        content = json.loads((directory / "tracking.json").read_bytes())
-        found = content[kind]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+    """What a tracker noted about a run; empty: nothing that can be read."""
+    found = json_object(directory / "tracking.json").get(kind)
     return found if isinstance(found, dict) else {}
-
-
-class Delivery(Protocol):
-    """Brings what a run reports to a tracker."""
-
-    def start(self, run: TrackedRun) -> None:
-        """Starts the tracker.
-
-        Raises:
-            RunError: it can't be started.
-        """
-        ...
-
-    def log(self, point: Point) -> None:
-        """Hands over metrics."""
-        ...
-
-    def close(self, status: str, artifacts: Sequence[Path]) -> None:
-        """Hands over all that is left, the files and the end of the run."""
-        ...
-
-    def sealed(self, inventory: str) -> None:
-        """Hands over the digest of the run's inventory: before `close`, if there is one."""
-        ...
 
 
 class Direct:
@@ -255,13 +233,12 @@ class Queued:
             del self._pending[: len(points)]
 
 
+Delivery = Direct | Queued
+"""Brings what a run reports to a tracker."""
+
+
 def reason(error: Exception) -> str:
     """An error in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     return text if len(text) <= 300 else f"{text[:299]}…"
-
-
-def now() -> float:
-    """The time of day in seconds since the epoch."""
-    return time.time()

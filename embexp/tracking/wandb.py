@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from embexp.specs.tracking import WandB
-from embexp.system import files
 from embexp.tracking import mlflow
-from embexp.tracking.tracker import Point, TrackedRun, remembered
+from embexp.tracking.tracker import Point, TrackedRun, remember, remembered
 
 
 class WandBRun:
@@ -45,8 +43,7 @@ class WandBRun:
             config=dict(run.parameters) | {"run_id": run.run_id, "commit": run.commit},
             settings=wandb.Settings(console="off", silent=True),
         )
-        note = {"wandb": {"id": self._run.id, "project": self._settings.project}}
-        files.write_text(run.directory / "tracking.json", json.dumps(note, indent=2) + "\n")
+        remember(run.directory, "wandb", {"id": self._run.id, "project": self._settings.project})
 
     def log(self, points: Sequence[Point]) -> None:
         """Stores metrics, those of a step together; final ones in the summary, too."""

@@ -1,11 +1,15 @@
-"""One training step and one forward pass: ids → rows → activations → loss → row updates, for every runtime."""
+"""One training step and one forward pass: ids → rows → activations → loss → row updates, for every runtime.
+
+Its replicas share a batch by the part of a strategy that is here, `Replication`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -14,7 +18,92 @@ from embexp.specs.data import CANDIDATES, KNOWN
 from embexp.tables.inputs import EveryRow
 from embexp.tables.row_engine import EmbeddingBackend
 from embexp.training.one_vs_all import OneVsAll, block_rows, standings
-from embexp.training.replication import ReplicaBatch, Replication, replica_seeds
+
+_STRIDE = 506_952_115
+"""Distance between the seeds of neighbouring replicas: 2^32 / golden ratio, modulo 2^31 - 2.
+
+Keras takes seeds by that modulus. The distance is far from the small numbers that people choose as seeds of several
+layers, so no replica draws what another draws in another layer. It shares no factor with the modulus, so the seeds of
+any number of replicas differ.
+"""
+
+
+@dataclass(frozen=True)
+class ReplicaBatch:
+    """A replica's share of a batch, but for the activations, which come from its backend.
+
+    Attributes:
+        dense: float32 [b, number of dense columns].
+        labels: float32 [b].
+        share: b / the batch's examples, a float32 scalar or a Python float; None: the replica has all of them. The step
+            multiplies the loss by it, so that the sum over replicas is the mean over the batch.
+        known: ragged integers [b, None], all known answers of each query: in an evaluation those that ranks leave
+            aside, in training (KvsAll) all positives. None: the batch has none.
+    """
+
+    dense: Any
+    labels: Any
+    share: Any = None
+    known: Any = None
+
+
+class Replication(Protocol):
+    """The replicas of a step: one, or several that share each batch.
+
+    `run` calls a function in every replica. That function may call `summed` and `averaged`; all else is for the host.
+    """
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas."""
+        ...
+
+    def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
+        """Calls `function` in every replica with its share of a batch, and returns the results by replica."""
+        ...
+
+    def total(self, results: Any) -> Any:
+        """The sum of the replicas' results, a scalar from each."""
+        ...
+
+    def joined(self, results: Any) -> Any:
+        """The replicas' results, a tensor [b, ...] from each, as one [B, ...] in the batch's order."""
+        ...
+
+    def summed(self, gradients: Sequence[Any]) -> list[Any]:
+        """In a replica: the sums of tensors over all replicas."""
+        ...
+
+    def averaged(self, variables: Sequence[Any]) -> None:
+        """In a replica: sets each variable, such as a running mean, to its mean over all replicas."""
+        ...
+
+
+@contextlib.contextmanager
+def replica_seeds(states: Sequence[Any], replicas: int) -> Iterator[None]:
+    """In a replica: random numbers within the block depend on the states and on the replica's number.
+
+    Keras keeps the state of a layer's randomness in a variable, [seed, number of draws], which is mirrored like any
+    other. So all replicas would draw the same, and dropout would drop the same units in each replica's examples.
+
+    The seeds change for the block only. So the states in checkpoints are those of one device, and the first replica
+    draws what one device draws.
+
+    Args:
+        states: int64 variables [2] of which each replica has a copy: the states of `keras.random.SeedGenerator`s.
+        replicas: number of replicas; with one nothing is added to the graph.
+    """
+    if replicas == 1 or not states:
+        yield
+        return
+    number = tf.distribute.get_replica_context().replica_id_in_sync_group
+    offset = tf.stack([tf.cast(number, tf.int64) * _STRIDE, tf.constant(0, tf.int64)])
+    distinct = list({id(state): state for state in states}.values())
+    for state in distinct:
+        state.assign(tf.convert_to_tensor(state) + offset)
+    yield
+    for state in distinct:
+        state.assign(tf.convert_to_tensor(state) - offset)
 
 
 @dataclass(frozen=True)
@@ -39,23 +128,23 @@ class Step:
     Attributes:
         backend: looks up activations and applies their gradients to rows.
         model: the dense part; maps activations to logits, or to vectors of users and of items.
-        loss: (labels [B], logits [B], [B, 1] or [B, C]) → scalar, the mean over the batch; of recommendation, see
-            `models.recommendation_losses`.
-        optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
         inputs: for each feature the columns it reads.
-        counter: int64 variable, the number of steps done; schedules read it.
         strategy: how the step's replicas share a batch.
+        loss: (labels [B], logits [B], [B, 1] or [B, C]) → scalar, the mean over the batch; of recommendation, see
+            `models.recommendation_losses`. Not needed to predict, nor are the next two.
+        optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
+        counter: int64 variable, the number of steps done; schedules read it.
         one_vs_all: the loss of batches with many candidates; None: they have few.
         gradient_scale: factor of all gradients; the loss that is returned does not have it.
     """
 
     backend: EmbeddingBackend
     model: Any
-    loss: Callable[[Any, Any], Any]
-    optimizer: Any
     inputs: Mapping[str, Input]
-    counter: Any
     strategy: Replication
+    loss: Callable[[Any, Any], Any] = lambda labels, logits: None
+    optimizer: Any = None
+    counter: Any = None
     one_vs_all: OneVsAll | None = None
     gradient_scale: float = 1.0
 

@@ -17,10 +17,9 @@ from omegaconf import open_dict, read_write
 
 import embexp
 from embexp.cli import commands
-from embexp.config import composition, folders
-from embexp.config.checking import named_code
-from embexp.config.composing.compose import compose
-from embexp.config.permission import OWN_MODULES
+from embexp.config import composition, folders, named_code
+from embexp.config.composition import compose_config
+from embexp.config.named_code import OWN_MODULES
 from embexp.errors import CommandLineError, ConfigError, RunError, UsageError
 from embexp.records import inventory
 from embexp.reports.record import Status
@@ -415,7 +414,7 @@ def test_a_launcher_that_a_sweep_names_is_code_too(
 
 
 def test_a_recorded_sweep_brings_no_loggers_and_no_variables() -> None:
-    config = compose(composition.loader(), ["hydra/launcher=basic"]).config
+    config = compose_config(composition.loader(), ["hydra/launcher=basic"]).config
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.job.env_set = {"LD_PRELOAD": "bomb.so"}
         config.hydra.job_logging = {"version": 1, "root": {}, "handlers": {"bomb": {"()": "bomb.tower"}}}
@@ -428,7 +427,7 @@ def test_a_known_launcher_needs_no_permission(
     unmarked: Path, sweep: Callable[..., Path], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("submitit")
-    engine = engines.engine(compose(composition.loader(), [f"hydra/launcher={name}"]).config, OWN_MODULES)
+    engine = engines.engine(compose_config(composition.loader(), [f"hydra/launcher={name}"]).config, OWN_MODULES)
     directory = sweep(engine.as_json() | {"command": ["touch", str(unmarked / "pwned")]})
     launched: list[str] = []
 

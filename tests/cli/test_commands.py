@@ -68,9 +68,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "--config-name", "nosuch"], "there is no file nosuch.yaml in "),
         *(
             ([name], f"embexp: embexp {name}: which run? Give its directory\n    usage: embexp {name} DIR ")
-            for name in ("evaluate", "predict", "recommend", "resume", "verify")
+            for name in ("evaluate", "recommend", "resume", "verify")
         ),
         (["evaluate", "d", "--data", "f", "--split", "test"], "give one of them"),
+        (
+            ["predict"],
+            "which run? Give its directory\n    which data? Give --data FILE\n    usage: embexp predict DIR ",
+        ),
         (["predict", "d"], "embexp: embexp predict: which data? Give --data FILE\n"),
     ],
 )

@@ -13,7 +13,7 @@ from embexp.cli import commands
 from embexp.cli.commands import export
 from embexp.config import composition
 from embexp.records.folder import RunFolder
-from embexp.runs.exports import exporting
+from embexp.runs import exporting
 from tests import short_runs
 
 

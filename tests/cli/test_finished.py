@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from embexp.cli import commands
@@ -13,30 +14,45 @@ from embexp.config import composition
 from embexp.records.folder import RunFolder
 
 
-def test_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = []
+class FakeRun:
+    """A finished run that notes what it is asked."""
 
-    def evaluator(directory: str, file: str | None, split: str) -> dict[str, float]:
-        asked.append((directory, file, split))
+    def __init__(self) -> None:
+        self.asked: list[tuple[str | None, ...]] = []
+
+    def __call__(self, directory: str, command: str, *rest: str, data: str | None, **_: object) -> FakeRun:
+        self.asked.append((directory, command, data, *rest))
+        return self
+
+    def evaluate(self, file: str | None, *, split: str) -> dict[str, float]:
+        self.asked.append((file, split))
         return {"log_loss": 0.25, "auc": 0.875}
 
-    assert evaluate.main(["DIR"], evaluator=evaluator) == 0
+    def predict(self, file: str) -> np.ndarray:
+        self.asked.append((file,))
+        return np.array([0.5, 1 / 3])
+
+
+def test_evaluate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeRun()
+    monkeypatch.setattr(evaluate, "load_finished", run)
+    assert evaluate.main(["DIR"]) == 0
     assert capsys.readouterr().out == "log_loss  0.250000\nauc       0.875000\n"
-    assert evaluate.main(["--json", "DIR", "--split", "validation"], evaluator=evaluator) == 0
+    assert evaluate.main(["--json", "DIR", "--split", "validation"]) == 0
     assert json.loads(capsys.readouterr().out) == {"log_loss": 0.25, "auc": 0.875}
-    assert evaluate.main(["DIR", "--data", "FILE"], evaluator=evaluator) == 0
-    assert asked == [("DIR", None, "test"), ("DIR", None, "validation"), ("DIR", "FILE", "test")]
+    assert evaluate.main(["DIR", "--data", "FILE"]) == 0
+    assert [asked[0] for asked in run.asked[::2]] == ["DIR", "DIR", "DIR"]
+    assert run.asked[1::2] == [(None, "test"), (None, "validation"), ("FILE", "test")]
 
 
-def test_predict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def predictor(directory: str, file: str) -> list[float]:
-        assert (directory, file) == ("DIR", "FILE")
-        return [0.5, 1 / 3]
-
-    assert predict.main(["DIR", "--data", "FILE"], predictor=predictor) == 0
+def test_predict(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeRun()
+    monkeypatch.setattr(predict, "load_finished", run)
+    assert predict.main(["DIR", "--data", "FILE"]) == 0
     assert capsys.readouterr().out == "prediction\n0.5\n0.3333333\n"
+    assert run.asked == [("DIR", "predict", "FILE", "--data", "FILE"), ("FILE",)]
     out = tmp_path / "p.csv"
-    assert predict.main(["DIR", "--data", "FILE", "--out", str(out)], predictor=predictor) == 0
+    assert predict.main(["DIR", "--data", "FILE", "--out", str(out)]) == 0
     assert out.read_text() == "prediction\n0.5\n0.3333333\n"
     assert capsys.readouterr().out == ""
 

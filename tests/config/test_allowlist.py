@@ -15,11 +15,9 @@ import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from embexp.config import composition
-from embexp.config.checking import named_code
-from embexp.config.composing import hydra_job
-from embexp.config.composing.compose import compose
-from embexp.config.permission import OWN_MODULES, Permission
+from embexp.config import composition, hydra_job, named_code
+from embexp.config.composition import compose_config
+from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import ConfigError
 from embexp.sweeps import engines
 
@@ -75,7 +73,7 @@ def loader() -> Any:
 
 def test_files_set_only_listed_variables_and_the_command_line_any(theirs: Path) -> None:
     written(theirs, {"job": {"env_set": dict.fromkeys((*HARMLESS, "EMBEXP_WIDTH", *DANGEROUS), "1")}})
-    faults = {each.path: each for each in compose(loader(), ["hydra.job.env_set.HOME=/mine"]).faults}
+    faults = {each.path: each for each in compose_config(loader(), ["hydra.job.env_set.HOME=/mine"]).faults}
     assert faults.keys() == {f"hydra.job.env_set.{each}" for each in DANGEROUS if each != "HOME"}
     fault = faults["hydra.job.env_set.PATH"]
     assert "on the command line: hydra.job.env_set.PATH=VALUE" in fault.remedy
@@ -84,14 +82,14 @@ def test_files_set_only_listed_variables_and_the_command_line_any(theirs: Path) 
 
 def test_a_mapping_on_the_command_line_does_not_vouch_for_that_of_a_file(theirs: Path) -> None:
     written(theirs, {"job": {"env_set": {"HOME": "/evil"}}})
-    given = compose(loader(), ["+hydra.job={env_set: {TMPDIR: /mine}}"])
+    given = compose_config(loader(), ["+hydra.job={env_set: {TMPDIR: /mine}}"])
     assert [each.path for each in given.faults] == ["hydra.job.env_set.HOME"]
     with pytest.raises(ConfigError, match=r"env_set\.HOME"):
         hydra_job.settings(given.config, OWN_MODULES)
 
 
 def test_what_a_record_calls_the_command_line_is_not_the_user_s(theirs: Path) -> None:
-    composed = compose(composition.loader(), ["+hydra.job.env_set.HOME=/mine"])
+    composed = compose_config(composition.loader(), ["+hydra.job.env_set.HOME=/mine"])
     assert hydra_job.settings(composed.config, OWN_MODULES).variables == {"HOME": "/mine"}
     with pytest.raises(ConfigError, match=r"env_set\.HOME"):
         hydra_job.settings(composed.config, Permission(own=False))
@@ -116,7 +114,7 @@ def test_the_engine_of_a_ledger_sets_no_variable_and_no_loggers(theirs: Path, mo
         return Launcher()
 
     monkeypatch.setattr(engines.Plugins.instance(), "instantiate_launcher", made)
-    hydra: Any = OmegaConf.to_container(compose(composition.loader(), ["hydra/launcher=basic"]).config.hydra)
+    hydra: Any = OmegaConf.to_container(compose_config(composition.loader(), ["hydra/launcher=basic"]).config.hydra)
     hydra["job"]["env_set"] = {"HOME": "/evil"}
     hydra["job_logging"] = logs({"class": "logging.StreamHandler", "stream": "ext://trap_of_a_test.mark"})
     allowed = Permission(frozenset({"hydra._internal.core_plugins.basic_launcher:BasicLauncher"}), own=False)
@@ -184,7 +182,7 @@ SINCE_3_12 = ("a queue", "a queue's factory", "a listener", "a listener's factor
 
 @pytest.fixture(scope="module")
 def composed() -> Any:
-    return compose(composition.loader(), []).config
+    return compose_config(composition.loader(), []).config
 
 
 @pytest.mark.parametrize("kind", ["job_logging", "hydra_logging"])
@@ -233,7 +231,7 @@ def test_loggers_that_write_are_taken_from_a_file(theirs: Path) -> None:
         "root": {"level": "INFO", "handlers": ["out", "later", "rich"]},
     }  # fmt: skip
     written(theirs, {"job_logging": node})
-    composed = compose(loader(), [])
+    composed = compose_config(loader(), [])
     assert composed.faults == ()
     set_in(composed.config, "hydra.runtime.output_dir", str(theirs.parent))
     job = hydra_job.settings(composed.config, OWN_MODULES)
@@ -245,16 +243,16 @@ def test_loggers_that_write_are_taken_from_a_file(theirs: Path) -> None:
 @pytest.mark.parametrize("choice", ["default", "none", "disabled", "stdout"])
 def test_the_loggers_of_hydra_are_taken(choice: str) -> None:
     words = [f"hydra/job_logging={choice}", *([] if choice == "stdout" else [f"hydra/hydra_logging={choice}"])]
-    assert compose(composition.loader(), words).faults == ()
+    assert compose_config(composition.loader(), words).faults == ()
 
 
 def test_the_command_line_may_name_any_handler_of_python_and_any_file(theirs: Path) -> None:
     place = "hydra.job_logging.handlers.a"
     words = [f"+{place}.class=logging.FileHandler", f"+{place}.filename={theirs.parent / 'x.log'}"]
     other = ["+hydra.job_logging.handlers.b={class: logging.handlers.SocketHandler, host: localhost, port: 1}"]
-    assert compose(composition.loader(), [*words, *other]).faults == ()
+    assert compose_config(composition.loader(), [*words, *other]).faults == ()
     called = ["+hydra.job_logging.handlers.b={class: logging.handlers.QueueHandler, queue: os.abort}"]
-    [fault] = compose(composition.loader(), called).faults
+    [fault] = compose_config(composition.loader(), called).faults
     assert (fault.path, "os.abort" in fault.value) == ("hydra.job_logging.handlers.b.queue", True)
 
 
@@ -268,13 +266,13 @@ def test_a_file_puts_no_secret_into_a_record_and_the_command_line_may(
     content = {"name": secret, "output": {"cache": indirect}, "hydra": {"run": {"dir": f"/tmp/{secret}"}}}
     head = {"defaults": ["config", "_self_"], "part": "oc", "which": "AWS_SECRET_ACCESS_KEY"}
     theirs.write_text(yaml.safe_dump({**head, **content}))
-    composed = compose(loader(), [])
+    composed = compose_config(loader(), [])
     found = {each.path: each for each in composed.faults}
     assert {"name", "output.cache", "hydra.run.dir"} <= found.keys()
     assert "hunter2" not in str(composed.container)
     assert found["name"].remedy == f"if you want that, give it on the command line: 'name={secret}'"
     assert found["name"].source == "theirs/theirs.yaml:7"
-    given = compose(composition.loader(), [f"name={secret}", "output.cache=${oc.env:PLAIN}"])
+    given = compose_config(composition.loader(), [f"name={secret}", "output.cache=${oc.env:PLAIN}"])
     assert given.faults == ()
     assert (given.container["name"], Path(given.container["output"]["cache"]).name) == ("hunter2", "hunter2")
     assert OmegaConf.create({"x": secret}).x == "hunter2"  # as before for everybody else
@@ -292,14 +290,14 @@ def test_a_file_hands_no_command_to_the_launcher_of_a_cluster(theirs: Path) -> N
         yaml.safe_dump({**head, "hydra": {"launcher": evil | plain, "job": {"name": "a\ntouch pwned\n"}}})
     )
     paths = {f"hydra.launcher.{each}" for each in ("setup.0", "partition", "account", "name")}
-    found = {each.path: each for each in compose(loader(), []).faults}
+    found = {each.path: each for each in compose_config(loader(), []).faults}
     assert found.keys() == paths
     function = "hydra_plugins.hydra_submitit_launcher.submitit_launcher:SlurmLauncher"
     assert f"--allow-code {function}" in found["hydra.launcher.setup.0"].remedy
     allowed = composition.loader("theirs", "theirs", permission=Permission(frozenset({function})))
-    assert compose(allowed, []).faults == ()
+    assert compose_config(allowed, []).faults == ()
     words = ["hydra/launcher=submitit_slurm", "hydra.launcher.setup=['module load x']", "hydra.launcher.partition=gpu"]
-    assert compose(composition.loader(), words).faults == ()
+    assert compose_config(composition.loader(), words).faults == ()
     for folder, several in {"${hydra.sweep.dir}/jobs/%j": 0, "/elsewhere": 1, "${hydra.sweep.dir}/../up": 1}.items():
         theirs.write_text(yaml.safe_dump({**head, "hydra": {"launcher": {"submitit_folder": folder}}}))
-        assert len(compose(loader(), []).faults) == several
+        assert len(compose_config(loader(), []).faults) == several

@@ -18,10 +18,9 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
 import embexp
-from embexp.config import composition
-from embexp.config.composing import record
-from embexp.config.composing.compose import compose
-from embexp.config.composing.loader import Loader
+from embexp.config import composition, hydra_job
+from embexp.config.composition import compose_config
+from embexp.config.loader import Loader
 from embexp.errors import ConfigError
 
 
@@ -80,9 +79,11 @@ def test_a_job_of_hydras_own_keeps_its_config(theirs: Path) -> None:
     with hydra.initialize_config_dir(str(theirs), job_name="outer", version_base="1.3"):
         config = hydra.compose("theirs", return_hydra_config=True)
         HydraConfig.instance().set_config(config)
-        composed = compose(composition.loader(), ["name=${hydra:job.name}", "hydra.run.dir=runs/${hydra:job.name}"])
+        composed = compose_config(
+            composition.loader(), ["name=${hydra:job.name}", "hydra.run.dir=runs/${hydra:job.name}"]
+        )
         assert composed.container["name"] == "embexp"
-        assert record.run_directory(composed.config) == Path("runs/embexp")
+        assert hydra_job.run_directory(composed.config) == Path("runs/embexp")
         assert config.job == "outer"
 
 
@@ -126,7 +127,7 @@ AS_HYDRA = {
 @pytest.mark.parametrize("case", AS_HYDRA)
 def test_overrides_do_what_they_do_in_hydra(case: str) -> None:
     loader, overrides = composition.loader(), AS_HYDRA[case]
-    ours = compose(loader, overrides).config
+    ours = compose_config(loader, overrides).config
     with hydra.initialize_config_dir(str(loader.folders.shipped), job_name="embexp", version_base="1.3"):
         expected = hydra.compose("config", overrides, return_hydra_config=True)
     assert OmegaConf.to_container(ours) == OmegaConf.to_container(expected)
@@ -143,7 +144,7 @@ def test_a_loader_composes_the_same_choices_once(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(loader._loader, "load_configuration", counted)
     for overrides in (["seed=3", "+model.args.x=1", "model=keras"], ["~tables.user", "model=keras"], ["model=keras"]):
-        shared, alone = compose(loader, overrides), compose(composition.loader(), overrides)
+        shared, alone = compose_config(loader, overrides), compose_config(composition.loader(), overrides)
         assert OmegaConf.to_container(shared.config) == OmegaConf.to_container(alone.config)
         assert shared.container == alone.container
         assert OmegaConf.is_struct(shared.config) == OmegaConf.is_struct(alone.config)

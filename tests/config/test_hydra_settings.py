@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 import embexp
 from embexp.cli import commands
 from embexp.cli.commands import run
-from embexp.config.checking.hydra_settings import SETTINGS, Use, setting_at
+from embexp.config.hydra_settings import SETTINGS, Use, setting_at
 from embexp.errors import CommandLineError, ConfigError
 from embexp.specs.run import RunSpec
 
@@ -86,13 +86,13 @@ FAULTS = {
     "a help text": ("hydra.help.header=x", "embexp has its own help"),
     "a number of Hydra's": ("hydra.job.num=3", "embexp sets it"),
     "an output directory": ("hydra.runtime.output_dir=x", "embexp sets it"),
-    "an unknown mode": ("hydra.mode=x", "it must be RUN or MULTIRUN"),
-    "a wrong switch": ("hydra.job.chdir=maybe", "it must be true or false"),
+    "an unknown mode": ("hydra.mode=x", "expected one of [RUN, MULTIRUN]"),
+    "a wrong switch": ("hydra.job.chdir=maybe", "hydra.job.chdir = 'maybe': Hydra rejects it"),
     "a wrong verbosity": ("hydra.verbose=1.5", "it must be true, false, the name of a logger"),
     "a folder outside": ("hydra.output_subdir=../x", "it must be inside the directory above it"),
-    "an unnamed folder": ("hydra.output_subdir=", "it must be the name of a folder"),
+    "an unnamed folder": ("hydra.output_subdir=", "it must be a folder"),
     "a removal": ("~hydra.run.dir", "a setting of Hydra can't be removed"),
-    "a variable without +": ("hydra.job.env_set.A=b", "add it with +: +hydra.job.env_set.A=b"),
+    "a variable without +": ("hydra.job.env_set.A=b", "use +hydra.job.env_set.A=b"),
     "a callback that is no mapping": ("+hydra.callbacks.x=5", "a callback is a mapping with _target_"),
     "a callback that is not there": ("+hydra.callbacks.x._target_=no.Such", "there is no module 'no'"),
     "a callback that is none": ("+hydra.callbacks.x._target_=tests.cli.test_run.FakeRunner", "does not extend"),
@@ -124,7 +124,7 @@ IN_SWEEPS = {
     "a key of the sweeper": ("+hydra.sweeper.max_bach_size=2", "did you mean max_batch_size?"),
     "a key of what another launcher hands on": (
         "hydra.launcher.additional_parameters.x=1",
-        "add it with +: +hydra.launcher.additional_parameters.x=1",
+        "use +hydra.launcher.additional_parameters.x=1",
     ),
     "a sweeper by its class": ("hydra.sweeper._target_=x", "choose one: hydra/sweeper=NAME"),
 }

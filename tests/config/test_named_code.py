@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from embexp.cli import commands
-from embexp.config import composition
-from embexp.config.checking import named_code
-from embexp.config.composing import hydra_job
-from embexp.config.composing.compose import compose
-from embexp.config.composing.hydra_job import Callbacks
-from embexp.config.permission import OWN_MODULES, Permission
+from embexp.config import composition, hydra_job, named_code
+from embexp.config.composition import compose_config
+from embexp.config.hydra_job import Callbacks
+from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import ConfigError
 from tests.cli.test_run import FakeRunner
 
@@ -122,7 +120,7 @@ def test_callbacks_and_logs_of_one_s_own_are_made(folder: Path) -> None:
         "+hydra.job_logging.handlers.a.class=logging.StreamHandler",
         "+hydra.job_logging.handlers.a.stream=ext://sys.stdout",
     ]
-    composed = compose(composition.loader(), words)
+    composed = compose_config(composition.loader(), words)
     assert composed.faults == ()
     assert Callbacks(composed.config, OWN_MODULES)._callbacks.keys() == {"mine"}
     assert (folder / "imported").exists()
@@ -131,10 +129,10 @@ def test_callbacks_and_logs_of_one_s_own_are_made(folder: Path) -> None:
 
 def test_what_is_allowed_may_be_named(folder: Path) -> None:
     words = ["+hydra.callbacks.mine._target_=ears.Ears.made", "+hydra.callbacks.other._target_=trap.Ears"]
-    paths = [each.path for each in compose(composition.loader(), words).faults]
+    paths = [each.path for each in compose_config(composition.loader(), words).faults]
     assert paths == ["hydra.callbacks.mine._target_", "hydra.callbacks.other._target_"]
     allowed = Permission(frozenset({"ears:Ears.made", "trap:Ears"}))
-    assert compose(composition.loader(permission=allowed), words).faults == ()
+    assert compose_config(composition.loader(permission=allowed), words).faults == ()
 
 
 def test_what_a_sweep_has_recorded_may_name_nothing_by_itself(folder: Path) -> None:
@@ -149,7 +147,7 @@ def test_what_a_sweep_has_recorded_may_name_nothing_by_itself(folder: Path) -> N
 
 
 def test_launchers_and_sweepers_that_are_installed_may_be_chosen() -> None:
-    config = compose(composition.loader(), ["hydra/launcher=basic", "hydra/sweeper=basic"]).config
+    config = compose_config(composition.loader(), ["hydra/launcher=basic", "hydra/sweeper=basic"]).config
     assert named_code.faults(config, OWN_MODULES) == []
     assert named_code.faults(config, Permission(own=False)) == []
 

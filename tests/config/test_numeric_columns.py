@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import embexp
-from embexp.config.composing.patterns import expand
+from embexp.config.patterns import expand
 from embexp.errors import ConfigError
 from embexp.specs.sources import Fill, NumericColumn, Transform
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from embexp.config import composition
-from embexp.config.composing import values
-from embexp.config.composing.loader import Loader
+from embexp.config import composition, overrides
+from embexp.config.loader import Loader
 from embexp.errors import ConfigError
 
 FILES: dict[str, tuple[bytes, str]] = {
@@ -74,7 +73,7 @@ def test_a_fault_of_the_program_is_not_taken_for_one_of_the_user(monkeypatch: py
     def broken(*_: object) -> None:
         raise KeyError("a mistake of ours")
 
-    for place, name, words in ((Loader, "compose", ["optimizer=sgd"]), (values, "is_present", ["seed=1"])):
+    for place, name, words in ((Loader, "compose", ["optimizer=sgd"]), (overrides, "is_present", ["seed=1"])):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, broken)
             with pytest.raises(KeyError, match="a mistake of ours"):

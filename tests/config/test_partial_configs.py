@@ -12,9 +12,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from embexp.config import composition
-from embexp.config.checking import validate
-from embexp.config.composing.compose import Composition, compose
+from embexp.config import composition, validate
+from embexp.config.composition import Composition, compose_config
 from embexp.errors import CombinationFault, ConfigError, Fault
 from embexp.specs.base import UnknownPartError, is_complete
 
@@ -86,7 +85,7 @@ def leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 @functools.cache
 def composed(*words: str) -> Composition:
-    return compose(LOADER, words)
+    return compose_config(LOADER, words)
 
 
 PLACES = sorted(leaves(composed().container))

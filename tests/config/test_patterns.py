@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from embexp.cli.commands.completion import candidates
-from embexp.config import composition, folders, yaml_schema
-from embexp.config.composing import patterns
-from embexp.config.composing.hydra_job import Callbacks
-from embexp.config.composing.overrides import lines
-from embexp.config.composing.patterns import BadPatternError, expanded, matches, names
+from embexp.config import composition, folders, patterns, yaml_schema
+from embexp.config.hydra_job import Callbacks
+from embexp.config.overrides import lines
+from embexp.config.patterns import BadPatternError, expanded, matches, names
 from embexp.errors import ConfigError
 from embexp.specs.optimizers import Adam
 from embexp.sweeps import planning

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from embexp.config import composition, folders
-from embexp.config.composing.compose import compose
+from embexp.config.composition import compose_config
 from embexp.errors import ConfigError
 
 
 def told(*overrides: str, config_dir: Path | None = None) -> dict[str, str]:
     """Rule and remedy by path."""
-    faults = compose(composition.loader(config_dir), overrides).faults
+    faults = compose_config(composition.loader(config_dir), overrides).faults
     return {fault.path: f"{fault.rule}|{fault.remedy}" for fault in faults}
 
 
@@ -58,7 +58,7 @@ def test_a_choice_that_cannot_be_made(case: str) -> None:
 
 
 def test_a_choice_that_needs_a_later_one_is_made_although_another_cannot_be() -> None:
-    composed = compose(
+    composed = compose_config(
         composition.loader(),
         [
             "schedule@tables.mine.optimizer.schedule=cosine",
@@ -111,7 +111,7 @@ def test_the_file_that_names_a_missing_one_is_found(entry: str, tmp_path: Path) 
     folder.mkdir()
     (folder / "mine.yaml").write_text(f"defaults:\n  - {entry}\nkind: sgd\n")
     (folder / "base.yaml").write_text("defaults:\n  - sdg\n")
-    [fault] = compose(composition.loader(tmp_path), ["optimizer=mine", "model=mlp"]).faults
+    [fault] = compose_config(composition.loader(tmp_path), ["optimizer=mine", "model=mlp"]).faults
     assert (fault.path, fault.value, fault.remedy) == ("optimizer", "'mine'", "did you mean sgd?")
     assert fault.source == str(folder / ("base.yaml" if entry == "base" else "mine.yaml"))
 

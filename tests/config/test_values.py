@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embexp.config import composition
-from embexp.config.composing.compose import compose
+from embexp.config.composition import compose_config
 
 CASES = {
     "~train.steps": ("a removal", "only a key with a value can be removed, and its value is null", ""),
@@ -19,7 +19,7 @@ CASES = {
 
 @pytest.mark.parametrize("override", CASES)
 def test_a_value_that_cannot_be_set(override: str) -> None:
-    composed = compose(composition.loader(), ["seed=3", override, "train.batch_size=7"])
+    composed = compose_config(composition.loader(), ["seed=3", override, "train.batch_size=7"])
     [fault] = composed.faults
     assert (fault.value, fault.rule, fault.remedy) == CASES[override]
     assert (composed.container["seed"], composed.container["train"]["batch_size"]) == (3, 7)
@@ -27,5 +27,5 @@ def test_a_value_that_cannot_be_set(override: str) -> None:
 
 
 def test_keys_that_the_files_do_not_mention_are_remembered() -> None:
-    composed = compose(composition.loader(), ["optimizer.momentumm=1", "++train.nope=1", "~seed", "seed=1"])
+    composed = compose_config(composition.loader(), ["optimizer.momentumm=1", "++train.nope=1", "~seed", "seed=1"])
     assert composed.added == {"optimizer.momentumm", "seed"}

@@ -107,13 +107,8 @@ def _made(spec: RunSpec, strategy: Strategy, runtime: RuntimeKind, estimator_fol
     initial = execute.initial_rows(prepared)
 
     def assemble(embeddings: Any, counter: Any) -> Any:
-        parts = execute.assemble(
-            spec,
-            embeddings,
-            counter,
-            dense=execute.DenseSettings(width=2, total_steps=STEPS, output_bias=0.25),
-            strategy=strategy,
-        )
+        dense = execute.dense_settings(spec, width=2, total_steps=STEPS, output_bias=0.25)
+        parts = execute.assemble(dense, strategy, embeddings, counter)
         captured.append(parts)
         return parts
 

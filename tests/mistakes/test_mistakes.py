@@ -12,7 +12,7 @@ import pytest
 from embexp.cli import arguments, commands
 from embexp.cli.commands import plan, run
 from embexp.config import composition
-from embexp.config.composing.loader import Loader
+from embexp.config.loader import Loader
 from tests.mistakes.cases import Mistake, mistakes
 from tests.thoroughness import thorough
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import embexp
 from embexp.errors import NotARunError, RunError
 from embexp.records import inventory
+from embexp.runs import exporting
 from embexp.runs import run as single
-from embexp.runs.exports import exporting
 
 USERS, ITEMS, EXAMPLES, DIM = 12, 15, 240, 4
 Example = tuple[str, str, list[tuple[str, float]]]

@@ -14,8 +14,8 @@ from werkzeug.test import Client
 
 import embexp
 from embexp.errors import DataError
+from embexp.runs import exporting
 from embexp.runs import run as single
-from embexp.runs.exports import exporting
 from embexp.vectors.open import open_vectors
 
 NAMES = ["u one", "tab\there", "back\\slash", "Zoë", "3", "plain"]

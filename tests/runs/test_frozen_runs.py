@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 import embexp
-from embexp.config.checking import validate
+from embexp.config import validate
 from embexp.errors import ConfigError
 from embexp.models.build import build
 from embexp.runs import execute

@@ -14,9 +14,9 @@ import tensorflow as tf
 import embexp
 from embexp.errors import DataError
 from embexp.records import inventory
+from embexp.runs import exporting
 from embexp.runs import run as single
 from embexp.runs.data import read_data
-from embexp.runs.exports import exporting
 from embexp.runs.prepare import prepare
 from embexp.specs.sources import Transform
 from embexp.system.parallel import quiet
@@ -142,7 +142,7 @@ def test_the_exported_model_refuses_what_the_data_may_not_have(model: Any, signa
 
 def test_transforms_in_a_graph_are_those_of_numpy() -> None:
     from embexp.data.numbers import FittedColumn
-    from embexp.runs.exports import inputs
+    from embexp.runs import serving_inputs
 
     draw = np.random.default_rng(3)
     marks = tuple(np.sort(np.concatenate([draw.normal(size=50), np.zeros(9), [2.0] * 3])).tolist())
@@ -150,7 +150,9 @@ def test_transforms_in_a_graph_are_those_of_numpy() -> None:
     marks = tuple(float(np.float32(mark)) for mark in marks)
     for transforms in ([], *([each] for each in Transform), [Transform.LOG1P, Transform.STANDARDIZE]):
         column = FittedColumn("x", tuple(transforms), 0.25, True, 1 / 3, 0.7, marks)
-        found = np.stack([each.numpy() for each in inputs.transformed_numbers(column, tf.constant(values))], axis=1)
+        found = np.stack(
+            [each.numpy() for each in serving_inputs.transformed_numbers(column, tf.constant(values))], axis=1
+        )
         np.testing.assert_array_max_ulp(found, column.apply(values), 1)
 
 

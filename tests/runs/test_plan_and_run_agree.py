@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import embexp
-from embexp.cli.commands import plan
+from embexp.cli import run_plan
 from embexp.errors import EmbexpError
 from embexp.runs import run as single
 from embexp.runs.prepare import Prepared, prepare
@@ -92,7 +92,7 @@ def planned(spec: RunSpec) -> tuple[str, str]:
     shown = io.StringIO()
     console = Console(file=shown, width=200)
     with contextlib.redirect_stderr(io.StringIO()):
-        why = refusal(lambda: plan.show(spec, console, scan=True, trace=False))
+        why = refusal(lambda: run_plan.show(spec, console, scan=True, trace=False))
     return shown.getvalue(), why
 
 

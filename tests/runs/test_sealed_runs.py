@@ -18,9 +18,9 @@ from embexp.errors import DataError
 from embexp.pretrained import earlier
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
+from embexp.runs import exporting
 from embexp.runs import resume as resuming
 from embexp.runs import run as single
-from embexp.runs.exports import exporting
 from embexp.runs.finished import load_run
 from embexp.runs.prepare import prepare
 from embexp.training.listeners import Listener

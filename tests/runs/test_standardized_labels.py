@@ -12,8 +12,8 @@ import tensorflow as tf
 import embexp
 from embexp.models import build as models
 from embexp.records import identity
+from embexp.runs import exporting
 from embexp.runs import run as single
-from embexp.runs.exports import exporting
 from embexp.specs.run import inert_settings
 from tests import planted_data
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.cli.commands.vectors import RunTable
 from embexp.errors import DataError, RunError
 from embexp.runs import run as single
+from embexp.system.arrays import ArrayRows
 from embexp.vectors.neighbors import nearest
 
 TOPICS = {"zoo": [f"animal{i}" for i in range(8)], "art": [f"colour{i}" for i in range(8)]}
@@ -54,7 +54,7 @@ def test_words_of_a_topic_are_near_each_other(folder: Path) -> None:
     assert set(tokens) == {*TOPICS["zoo"], *TOPICS["art"], "the", "and"}
     # About half of the negatives are words of the other topic, which never stand near.
     assert found.summary["metrics"]["test"]["auc"] > 0.6
-    vectors = RunTable(found.table("word"), None)
+    vectors = ArrayRows(found.table("word"))
     for words in TOPICS.values():
         rows = [tokens.index(word) for word in words]
         for near in nearest(vectors, rows, 5):

@@ -18,7 +18,7 @@ from tensorboard.plugins.projector.projector_plugin import ProjectorPlugin
 from werkzeug.test import Client
 
 import embexp
-from embexp.config.checking import resources
+from embexp.config import resources
 from embexp.errors import ConfigError, DivergedError, RunError
 from embexp.records import inventory
 from embexp.records.folder import RunFolder

@@ -15,8 +15,8 @@ import embexp
 from embexp.errors import ConfigError, DataError
 from embexp.pretrained import earlier
 from embexp.pretrained import growth as growing
+from embexp.runs import exporting
 from embexp.runs import run as single
-from embexp.runs.exports import exporting
 from embexp.runs.prepare import prepare
 from embexp.specs.pretrained import Match
 

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from embexp.config import composition
-from embexp.config.composing.compose import compose
-from embexp.config.permission import OWN_MODULES
+from embexp.config.composition import compose_config
+from embexp.config.named_code import OWN_MODULES
 from embexp.specs.studies import Launching
 from embexp.sweeps import engines
 from embexp.sweeps.engines import Engine
@@ -65,7 +65,7 @@ def engine(launcher: str, folder: Path) -> Engine:
         pytest.importorskip("submitit")
     job = folder / "job.py"
     job.write_text(JOB)
-    config = compose(composition.loader(), [f"hydra/launcher={launcher}"]).config
+    config = compose_config(composition.loader(), [f"hydra/launcher={launcher}"]).config
     return dataclasses.replace(engines.engine(config, OWN_MODULES), command=(sys.executable, str(job)))
 
 

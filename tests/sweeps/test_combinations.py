@@ -8,7 +8,7 @@ import pytest
 from hydra.core.override_parser.types import Override, RangeSweep
 
 from embexp.config import composition
-from embexp.config.composing.overrides import parse
+from embexp.config.overrides import parse
 from embexp.errors import CommandLineError, ConfigError
 from embexp.sweeps import planning, search_space
 

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from embexp.cli import commands
 from embexp.config import composition
-from embexp.config.composing.compose import compose
-from embexp.config.permission import OWN_MODULES
+from embexp.config.composition import compose_config
+from embexp.config.named_code import OWN_MODULES
 from embexp.errors import ConfigError
 from embexp.reports.record import Status
 from embexp.sweeps import engines
@@ -176,7 +176,7 @@ def test_a_launcher_that_fails_is_told(tmp_path: Path) -> None:
 def test_a_setting_that_a_launcher_lacks_is_a_fault(overrides: list[str], words: str) -> None:
     pytest.importorskip("submitit")
     with pytest.raises(ConfigError, match=rf"hydra\.launcher\.{words}"):
-        engines.engine(compose(composition.loader(), overrides).config, OWN_MODULES)
+        engines.engine(compose_config(composition.loader(), overrides).config, OWN_MODULES)
 
 
 @pytest.mark.slow

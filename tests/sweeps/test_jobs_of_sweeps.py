@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 
-from embexp.config import composition, folders
-from embexp.config.composing import record
-from embexp.config.composing.loader import Loader
+from embexp.config import composition, folders, hydra_job
+from embexp.config.loader import Loader
 from embexp.errors import ConfigError
 from embexp.sweeps import planning
 from tests.thoroughness import examples
@@ -72,7 +71,7 @@ def test_a_job_is_the_same_as_if_it_were_the_first(warm: Loader, overrides: list
             found.append(str(error))
         else:
             composed = job.composition
-            texts = record.texts(composed.config, Path("run"))
+            texts = hydra_job.texts(composed.config, Path("run"))
             found.append(str((job.spec, composed.container, composed.added, job.impossible, texts)))
     assert found[0] == found[1]
 
@@ -110,7 +109,7 @@ def test_the_jobs_of_a_sweep(counted: Counted, tmp_path: Path) -> None:
         assert job.compose is not None
         assert job.spec == alone.spec
         texts: list[dict[str, Any]] = [
-            {name: yaml.safe_load(text) for name, text in record.texts(config, tmp_path).items()}
+            {name: yaml.safe_load(text) for name, text in hydra_job.texts(config, tmp_path).items()}
             for config in (job.compose().config, alone.composition.config)
         ]
         assert texts[0] == texts[1]

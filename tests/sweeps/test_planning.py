@@ -7,7 +7,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 
 from embexp.config import composition
-from embexp.config.composing.overrides import parse
+from embexp.config.overrides import parse
 from embexp.errors import CommandLineError
 from embexp.sweeps.search_space import combinations
 

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.training import replication as module
-from embexp.training.replication import replica_seeds
+from embexp.training import step as module
+from embexp.training.step import replica_seeds
 
 REPLICAS, RATE, SHAPE = 4, 0.25, (100, 50)
 

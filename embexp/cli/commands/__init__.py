@@ -60,6 +60,10 @@ The default command is `run`: embexp experiment=movielens data.fetch=ml-100k
 """
 
 
+class HelpShown(Exception):  # noqa: N818 — it is no error
+    """The command line asked for the help, which has been printed."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit status.
 
@@ -91,6 +95,8 @@ def _report_errors(arguments: list[str]) -> int:
         status = _dispatch(arguments)
         sys.stdout.flush()  # not at the end of the process, where Python would print a trace
         return status
+    except HelpShown:
+        return DONE
     except UsageError as error:
         return _say(str(error), MISUSED)
     except EmbexpError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -12,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED, dispatch
-from embexp.cli.finished import warn_of_checkpoint
+from embexp.cli.finished import warn_of_checkpoint, write_json
 from embexp.errors import CheckpointError, CommandLineError, DataError, RunError
-from embexp.system import printable
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -40,10 +37,8 @@ commands
 
     embexp checkpoint COMMAND --help                                 Shows the help of a command.
 """
-LIST_USAGE = "embexp checkpoint list PATH [--values] [--verify] [--json]"
-
-LIST_HELP = f"""\
-usage: {LIST_USAGE}
+LIST_HELP = """\
+usage: embexp checkpoint list PATH [--values] [--verify] [--json]
 
 Lists the keys of a checkpoint with shape, type and bytes: tables, slots, dense part, optimizer. No values are read.
 
@@ -63,10 +58,8 @@ _WORDS = {
     "keras weights": "Keras weights",
 }
 """What a kind of checkpoint is called."""
-DIFF_USAGE = "embexp checkpoint diff A B [--rows N] [--json] [--exit-code]"
-
-DIFF_HELP = f"""\
-usage: {DIFF_USAGE}
+DIFF_HELP = """\
+usage: embexp checkpoint diff A B [--rows N] [--json] [--exit-code]
 
 Compares two checkpoints: keys that only one of them has, other shapes and types, and how far values moved from A to B.
 For each key: rows with a changed bit, the largest absolute change of a number, and the L2 norm of the change divided by
@@ -80,10 +73,8 @@ by token, else by number.
     --json         Prints one JSON object instead of text. NaN and infinity are null.
     --exit-code    Returns the exit status 1 if they differ; without it, 0.
 """
-GRAPH_USAGE = "embexp checkpoint graph PATH [-o FILE] [--all]"
-
-GRAPH_HELP = f"""\
-usage: {GRAPH_USAGE}
+GRAPH_HELP = """\
+usage: embexp checkpoint graph PATH [-o FILE] [--all]
 
 Draws which objects depend on which, by the names that the edges have in an object-based checkpoint: objects and layers
 in black, variables in blue, optimizers in red, slot variables in orange. TensorFlow restores by the names of edges,
@@ -121,21 +112,10 @@ def list_keys(arguments: Sequence[str]) -> int:
         DataError: there is no checkpoint, or one of its files is missing, cut short or damaged; what can be listed has
             been listed by then.
     """
-    parser = Parser("checkpoint list", LIST_USAGE, LIST_HELP)
-    parser.add_argument("path", nargs="?")
-    parser.add_argument("--values", action="store_true")
-    parser.add_argument("--verify", action="store_true")
-    parser.add_argument("--json", action="store_true")
+    parser = Parser("checkpoint list", LIST_HELP)
+    parser.needs("path", "which checkpoint?")
+    parser.switches("--values", "--verify", "--json")
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
-    if options.path is None:
-        raise parser.incomplete("which checkpoint?")
-    _list(options)
-    return DONE
-
-
-def _list(options: argparse.Namespace) -> None:
     from embexp.checkpoints.contents import GRAPH, open_checkpoint
     from embexp.checkpoints.difference import statistics
 
@@ -153,9 +133,7 @@ def _list(options: argparse.Namespace) -> None:
             except DataError as error:
                 faults.append(str(error))
     if options.json:
-        printable.write_data(
-            json.dumps(_contents_as_json(contents, figures, faults), ensure_ascii=False, allow_nan=False) + "\n"
-        )
+        write_json(_contents_as_json(contents, figures, faults))
     else:
         _show_contents(contents, figures if options.values else None)
         if options.verify and not faults:
@@ -163,6 +141,7 @@ def _list(options: argparse.Namespace) -> None:
             print(f"read all values: {checked}")
     if faults:
         raise DataError("\n    ".join(faults))
+    return DONE
 
 
 def _contents_as_json(contents: Contents, figures: Mapping[str, Statistics], faults: Sequence[str]) -> dict[str, Any]:
@@ -256,14 +235,11 @@ def diff(arguments: Sequence[str]) -> int:
     Raises:
         DataError: there is no checkpoint, or one of its files is missing, cut short or damaged.
     """
-    parser = Parser("checkpoint diff", DIFF_USAGE, DIFF_HELP)
+    parser = Parser("checkpoint diff", DIFF_HELP)
     parser.add_argument("paths", nargs="*")
     parser.add_argument("--rows", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--exit-code", action="store_true")
+    parser.switches("--json", "--exit-code")
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
     if len(options.paths) != 2:
         raise parser.incomplete("give two checkpoints, A and B")
     if options.rows < 0:
@@ -293,9 +269,7 @@ def _diff(path_a: str, path_b: str, *, rows: int, as_json: bool) -> Difference:
         return of_a(table) or of_b(table)
 
     if as_json:
-        printable.write_data(
-            json.dumps(_difference_as_json(a, b, found, vocabulary), ensure_ascii=False, allow_nan=False) + "\n"
-        )
+        write_json(_difference_as_json(a, b, found, vocabulary))
     else:
         _show_difference(a, b, found, vocabulary)
     return found
@@ -396,15 +370,11 @@ def _token(change: Change, row: int, vocabulary: Callable[[str], Vocabulary | No
 
 def graph(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("checkpoint graph", GRAPH_USAGE, GRAPH_HELP)
-    parser.add_argument("path", nargs="?", type=Path)
+    parser = Parser("checkpoint graph", GRAPH_HELP)
+    parser.needs("path", "which checkpoint? Give its path", type=Path)
     parser.add_argument("-o", "--out", type=Path)
-    parser.add_argument("--all", action="store_true")
+    parser.switches("--all")
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
-    if options.path is None:
-        raise parser.incomplete("which checkpoint? Give its path")
     _draw(options.path, options.out, everything=options.all)
     return DONE
 

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from embexp.config.folders import Folders
     from embexp.config.outline import Outline
 
-USAGE = "embexp completion bash|zsh|fish"
-
-HELP = f"""\
-usage: {USAGE}
+HELP = """\
+usage: embexp completion bash|zsh|fish
 
 Prints the script that completes commands, options, groups, choices, keys and values of embexp in a shell. Add its line
 to the start-up file of your shell:
@@ -99,23 +97,18 @@ _UNINSTALL = {
 }
 _COMPOSING = ("run", "plan")
 """Commands whose arguments are overrides."""
-_FOLDERS = ("--config-dir", "-cd", "--config-path", "-cp")
-_VALUES = {"--cfg": ("job", "hydra", "all"), "-c": ("job", "hydra", "all")}
-"""The values of options that have only these."""
+_SHORT = {"-cd": "--config-dir", "-cp": "--config-path", "-cn": "--config-name", "-c": "--cfg", "-p": "--package"}
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 _PATH = ("/", "./", "../", "~/", ".")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("completion", USAGE, HELP)
-    parser.add_argument("shell", nargs="?")
+    parser = Parser("completion", HELP)
+    parser.needs("shell", "for which shell?")
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
     if options.shell not in _SCRIPTS:
-        which = "for which shell?" if options.shell is None else f"there is no script for {options.shell}"
-        raise parser.incomplete(which)
+        raise parser.incomplete(f"there is no script for {options.shell}")
     print(_SCRIPTS[options.shell], end="")
     return DONE
 
@@ -130,20 +123,15 @@ def shell_completion(arguments: Sequence[str]) -> int:
     """
     action, _, shell = (arguments[0] if len(arguments) == 1 else "").partition("=")
     if action not in ("install", "uninstall", "query") or shell not in _SCRIPTS:
-        raise CommandLineError(
-            "-sc takes one of install=SHELL, uninstall=SHELL and query=SHELL; SHELL is bash, zsh or fish"
-        )
-    match action:
-        case "install":
-            print(_SCRIPTS[shell], end="")
-        case "uninstall":
-            print(_UNINSTALL[shell], end="")
-        case _:
-            if (line := os.environ.get("COMP_LINE")) is None:
-                raise CommandLineError("-sc query reads the command line from the variable COMP_LINE, which is not set")
-
-            point = os.environ.get("COMP_POINT", "")
-            printable.write_data("\n".join([*candidates(line[: int(point)] if point.isdecimal() else line), ""]))
+        rule = "-sc takes one of install=SHELL, uninstall=SHELL and query=SHELL; SHELL is bash, zsh or fish"
+        raise CommandLineError(rule)
+    if action != "query":
+        print((_SCRIPTS if action == "install" else _UNINSTALL)[shell], end="")
+        return DONE
+    if (line := os.environ.get("COMP_LINE")) is None:
+        raise CommandLineError("-sc query reads the command line from the variable COMP_LINE, which is not set")
+    point = os.environ.get("COMP_POINT", "")
+    printable.write_data("\n".join([*candidates(line[: int(point)] if point.isdecimal() else line), ""]))
     return DONE
 
 
@@ -161,14 +149,11 @@ def candidates(line: str) -> list[str]:
 
 
 def _candidates(before: Sequence[str], word: str) -> Iterable[str]:
-    if not before:
-        commands = [each for each in COMMANDS if each.startswith(word)]
-        if commands or not word:
-            return commands or COMMANDS
-        return _of_command("run", [], word)
-    if before[0] not in COMMANDS:
-        return _of_command("run", before, word)
-    return _of_command(before[0], before[1:], word)
+    if not before and (commands := [each for each in COMMANDS if each.startswith(word)]):
+        return commands
+    if before and before[0] in COMMANDS:
+        return _of_command(before[0], before[1:], word)
+    return _of_command("run", before, word)
 
 
 def _of_command(command: str, before: Sequence[str], word: str) -> Iterable[str]:
@@ -183,15 +168,15 @@ def _of_command(command: str, before: Sequence[str], word: str) -> Iterable[str]
         return {*_OPTION.findall(text), "--help"}
     if command not in _COMPOSING:
         return files(word)
-    last = before[-1] if before else ""
-    if last in _VALUES:
-        return _VALUES[last]
-    if last in _FOLDERS:
+    last = _SHORT.get(before[-1], before[-1]) if before else ""
+    if last == "--cfg":
+        return ["job", "hydra", "all"]
+    if last in ("--config-dir", "--config-path"):
         return [each for each in files(word) if each.endswith("/")]
     line = _Line.read(before)
-    if last in ("--config-name", "-cn"):
+    if last == "--config-name":
         return [path.stem for folder in line.folders.in_order for path in folder.glob("*.yaml")]
-    if last in ("--package", "-p"):
+    if last == "--package":
         return [each.removesuffix(".") for each in _keys(line.outline.values, word)]
     return _overrides(line, word)
 
@@ -205,29 +190,26 @@ class _Line:
 
     @classmethod
     def read(cls, words: Sequence[str]) -> _Line:
-        from embexp.config.composing import patterns
+        from embexp.config import patterns
         from embexp.config.folders import find
         from embexp.config.outline import outline
 
         options: dict[str, str] = {}
         for option, value in itertools.pairwise([*words, ""]):
             name, equals, given = option.partition("=")
-            if name in ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"):
-                options[name.lstrip("-")] = given if equals else value
-        user = options.get("config-dir", options.get("cd"))
-        shipped = options.get("config-path", options.get("cp"))
+            options[_SHORT.get(name, name)] = given if equals else value
+        user = options.get("--config-dir")
         try:
-            found = find(Path(user) if user else None, config_path=shipped)
+            found = find(Path(user) if user else None, config_path=options.get("--config-path"))
         except CommandLineError:
             found = find()
         pairs = (word.strip("'\"").lstrip("+").partition("=") for word in words if not word.startswith("-"))
         chosen = {
             key: value.partition(",")[0]
             for key, equals, value in pairs
-            if equals and (found.is_group(key.partition("@")[0]))
+            if equals and found.is_group(key.partition("@")[0])
         }
-        name = options.get("config-name", options.get("cn", "config"))
-        composed = outline(found, name, chosen)
+        composed = outline(found, options.get("--config-name", "config"), chosen)
         if not patterns.has_globs(composed.values):  # the data is not read for a completion
             patterns.expand(composed.values, list)
         return cls(found, composed)
@@ -294,7 +276,7 @@ def _choices(folders: Folders, group: str) -> list[str]:
 
 def _hydra(values: Any) -> dict[str, Any]:
     """The settings of Hydra that have an effect, as nested mappings, over those of the files."""
-    from embexp.config.checking import hydra_settings
+    from embexp.config import hydra_settings
 
     node: dict[str, Any] = copy.deepcopy(values) if isinstance(values, dict) else {}
     for setting in hydra_settings.SETTINGS:

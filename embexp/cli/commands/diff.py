@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED
+from embexp.cli.finished import write_json
 from embexp.errors import CommandLineError
-from embexp.system import printable
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -19,10 +18,8 @@ if TYPE_CHECKING:
     from embexp.records.differences import Difference
     from embexp.studies.runs_compared import RunsCompared
 
-USAGE = "embexp diff A B [--rows N] [--json]"
-
-HELP = f"""\
-usage: {USAGE}
+HELP = """\
+usage: embexp diff A B [--rows N] [--json]
 
 Compares two runs, or two studies: specs, circumstances (package versions, threads, code, data, machine, environment
 variables), metrics with the first step that differs, and results. Also compares the tensors of the final checkpoints
@@ -43,13 +40,11 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         NotARunError: one of them is not the directory of a run.
     """
-    parser = Parser("diff", USAGE, HELP)
+    parser = Parser("diff", HELP)
     parser.add_argument("directories", nargs="*")
     parser.add_argument("--rows", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
+    parser.switches("--json")
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
     if len(options.directories) != 2:
         raise parser.incomplete("give the directories of two runs, A and B")
     if options.rows < 1:
@@ -63,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         content = {"a": str(a), "b": str(b), "differ": not same}
         content |= {"parts": {name: part.as_json() for name, part in parts.items()}} if "" not in parts else {}
         content |= parts[""].as_json() if "" in parts else {}
-        printable.write_data(json.dumps(content, ensure_ascii=False) + "\n")
+        write_json(content)
     else:
         _show(a, b, parts, same)
     return DONE if same else FAILED

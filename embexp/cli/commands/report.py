@@ -13,10 +13,8 @@ from embexp.errors import CommandLineError, RunError
 from embexp.system import printable
 from embexp.system.printable import print
 
-USAGE = "embexp report DIR… [--sort KEY[:desc]] [--filter CONDITION]… [--baseline CONDITION] [--csv FILE] …"
-
-HELP = f"""\
-usage: {USAGE}
+HELP = """\
+usage: embexp report DIR… [--sort KEY[:desc]] [--filter CONDITION]… [--baseline CONDITION] [--csv FILE] …
 
 Compares the runs in directories at any depth: those of a sweep, of several sweeps, or of any folder with runs.
 Prints a table, best run first, with the settings that vary and the validation and test metrics. The best run is chosen
@@ -43,20 +41,15 @@ A CONDITION is a key, one of = != < <= > >=, and a value, or several with commas
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("report", USAGE, HELP)
-    parser.add_argument("directories", nargs="*")
-    parser.add_argument("--sort")
+    parser = Parser("report", HELP)
+    parser.needs("directories", "of which runs? Give a directory, such as outputs", nargs="*")
+    parser.values("--sort", "--baseline")
     parser.add_argument("--filter", action="append", default=[])
-    parser.add_argument("--baseline")
     for name in ("csv", "json", "latex", "html"):
         parser.add_argument(f"--{name}", type=Path, metavar="FILE")
     parser.add_argument("--format", choices=("table", "csv", "json", "latex"), default="table")
-    parser.add_argument("--no-html", action="store_true")
+    parser.switches("--no-html")
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
-    if not options.directories:
-        raise parser.incomplete("of which runs? Give a directory, such as outputs")
     if options.html and options.no_html:
         raise CommandLineError("--html names a file for the page and --no-html writes none: give one of them")
     from embexp.reports import formats

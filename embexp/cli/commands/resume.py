@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli import commands
-from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code, run_directory
+from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
 from embexp.cli.commands import DONE, FAILED
 from embexp.sweeps import ledger
 
 if TYPE_CHECKING:
     from embexp.runs.run import RunResult
 
-USAGE = "embexp resume DIR [OVERRIDES] [--allow-code MODULE:FUNCTION]"
-
-HELP = f"""\
-usage: {USAGE}
+HELP = """\
+usage: embexp resume DIR [OVERRIDES] [--allow-code MODULE:FUNCTION]
 
 Completes a run from its newest complete checkpoint, in its own directory. Tables, slots, model and metrics end as if it
 had never been interrupted. Without a checkpoint, it starts again. A run that was killed after its training gets its
@@ -50,14 +48,12 @@ it was interrupted again, by Ctrl-C, SIGTERM or SIGHUP.
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("resume", USAGE, HELP)
-    parser.add_argument("directory", nargs="?")
+    parser = Parser("resume", HELP)
+    parser.needs("directory", WHICH_RUN)
     parser.add_argument("overrides", nargs="*")
     add_allow_code(parser)
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
-    directory = Path(run_directory(parser, options.directory))
+    directory = Path(options.directory)
     if "=" in options.directory and not directory.exists():
         raise parser.incomplete(WHICH_RUN)
     if ledger.exists(directory):
@@ -82,9 +78,8 @@ def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[s
     changed = None
     if overrides:
         from embexp.config import composition
-        from embexp.config.composition import changed_spec
 
-        changed = changed_spec(recorded, overrides, composition.loader())
+        changed = composition.changed_spec(recorded, overrides, composition.loader())
 
     def execute(shown: Shown) -> RunResult:
         from embexp.studies import run as studies

@@ -23,12 +23,8 @@ if TYPE_CHECKING:
     from embexp.runs.run import RunResult
     from embexp.specs.run import RunSpec
 
-USAGE = (
-    "embexp run [OVERRIDES] [-m [--fresh]] [--config-dir DIR] [--cfg job|hydra|all] [--spec FILE] [--allow-code M:F]"
-)
-
-HELP = f"""\
-usage: {USAGE}
+HELP = """\
+usage: embexp run [OVERRIDES] [-m [--fresh]] [--config-dir DIR] [--cfg job|hydra|all] [--spec FILE] [--allow-code M:F]
 
 Composes a config, checks it and runs the experiment. Nothing is written unless the config is valid.
 
@@ -59,7 +55,7 @@ options
 sweeps
     hydra.launcher.jobs=4                    Runs four jobs at once; also timeout_minutes, retries, stop_after.
     seeds=5                                  Runs each setting with five seeds.
-    sweep.exclude='[{{init: constant, freeze: table}}]'    Excludes combinations.
+    sweep.exclude='[{init: constant, freeze: table}]'    Excludes combinations.
     The same sweep in the same directory runs only missing jobs; `embexp resume DIR` finishes it, too.
     `embexp report DIR` shows what its jobs do, `embexp sweep cancel DIR` cancels those that are queued or running.
 
@@ -130,14 +126,12 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser("run", USAGE, HELP)
+    parser = Parser("run", HELP)
     add_config_arguments(parser)
     parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
     parser.add_argument("-p", "--package")
-    parser.add_argument("--resolve", action="store_true")
-    parser.add_argument("-sc", "--shell-completion", action="store_true")
-    parser.add_argument("--fresh", action="store_true")
-    parser.add_argument("--spec")
+    parser.switches("--resolve", "-sc", "--shell-completion", "--fresh")
+    parser.values("--spec")
     options = parser.parse_intermixed_args(list(arguments))
     if options.multirun and options.cfg:
         raise CommandLineError("-m runs several experiments, --cfg is for one")
@@ -159,9 +153,8 @@ def _group_choices(found: Folders) -> str:
 
 
 def _run_one(options: argparse.Namespace, runner: Runner) -> int:
-    from embexp.config import composition
-    from embexp.config.composing import hydra_job, record
-    from embexp.config.composing.hydra_job import Callbacks
+    from embexp.config import composition, hydra_job
+    from embexp.config.hydra_job import Callbacks
     from embexp.records import output_directory
     from embexp.specs import run
     from embexp.specs.running import Existing
@@ -172,12 +165,12 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     environment.begin_collecting()
     config = job.composition.config
     callbacks = Callbacks(config, allowed)
-    existing = Existing.NUMBER if record.is_dated(config) else job.spec.output.existing
+    existing = Existing.NUMBER if hydra_job.is_dated(config) else job.spec.output.existing
     with output_directory.opened(
-        record.run_directory(config),
+        hydra_job.run_directory(config),
         job.spec,
         existing,
-        before=lambda directory: record.write(config, directory),
+        before=lambda directory: hydra_job.write(config, directory),
         warn=commands.warn,
     ) as found:
         folder = found.path.absolute() if config.hydra.job.chdir else found.path
@@ -222,9 +215,8 @@ def _show_config(options: argparse.Namespace) -> int:
         CommandLineError: the config has no such node, or it can't be resolved.
     """
     from embexp.config import composition, hydra_globals
-    from embexp.config.composing.compose import compose
 
-    composed = compose(config_loader(options), options.overrides)
+    composed = composition.compose_config(config_loader(options), options.overrides)
     _, faults = composition.check(composed, look_at_data=False)
     with hydra_globals.borrowed(composed.config):
         _print(_selected(composed.config, options.cfg), options.package, resolve=options.resolve and not faults)
@@ -253,18 +245,14 @@ def _print(config: DictConfig, package: str | None, *, resolve: bool) -> None:
 
 def _selected(config: DictConfig, what: str) -> DictConfig:
     """A copy of the experiment's config (job), of Hydra's (hydra), or of both (all)."""
-    from omegaconf import OmegaConf, flag_override, open_dict
+    from omegaconf import OmegaConf
 
-    config = config.copy()
-    OmegaConf.set_readonly(config, None)
-    OmegaConf.set_readonly(config.hydra, None)
-    with open_dict(config), flag_override(config, "struct", False):
-        if what == "job":
-            del config["hydra"]
-        elif what == "hydra":
-            for key in [key for key in config if key != "hydra"]:
-                del config[key]
-    return config
+    found = OmegaConf.masked_copy(
+        config, [str(key) for key in config if what == "all" or (key == "hydra") == (what == "hydra")]
+    )
+    if what != "job":
+        OmegaConf.set_readonly(found.hydra, None)
+    return found
 
 
 def _folder_of(path: str) -> RunFolder:
@@ -291,14 +279,12 @@ def check_recorded(spec: RunSpec, allow_code: Sequence[str]) -> None:
     Raises:
         ConfigError: with all faults.
     """
-    from embexp.config.checking import resources
-    from embexp.config.permission import Permission
+    from embexp.config import resources
+    from embexp.config.named_code import Permission
     from embexp.specs import run
 
-    if faults := [
-        *run.rule_faults(spec),
-        *resources.faults(spec, Permission(frozenset(allow_code)), look_at_data=True),
-    ]:
+    found = resources.faults(spec, Permission(frozenset(allow_code)), look_at_data=True)
+    if faults := [*run.rule_faults(spec), *found]:
         raise ConfigError(faults)
 
 
@@ -323,9 +309,8 @@ def _run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Outpu
     }
     for option, given in composing.items():
         if given:
-            raise CommandLineError(
-                f"{option} composes a config, and --spec runs one that was recorded; give one of them"
-            )
+            rule = "composes a config, and --spec runs one that was recorded; give one of them"
+            raise CommandLineError(f"{option} {rule}")
     folder = _folder_of(options.spec)
     folder.check(folder.spec, folder.code)
     spec = folder.recorded_spec()
@@ -340,7 +325,7 @@ def _run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Outpu
         print(f"{changed.name} in {found.path}", flush=True)
         from embexp.runs.recorded import import_sentences
 
-        for sentence in import_sentences(folder, changed):
+        for sentence in import_sentences(folder, allowed_code.named(changed)):
             print(sentence, flush=True)
         return execute(changed, found)
 
@@ -352,18 +337,16 @@ def _changed(spec: RunSpec, overrides: Sequence[str]) -> RunSpec:
     if not overrides:
         return spec
     from embexp.config import composition
-    from embexp.config.composition import changed_spec
 
-    return changed_spec(spec, overrides, composition.loader(), rule="a recorded spec is run as it was recorded")
+    rule = "a recorded spec is run as it was recorded"
+    return composition.changed_spec(spec, overrides, composition.loader(), rule=rule)
 
 
 def _directory(overrides: Sequence[str]) -> tuple[Path, bool]:
     """The directory of a new run, from Hydra's settings, and whether it is named by the time."""
-    from embexp.config import composition
-    from embexp.config.composing import record
-    from embexp.config.composing.compose import compose
+    from embexp.config import composition, hydra_job
 
-    composed = compose(composition.loader(), overrides)
+    composed = composition.compose_config(composition.loader(), overrides)
     if composed.faults:
         raise ConfigError(composed.faults)
-    return record.run_directory(composed.config), record.is_dated(composed.config)
+    return hydra_job.run_directory(composed.config), hydra_job.is_dated(composed.config)

@@ -11,10 +11,8 @@ from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError
 from embexp.system.printable import print
 
-USAGE = "embexp schema [GROUP] [--out FILE_OR_FOLDER]"
-
-HELP = f"""\
-usage: {USAGE}
+HELP = """\
+usage: embexp schema [GROUP] [--out FILE_OR_FOLDER]
 
 Prints the JSON schema of the YAML files. With it, an editor completes keys, shows what they mean, and marks unknown
 keys and values of a wrong type while you type. Rules between settings are checked by `embexp plan`.
@@ -33,17 +31,12 @@ An editor with the YAML language server takes the schema from the first line of 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("schema", USAGE, HELP)
+    parser = Parser("schema", HELP)
     parser.add_argument("group", nargs="?")
     parser.add_argument("--out", type=Path)
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
-    _write(options.group, options.out)
-    return DONE
-
-
-def _write(group: str | None, out: Path | None) -> None:
+    group: str | None = options.group
+    out: Path | None = options.out
     from embexp.config import folders, yaml_schema
     from embexp.config.messages import did_you_mean
     from embexp.system import files
@@ -59,13 +52,14 @@ def _write(group: str | None, out: Path | None) -> None:
         for each in known:
             files.write_text(out / f"{each.replace('/', '_')}.json", _text(yaml_schema.schema(found, each)))
         print(f"wrote {len(known)} schemas to {out}: {', '.join(known)}")
-        return
+        return DONE
     text = _text(yaml_schema.schema(found, group or yaml_schema.CONFIG))
     if out is None:
         print(text, end="")
     else:
         files.write_text(out, text)
         print(f"wrote {out}")
+    return DONE
 
 
 def _text(schema: object) -> str:

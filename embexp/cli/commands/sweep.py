@@ -24,10 +24,8 @@ commands
 
 `embexp run -m` starts a sweep, `embexp resume DIR` completes it, and `embexp report DIR` shows the states of its jobs.
 """
-CANCEL_USAGE = "embexp sweep cancel DIR"
-
-CANCEL_HELP = f"""\
-usage: {CANCEL_USAGE}
+CANCEL_HELP = """\
+usage: embexp sweep cancel DIR
 
 Cancels the jobs of a sweep that are queued or running: processes on this machine, and jobs that a launcher has passed
 to a cluster. Running jobs save a checkpoint first. Jobs that wait for their turn stay planned.
@@ -53,13 +51,9 @@ def subcommand(name: str) -> tuple[Callable[[Sequence[str]], int], str]:
 
 def cancel(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("sweep cancel", CANCEL_USAGE, CANCEL_HELP)
-    parser.add_argument("directory", nargs="?")
+    parser = Parser("sweep cancel", CANCEL_HELP)
+    parser.needs("directory", "which sweep? Give its directory")
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
-    if options.directory is None:
-        raise parser.incomplete("which sweep? Give its directory")
     from embexp.sweeps import watching
 
     return DONE if watching.cancel(Path(options.directory), partial(print, flush=True)) else FAILED

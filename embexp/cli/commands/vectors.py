@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
@@ -20,12 +19,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from embexp.cli.stages import Stages
+    from embexp.system.arrays import Rows
     from embexp.vectors.file_source import FileSource
 
-USAGE = "embexp vectors info FILE | convert FILE_OR_RUN OUT | neighbors FILE_OR_RUN TOKEN… [OPTIONS]"
+    Tokens: TypeAlias = pa.LargeStringArray | None
 
 HELP = f"""\
-usage: {USAGE}
+usage: embexp vectors info FILE | convert FILE_OR_RUN OUT | neighbors FILE_OR_RUN TOKEN… [OPTIONS]
 
     info FILE                     Shows rows, dimension, dtype, tokens, irregularities, and if the file can be mapped.
     convert FILE_OR_RUN OUT       Writes .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt, .bin or .parquet.
@@ -59,48 +59,43 @@ _SHOWN_TOKENS = 5
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
     options = _parse(arguments)
-    if options is None:
-        return DONE
-    usage = f"\n    usage: {USAGE}"
-    operands = options.operands
-    match options.action:
-        case None:
-            raise CommandLineError(f"embexp vectors: which action?{usage}")
-        case "info":
-            if len(operands) != 1:
-                raise CommandLineError(f"embexp vectors info: give one FILE{usage}")
-            _info(Path(operands[0]), options)
-        case "convert":
-            if len(operands) != 2:
-                raise CommandLineError(f"embexp vectors convert: give FILE_OR_RUN and OUT{usage}")
-            _convert(Path(operands[0]), Path(operands[1]), options)
-        case "neighbors":
-            if len(operands) < 2:
-                raise CommandLineError(f"embexp vectors neighbors: give FILE_OR_RUN and at least one TOKEN{usage}")
-            _neighbors(Path(operands[0]), operands[1:], options)
+    match options.action, options.operands:
+        case "info", [file]:
+            _info(Path(file), options)
+        case "convert", [file_or_run, out]:
+            _convert(Path(file_or_run), Path(out), options)
+        case "neighbors", [file_or_run, *tokens]:
+            _neighbors(Path(file_or_run), tokens, options)
     return DONE
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace | None:
-    parser = Parser("vectors", USAGE, HELP)
-    parser.add_argument("action", nargs="?", choices=("info", "convert", "neighbors"))
+_OPERANDS = {
+    "info": (1, "give one FILE"),
+    "convert": (2, "give FILE_OR_RUN and OUT"),
+    "neighbors": (2, "give FILE_OR_RUN and at least one TOKEN"),
+}
+"""How many operands each action takes, neighbors at least, and what to say if it has others."""
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = Parser("vectors", HELP)
+    parser.needs("action", "which action?", choices=("info", "convert", "neighbors"))
     parser.add_argument("operands", nargs="*")
     parser.add_argument("--format", type=Format, choices=list(Format), metavar="FORMAT")
-    parser.add_argument("--key")
-    parser.add_argument("--token-column")
+    parser.values("--key", "--token-column", "--cache", "--table")
     parser.add_argument("--tokens", type=Path)
     parser.add_argument("--invalid-text", choices=list(InvalidText), type=InvalidText)
     parser.add_argument("--non-finite", choices=list(NonFinite), type=NonFinite)
     parser.add_argument("--header-count", choices=list(HeaderCount), type=HeaderCount)
-    parser.add_argument("--cache")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--overwrite", action="store_true")
+    parser.switches("--json", "--overwrite")
     parser.add_argument("--count", type=int)
-    parser.add_argument("--table")
     add_allow_code(parser)
     options = parser.parse(arguments)
-    if options is None:
-        return None
+    count, question = _OPERANDS[options.action]
+    given = len(options.operands)
+    if given < count or (given > count and options.action != "neighbors"):
+        parser.prog += f" {options.action}"
+        raise parser.incomplete(question)
     for option, is_set, actions in (
         ("--json", options.json, ("info", "neighbors")),
         ("--overwrite", options.overwrite, ("convert",)),
@@ -108,7 +103,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace | None:
         ("--table", options.table is not None, ("convert", "neighbors")),
         ("--allow-code", bool(options.allow_code), ("convert", "neighbors")),
     ):
-        if is_set and options.action not in (None, *actions):
+        if is_set and options.action not in actions:
             raise CommandLineError(
                 f"embexp vectors {options.action} has no option {option}: it belongs to {', '.join(actions)}"
             )
@@ -182,15 +177,15 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
 
     write.form_of(out)
     with show_stages() as stages:
-        source = _source(path, options, stages, whole=False)
+        source, tokens, inputs = _rows(path, options, stages, whole=False)
         for each in write.outputs(out):
-            if each.exists() and any(each.samefile(read) for read in source.files):
+            if each.exists() and any(each.samefile(read) for read in inputs):
                 raise CommandLineError(f"embexp vectors convert: {each} is the input: give OUT another name")
             if each.exists() and not options.overwrite:
                 raise CommandLineError(
                     f"embexp vectors convert: {each} already exists: give OUT another name, or add --overwrite"
                 )
-        write.write_vectors(source, source.tokens, out, progress=stages)
+        write.write_vectors(source, tokens, out, progress=stages)
     print(f"{source.rows:,} rows of dimension {source.dim} in {out}")
 
 
@@ -199,8 +194,7 @@ def _neighbors(path: Path, queries: Sequence[str], options: argparse.Namespace) 
     from embexp.vectors import neighbors
 
     with show_stages() as stages:
-        matrix = _source(path, options, stages, whole=True)
-        tokens = matrix.tokens
+        matrix, tokens, _ = _rows(path, options, stages, whole=True)
         rows = [_row_of(path, query, tokens, matrix.rows) for query in queries]
         found = neighbors.nearest(matrix, rows, options.count or 10)
     named = {
@@ -217,18 +211,26 @@ def _neighbors(path: Path, queries: Sequence[str], options: argparse.Namespace) 
             print(f"  {cosine:7.4f}  {name}")
 
 
-def _source(path: Path, options: argparse.Namespace, stages: Stages, *, whole: bool) -> FileSource | RunTable:
-    """A file of vectors, or the table of a run: all its rows (`whole`), or those with a token."""
+def _rows(path: Path, options: argparse.Namespace, stages: Stages, *, whole: bool) -> tuple[Rows, Tokens, list[Path]]:
+    """The rows of a file of vectors, or of the table of a run: all (`whole`), or those with a token.
+
+    Returns:
+        The rows; their tokens, None where they are identified by number; and the files that they are read from.
+    """
     if not _is_run(path):
         if options.table is not None:
             raise CommandLineError(f"--table {options.table}: {path} is not a run, and a file has no tables; use --key")
-        return _open(path, options, stages)
+        source = _open(path, options, stages)
+        return source, source.tokens, list(source.files)
     file_only = ("format", "key", "token_column", "tokens", "invalid_text", "non_finite", "header_count")
     given = [name for name in file_only if getattr(options, name)]
     if given:
         option = given[0].replace("_", "-")
         raise CommandLineError(f"--{option} applies to a file, and {path} is a run: choose its table with --table")
-    return _read_table(path, options.table, whole=whole, allow_code=options.allow_code)
+    from embexp.system.arrays import ArrayRows
+
+    values, tokens = _read_table(path, options.table, whole=whole, allow_code=options.allow_code)
+    return ArrayRows(values), tokens, []
 
 
 def _row_of(path: Path, query: str, tokens: Any, rows: int) -> int:
@@ -243,41 +245,12 @@ def _row_of(path: Path, query: str, tokens: Any, rows: int) -> int:
     return neighbors.row_of_token(tokens, query, str(path))
 
 
-@dataclass(frozen=True)
-class RunTable:
-    """A table in memory.
-
-    Attributes:
-        values: float32 [rows, dim].
-        tokens: of each row; None where rows are identified by number.
-        files: empty; a `FileSource` lists the files that it reads.
-    """
-
-    values: np.ndarray
-    tokens: pa.LargeStringArray | None
-    files: tuple[Path, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return len(self.values)
-
-    @property
-    def dim(self) -> int:
-        """Numbers per row."""
-        return int(self.values.shape[1])
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows start to stop, float32 [stop - start, dim]."""
-        return self.values[start:stop]
-
-
 def _is_run(path: Path) -> bool:
     """Whether a path is the directory of a run."""
     return path.is_dir() and (path / "spec.json").exists()
 
 
-def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str] = ()) -> RunTable:
+def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str]) -> tuple[np.ndarray, Tokens]:
     """Reads a table of a run: of a finished one from its checkpoint, without its model and TensorFlow.
 
     Args:
@@ -307,17 +280,16 @@ def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Seque
     if name not in tables:
         raise UsageError(f"{path} has no table {name!r}; its tables are {', '.join(tables)}")
     if folder.summary.exists():
-        values = recorded.read_table(folder, spec, name)
+        values = recorded.read_table(folder, name, cache=spec.output.cache)
     else:
         from embexp.cli.finished import load_finished
 
         values = load_finished(str(path), "vectors", allow_code=allow_code).table(name)
     vocabulary = Vocabulary.read(folder.checked_vocabulary(name))
     if whole:
-        return RunTable(values, pa.array(vocabulary.tokens(), pa.large_string()))
+        return values, pa.array(vocabulary.tokens(), pa.large_string())
     if isinstance(vocabulary, IdentityVocabulary):
-        return RunTable(values, None)
+        return values, None
     # A table may have more rows than its vocabulary: the rest have no token.
     first = vocabulary.first if stands_for_tokens(vocabulary) else 0
-    tokens = pa.array(vocabulary.tokens(first), pa.large_string())
-    return RunTable(values[first : vocabulary.size], tokens)
+    return values[first : vocabulary.size], pa.array(vocabulary.tokens(first), pa.large_string())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.cli.arguments import Parser, add_allow_code, run_directory
+from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
 from embexp.cli.commands import DONE, FAILED
 from embexp.system.printable import print
 
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from embexp.studies.rerun import Rerun
     from embexp.studies.verification import Record, Verification
 
-USAGE = "embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]"
-
-HELP = f"""\
-usage: {USAGE}
+HELP = """\
+usage: embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]
 
 Checks the record of a finished run, or of a study, and repeats the run. Prints two results:
 
@@ -49,15 +47,12 @@ _MOST = 20
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("verify", USAGE, HELP)
-    parser.add_argument("directory", nargs="?")
+    parser = Parser("verify", HELP)
+    parser.needs("directory", WHICH_RUN)
     add_allow_code(parser)
-    parser.add_argument("--keep")
+    parser.values("--keep")
     options = parser.parse(arguments)
-    if options is None:
-        return DONE
-    directory = Path(run_directory(parser, options.directory))
-    return _verify(directory, options.allow_code, None if options.keep is None else Path(options.keep))
+    return _verify(Path(options.directory), options.allow_code, None if options.keep is None else Path(options.keep))
 
 
 def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> int:

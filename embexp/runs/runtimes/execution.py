@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 from embexp.checkpoints.account import Account, LiveAccount
 from embexp.checkpoints.restoring import DenseValues
@@ -19,14 +19,6 @@ from embexp.training.loop import Runtime
 from embexp.training.step import Assembly
 
 
-class Assemble(Protocol):
-    """Makes everything but the tables, in the current graph."""
-
-    def __call__(self, embeddings: Embeddings, counter: Any) -> Assembly:
-        """Makes the dense model, the step and the checkpoint; `counter` is the number of steps done."""
-        ...
-
-
 @dataclass(frozen=True)
 class Blueprint:
     """What every runtime needs to make an experiment's variables, in any graph.
@@ -35,28 +27,30 @@ class Blueprint:
         plans: the tables before their variables are made, by name.
         features: the features that look them up, by name.
         columns: the column of the data that each feature reads.
-        assemble: makes everything but the tables.
-        training_spec: `element_spec` of the training data.
-        prediction_spec: `element_spec` of the evaluation data.
+        assemble: makes everything but the tables in the current graph, from these and the number of steps done.
+        training_spec: `element_spec` of the training data; None: nothing is trained.
+        prediction_spec: `element_spec` of the evaluation data, for a session.
         estimator_folder: where an Estimator writes its checkpoints; TensorFlow takes its path as it is.
         keeps_checkpoints: whether these stay when the run has ended.
         dense: from the assembly's checkpoint, the values of the dense part that an earlier checkpoint has.
         restored: restores variables into the assembly's checkpoint, in a graph when its account is run; returns None
             where nothing is to be restored.
+        fills_all: whether all tables are filled, or only those that checkpoints lack, as one is restored next.
     """
 
     plans: Mapping[str, TablePlan]
     features: Mapping[str, Feature]
     columns: Mapping[str, str]
-    assemble: Assemble
-    training_spec: Any
-    prediction_spec: Any
+    assemble: Callable[[Embeddings, Any], Assembly]
     strategy: Strategy
     total_steps: int
-    estimator_folder: Path
+    training_spec: Any = None
+    prediction_spec: Any = None
+    estimator_folder: Path = Path("unused")
     keeps_checkpoints: bool = True
     dense: Callable[[Any], DenseValues] = lambda checkpoint: DenseValues([])
     restored: Callable[[Any], LiveAccount | None] = lambda checkpoint: None
+    fills_all: bool = True
 
     def embeddings(self, counter: Any) -> Embeddings:
         """Makes the tables, as the strategy does; `counter` is the number of steps done."""

@@ -23,7 +23,8 @@ def start(blueprint: Blueprint) -> Execution:
         counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
     with watch, strategy.host():
         embeddings = blueprint.embeddings(counter)
-        if filling.fill_tables(embeddings.tables, blueprint.plans):
+        filled = {name: table for name, table in embeddings.tables.items() if blueprint.fills_all or table.by_reference}
+        if filling.fill_tables(filled, blueprint.plans):
             embeddings.load()
     parts = blueprint.assemble(embeddings, counter)
     dense = blueprint.dense(parts.checkpoint)

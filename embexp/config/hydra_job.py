@@ -1,4 +1,4 @@
-"""Applies the settings of Hydra that concern a run: variables, working directory, loggers and callbacks."""
+"""Hydra's part of a run: variables, working directory, loggers, callbacks, its directory and the files of `.hydra`."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus, configure_log, env_override
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_globals
-from embexp.config.checking import named_code
+from embexp.config import hydra_globals, named_code
 from embexp.config.messages import format_value
-from embexp.config.permission import Permission
+from embexp.config.named_code import Permission
 from embexp.errors import ConfigError, Fault
-from embexp.system import user_code
+from embexp.system import files, user_code
 
 _Result = TypeVar("_Result")
 
@@ -167,7 +170,7 @@ def _configure(job: JobSettings, root: logging.Logger) -> None:
         raise ConfigError([fault]) from error
 
 
-class Callbacks(Callback):
+class Callbacks:
     """Calls every callback: at a start in the order of the config, at an end the last one first."""
 
     def __init__(self, config: DictConfig, permission: Permission) -> None:
@@ -210,30 +213,6 @@ class Callbacks(Callback):
             if type(each).on_job_start is not Callback.on_job_start or type(each).on_job_end is not Callback.on_job_end
         ]
 
-    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Before a single run."""
-        self._notify("on_run_start", config=config, **kwargs)
-
-    def on_run_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """After a single run, also one that fails."""
-        self._notify("on_run_end", config=config, **kwargs)
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Before the first job of a sweep."""
-        self._notify("on_multirun_start", config=config, **kwargs)
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """After the last job of a sweep."""
-        self._notify("on_multirun_end", config=config, **kwargs)
-
-    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Before a run, in its process."""
-        self._notify("on_job_start", config=config, **kwargs)
-
-    def on_job_end(self, config: DictConfig, job_return: Any, **kwargs: Any) -> None:
-        """After a run, in its process."""
-        self._notify("on_job_end", config=config, job_return=job_return, **kwargs)
-
     def _notify(self, event: str, **arguments: Any) -> None:
         """Calls every callback. As in Hydra, an exception becomes a warning, so that it can't end what it watches."""
         callbacks = list(self._callbacks.values())
@@ -242,6 +221,13 @@ class Callbacks(Callback):
                 getattr(each, event)(**arguments)
             except Exception as error:
                 warnings.warn(f"callback {type(each).__name__}.{event}: {type(error).__name__}: {error}", stacklevel=3)
+
+    on_run_start = partialmethod(_notify, "on_run_start")
+    on_run_end = partialmethod(_notify, "on_run_end")
+    on_multirun_start = partialmethod(_notify, "on_multirun_start")
+    on_multirun_end = partialmethod(_notify, "on_multirun_end")
+    on_job_start = partialmethod(_notify, "on_job_start")
+    on_job_end = partialmethod(_notify, "on_job_end")
 
 
 def _reason(error: BaseException) -> str:
@@ -255,3 +241,74 @@ def _reason(error: BaseException) -> str:
 def _fault(name: str, settings: Any, rule: str) -> Fault:
     remedy = "name a class as package.module.Class, in a module that is installed or in PYTHONPATH"
     return Fault(f"hydra.callbacks.{name}", format_value(settings.get("_target_")), rule, remedy)
+
+
+def note_overrides(overrides: Sequence[Override], config: DictConfig) -> None:
+    """Records the overrides of a config in the config, as Hydra does."""
+    task = {str(each.input_line): each.key_or_group for each in overrides if not each.is_hydra_override()}
+    settings = config.hydra.job.config.override_dirname
+    named = [text for text, key in task.items() if key not in settings.exclude_keys]
+    config.hydra.overrides.task = list(task)
+    config.hydra.overrides.hydra = [str(each.input_line) for each in overrides if each.is_hydra_override()]
+    config.hydra.job.override_dirname = settings.item_sep.join(sorted(named)).replace("=", settings.kv_sep)
+
+
+def run_directory(config: DictConfig) -> Path:
+    """The directory of a single run."""
+    return _path(config, "hydra.run.dir")
+
+
+def is_dated(config: DictConfig) -> bool:
+    """Whether the directory of a single run is named by the time, and so is a new one each time."""
+    return "${now:" in str(OmegaConf.to_container(config.hydra.run, resolve=False))
+
+
+def sweep_directory(config: DictConfig) -> Path:
+    """The directory of a sweep."""
+    return _path(config, "hydra.sweep.dir")
+
+
+def job_directory(config: DictConfig, number: int) -> Path:
+    """The directory of a job, relative to its sweep's."""
+    with read_write(config.hydra), open_dict(config.hydra):
+        config.hydra.job.num = number
+        config.hydra.job.id = str(number)
+    return _path(config, "hydra.sweep.subdir")
+
+
+def note_sweep(config: DictConfig, directory: Path) -> None:
+    """Records in a config that it belongs to a sweep, and the sweep's directory."""
+    with read_write(config.hydra), open_dict(config.hydra):
+        config.hydra.mode = RunMode.MULTIRUN
+        config.hydra.sweep.dir = str(directory.absolute())
+
+
+def write(config: DictConfig, directory: Path) -> None:
+    """Writes config.yaml, hydra.yaml and overrides.yaml as Hydra does, into `.hydra`."""
+    for name, text in texts(config, directory).items():
+        files.write_text(directory / name, text)
+
+
+def texts(config: DictConfig, directory: Path) -> dict[str, str]:
+    """The content of the files that Hydra writes for a run, by their path in the run's directory.
+
+    Args:
+        directory: of the run; it need not exist.
+    """
+    if config.hydra.output_subdir is None:
+        return {}
+    with read_write(config.hydra), open_dict(config.hydra):
+        config.hydra.runtime.output_dir = str(directory.absolute())
+        config.hydra.mode = config.hydra.mode or RunMode.RUN
+    job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    hydra = OmegaConf.masked_copy(config, ["hydra"])
+    nodes = {"config": job, "hydra": hydra, "overrides": config.hydra.overrides.task}
+    return {f"{config.hydra.output_subdir}/{name}.yaml": OmegaConf.to_yaml(node) for name, node in nodes.items()}
+
+
+def _path(config: DictConfig, key: str) -> Path:
+    try:
+        with hydra_globals.recorded(config):
+            return Path(str(OmegaConf.select(config, key, throw_on_missing=True)))
+    except OmegaConfBaseException as error:
+        raise ConfigError([Fault(key, "a path", f"it can't be resolved: {str(error).splitlines()[0]}")]) from error

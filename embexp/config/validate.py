@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 import types
@@ -23,14 +24,7 @@ _Path = tuple[str, ...]
 
 
 def validate(container: Mapping[str, Any], *, reported: Collection[str] = ()) -> tuple[RunSpec | None, list[Fault]]:
-    """Validates a whole config.
-
-    Args:
-        reported: paths with faults that are already reported.
-
-    Returns:
-        The spec and no faults, or None and all faults.
-    """
+    """Validates a whole config: the spec and no faults, or None and all faults but those of `reported` paths."""
     try:
         return RunSpec.model_validate(container), []
     except ValidationError as error:
@@ -57,22 +51,16 @@ def _follows(fault: Fault, meant: Collection[str]) -> bool:
 
 def known_keys(container: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of a config without unknown keys."""
-    copy: dict[str, Any] = _copy(container)
+    found: dict[str, Any] = copy.deepcopy(dict(container))
     try:
-        RunSpec.model_validate(copy)
+        RunSpec.model_validate(found)
     except ValidationError as error:
         for each in error.errors():
             if each["type"] == "extra_forbidden":
-                keys, parent = _place(each["loc"], copy)
+                keys, parent = _place(each["loc"], found)
                 if isinstance(parent, dict):
                     parent.pop(keys[-1], None)
-    return copy
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copy(each) for key, each in value.items()}
-    return list(map(_copy, value)) if isinstance(value, list) else value
+    return found
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -89,21 +77,14 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
         case "union_tag_invalid" | "union_tag_not_found":
             kind = _mapping(error["input"]).get("kind")
             known = [str(_kind_of(model)) for model in models_at(keys, container)]
-            return Fault(
-                f"{path}.kind",
-                "nothing" if kind is None else format_value(kind),
-                f"it must be {listing(known)}",
-                f"set {path}.kind=…" if kind is None else did_you_mean(str(kind), known),
-            )
+            remedy = f"set {path}.kind=…" if kind is None else did_you_mean(str(kind), known)
+            value = "nothing" if kind is None else format_value(kind)
+            return Fault(f"{path}.kind", value, f"it must be {listing(known)}", remedy)
         case "value_error":
             return Fault(path, _mentioned(rule_of(error), path, error["input"]), rule_of(error))
         case _:
-            return Fault(
-                path,
-                value,
-                rule_of(error),
-                _remedy_of(error, path) or did_you_mean(str(error["input"]), valid_values(error)),
-            )
+            remedy = _remedy_of(error, path) or did_you_mean(str(error["input"]), valid_values(error))
+            return Fault(path, value, rule_of(error), remedy)
 
 
 def _place(location: Sequence[str | int], container: Any) -> tuple[list[str], Any]:
@@ -174,52 +155,50 @@ def with_sources(faults: Sequence[Fault], source_of: Callable[[str], str]) -> li
     return [fault if fault.source else replace(fault, source=source_of(fault.path)) for fault in faults]
 
 
+_WHOLE, _MAPPING = "it must be a whole number", "it must be a mapping of keys"
+_RULES = {
+    "missing": "it must be given",
+    "greater_than": "it must be greater than {gt:g}",
+    "greater_than_equal": "it must be at least {ge:g}",
+    "less_than": "it must be below {lt:g}",
+    "finite_number": "it must be a finite number",
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_from_float": _WHOLE,
+    "float_type": "it must be a number",
+    "float_parsing": "it must be a number",
+    "bool_type": "it must be true or false",
+    "bool_parsing": "it must be true or false",
+    "string_type": "it must be text",
+    "string_too_short": "it must have at least {min_length} character",
+    "string_too_long": "it must have at most {max_length} character",
+    "union_tag_not_found": "its kind must be given",
+    "tuple_type": "it must be a list",
+    "list_type": "it must be a list",
+    "dict_type": "it must be a mapping of names",
+    "mapping_type": "it must be a mapping of names",
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "too_short": "it must have at least {min_length}, and has {actual_length}",
+    "too_long": "it must have at most {max_length}, and has {actual_length}",
+    "value_error": "{error}",
+}
+"""By pydantic's type of an error; the braces are of its context."""
+
+
 def rule_of(error: ErrorDetails) -> str:
     """The violated rule, as a sentence without a full stop."""
     context: dict[str, Any] = error.get("ctx", {})
     match error["type"]:
-        case "missing":
-            return "it must be given"
-        case "greater_than":
-            return f"it must be greater than {context['gt']:g}"
-        case "greater_than_equal":
-            return f"it must be at least {context['ge']:g}"
-        case "less_than":
-            return f"it must be below {context['lt']:g}"
         case "less_than_equal":
             most = context["le"]
             return f"it must be at most {most:,}" if isinstance(most, int) else f"it must be at most {most:g}"
-        case "finite_number":
-            return "it must be a finite number"
-        case "int_type" | "int_parsing" | "int_from_float":
-            return "it must be a whole number"
-        case "float_type" | "float_parsing":
-            return "it must be a number"
-        case "bool_type" | "bool_parsing":
-            return "it must be true or false"
-        case "string_type":
-            return "it must be text"
-        case "string_too_short" | "string_too_long":
-            longest, shortest = context.get("max_length"), context.get("min_length")
-            return f"it must have at {f'most {longest}' if longest else f'least {shortest}'} character"
         case "string_pattern_mismatch":
             return f"it must look like {_PATTERNS.get(context['pattern'], context['pattern'])}"
         case "enum" | "literal_error" | "union_tag_invalid":
             return f"it must be {listing(valid_values(error))}"
-        case "union_tag_not_found":
-            return "its kind must be given"
-        case "tuple_type" | "list_type":
-            return "it must be a list"
-        case "dict_type" | "mapping_type":
-            return "it must be a mapping of names"
-        case "model_type" | "model_attributes_type":
-            return "it must be a mapping of keys"
-        case "too_short":
-            return f"it must have at least {context['min_length']}, and has {context['actual_length']}"
-        case "too_long":
-            return f"it must have at most {context['max_length']}, and has {context['actual_length']}"
-        case "value_error":
-            return str(context["error"])
+        case kind if kind in _RULES:
+            return _RULES[kind].format(**context)
         case _:
             return error["msg"][:1].lower() + error["msg"][1:]
 
@@ -264,14 +243,10 @@ def valid_values(error: ErrorDetails) -> list[str]:
 
 
 def models_at(path: Sequence[str], container: Any) -> Models:
-    """The models that may describe the mapping at `path`: the choices of a union, or the only one.
+    """The models that may describe the mapping at `path`: the choices of a union, or the only one; none of another.
 
     Args:
-        path: keys from the root of the config.
         container: the whole config; the kinds in it decide which choice of a union the path goes through.
-
-    Returns:
-        Nothing if no model describes a mapping at this path.
     """
     annotation: Any = RunSpec
     for key in path:

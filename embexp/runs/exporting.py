@@ -110,7 +110,7 @@ def _export(
         with files.atomic_directory(out) as directory:
             match kind:
                 case ExportKind.SAVEDMODEL:
-                    from embexp.runs.exports import saved_model
+                    from embexp.runs import saved_model
 
                     signatures = saved_model.write(source, rows, directory, progress=progress)
                 case ExportKind.NPY:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from embexp.config.messages import listing
 from embexp.errors import ConfigError, Fault
 
 PLACES = ("tables", "features")
@@ -80,43 +80,30 @@ def expand(container: dict[str, Any], columns: Columns) -> Expansion:
         container: plain dicts, lists and scalars; interpolations may be unresolved.
         columns: called at most once, and only for globs.
     """
-    done = Expansion()
-    known = _Known(columns)
+    done, read = Expansion(), functools.cache(columns)
+
+    def others(*keys: str) -> Columns:
+        """The columns but those that these keys of `data` name."""
+
+        def found() -> list[str]:
+            data = _mapping(container.get("data"))
+            values = [data.get(key) or () for key in keys]
+            taken = {name for value in values for name in ([value] if isinstance(value, str) else value)}
+            return [each for each in read() if each not in taken]
+
+        return found
+
     data = _mapping(container.get("data"))
     if any(map(is_pattern, data.get(DENSE) or ())):
-        container["data"] = {**data, DENSE: _dense(data[DENSE], known.beside(data, ("label", "timestamp")), done)}
-    taken = ("label", "timestamp", DENSE)
+        container["data"] = {**data, DENSE: _dense(data[DENSE], others("label", "timestamp"), done)}
     for place in PLACES:
         entries = container.get(place)
         if isinstance(entries, dict) and any(map(is_pattern, entries)):
-            container[place] = _entries(entries, place, known.beside(_mapping(container.get("data")), taken), done)
+            container[place] = _entries(entries, place, others("label", "timestamp", DENSE), done)
     for name in _mapping(container.get("features")):
         if _lacks_table(container, name) and name in _mapping(container.get("tables")):
             container["features"][name] = {**_mapping(container["features"][name]), "table": name}
     return done
-
-
-@dataclass
-class _Known:
-    """The columns of the data, read once."""
-
-    read: Columns
-    found: Sequence[str] | None = None
-
-    def beside(self, data: Mapping[str, Any], keys: Sequence[str]) -> Columns:
-        """All but those that these keys of `data` name."""
-
-        def rest() -> list[str]:
-            if self.found is None:
-                self.found = list(self.read())
-            taken = {each for key in keys for each in _several(data.get(key))}
-            return [each for each in self.found if each not in taken]
-
-        return rest
-
-
-def _several(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else [str(each) for each in value or ()]
 
 
 def _dense(entries: Any, columns: Columns, done: Expansion) -> Any:
@@ -208,12 +195,9 @@ def folded(faults: Sequence[Fault], origins: Mapping[str, str]) -> list[Fault]:
     """The faults, with one for those that all names of a pattern have, at the pattern's path.
 
     Args:
-        faults: in order.
         origins: see `Expansion`.
     """
-    sizes: dict[str, int] = {}
-    for each in origins.values():
-        sizes[each] = sizes.get(each, 0) + 1
+    sizes = Counter(origins.values())
     groups: dict[tuple[str | None, Fault], list[Fault]] = {}
     for fault in faults:
         groups.setdefault(_general(fault, origins), []).append(fault)
@@ -267,10 +251,6 @@ def expanded(pattern: str) -> tuple[str, ...]:
 def names(pattern: str, columns: Iterable[str]) -> list[str]:
     """The names that a pattern stands for: those of its braces, and the columns that its globs match.
 
-    Args:
-        pattern: with braces, a glob, or both.
-        columns: names of the data's columns; read only if the pattern is a glob.
-
     Raises:
         BadPatternError: it is none, or a glob of it matches no column.
     """
@@ -281,7 +261,7 @@ def names(pattern: str, columns: Iterable[str]) -> list[str]:
             continue
         matched = [column for column in columns if _matches(each, column)]
         if not matched:
-            raise BadPatternError(f"no column of the data matches {each}: {_some(list(columns))}")
+            raise BadPatternError(f"no column of the data matches {each}: {_first(list(columns))}")
         found |= dict.fromkeys(matched)
     return list(found)
 
@@ -333,10 +313,7 @@ def _limited(found: Iterator[str]) -> Iterator[str]:
         yield each
 
 
-def _some(columns: Sequence[str]) -> str:
+def _first(columns: Sequence[str]) -> str:
     """The columns, of many the first ones."""
-    if not columns:
-        return "it has none beside the label"
-    if len(columns) <= _SHOWN:
-        return f"it has {listing(columns).replace(' or ', ' and ')}"
-    return f"it has {', '.join(columns[:_SHOWN])} and {len(columns) - _SHOWN} more"
+    more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
+    return f"it has {', '.join(columns[:_SHOWN])}{more}" if columns else "it has none next to the label"

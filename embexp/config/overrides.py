@@ -1,4 +1,4 @@
-"""Parses overrides: which choose a file, which set a value, and what is wrong with a word that is none."""
+"""Parses overrides, and sets the values of a composed config, so that each fault names its override."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any
 
 from hydra.core.override_parser.types import ChoiceSweep, Override, ValueType
 from hydra.errors import OverrideParseException
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config.composing import patterns
-from embexp.config.composing.loader import Loader
+from embexp.config import patterns
 from embexp.config.folders import Folders
+from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, format_value
 from embexp.config.outline import outline
+from embexp.config.selections import choices
 from embexp.config.yaml_files import DEEPEST, MOST_DIGITS
 from embexp.errors import Fault
 
@@ -29,42 +32,43 @@ _CLOSED = {"[": "]", "{": "}", "(": ")"}
 _KEY = re.compile(r"[+~]{0,2}[\w./@-]+")
 _OF_TABLES = ("initializer", "optimizer", "pretrained", "init", "freeze")
 """Groups that a table has, at keys of the same name."""
+_KEYED_BY_NAME = ("tables", "features")
+"""Mappings with names as keys: a new key needs `+`, as a typo would otherwise create a new table."""
+_NUMERIC = "data.dense_features"
+"""A list of names, or a mapping of names to a transform, or to settings."""
 
 
 def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tuple[list[Override], list[Fault]]:
     """Parses overrides; invalid ones, and ones with several values unless `sweeping`, become faults."""
-    parsed = []
     whole, faults = _whole(texts)
+    parsed = []
     for text in whole:
-        if (fault := _fault(text)) is not None:
-            faults.append(fault)
-            continue
-        if (number := _DIGITS.search(_QUOTED.sub("", text))) is not None:
-            faults.append(_too_long(text, number[0]))
-            continue
-        try:
-            override = loader.parse(text)
-        except RecursionError:
-            faults.append(_too_deep(text))
-            continue
-        except OverrideParseException:
-            faults.append(_fault_of_value(text))
-            continue
-        if max(override.key_or_group.count("."), _depth(override.value())) > DEEPEST:
-            faults.append(_too_deep(text))
-            continue
-        if override.is_sweep_override() and not sweeping:
-            faults.append(
-                Fault(
-                    override.get_key_element(),
-                    text.partition("=")[2],
-                    "a single run takes one value",
-                    _of_several(text.partition("=")[2], override),
-                )
-            )
-            continue
-        parsed.append(override)
+        found = _parsed(loader, text)
+        if isinstance(found, Override) and found.is_sweep_override() and not sweeping:
+            value = text.partition("=")[2]
+            found = Fault(found.get_key_element(), value, "a single run takes one value", _of_several(value, found))
+        if isinstance(found, Fault):
+            faults.append(found)
+        else:
+            parsed.append(found)
     return parsed, faults
+
+
+def _parsed(loader: Loader, text: str) -> Override | Fault:
+    if (fault := _fault(text)) is not None:
+        return fault
+    _, key, value = _parts(text)
+    if (number := _DIGITS.search(_QUOTED.sub("", text))) is not None:
+        rule = f"a number has at most {MOST_DIGITS} digits, and this one has {len(number[0].replace('_', '')):,}"
+        return Fault(key, format_value(value), rule, "quote it if it is a text")
+    too_deep = Fault(key[:80], "nested", f"values can be nested at most {DEEPEST} levels deep")
+    try:
+        override = loader.parse(text)
+    except RecursionError:
+        return too_deep
+    except OverrideParseException:
+        return _fault_of_value(key, value)
+    return too_deep if max(key.count("."), _depth(override.value())) > DEEPEST else override
 
 
 def repeated(parsed: Iterable[Override]) -> Iterator[Fault]:
@@ -87,16 +91,6 @@ def _of_several(value: str, override: Override) -> str:
     if override.value_type is ValueType.SIMPLE_CHOICE_SWEEP:
         return "add -m to run once for each; write a list as [a,b]; quote a text with a comma twice"
     return "add -m to run once for each"
-
-
-def _too_long(text: str, number: str) -> Fault:
-    key, _, value = text.lstrip("+~").partition("=")
-    rule = f"a number has at most {MOST_DIGITS} digits, and this one has {len(number.replace('_', '')):,}"
-    return Fault(key, format_value(value), rule, "quote it if it is a text")
-
-
-def _too_deep(text: str) -> Fault:
-    return Fault(text.partition("=")[0][:80], "nested", f"values can be nested at most {DEEPEST} levels deep")
 
 
 def _depth(value: object) -> int:
@@ -150,9 +144,8 @@ def _fault(text: str) -> Fault | None:
     return None
 
 
-def _fault_of_value(text: str) -> Fault:
+def _fault_of_value(key: str, value: str) -> Fault:
     """The fault of an override whose value Hydra can't read."""
-    _, key, value = _parts(text)
     names = re.split(r"[./@:]", key)
     if wrong := next((each for each in names if not re.fullmatch(r"[A-Za-z_][\w-]*|\d+", each)), None):
         rule = "a name is letters, digits and underscores, a letter first"
@@ -179,38 +172,27 @@ def _parts(text: str) -> tuple[str, str, str]:
 
 
 def _whole(texts: Iterable[str]) -> tuple[list[str], list[Fault]]:
-    """The words that stand for themselves, and a fault for each override in several words."""
-    words, kept, faults = list(texts), [], []
-    while words:
-        text, count = _joined(words)
-        if count == 1:
-            kept.append(text)
+    """The words that stand for themselves, and a fault for each override that blanks have made several words."""
+    found: list[list[str]] = []
+    for word in texts:
+        before = "".join(found[-1]) if found else ""
+        key, sign, value = before.partition("=")
+        goes_on = _KEY.fullmatch(key) and (
+            (not value or value.endswith(",")) and "=" not in word and not word.startswith(("~", "-"))
+            if sign
+            else word.startswith("=")
+        )
+        if goes_on:
+            found[-1].append(word)
         else:
-            key, _, value = text.partition("=")
+            found.append([word])
+    faults = []
+    for words in found:
+        if len(words) > 1:
+            key, _, value = "".join(words).partition("=")
             rule = "blanks separate the words of a command line, so this is not one override"
             faults.append(Fault(key, value, rule, f"write {key}={value}, without blanks"))
-        del words[:count]
-    return kept, faults
-
-
-def _joined(words: list[str]) -> tuple[str, int]:
-    """The override that begins with the first word, without blanks, and how many words it is in."""
-    first, second, third = [*words[:3], "", ""][:3]
-    if _KEY.fullmatch(first) and second == "=" and third and "=" not in third:
-        return f"{first}={third}", 3  # key = value
-    if _KEY.fullmatch(first) and second.startswith("="):
-        return f"{first}{second}", 2  # key =value
-    key, _, value = first.partition("=")
-    count = 1
-    while _KEY.fullmatch(key) and (not value or value.endswith(",")) and _is_value(words[count : count + 1]):
-        value += words[count]  # key= value, or key=value, value
-        count += 1
-    return f"{key}={value}" if count > 1 else first, count
-
-
-def _is_value(word: list[str]) -> bool:
-    """Whether a word, if there is one, is no override and no option."""
-    return bool(word) and "=" not in word[0] and not word[0].startswith(("~", "-"))
+    return [words[0] for words in found if len(words) == 1], faults
 
 
 def with_additions(loader: Loader, selections: Sequence[Override]) -> list[Override]:
@@ -218,16 +200,13 @@ def with_additions(loader: Loader, selections: Sequence[Override]) -> list[Overr
 
     `init@tables.C5.init=scaffold` needs a line of a defaults list to replace. A table that a pattern stands for, or
     one in the short form `tables: {C5: {dim: 16}}`, has none.
-
-    Args:
-        selections: choices of the command line.
     """
     if not any(map(_is_for_one, selections)):
         return list(selections)
     chosen: dict[str, Any] = {
         each.get_key_element().lstrip("+"): _first(each.value())
         for each in selections
-        if not each.is_delete() and not each.is_hydra_override()
+        if not (each.is_delete() or each.is_hydra_override())
     }
     found = outline(loader.folders, loader.config_name, chosen)
     return [
@@ -250,21 +229,19 @@ def lines(loader: Loader, texts: Sequence[str]) -> list[str]:
 
 
 def _first(value: Any) -> Any:
-    """The first of several values."""
     return value.list[0] if isinstance(value, ChoiceSweep) and value.list else value
 
 
 def _is_for_one(override: Override) -> bool:
     """Whether a choice is for a table or a feature, and neither adds nor removes."""
-    if override.is_add() or override.is_force_add() or override.is_delete() or override.package is None:
+    if override.is_add() or override.is_force_add() or override.is_delete():
         return False
-    match override.package.split("."):
-        case ["tables", _, group]:
-            return group == override.key_or_group and group in _OF_TABLES
-        case ["tables", _]:
-            return override.key_or_group == "table"
-        case ["features", _]:
-            return override.key_or_group == "feature"
+    group = override.key_or_group
+    match (override.package or "").split("."):
+        case ["tables", _, key]:
+            return key == group and group in _OF_TABLES
+        case ["tables" | "features" as place, _]:
+            return place == f"{group}s"
         case _:
             return False
 
@@ -275,3 +252,128 @@ def _is_there(values: Mapping[str, Any], override: Override) -> bool:
     entries = values.get(place)
     keys = entries if isinstance(entries, Mapping) else ()
     return any(key == name or patterns.matches(key, name) for key in map(str, keys))
+
+
+def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault | None:
+    """Sets a value in a composed config as Hydra would; returns a fault if that is impossible.
+
+    A plain `key=value` with a new key is set if it could be an option that no file mentions; the validation of the
+    whole config then decides.
+    """
+    key, value = override.key_or_group, override.value()
+    if override.package is not None:
+        remedy = did_you_mean(key, folders.choices) or "`embexp run --help` lists the groups"
+        return Fault(override.get_key_element(), format_value(value), f"there is no group {key!r}", remedy)
+    try:
+        if override.is_delete():
+            return _remove(override, config)
+        takes_choice = isinstance(value, str) and isinstance(_node(config, key), DictConfig | None)
+        groups = choices(config) if takes_choice else ()
+        if (group := next((each for each in groups if each.endswith(f"@{key}")), None)) is not None:
+            return Fault(key, format_value(value), "it is a mapping of keys", f"choose a file: {group}={value}")
+        present = is_present(config, key)
+        taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either
+        if override.is_add() and taken and not isinstance(value, dict | list):
+            rule = "+ adds a key, and this one already exists"
+            return Fault(key, format_value(value), rule, f"write {key}=… without the +")
+        _as_mappings(config, key, value)
+        prefixed = override.is_add() or override.is_force_add()
+        if not (prefixed or present or _may_be_an_option(config, key)):
+            return _unknown_key(config, override)
+        known = isinstance(value, dict) and _may_be_an_option(config, f"{key}.")
+        OmegaConf.update(config, key, value, merge=True, force_add=prefixed or known or not present)
+    except OmegaConfBaseException as error:
+        if isinstance(value, list) and isinstance(_node(config, key), DictConfig):
+            rule, remedy = "it is a mapping, and this is a list", f"write {key}.NAME=… for each key"
+        else:
+            rule = f"the override can't be applied: {str(error).splitlines()[0].rstrip('.')}"
+            remedy = f"add keys with +: +{override.input_line}" if isinstance(value, dict) and value else ""
+        return Fault(key, format_value(value), rule, remedy)
+    except ValueError:  # OmegaConf's, of a place in a list
+        remedy = f"write {key.rpartition('.')[0]}=[…] for the whole list"
+        return Fault(key, format_value(value), "places in a list are numbers", remedy)
+    return None
+
+
+def _as_mappings(config: DictConfig, key: str, value: object) -> None:
+    """Writes numeric columns as mappings where an override is about one of them, or about one of its settings."""
+    if not (key.startswith(f"{_NUMERIC}.") or (key == _NUMERIC and isinstance(value, dict))):
+        return
+    listed = _node(config, _NUMERIC)
+    if isinstance(listed, ListConfig):
+        named: dict[str, object] = {name: {} for name in listed if isinstance(name, str)}
+        OmegaConf.update(config, _NUMERIC, None)
+        OmegaConf.update(config, _NUMERIC, named)
+    column = key.rpartition(".")[0]
+    short = _node(config, column) if column.startswith(f"{_NUMERIC}.") else None
+    if isinstance(short, str | ListConfig):
+        OmegaConf.update(config, column, {"transform": short}, merge=False)
+
+
+def is_present(config: DictConfig, path: str) -> bool:
+    """Whether a config has a key, even if its value is missing (`???`)."""
+    parent, _, last = path.rpartition(".")
+    node = _node(config, parent)
+    return isinstance(node, DictConfig) and last in node.keys()  # noqa: SIM118 — `in node` is False for `???`
+
+
+def _remove(override: Override, config: DictConfig) -> Fault | None:
+    """Removes a key; with `~key=value`, only if that is its value."""
+    key, expected = override.key_or_group, override.value()
+    if not is_present(config, key):
+        return _unknown_key(config, override)
+    value = OmegaConf.select(config, key)
+    if value is None:  # Hydra's sweepers reject it, too
+        return Fault(key, "a removal", "only a key with a value can be removed, and its value is null")
+    if expected is not None and expected != value:
+        rule = f"its value is {format_value(value)}, not {format_value(expected)}"
+        return Fault(key, "a removal", rule, f"write ~{key}")
+    parent, _, last = key.rpartition(".")
+    with open_dict(config):
+        node = OmegaConf.select(config, parent) if parent else config
+        del node[last]
+    return None
+
+
+def _node(config: DictConfig, path: str) -> object:
+    try:
+        return OmegaConf.select(config, path) if path else config
+    except OmegaConfBaseException:
+        return None
+
+
+def _may_be_an_option(config: DictConfig, key: str) -> bool:
+    """Whether a key that no file mentions is in a mapping of options, so that validation can check it."""
+    parent = key.rpartition(".")[0]
+    free = parent in _KEYED_BY_NAME or parent == "model.args" or parent.startswith("model.args.")
+    return not free and isinstance(_node(config, parent), DictConfig)
+
+
+def _unknown_key(config: DictConfig, override: Override) -> Fault:
+    key, made = override.key_or_group, choices(config)
+    value = "a removal" if override.is_delete() else format_value(override.value())
+    parent = key
+    while parent := parent.rpartition(".")[0]:
+        group = next((each for each in made if each.endswith(f"@{parent}")), None)
+        if group is not None and made[group] is None:
+            return Fault(key, value, f"{parent} is not set, so it has no keys", f"choose one first: {group}=…")
+        if is_present(config, parent):
+            break
+    parent = key.rpartition(".")[0]
+    if isinstance(_node(config, parent), ListConfig):
+        near = f"a list is set as a whole: {parent}=[…]"
+    elif key.startswith("model.args."):
+        near = f"add arguments of the function with +: +{override.input_line}"
+    else:
+        known = paths(OmegaConf.to_container(config))
+        near = did_you_mean(key, [path for path in (*known, *made) if not key.startswith(f"{path}.")])
+    return Fault(key, value, "there is no such key in this config", near)
+
+
+def paths(node: object, prefix: str = "") -> Iterator[str]:
+    """Every dotted path of a config, without Hydra's own."""
+    for key, child in node.items() if isinstance(node, dict) else ():
+        path = f"{prefix}{key!s}"
+        if path != "hydra":
+            yield path
+            yield from paths(child, f"{path}.")

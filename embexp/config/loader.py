@@ -28,12 +28,10 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_globals, yaml_files
-from embexp.config.checking import hydra_checks, named_code
-from embexp.config.composing import hydra_job
-from embexp.config.composing.hydra_job import Callbacks
+from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code, yaml_files
 from embexp.config.folders import Folders
-from embexp.config.permission import OWN_MODULES, Permission
+from embexp.config.hydra_job import Callbacks
+from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import ConfigError, Fault
 
 COMPOSITION_ERRORS = (
@@ -180,8 +178,7 @@ class _Checked:
     """Hydra's config loader, for sweeps whose jobs have been checked.
 
     Hydra's sweepers compose each job as a check of their own, and don't know the tables that patterns stand for.
-    embexp's launcher composes its jobs itself; other launchers use what is composed here, so for them an error stays
-    one.
+    embexp's launcher composes its jobs itself. Others use what is composed here: for them, an error stays one.
     """
 
     def __init__(self, loader: ConfigLoader) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -16,13 +15,12 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_globals, yaml_files
-from embexp.config.checking import named_code
-from embexp.config.checking.hydra_settings import SETTINGS, Use, setting_at
+from embexp.config import hydra_globals, named_code, yaml_files
+from embexp.config.hydra_settings import SETTINGS, Use, setting_at
 from embexp.config.messages import did_you_mean, format_value, listing
-from embexp.config.permission import Permission
+from embexp.config.named_code import Permission
 from embexp.errors import Fault
-from embexp.system import user_code
+from embexp.specs.studies import Launching
 
 _KNOWN = tuple(each.path for each in SETTINGS if each.use is not Use.NEVER)
 _IN_RUNS = {
@@ -32,15 +30,6 @@ _IN_RUNS = {
 }
 """Settings that the jobs of a sweep don't have, and what to do instead."""
 DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
-_TYPES = {
-    "not a valid bool": "it must be true or false",
-    "to Integer": "it must be a whole number",
-    "to string": "it must be text",
-    "to Dict": "it must be a mapping of keys",
-    "with ListConfig": "it must be a mapping of keys",
-    "not Optional": "it must not be null",
-}
-"""What a value must be, by a part of what OmegaConf says."""
 _GROUPS = ("hydra.output", "hydra.env")
 """Groups of Hydra whose files set keys elsewhere in its node."""
 
@@ -133,58 +122,40 @@ def not_in_python(overrides: Iterable[Override]) -> Iterator[Fault]:
 
 
 def _plugin_faults(config: DictConfig, kind: str) -> Iterator[Fault]:
-    """The faults of the keys of the launcher or the sweeper: their class decides which ones there are.
-
-    Args:
-        kind: launcher or sweeper.
-    """
+    """The faults of the keys of the launcher or the sweeper: their class decides which ones there are."""
     node: Any = OmegaConf.to_container(config.hydra[kind], resolve=False)
     settings: dict[str, Any] = node if isinstance(node, dict) else {}
-    target = settings.get("_target_")
-    try:
-        plugin = named_code.plugins()[str(target)]
-        parameters = inspect.signature(plugin).parameters
-    except (KeyError, ValueError, TypeError) as error:
-        why = "no installed plugin of Hydra has this class" if isinstance(error, KeyError) else _first_line(error)
-        rule = f"there is no such {kind}: {why}"
+    target = str(settings.get("_target_"))
+    if (plugin := named_code.plugins().get(target)) is None:
+        rule = f"there is no such {kind}: no installed plugin of Hydra has this class"
         yield Fault(f"hydra.{kind}._target_", format_value(target), rule, f"choose one: hydra/{kind}=NAME")
         return
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
-        return
+    parameters = inspect.signature(plugin).parameters
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     for key, value in settings.items():
-        if key not in parameters and not key.startswith("_"):
-            known = ", ".join(parameters) or "none"
-            near = did_you_mean(key, parameters) or f"its keys: {known}"
-            choice = str(config.hydra.runtime.choices.get(f"hydra/{kind}"))
+        if not (takes_any or key in parameters or key.startswith("_")):
+            near = did_you_mean(key, parameters) or f"its keys: {', '.join(parameters) or 'none'}"
+            choice = config.hydra.runtime.choices.get(f"hydra/{kind}")
             yield Fault(f"hydra.{kind}.{key}", format_value(value), f"the {kind} {choice} has no key {key!r}", near)
 
 
-def rejected(override: Override, error: Exception, in_files: Any) -> Fault:
-    """The fault of a setting that Hydra does not compose.
-
-    Args:
-        override: the setting, or a choice of one of Hydra's groups.
-        in_files: as for `faults`.
-    """
-    key, value, setting = override.get_key_element().lstrip("+"), override.value(), setting_at(override.key_or_group)
+def rejected(override: Override, error: Exception) -> Fault:
+    """The fault of a setting, or a choice of one of Hydra's groups, that Hydra does not compose, in Hydra's words."""
+    key, value = override.get_key_element().lstrip("+"), override.value()
     if isinstance(error, MissingConfigException) and error.options:
         rule = f"group {override.key_or_group} has {listing(error.options)}"
-        near = did_you_mean(value, error.options) if isinstance(value, str) else ""
-        return Fault(key, format_value(value), rule, near)
-    if setting is not None and setting.path in DIRECTORIES:
+        return Fault(key, format_value(value), rule, did_you_mean(str(value), error.options))
+    if key in DIRECTORIES:
         return Fault(key, format_value(value), "it must be a folder", f"{key}=DIR, or leave it out")
-    unknown = error.__cause__ is not None and "not in" in str(error.__cause__)
-    free = key.count(".") > 2  # a mapping that the launcher hands on, such as hydra.launcher.ray.init
-    if unknown and setting is not None and setting.path in ("hydra.launcher", "hydra.sweeper") and not free:
-        near = did_you_mean(key, [*_keys_of_type(error.__cause__, setting.path)] or _own_keys(in_files))
-        return Fault(key, format_value(value), f"the {setting.path.rpartition('.')[2]} has no such key", near)
-    if unknown and setting is not None and setting.is_node and not override.is_add():
-        return Fault(key, format_value(value), "no file sets it", f"add it with +: +{override.input_line}")
-    first = _first_line(error.__cause__ or error)
-    rule = next((rule for part, rule in _TYPES.items() if part in first), f"Hydra rejects this: {first}")
-    if found := re.search(r"expected one of \[(.*)\]", first):
-        rule = f"it must be {listing(found[1].split(', '))}"
-    return Fault(key, format_value(value), rule)
+    cause = error.__cause__
+    lines = [*(str(cause).splitlines()[:1] if cause is not None else []), *str(error).splitlines()]
+    add = next((line for line in lines if " use +" in line), "")
+    place = key.rpartition(".")[0]
+    if place == "hydra.launcher":
+        kind = getattr(cause, "object_type", None)  # of a launcher of others
+        known = [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+        add = did_you_mean(key, [f"{place}.{each}" for each in known or Launching.model_fields]) or add
+    return Fault(key, format_value(value), f"Hydra rejects it: {lines[0].rstrip('.')}", add)
 
 
 def rejected_in_file(error: Exception) -> tuple[str, str, str, str] | None:
@@ -192,72 +163,51 @@ def rejected_in_file(error: Exception) -> tuple[str, str, str, str] | None:
     cause: BaseException | None = error
     while cause is not None and getattr(cause, "full_key", None) is None:
         cause = cause.__cause__ or cause.__context__
-    key = getattr(cause, "full_key", None)
-    if key is None or not str(key).startswith("hydra."):
+    key = str(getattr(cause, "full_key", None))
+    if not key.startswith("hydra."):
         return None
-    return str(key), "a setting", "there is no such setting of Hydra", did_you_mean(str(key), _KNOWN)
+    return key, "a setting", "there is no such setting of Hydra", did_you_mean(key, _KNOWN)
 
 
 def _value_faults(config: DictConfig) -> Iterator[Fault]:
+    """The faults of values that Hydra takes, and that would write where nothing of a run belongs, or mean nothing."""
     content: Any = OmegaConf.to_container(config.hydra, resolve=False)
-
-    def text(path: str) -> Any:
-        return _inside(content, path)
-
-    for path in DIRECTORIES:
-        if not str(text(path)).strip():
+    for path in (*DIRECTORIES, "hydra.output_subdir"):
+        value = _inside(content, path)
+        if not str(value).strip():
             yield Fault(path, "''", "it must be a folder", f"{path}=DIR, or leave it out")
-    for path in ("hydra.sweep.subdir", "hydra.output_subdir"):
-        if isinstance(value := text(path), str) and (PurePath(value).is_absolute() or ".." in PurePath(value).parts):
-            yield Fault(
-                path, format_value(value), "it must be inside the directory above it", "give a name, without / and .."
-            )
-    if text("hydra.output_subdir") == "":
-        yield Fault("hydra.output_subdir", "''", "it must be the name of a folder", "null: nothing is written")
+        inside = path in ("hydra.sweep.subdir", "hydra.output_subdir") and isinstance(value, str)
+        if inside and (PurePath(value).is_absolute() or ".." in PurePath(value).parts):
+            rule = "it must be inside the directory above it"
+            yield Fault(path, format_value(value), rule, "give a name, without / and ..")
     try:
         with hydra_globals.recorded(config):
             OmegaConf.select(config, "hydra.job.chdir")
     except OmegaConfBaseException as error:
         rule = f"it can't be resolved: {str(error).splitlines()[0][:80]}"
-        yield Fault("hydra.job.chdir", format_value(text("hydra.job.chdir")), rule, "set true or false")
-    verbose = text("hydra.verbose")
-    if not isinstance(verbose, bool | str) and not (
-        isinstance(verbose, list) and all(isinstance(each, str) for each in verbose)
-    ):
-        yield Fault(
-            "hydra.verbose", format_value(verbose), "it must be true, false, the name of a logger, or a list of names"
-        )
-    callbacks = text("hydra.callbacks") or {}
+        yield Fault("hydra.job.chdir", format_value(content["job"]["chdir"]), rule, "set true or false")
+    verbose = content["verbose"]
+    if not isinstance(verbose, bool) and not all(isinstance(each, str) for each in _listed(verbose)):
+        rule = "it must be true, false, the name of a logger, or a list of names"
+        yield Fault("hydra.verbose", format_value(verbose), rule)
+    callbacks = content["callbacks"]
     for name, callback in callbacks.items() if isinstance(callbacks, Mapping) else ():
         if not isinstance(callback, Mapping) or not isinstance(callback.get("_target_"), str):
             rule = "a callback is a mapping with _target_, the path of a class"
             yield Fault(f"hydra.callbacks.{name}", format_value(callback), rule, "_target_: package.module.Class")
-        elif user_code.find_module(module := callback["_target_"].partition(".")[0]) is None:
-            rule = f"there is no module {module!r} in the working directory ({Path.cwd()}) or the environment"
-            yield Fault(
-                f"hydra.callbacks.{name}._target_", format_value(callback["_target_"]), rule, "name an installed class"
-            )
 
 
-def _leaves(value: Any, path: str, *, whole: bool = True) -> Iterator[tuple[str, Any]]:
-    """The keys below a path with their values; the keys of one setting as one, if `whole`."""
-    if isinstance(value, Mapping) and value and not (whole and setting_at(path) is not None):
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The keys below a path with their values; the keys of one setting as one."""
+    if isinstance(value, Mapping) and value and setting_at(path) is None:
         for key, each in value.items():
-            yield from _leaves(each, f"{path}.{key}", whole=whole)
+            yield from _leaves(each, f"{path}.{key}")
     elif path != "hydra" or value is not None:
         yield path, value
-
-
-def _own_keys(in_files: Any) -> Iterator[str]:
-    return (path for path, _ in _leaves(in_files, "hydra", whole=False) if not path.endswith("_"))
-
-
-def _keys_of_type(error: BaseException | None, node: str) -> Iterator[str]:
-    """The keys of a node whose type, such as that of a launcher of others, lacks a key."""
-    kind = getattr(error, "object_type", None)
-    for each in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
-        if not each.name.startswith("_"):
-            yield f"{node}.{each.name}"
 
 
 def _plain(config: DictConfig, path: str) -> Any:
@@ -270,8 +220,3 @@ def _inside(node: Any, path: str) -> Any:
     for key in path.split(".")[1:]:
         node = node.get(key) if isinstance(node, Mapping) else None
     return node
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().split("\n")[0].rstrip(".")
-    return text or type(error).__name__

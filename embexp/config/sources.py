@@ -11,7 +11,7 @@ import yaml
 from hydra.core.override_parser.types import Override
 
 from embexp.config import yaml_files
-from embexp.config.composing.loader import Loader
+from embexp.config.loader import Loader
 
 
 class Sources:
@@ -32,8 +32,6 @@ class Sources:
         """Stores what the config was composed from.
 
         Args:
-            selections: overrides that chose files.
-            values: overrides that set values, in their order.
             lifted: packages of files whose keys were moved to the top of the config.
             origins: patterns by the path of what they stand for.
         """
@@ -60,7 +58,7 @@ class Sources:
         for written in (path, self._in_pattern(path)):
             for package, file in reversed(self._files):
                 inner = _inside(written, package)
-                if inner is not None and (line := _line(file, inner)) is not None:
+                if inner is not None and (line := _lines(file).get(inner)) is not None:
                     return f"{_short(file)}:{line}"
         return ""
 
@@ -90,13 +88,8 @@ def _inside(path: str, package: str) -> str | None:
     return path.removeprefix(f"{package}.") if path.startswith(f"{package}.") else None
 
 
-def _line(file: Path, path: str) -> int | None:
-    keys = _keys(file)
-    return keys.get(path)
-
-
 @functools.cache
-def _keys(file: Path) -> dict[str, int]:
+def _lines(file: Path) -> dict[str, int]:
     """Line of each key of a YAML file, by its dotted path."""
     try:
         node = yaml.compose(yaml_files.checked(file), Loader=yaml.CSafeLoader)

@@ -13,6 +13,7 @@ import re
 import string
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -23,7 +24,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import hydra_globals
 from embexp.config.messages import format_value
-from embexp.config.permission import Permission
 from embexp.errors import ConfigError, Fault
 from embexp.system import user_code
 
@@ -226,9 +226,8 @@ def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) ->
         if not fine:
             yield from _fault(place, value, permission)
         elif "${" in value and (logs or kind == "callbacks"):  # which would be resolved once more
-            yield Fault(
-                place, format_value(value), "it is an interpolation behind another one", "write out what it names"
-            )
+            rule = "it is an interpolation behind another one"
+            yield Fault(place, format_value(value), rule, "write out what it names")
 
 
 def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> Iterator[Fault]:
@@ -262,24 +261,16 @@ def _places(node: Any) -> Iterator[tuple[str, str]]:
 
 def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:
     if not _TARGET.fullmatch(target):
-        yield Fault(
-            path,
-            format_value(target),
-            "it must be the path of a class",
-            f"{path.rpartition('.')[2]}: package.module.Class",
-        )
+        remedy = f"{path.rpartition('.')[2]}: package.module.Class"
+        yield Fault(path, format_value(target), "it must be the path of a class", remedy)
         return
     function = function_of(target)
     module, _, name = function.partition(":")
     if refusal := permission.refusal(function):
         yield Fault(path, format_value(target), refusal, permission.remedy(function))
     elif function not in permission.allowed and user_code.find_module(module) is None:
-        yield Fault(
-            path,
-            format_value(target),
-            f"there is no module {module!r}",
-            "start from the folder that holds it, or install it",
-        )
+        remedy = "start from the folder that holds it, or install it"
+        yield Fault(path, format_value(target), f"there is no module {module!r}", remedy)
     elif function not in permission.allowed and "." in name:
         yield Fault(path, format_value(target), "it must be a class of a module", permission.remedy(function))
 
@@ -459,3 +450,40 @@ def _looks_inside(text: str) -> bool:
     except ValueError:  # which logging tells
         return False
     return any("." in name or "[" in name or _looks_inside(form) for name, form in fields)
+
+
+@dataclass(frozen=True)
+class Permission:
+    """What a config may name.
+
+    Attributes:
+        allowed: functions and classes that the user allows, as `package.module:name`.
+        own: whether the user's own modules may be named without that; a config that a sweep has recorded may not.
+    """
+
+    allowed: frozenset[str] = frozenset()
+    own: bool = True
+
+    def refusal(self, function: str) -> str:
+        """Why a config may not name a function or a class, without a full stop; "" if it may.
+
+        Args:
+            function: `package.module:name`.
+        """
+        if function in self.allowed:
+            return ""
+        if not self.own:
+            return "what the folder of a sweep has recorded is not trusted to name code"
+        why = user_code.foreign(function)
+        return f"{why}, and a config may name code of your own modules only" if why else ""
+
+    def remedy(self, function: str) -> str:
+        """What to do about a refusal."""
+        module = function.partition(":")[0].partition(".")[0]
+        hidden = [each for each in (Path(f"{module}.py"), Path(module)) if each.exists()] if self.own else []
+        hint = f"rename {hidden[0]}, which that hides; or, " if hidden else ""
+        return f"{hint}if you want it to be run, allow it: --allow-code {function}"
+
+
+OWN_MODULES = Permission()
+"""The user's own modules, and nothing else."""

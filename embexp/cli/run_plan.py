@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
+from rich import box
 from rich.console import Console
 from rich.table import Table as Rich
 
+from embexp.cli.stages import show_stages
 from embexp.data.sources.factory import source_of
 from embexp.pretrained import checks
+from embexp.reports import results
+from embexp.runs.prepare import Prepared, check_memory, prepare, prepare_successor
 from embexp.specs import footprint, studies
 from embexp.specs.base import merged, named_code, summarize_names
 from embexp.specs.freezing import FreezeTable, NoFreeze
@@ -19,9 +24,9 @@ from embexp.specs.optimizers import TableOptimizer, slot_count
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import RuntimeKind
-from embexp.specs.studies import BASE, DESCRIPTIONS, GROWN
+from embexp.specs.studies import BASE, DESCRIPTIONS, GROWN, NoStudy
 from embexp.specs.tables import Storage, Table
-from embexp.system import terminal
+from embexp.system import environment, terminal
 from embexp.system.terminal import byte_size, say
 from embexp.training.progress import duration
 
@@ -30,13 +35,16 @@ if TYPE_CHECKING:
     from embexp.data.vocabularies.token_rows import Share, Shares
     from embexp.freezing.policies import TablePolicy
     from embexp.runs.dry_run import Timed
-    from embexp.runs.prepare import Prepared
 
 FLOAT_BYTES = 4
 FROM_DATA = "from the data"
 FROM_FILE = "from the file"
 _DIRECTORY = Path("…")
 """Placeholder of the study's directory, which gets its name when the study starts."""
+
+
+_LONGEST = 120
+"""Lines of a configuration that are printed; the middle of a longer one is cut out."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +97,80 @@ def from_prepared(prepared: Prepared) -> Plan:
     )
 
 
-def show(plan: Plan, console: Console) -> None:
-    """Prints the plan."""
+def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: bool = False) -> None:
+    """Prints what a run, or a study, would do.
+
+    Raises:
+        EmbexpError: `embexp run` would refuse the run, too.
+    """
+    if not isinstance(spec.study, NoStudy):
+        _show_study(spec, console, scan=scan)
+    elif not scan:
+        _show(from_spec(spec), console)
+    else:
+        with show_stages() as stages:
+            prepared = prepare(spec, stages)
+        check_memory(prepared)
+        _show(from_prepared(prepared), console)
+        _show_pretrained(prepared, console)
+        console.print()
+        say(console, _length_line(prepared))
+        if trace or timed:
+            environment.load_tensorflow()
+        if trace:
+            _trace(prepared, console)
+        if timed:
+            _time(prepared, console)
+
+
+def _show_pretrained(prepared: Prepared, console: Console) -> None:
+    """Prints how much of each table its pretrained file covers."""
+    content = prepared.tables.pretrained.as_json()
+    form = box.SIMPLE_HEAD if console.is_terminal else None
+    if (table := results.coverage_table(content, form)) is not None:
+        console.print()
+        console.print(table)
+    for note in prepared.notes:
+        say(console, note)
+    for name, why in content["unfit"].items():
+        say(console, f"no effect: pretrained on tables.{name}: {why}")
+
+
+def _trace(prepared: Prepared, console: Console) -> None:
+    """Traces a training step and prints what it is; shortens a long configuration."""
+    from embexp.runs import dry_run
+
+    with show_stages() as stages:
+        traced = dry_run.trace(prepared, stages)
+    allocated = f"allocated, but not filled: {byte_size(traced.allocated_bytes)} of tables and slots"
+    say(console)
+    say(console, f"traced: the training step is a graph of {byte_size(traced.graph_bytes)}; {allocated}")
+    if traced.tpu_operations:
+        say(console)
+        say(console, "operations of the TPU (simulated), in order of first appearance:")
+        for operation, count in Counter(map(str, traced.tpu_operations)).items():
+            say(console, f"  {f'{count} × ' if count > 1 else ''}{operation}")
+    if traced.configuration:
+        lines, half = traced.configuration.rstrip().splitlines(), _LONGEST // 2
+        if len(lines) > _LONGEST:
+            lines = [*lines[:half], f"… {len(lines) - 2 * half} more lines …", *lines[-half:]]
+        say(console)
+        say(console, "TPUEmbeddingConfiguration:")
+        for each in lines:
+            say(console, f"  {each}")
+
+
+def _time(prepared: Prepared, console: Console) -> None:
+    from embexp.runs import dry_run, run
+
+    with show_stages() as stages:
+        timed = dry_run.measure(prepared, run.prepare_machine(prepared.spec.strategy), stages)
+    stopping = prepared.spec.train.early_stopping.patience is not None
+    for line in _time_lines(timed, may_stop_early=stopping):
+        say(console, line)
+
+
+def _show(plan: Plan, console: Console) -> None:
     for key, text in _headlines(plan.requested):
         say(console, f"{key:10}{text}")
     if plan.run_id is not None:
@@ -308,26 +388,22 @@ def _percent(fraction: float) -> str:
     return f"{fraction:.2%}" if fraction >= 0.0001 else "< 0.01%"
 
 
-def show_study(spec: RunSpec, console: Console, *, scan: bool) -> None:
-    """Prints the plan of each run of a study."""
+def _show_study(spec: RunSpec, console: Console, *, scan: bool) -> None:
     runs = studies.study_runs(spec, _DIRECTORY)
     prepared = _prepared_runs(runs) if scan else {}
     for number, (name, run) in enumerate(runs.items(), 1):
         say(console, f"{number} of {len(runs)}, {name}: {DESCRIPTIONS[name]}")
         if name in prepared:
-            show(from_prepared(prepared[name]), console)
+            _show(from_prepared(prepared[name]), console)
             say(console, f"triples: {_triple_counts(prepared[name].data.scan)}")
         else:
-            show(from_spec(run), console)
+            _show(from_spec(run), console)
         say(console)
     say(console, f"{len(runs)} runs, in the folders {', '.join(runs)}; then their comparison")
 
 
 def _prepared_runs(runs: Mapping[str, RunSpec]) -> dict[str, Prepared]:
     """Prepares the runs as `embexp run` does; the grown run with the rows that its base run will have."""
-    from embexp.cli.stages import show_stages
-    from embexp.runs.prepare import prepare, prepare_successor
-
     found: dict[str, Prepared] = {}
     with show_stages() as stages:
         for name, run in runs.items():
@@ -341,7 +417,7 @@ def _triple_counts(found: Scan) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
-def length_line(prepared: Prepared) -> str:
+def _length_line(prepared: Prepared) -> str:
     """Examples, steps and steps per epoch."""
     examples, batch, steps = prepared.data.training_examples, prepared.spec.train.batch_size, prepared.schedule.steps
     splits = prepared.data.scan.splits.items()
@@ -350,7 +426,7 @@ def length_line(prepared: Prepared) -> str:
     return f"length    {found}; {steps:,} steps, {examples / batch:,.4g} in an epoch"
 
 
-def time_lines(timed: Timed, *, may_stop_early: bool) -> Iterator[str]:
+def _time_lines(timed: Timed, *, may_stop_early: bool) -> Iterator[str]:
     """The estimate, with what it is made of and how sure it is; at most that if the run may stop early."""
     low, high = (1000 * quartile for quartile in timed.quartiles)
     yield (

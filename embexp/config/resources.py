@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from embexp.config.checking import validate
+from embexp.config import validate
 from embexp.config.messages import did_you_mean, format_value, listing
-from embexp.config.permission import Permission
+from embexp.config.named_code import Permission
 from embexp.data import datasets, fetching
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs import footprint, tracking, vocabularies
@@ -55,23 +55,13 @@ def faults(
         here: whether the run is to have the memory and the disk of this machine.
         fetch: whether to fetch the data set that the spec names; if not, one that is not here is not looked at.
     """
-    checks = [
-        _code_faults(spec, permission),
-        _model_faults(spec),
-        _metric_faults(spec),
-        _objective_faults(spec),
-        _runtime_faults(spec),
-    ]
-    checks += [_tracking_faults(spec)]
+    checks = [_code_faults(spec, permission), _model_faults(spec), _metric_faults(spec), _objective_faults(spec)]
+    checks += [_runtime_faults(spec), _tracking_faults(spec)]
     if not permission.own:  # composed from what a sweep has recorded
         checks += [tracking.address_faults(spec)]
     if look_at_data:
-        checks += [
-            _data_faults(spec, fetch=fetch),
-            _pretrained_faults(spec),
-            _restored_faults(spec),
-            _frozen_faults(spec),
-        ]
+        checks += [_data_faults(spec, fetch=fetch), _pretrained_faults(spec), _restored_faults(spec)]
+        checks += [_frozen_faults(spec)]
     if here:
         checks += [_memory_faults(spec), _disk_faults(spec)]
     return list(where_known(*checks))
@@ -142,12 +132,9 @@ def _objective_faults(spec: RunSpec) -> Iterator[Fault]:
 def _runtime_faults(spec: RunSpec) -> Iterator[Fault]:
     """A runtime whose package is not installed."""
     if spec.runtime.kind is RuntimeKind.ESTIMATOR and importlib.util.find_spec("tensorflow_estimator") is None:
-        yield Fault(
-            "runtime",
-            repr(spec.runtime.kind.value),
-            "it needs the package tensorflow-estimator, which is not installed",
-            "pip install 'embexp[estimator]', or set runtime=session",
-        )
+        rule = "it needs the package tensorflow-estimator, which is not installed"
+        remedy = "pip install 'embexp[estimator]', or set runtime=session"
+        yield Fault("runtime", repr(spec.runtime.kind.value), rule, remedy)
 
 
 def _tracking_faults(spec: RunSpec) -> Iterator[Fault]:
@@ -302,14 +289,8 @@ def fill_path(container: Mapping[str, Any]) -> list[Fault]:
     data["path"] = str(fetching.place(name) if name in datasets.DATA_SETS else fetching.folder() / name)
     if given in (*_MISSING, data["path"]):
         return []
-    return [
-        Fault(
-            "data.fetch",
-            format_value(name),
-            f"data.path is given as well: {format_value(given)}",
-            "leave out the one or the other",
-        )
-    ]
+    rule = f"data.path is given as well: {format_value(given)}"
+    return [Fault("data.fetch", format_value(name), rule, "leave out the one or the other")]
 
 
 def name_faults(container: Mapping[str, Any]) -> Iterator[Fault]:

@@ -24,76 +24,50 @@ class Setting:
         use: when it has an effect; NEVER: it is refused.
         text: its effect as a sentence; of a refused one the reason, without a full stop.
         remedy: of a refused one, what to do instead.
-        is_node: whether it has keys below it.
     """
 
     path: str
     use: Use
     text: str
     remedy: str = ""
-    is_node: bool = False
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it has keys below it."""
+        return self.path in _NODES
 
 
+_NODES = frozenset(
+    f"hydra.{each}"
+    for each in ("job_logging", "hydra_logging", "callbacks", "job.env_set", "job.config.override_dirname")
+) | {"hydra.launcher", "hydra.sweeper"}
 _RECORDED = "embexp sets it, and records it in .hydra/hydra.yaml"
-
+_OWN_HELP = ("embexp has its own help", "leave it out; see `embexp run --help`")
 SETTINGS = (
     Setting("hydra.run.dir", Use.RUN, "The directory of a single run."),
     Setting("hydra.sweep.dir", Use.SWEEP, "The directory of a sweep."),
     Setting("hydra.sweep.subdir", Use.SWEEP, "The directory of each job, inside that of the sweep."),
     Setting("hydra.mode", Use.ALWAYS, "`MULTIRUN` does what -m does; `RUN` is a single run."),
-    Setting(
-        "hydra.output_subdir",
-        Use.ALWAYS,
-        "The folder for config.yaml, hydra.yaml and overrides.yaml in that of the run; null: they are not written.",
-    ),
-    Setting(
-        "hydra.verbose",
-        Use.ALWAYS,
-        "`true` sets Python's loggers to DEBUG, a name or a list of names these; in a sweep, in its own process.",
-    ),
-    Setting(
-        "hydra.job_logging",
-        Use.RUN,
-        "The configuration of Python's loggers in a run, as the logger of your model; `none` leaves them alone.",
-        is_node=True,
-    ),
-    Setting(
-        "hydra.hydra_logging",
-        Use.SWEEP,
-        "The configuration of Python's loggers in the process of the sweep.",
-        is_node=True,
-    ),
-    Setting(
-        "hydra.callbacks",
-        Use.ALWAYS,
-        "Your callbacks: classes that extend `hydra.experimental.callback.Callback`.",
-        is_node=True,
-    ),
+    Setting("hydra.output_subdir", Use.ALWAYS, "The folder for Hydra's files in that of the run; null: none."),
+    Setting("hydra.verbose", Use.ALWAYS, "`true`, or names of loggers: DEBUG; in a sweep, in its own process."),
+    Setting("hydra.job_logging", Use.RUN, "Python's loggers in a run, as your model's; `none` leaves them alone."),
+    Setting("hydra.hydra_logging", Use.SWEEP, "Python's loggers in the process of the sweep."),
+    Setting("hydra.callbacks", Use.ALWAYS, "Your classes that extend `hydra.experimental.callback.Callback`."),
     Setting("hydra.job.name", Use.ALWAYS, "The value of `${hydra.job.name}`."),
     Setting("hydra.job.chdir", Use.RUN, "`true` makes the directory of the run its working directory."),
-    Setting(
-        "hydra.job.env_set",
-        Use.RUN,
-        "Environment variables of the run, set before TensorFlow is loaded.",
-        is_node=True,
-    ),
+    Setting("hydra.job.env_set", Use.RUN, "Environment variables of the run, set before TensorFlow is loaded."),
     Setting("hydra.job.env_copy", Use.ALWAYS, "Nothing more is copied: a run has all variables of the command."),
-    Setting(
-        "hydra.job.config.override_dirname",
-        Use.ALWAYS,
-        "The form of `${hydra.job.override_dirname}`.",
-        is_node=True,
-    ),
-    Setting("hydra.launcher", Use.SWEEP, "Settings of the launcher, which runs the jobs.", is_node=True),
-    Setting("hydra.sweeper", Use.SWEEP, "Settings of the sweeper, which chooses the jobs.", is_node=True),
+    Setting("hydra.job.config.override_dirname", Use.ALWAYS, "The form of `${hydra.job.override_dirname}`."),
+    Setting("hydra.launcher", Use.SWEEP, "Settings of the launcher, which runs the jobs."),
+    Setting("hydra.sweeper", Use.SWEEP, "Settings of the sweeper, which chooses the jobs."),
     Setting(
         "hydra.searchpath",
         Use.NEVER,
         "configs come from embexp's folder and your own",
         "name your folder with --config-dir",
     ),
-    Setting("hydra.help", Use.NEVER, "embexp has its own help", "leave it out; see `embexp run --help`"),
-    Setting("hydra.hydra_help", Use.NEVER, "embexp has its own help", "leave it out; see `embexp run --help`"),
+    Setting("hydra.help", Use.NEVER, *_OWN_HELP),
+    Setting("hydra.hydra_help", Use.NEVER, *_OWN_HELP),
     Setting("hydra.job.id", Use.NEVER, _RECORDED, "leave it out"),
     Setting("hydra.job.num", Use.NEVER, _RECORDED, "leave it out"),
     Setting("hydra.job.override_dirname", Use.NEVER, _RECORDED, "set hydra.job.config.override_dirname.…"),

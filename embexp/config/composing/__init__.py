@@ -1,1 +1,0 @@
-"""Composes YAML files and overrides with Hydra."""

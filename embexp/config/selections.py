@@ -1,0 +1,398 @@
+"""Composes the config of some choices; if that fails, says which can't be made, and which file is broken."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePath
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.types import Override
+from hydra.errors import MissingConfigException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import ConfigTypeError
+
+from embexp.config import hydra_checks, yaml_files
+from embexp.config.folders import Folders
+from embexp.config.loader import COMPOSITION_ERRORS, Loader
+from embexp.config.messages import did_you_mean, format_value, listing, nearest
+from embexp.config.outline import keys_of, outline, package_of
+from embexp.errors import ConfigError, Fault
+from embexp.specs.run import RunSpec
+
+_IMPOSSIBLE = re.compile(r"(?:Could not (?:override|delete) '|Error merging override [+~]*)([^'\s=]+)")
+"""How Hydra begins its message about a choice of the command line that nothing in the config can take, or a value."""
+_GLOBAL = "_global_"
+_BYTE_ORDER_MARK = "\ufeff".encode()
+
+
+def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, list[Override], list[Fault]]:
+    """Composes the config of all choices that can be made.
+
+    Returns:
+        The config, its choices, and a fault for each choice that can't be made.
+
+    Raises:
+        ConfigError: the files can't be composed with any choice.
+    """
+    known, faults = [], []
+    for override in selections:
+        fault = _unknown_choice(loader.folders, override)
+        if fault is None:
+            known.append(override)
+        else:
+            faults.append(fault)
+    made, errors = _possible(loader, known)
+    try:
+        config = loader.compose([str(known[number].input_line) for number in made])
+    except COMPOSITION_ERRORS as error:  # with none of them
+        faults += [
+            _why(loader, known[number], each, None) for number, each in errors.items() if str(each) != str(error)
+        ]
+        raise ConfigError([*faults, broken(loader.folders, error, [loader.config_name])]) from None
+    faults += [_why(loader, known[number], errors[number], choices(config)) for number in sorted(errors)]
+    return config, [known[number] for number in made], faults
+
+
+def _possible(loader: Loader, selections: Sequence[Override]) -> tuple[list[int], dict[int, Exception]]:
+    """The numbers of the choices that can be made together, and the error of each other one, found by composing."""
+    keys = [each.get_key_element().lstrip("+~") for each in selections]
+    left, errors = list(range(len(selections))), {}
+
+    def error_of(numbers: Collection[int]) -> Exception | None:
+        try:
+            loader.compose([str(selections[number].input_line) for number in sorted(numbers)])
+        except COMPOSITION_ERRORS as error:
+            return error
+        return None
+
+    while (error := error_of(left)) is not None:
+        named = _IMPOSSIBLE.match(str(error))
+        culprits = [number for number in left if named is not None and keys[number] == named[1]]
+        if len(culprits) != 1:
+            break
+        left.remove(culprits[0])
+        errors[culprits[0]] = error
+    else:
+        return left, errors
+    made: list[int] = []
+    more = True
+    while more:  # some can only be made after others on which they depend
+        more = False
+        for number in sorted(set(left) - set(made), key=lambda each: _rank(selections[each])):
+            if (error := error_of([*made, number])) is None:
+                made, more = [*made, number], True
+                errors.pop(number, None)
+            else:
+                errors[number] = error
+    return sorted(made), errors
+
+
+def _rank(override: Override) -> int:
+    """How a choice depends on others: 0 not at all, 1 its group must not be chosen yet, 2 its group must be chosen."""
+    if override.is_add():
+        return 1
+    return 0 if override.package is None and not override.is_delete() else 2
+
+
+def choices(config: DictConfig) -> Mapping[str, str | None]:
+    """The choices of a composed config by `group` or `group@package`, without Hydra's own groups."""
+    made = config.hydra.runtime.choices
+    return {key: made[key] for key in made if not key.startswith("hydra/")}
+
+
+def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> Any:
+    """The node `hydra` as the files of some choices have it, without what Hydra itself puts there."""
+    made = [each for each in selections if "/" in each.key_or_group or not each.is_hydra_override()]
+    chosen: dict[str, Any] = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_delete()}
+    return outline(loader.folders, loader.config_name, chosen).at("hydra")
+
+
+def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
+    """A fault if an override chooses a file that does not exist, or something other than a file."""
+    group, choice = override.key_or_group, override.value()
+    each = choice if isinstance(choice, list) else [choice]
+    is_group = group.startswith("hydra/") or folders.is_group(group)
+    if is_group and not all(isinstance(name, str | None) for name in each):
+        return Fault(
+            override.get_key_element(), format_value(choice), "a choice is the name of a file, or a list of names"
+        )
+    if override.is_hydra_override():
+        return hydra_checks.refused(override)
+    if override.is_delete():
+        return None
+    known, key = folders.choices.get(group, {}), override.get_key_element().lstrip("+")
+    rule = f"group {group} has {listing(known)}"
+    if choice is None:
+        remedy = f"choose {key}=none" if "none" in known else "choose one of them"
+        return Fault(key, "null", rule, remedy)
+    for name in map(str, each):
+        if name not in known:
+            return Fault(key, format_value(choice), rule, _instead(folders, group, name, known))
+        if known[name].is_relative_to(folders.user or os.devnull) and (fault := unreadable(known[name])):
+            return Fault(key, format_value(choice), fault.rule, fault.remedy, fault.source)
+    return None
+
+
+def _instead(folders: Folders, group: str, choice: str, known: Collection[str]) -> str:
+    """What to do about a choice that is not there: a file of that name may be at another place."""
+    stem = PurePath(choice).stem
+    if choice != stem and stem in known:
+        return f"choose {group}={stem}"
+    if not choice:
+        return "choose one of them"
+    for folder in (*folders.in_order[:-1], Path.cwd(), Path.cwd() / "conf"):
+        if os.path.isfile(folder / group / f"{choice}.yml"):
+            return f"rename {folder / group / choice}.yml to {choice}.yaml"
+        if folder not in folders.in_order and os.path.isfile(folder / group / f"{choice}.yaml"):
+            return f"add your folder of configs: --config-dir {os.path.relpath(folder)}"
+        if folder in folders.in_order and os.path.isfile(folder / f"{choice}.yaml"):
+            return f"move {folder / choice}.yaml into the folder {group}"
+    return did_you_mean(choice, known)
+
+
+def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str, str | None] | None) -> Fault:
+    """The fault of a choice that exists, but can't be made.
+
+    Args:
+        made: the choices of the config without this one; None if it can't be composed.
+    """
+    key, value = override.get_key_element().lstrip("+~"), format_value(override.value())
+    if override.is_hydra_override():
+        return hydra_checks.rejected(override, error)
+    if made is not None:
+        if override.is_add() and key in made:
+            return Fault(key, value, "it is already chosen", f"write {key}=… without the +")
+        if not override.is_add() and key not in made:
+            same = [each for each in made if each.startswith(f"{override.key_or_group}@")] or list(made)
+            remedy = did_you_mean(key, made) or (f"possible choices: {', '.join(same[:6])}" if same else "")
+            return Fault(key, value, "nothing in this config is chosen there", remedy)
+        if override.is_delete() and override.value() not in (None, made[key]):
+            return Fault(key, value, f"the choice there is {made[key]}", f"write ~{key}")
+    if isinstance(several := override.value(), list):
+        remedy = f"choose one, or with -m once for each: {key}={','.join(map(str, several))}"
+        return Fault(key, value, "these can't be chosen together", remedy)
+    file = f"{override.key_or_group}/{override.value()}"
+    if (hydra := hydra_checks.rejected_in_file(error)) is not None:
+        return Fault(*hydra, source=str(loader.folders.file(file) or ""))
+    fault = broken(loader.folders, error, [file, loader.config_name])
+    return Fault(key, value, fault.rule, fault.remedy, fault.source)
+
+
+def lift(loader: Loader, selections: Sequence[Override], config: DictConfig) -> dict[str, Fault]:
+    """Moves misplaced keys to the top of the config, so that they can be checked.
+
+    Args:
+        selections: the choices that it was composed from.
+
+    Returns:
+        A fault for each file, by the place where its keys were.
+    """
+    strange = [str(key) for key in config if key != "hydra" and key not in RunSpec.model_fields]
+    if not strange:
+        return {}
+    faults = {}
+    for each in loader.files([str(selection.input_line) for selection in selections]):
+        group, _, choice = (each.config_path or "").rpartition("/")
+        file = loader.folders.file(each.config_path or "")
+        if file is None:
+            continue
+        if each.package in ("", _GLOBAL) and group in RunSpec.model_fields and package_of(file) == _GLOBAL:
+            keys = [key for key in strange if key in keys_of(file)]
+            if keys and not _belongs_at_the_top(loader.folders, group, "", without=file):
+                faults[_GLOBAL] = _fault_below(group, choice, file)
+                with open_dict(config):
+                    config[group] = {**(config.get(group) or {}), **{key: config.pop(key) for key in keys}}
+            continue
+        if each.package not in strange or not _belongs_at_the_top(loader.folders, group, each.package):
+            continue
+        faults[each.package] = _fault(group, choice, each.package, file)
+        with open_dict(config):
+            misplaced = config.pop(each.package, None)
+            if OmegaConf.is_dict(misplaced):
+                with suppress(ConfigTypeError):  # a list where the config has a mapping: the fault above says enough
+                    config.merge_with(misplaced)
+    return faults
+
+
+def _belongs_at_the_top(folders: Folders, group: str, package: str, without: Path | None = None) -> bool:
+    """Whether files of a group have their keys at the top of a config, or this one's package looks as if it should."""
+    files = [file for file in folders.choices.get(group, {}).values() if file != without]
+    return bool(nearest(package, [_GLOBAL])) or any(package_of(file) == _GLOBAL for file in files)
+
+
+def _fault_below(group: str, choice: str, file: Path) -> Fault:
+    rule = f"its keys belong to {group}, and it puts them at the top of the config"
+    return Fault(group, format_value(choice), rule, f"remove the line # @package {_GLOBAL}", os.fspath(file))
+
+
+def _fault(group: str, choice: str, package: str, file: Path) -> Fault:
+    rule = f"its keys belong at the top of a config, and it puts them at {package!r}"
+    remedy = f"begin the file with the line: # @package {_GLOBAL}"
+    if file.read_bytes().startswith(_BYTE_ORDER_MARK):
+        remedy = "save the file without a byte order mark, which hides its line with @package"
+    return Fault(group, format_value(choice), rule, remedy, os.fspath(file))
+
+
+_NO_OVERRIDE = re.compile(r"(?:In '(?P<config>[^']+)': )?Could not override '(?P<key>[^']+)'")
+_CHOSEN_AGAIN = re.compile(r"Multiple values for (?P<key>\S+)\. ")
+_TOO_EARLY = re.compile(r"In (?P<config>\S+): Override '(?P<key>\S+) : ")
+"""What Hydra says of a defaults list that it can't compose."""
+_YAML_REMEDIES = {
+    "'\\t'": "indent with spaces: YAML takes no tabs",
+    "duplicate key": "remove one of the two",
+    "expected ',' or ']'": "close the list with ]",
+    "expected ',' or '}'": "close the mapping with }",
+    "unexpected end of stream": "close the quote",
+    "could not find expected ':'": "write KEY: VALUE, with a blank after the colon",
+    "mapping values are not allowed": "quote a text that has a colon",
+    "constructor for the tag": "a config holds plain values: remove the tag",
+    "undefined alias": "quote a text that begins with *",
+    "another document": "a file is one document: remove the line ---",
+    "block end": "indent the keys of a mapping alike",
+}
+"""What to do, by a part of what PyYAML says."""
+
+
+def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault:
+    """The fault of config files that can't be composed.
+
+    Args:
+        error: what composing raised, one of `loader.COMPOSITION_ERRORS`.
+        composed: the requested configs, such as `config` and `optimizer/adam`, the likely culprit first.
+    """
+    composed = list(composed)
+    if isinstance(error, MissingConfigException):
+        return _missing(folders, error, composed)
+    if isinstance(error, RecursionError):
+        file = folders.file(composed[0])
+        if composed[0] not in outline(folders, composed[0]).named_by:
+            rule, remedy = "one of its values leads back to itself", "remove the alias"
+        else:
+            rule, remedy = "its defaults lead back to itself", "remove it from its own defaults"
+        return Fault("", "its files", rule, remedy, str(file or ""))
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return _invalid(error.problem_mark.name, error)
+    files = [file for each in composed for file in outline(folders, each).files]
+    for file in files:
+        if (found := unreadable(file)) is not None:
+            return found
+    if isinstance(error, AssertionError):
+        return Fault("", "its files", "the defaults of one of them name no group", "write - GROUP: CHOICE")
+    return _of_defaults(folders, str(error), composed, files) or Fault(
+        "", "its files", f"they can't be composed: {first_line(error)}"
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, or of its cause if the error has no text."""
+    text = str(error).strip()
+    if not text and error.__cause__ is not None:
+        return first_line(error.__cause__)
+    return text.split("\n")[0].rstrip(".") or type(error).__name__
+
+
+def _missing(folders: Folders, error: MissingConfigException, composed: list[str]) -> Fault:
+    """The fault of a file that is not there."""
+    missing = error.missing_cfg_file or ""
+    group, _, choice = missing.rpartition("/")
+    where = listing(map(str, folders.in_order))
+    if not group:
+        configs = sorted({path.stem for folder in folders.in_order for path in folder.glob("*.yaml")})
+        near = did_you_mean(choice, configs) or f"there {'are' if len(configs) > 1 else 'is'} {listing(configs)}"
+        groups = [each for each, choices in folders.choices.items() if choice in choices]
+        remedy = f"choose it with {groups[0]}={choice}" if groups else near
+        return Fault("--config-name", format_value(choice), f"there is no file {missing}.yaml in {where}", remedy)
+    named_by = next((file for each in composed if (file := outline(folders, each).named_by.get(missing))), "")
+    return Fault(
+        group,
+        format_value(choice),
+        f"there is no file {missing}.yaml in {where}",
+        did_you_mean(choice, error.options or folders.choices.get(group, {})),
+        str(named_by),
+    )
+
+
+def _of_defaults(folders: Folders, text: str, composed: list[str], files: list[Path]) -> Fault | None:
+    """The fault of a defaults list with an override that is none; None: Hydra complains about something else."""
+    if found := _NO_OVERRIDE.match(text):
+        key = found["key"]
+        made = outline(folders, composed[-1]).choices
+        rule = f"it overrides /{key}, and nothing in this config is chosen there"
+        near = did_you_mean(key, made) or did_you_mean(key.partition("@")[0], folders.choices)
+        group = (found["config"] or "").rpartition("/")[0]
+        bare = key.removeprefix(f"{group}/").partition("@")[0]
+        if group and key.startswith(f"{group}/") and folders.is_group(bare):
+            rule = f"it overrides {bare}, which is {group}/{bare} for a file in the folder {group}"
+            near, key = f"begin the group with a slash: override /{bare}", bare
+    elif found := _CHOSEN_AGAIN.match(text):
+        key = found["key"]
+        rule, near = f"it chooses {key}, which is chosen already", f"write override /{key}: CHOICE"
+    elif found := _TOO_EARLY.match(text):
+        key = found["key"]
+        rule = f"its defaults list overrides {key} before it is chosen"
+        near = "move the overrides to the end of the list, before _self_"
+    else:
+        return None
+    config = found.groupdict().get("config")
+    of_config = folders.file(config) if config else None
+    files = files if of_config is None else [of_config]
+    places = [f"{file}:{line}" for file in files if (line := _line(file, key)) is not None]
+    return Fault("", "its files", rule, near, places[0] if places else "")
+
+
+def _line(file: Path, key: str) -> int | None:
+    """The line of a defaults list that names a group."""
+    entry = re.compile(rf"\s*-\s*(override\s+)?/?{re.escape(key)}\s*:")
+    for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        if entry.match(text):
+            return number
+    return None
+
+
+def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
+    """The fault of a file that is not valid YAML, or is refused."""
+    if isinstance(error, yaml_files.Refused):
+        return error.fault
+    mark, problem = error.problem_mark, error.problem or "it can't be read"
+    remedy = next((remedy for part, remedy in _YAML_REMEDIES.items() if part in problem), "")
+    line = f":{mark.line + 1}" if mark is not None else ""
+    return Fault("", "a file", f"it is not valid YAML: {problem}", remedy, f"{file}{line}")
+
+
+def _key_line(file: Path, key: str) -> int:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return next((number for number, line in enumerate(lines, 1) if line.startswith(f"{key}:")), 1)
+
+
+def unreadable(file: Path) -> Fault | None:
+    """The fault of a file that holds no text, or no mapping; None: it does."""
+    try:
+        yaml_files.checked(file)
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)  # with the messages of Hydra's
+    except UnicodeDecodeError as error:
+        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        return Fault("", "a file", "it is not UTF-8", "save it as UTF-8", f"{file}:{line}")
+    except FileNotFoundError:
+        return Fault("", "a file", "it is a link to a file that is not there", "", str(file))
+    except OSError as error:
+        what = "it is a folder" if file.is_dir() else f"it can't be read: {error.strerror}"
+        return Fault("", "a file", what, "", str(file))
+    except yaml.MarkedYAMLError as error:
+        return _invalid(file, error)
+    except (ValueError, yaml.YAMLError) as error:
+        return Fault("", "a file", f"it is not valid YAML: {first_line(error)}", "", str(file))
+    if content is None:
+        return None
+    if isinstance(content, dict):
+        defaults = content.get("defaults", [])
+        entries = defaults if isinstance(defaults, list) else [0]
+        if any(not isinstance(entry, str | dict) for entry in entries):
+            rule = f"its defaults are a list of choices, and these are {format_value(defaults)}"
+            return Fault("", "a file", rule, "write - GROUP: CHOICE", f"{file}:{_key_line(file, 'defaults')}")
+        return None
+    what = "a list" if isinstance(content, list) else format_value(content)
+    return Fault("", "a file", f"a config is a mapping of keys, and this is {what}", "write KEY: VALUE", str(file))
