@@ -143,7 +143,7 @@ def _vocabulary(path: Path, random: Random) -> int:
     if path.name.endswith(".tokens.txt"):
         return int(stored.token_lines(path).nbytes)
     found = Vocabulary.read(path.with_suffix(""))
-    found.lookup(pa.array(found.tokens(0, 5), pa.large_string()))
+    found.rows(pa.array(found.tokens(0, 5), pa.large_string()))
     return found.size if path.suffix == ".tsv" else len(found.digest)
 
 
