@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embexp.checkpoints import store
+from embexp.checkpoints import store, streaming
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.optimizers import Adam
 from embexp.specs.strategies import CPU, Mirrored
@@ -40,7 +40,7 @@ def series(strategy: Any, adam: Adam, folder: Path, **settings: Any) -> dict[Pat
                 store.write(made.checkpoint, directory)
             else:
                 prefix = store.prefix_in(base)
-                write = partial(store.write_increment, made.checkpoint, base=prefix, changed=changed)
+                write = partial(streaming.write, made.checkpoint, base=prefix, changed=changed)
                 store.write_by(lambda prefix, write=write: write(prefix), directory)
             changes.saved()
             points[directory] = bits(store.write(made.checkpoint, folder / f"whole_{number}"))
