@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         sweep,
         verify,
     )
-    from embexp.simulation.simulator import tpu_simulator
+    from embexp.strategies.simulation.simulator import tpu_simulator
 
 __all__ = [
     "CheckpointError",
@@ -104,7 +104,7 @@ _LATER = {
     "run": "embexp.api",
     "spec_of": "embexp.config.composition",
     "sweep": "embexp.api",
-    "tpu_simulator": "embexp.simulation.simulator",
+    "tpu_simulator": "embexp.strategies.simulation.simulator",
     "verify": "embexp.api",
 }
 

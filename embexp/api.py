@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from embexp.reports.report import report
     from embexp.runs.finished import Run
     from embexp.runs.run import RunResult
-    from embexp.studies.verification import Verification
+    from embexp.runs.studies.verification import Verification
     from embexp.sweeps.sweep import SweepResult
 
 __all__ = [
@@ -87,7 +87,7 @@ def run(
     arguments.require_eager("embexp.run")
     with _new_directory(chosen, checked) as found:
         environment.load_tensorflow()
-        from embexp.studies import run as studies
+        from embexp.runs.studies import run as studies
 
         shown = _shown(added, quiet=quiet)
         if found.continues:
@@ -215,7 +215,7 @@ def resume(
         changed = composition.changed_spec(recorded, texts, composition.loader())
     environment.load_tensorflow()
     arguments.require_eager("embexp.resume")
-    from embexp.studies import run as studies
+    from embexp.runs.studies import run as studies
 
     say: Callable[[str], object] = (lambda sentence: None) if quiet else print
     return studies.resume(folder, changed, allow_code=allowed, listeners=_shown(added, quiet=quiet), say=say)
@@ -239,7 +239,7 @@ def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str |
     """
     folder = arguments.directory(directory, "embexp.verify")
     allowed = arguments.texts(allow_code, "embexp.verify", "allow_code")
-    from embexp.studies import verification
+    from embexp.runs.studies import verification
 
     return verification.verify(folder, allow_code=allowed, keep=None if keep is None else Path(keep))
 

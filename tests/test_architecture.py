@@ -12,12 +12,12 @@ import pytest
 from tests.import_graph import MODULES, PACKAGE, edges, imports_of, room_of
 
 ALLOWED = {
-    "__init__": "api errors rows simulation",
+    "__init__": "api errors rows strategies",
     "__main__": "cli",
-    "api": "config errors records reports runs specs studies sweeps system training",
+    "api": "config errors records reports runs specs sweeps system training",
     "checkpoints": "errors system tables tensor_bundle",
     "cli": "checkpoints config data errors freezing pretrained records reports runs specs strategies"
-    " studies sweeps system training vectors",
+    " sweeps system training vectors",
     "config": "data errors pretrained records specs system training",
     "data": "errors specs system",
     "errors": "",
@@ -30,16 +30,13 @@ ALLOWED = {
     "reports": "errors records specs system training",
     "rows": "specs tables",
     "runs": "checkpoints data errors estimator freezing initialization models pretrained records reports"
-    " simulation specs strategies system tables tensor_bundle tracking training vectors",
-    "simulation": "specs tables",
+    " specs strategies system tables tensor_bundle training vectors",
     "specs": "errors",
-    "strategies": "errors initialization simulation specs system tables training",
-    "studies": "checkpoints data errors records reports runs specs system training",
-    "sweeps": "config errors records reports runs specs system tracking training",
+    "strategies": "errors initialization specs system tables training",
+    "sweeps": "config errors records reports runs specs system training",
     "system": "errors",
     "tables": "errors specs system",
     "tensor_bundle": "errors system",
-    "tracking": "errors records specs system training",
     "training": "data errors models specs tables",
     "vectors": "errors specs system tensor_bundle",
 }
@@ -66,10 +63,10 @@ TENSORFLOW_FREE = {
     "runs/data.py",
     "runs/prepare.py",
     "runs/recorded.py",
-    "studies/runs_compared.py",
+    "runs/studies/runs_compared.py",
 }
 """Rooms, and modules, that are imported before it is known whether anything is trained."""
-WITH_TENSORFLOW = {"freezing/diagnosis.py", "system/native.py"}
+WITH_TENSORFLOW = {"freezing/diagnosis.py", "reports/tracking/tensorboard.py", "system/native.py"}
 """Modules of these rooms that are imported only where something is trained."""
 
 

@@ -98,7 +98,7 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
         folder.write_spec(spec)  # before TensorFlow is loaded: a job that is killed meanwhile can be resumed
     environment.load_tensorflow()
     from embexp.records import allowed_code
-    from embexp.studies import run as studies
+    from embexp.runs.studies import run as studies
     from embexp.system import terminal
     from embexp.training.progress import ProgressLines
 
@@ -147,7 +147,7 @@ def serve() -> None:
     processes.die_with_parent(processes.parent())  # while it imports, it does not notice that the socket is closed
     asking = socket.socket(fileno=os.dup(0))
     environment.load_tensorflow()
-    import embexp.studies.run  # noqa: F401
+    import embexp.runs.studies.run  # noqa: F401
 
     gc.freeze()  # collections in a job would otherwise copy the pages of all imported code
     environment.begin_collecting()

@@ -187,7 +187,7 @@ def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]
     with interruption.leaving_at_once(), environment.collecting_paused():
         environment.load_tensorflow()
         from embexp.records import inventory
-        from embexp.studies import run as studies  # which `execute` imports, too
+        from embexp.runs.studies import run as studies  # which `execute` imports, too
 
     terminal = SafeConsole()
     found = Shown(Stages(terminal), terminal, SafeConsole(file=cast(IO[str], log), width=160))

@@ -18,11 +18,11 @@ from embexp.runs import execute
 from embexp.runs.evaluations import Evaluator
 from embexp.runs.execute import build, training_batches
 from embexp.runs.prepare import Prepared
-from embexp.simulation import trace as tpu_trace
 from embexp.specs.models import Task
 from embexp.specs.optimizers import slot_count
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import strategy as strategies
+from embexp.strategies.simulation import trace as tpu_trace
 from embexp.strategies.strategy import Strategy
 from embexp.system import arrays
 from embexp.system.parallel import Progress, quiet

@@ -16,6 +16,7 @@ from embexp.data import numbers
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import formats
+from embexp.reports.tracking.session import Tracking, track
 from embexp.runs import saving
 from embexp.runs.execute import Started, execute
 from embexp.runs.prepare import Prepared, check_memory, check_room, prepare, reading_sources
@@ -28,7 +29,6 @@ from embexp.strategies import strategy as thread_counts
 from embexp.strategies.strategy import Strategy
 from embexp.system import files, interruption, native
 from embexp.system.parallel import Progress, quiet
-from embexp.tracking.session import Tracking, track
 from embexp.training import loop, metric_names
 from embexp.training.listeners import Listener, MetricsFile
 from embexp.training.loop import EarlyStopping, Outcome, Replay

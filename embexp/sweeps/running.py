@@ -16,6 +16,7 @@ from rich.console import Console
 from embexp.reports.formats import write_reports
 from embexp.reports.jobs import in_use
 from embexp.reports.record import Status
+from embexp.reports.tracking import session
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import Launching
 from embexp.specs.tracking import MLflow
@@ -27,7 +28,6 @@ from embexp.sweeps.processes import Command, Forked, Fresh, Starter
 from embexp.sweeps.progress import Shown
 from embexp.sweeps.watching import Watch
 from embexp.system import interruption
-from embexp.tracking import session
 
 _INTERVAL = 0.05
 _LOOK_EVERY = 0.2

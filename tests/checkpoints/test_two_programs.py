@@ -19,7 +19,7 @@ import tensorflow as tf
 import embexp
 from embexp import checkpoints
 from embexp.errors import CheckpointError
-from tests.simulation import test_checkpoints as simulated
+from tests.strategies.simulation import test_checkpoints as simulated
 
 v1 = tf.compat.v1
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

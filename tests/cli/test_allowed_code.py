@@ -24,10 +24,10 @@ from embexp.errors import CommandLineError, ConfigError, RunError, UsageError
 from embexp.records import inventory
 from embexp.reports.record import Status
 from embexp.runs import run as single
+from embexp.runs.studies import verification
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import Launching
-from embexp.studies import verification
 from embexp.sweeps import engines, jobs
 from embexp.sweeps import sweep as sweeps
 from embexp.sweeps.ledger import Ledger, LedgerJob
@@ -280,9 +280,9 @@ def test_other_addresses_do(uri: str, no_network: list[Any]) -> None:
 
 
 def test_a_note_of_the_tracker_leads_to_no_other_machine(tmp_path: Path, no_network: list[Any]) -> None:
+    from embexp.reports.tracking.mlflow import MLflowRun
+    from embexp.reports.tracking.tracker import TrackedRun
     from embexp.specs.tracking import MLflow
-    from embexp.tracking.mlflow import MLflowRun
-    from embexp.tracking.tracker import TrackedRun
 
     (tmp_path / "tracking.json").write_text(json.dumps({"mlflow": {"uri": SERVER, "run": "x", "experiment": "0"}}))
     with pytest.raises(ConnectionError, match=r"tracking\.json names http://tracking\.invalid:5000"):

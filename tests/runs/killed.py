@@ -17,7 +17,7 @@ from typing import Any
 import embexp
 from embexp.checkpoints import store
 from embexp.records.folder import RunFolder
-from embexp.studies import run as studies
+from embexp.runs.studies import run as studies
 from embexp.training.listeners import Listener
 
 

@@ -21,7 +21,7 @@ import embexp
 from embexp.runs import run as single, saving
 from embexp.records import inventory
 from embexp.checkpoints import series
-from embexp.studies import run as studies
+from embexp.runs.studies import run as studies
 overrides, directory, place = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 module, name = {
     "first removal": (series, "remove"),

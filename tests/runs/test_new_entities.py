@@ -20,12 +20,12 @@ from embexp.records import identity
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
+from embexp.runs.studies import run as studies
+from embexp.runs.studies import runs_compared, verification
+from embexp.runs.studies.new_entities import OldRows, StudyRun, summarise
+from embexp.runs.studies.rerun import Rerun
+from embexp.runs.studies.run import Comparison
 from embexp.specs.studies import study_runs
-from embexp.studies import run as studies
-from embexp.studies import runs_compared, verification
-from embexp.studies.new_entities import OldRows, StudyRun, summarise
-from embexp.studies.rerun import Rerun
-from embexp.studies.run import Comparison
 from embexp.training.listeners import Listener
 from tests import planted_triples
 from tests.planted_triples import Triple, read

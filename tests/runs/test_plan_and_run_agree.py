@@ -24,9 +24,9 @@ from embexp.cli import run_plan
 from embexp.errors import EmbexpError
 from embexp.runs import run as single
 from embexp.runs.prepare import Prepared, prepare
+from embexp.runs.studies import run as studies
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import study_runs
-from embexp.studies import run as studies
 from tests.conftest import ROOT
 from tests.thoroughness import examples
 

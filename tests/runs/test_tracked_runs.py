@@ -22,12 +22,12 @@ from embexp.config import resources
 from embexp.errors import ConfigError, DivergedError, RunError
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
+from embexp.reports.tracking.mlflow import MLflowRun, Store, connect
 from embexp.runs import resume
 from embexp.runs import run as single
 from embexp.specs import tracking
-from embexp.tracking.mlflow import MLflowRun, Store, connect
 from embexp.training.listeners import Listener
-from tests.tracking.test_tensorboard import hparams, scalars
+from tests.reports.tracking.test_tensorboard import hparams, scalars
 
 pytestmark = pytest.mark.slow
 SMALL = [

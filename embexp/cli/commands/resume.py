@@ -82,7 +82,7 @@ def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[s
         changed = composition.changed_spec(recorded, overrides, composition.loader())
 
     def execute(shown: Shown) -> RunResult:
-        from embexp.studies import run as studies
+        from embexp.runs.studies import run as studies
 
         return studies.resume(
             directory,

@@ -198,7 +198,7 @@ def _run_with_log(spec: RunSpec, directory: Path) -> Result:
     from embexp.cli.stages import Shown, logged
 
     def execute(shown: Shown) -> RunResult:
-        from embexp.studies import run as studies
+        from embexp.runs.studies import run as studies
 
         return studies.run(spec, directory, listeners=shown.listeners, progress=shown.stages, announce=shown.announce)
 

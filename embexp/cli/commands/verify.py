@@ -14,8 +14,8 @@ from embexp.system.printable import print
 if TYPE_CHECKING:
     from embexp.records.differences import Difference
     from embexp.records.folder import RunFolder
-    from embexp.studies.rerun import Rerun
-    from embexp.studies.verification import Record, Verification
+    from embexp.runs.studies.rerun import Rerun
+    from embexp.runs.studies.verification import Record, Verification
 
 HELP = """\
 usage: embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> int:
     from embexp.cli.commands.run import check_recorded
     from embexp.records.folder import RunFolder
-    from embexp.studies import verification
+    from embexp.runs.studies import verification
 
     reported: list[Difference] = []
     began = time.monotonic()
@@ -84,7 +84,7 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, reported: list[Diffe
     tpu_address.check_strategy(rerun.spec.strategy)
     environment.load_tensorflow()
     from embexp.cli.stages import Stages
-    from embexp.studies import run as studies
+    from embexp.runs.studies import run as studies
     from embexp.system.terminal import SafeConsole
     from embexp.training.listeners import Listener
     from embexp.training.progress import progress
@@ -93,7 +93,7 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, reported: list[Diffe
         """Reports what differs in the circumstances as soon as they are recorded, which is before the first step."""
 
         def started(self, total_steps: int, examples_per_epoch: int) -> None:
-            from embexp.studies import verification
+            from embexp.runs.studies import verification
 
             if folder.manifest.exists() and place.manifest.exists():  # a study has none
                 reported.extend(verification.circumstances(folder, place))
@@ -114,7 +114,7 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, reported: list[Diffe
 
 def _report_circumstances(found: Sequence[Difference]) -> None:
     """Prints what differs in the circumstances."""
-    from embexp.studies.verification import line
+    from embexp.runs.studies.verification import line
 
     for each in found[:_MOST]:
         print(f"note: {line(each)}", flush=True)
@@ -123,7 +123,7 @@ def _report_circumstances(found: Sequence[Difference]) -> None:
 
 
 def _show(found: Verification, seconds: float) -> None:
-    from embexp.studies.verification import line
+    from embexp.runs.studies.verification import line
     from embexp.system import terminal
 
     where = "" if found.kept is None else f"; the new run is {found.kept}"

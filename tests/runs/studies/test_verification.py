@@ -22,9 +22,9 @@ from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import resume as resuming
 from embexp.runs import run as single
-from embexp.studies import run as studies
-from embexp.studies import runs_compared, verification
-from embexp.studies.rerun import Rerun, in_own_process
+from embexp.runs.studies import run as studies
+from embexp.runs.studies import runs_compared, verification
+from embexp.runs.studies.rerun import Rerun, in_own_process
 from embexp.training.listeners import Listener
 from embexp.training.loop import Replay
 

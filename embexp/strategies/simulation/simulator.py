@@ -22,9 +22,9 @@ from tensorflow.python.tpu import functional, tpu, tpu_embedding_v2, tpu_embeddi
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow.python.util import nest, variable_utils
 
-from embexp.simulation import replicas
-from embexp.simulation.devices import SimulatedDevices, get_next_on_cores
-from embexp.simulation.engine import Engine
+from embexp.strategies.simulation import replicas
+from embexp.strategies.simulation.devices import SimulatedDevices, get_next_on_cores
+from embexp.strategies.simulation.engine import Engine
 from embexp.tables import inputs
 from embexp.tables.inputs import without_autograph
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from embexp.simulation import compilation
+from embexp.strategies.simulation import compilation
 
 _ABOUT_TPUS = ("TPU", "CrossReplica", "AllToAll", "CollectivePermute")
 

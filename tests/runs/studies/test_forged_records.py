@@ -21,9 +21,9 @@ from embexp.errors import EmbexpError
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
-from embexp.studies import run as studies
-from embexp.studies import verification
-from embexp.studies.rerun import Rerun
+from embexp.runs.studies import run as studies
+from embexp.runs.studies import verification
+from embexp.runs.studies.rerun import Rerun
 from tests import thoroughness
 
 MODEL = """import keras

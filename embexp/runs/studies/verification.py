@@ -20,9 +20,9 @@ from embexp.records.folder import RunFolder
 from embexp.records.identity import DECIDES_NOTHING
 from embexp.records.inventory import Change
 from embexp.reports.jobs import noted_inventory, record_changes
+from embexp.runs.studies import rerun as running
+from embexp.runs.studies.rerun import Again, compare, compare_studies, without_neighbours
 from embexp.specs import tracking
-from embexp.studies import rerun as running
-from embexp.studies.rerun import Again, compare, compare_studies, without_neighbours
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from embexp.reports.tracking import mlflow
+from embexp.reports.tracking.tracker import Point, TrackedRun, remember, remembered
 from embexp.specs.tracking import WandB
-from embexp.tracking import mlflow
-from embexp.tracking.tracker import Point, TrackedRun, remember, remembered
 
 
 class WandBRun:

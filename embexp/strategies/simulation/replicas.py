@@ -25,7 +25,7 @@ from tensorflow.python.ops import summary_ops_v2
 from tensorflow.python.tpu import tpu_replication
 from tensorflow.python.util import nest
 
-from embexp.simulation import compilation
+from embexp.strategies.simulation import compilation
 from embexp.tables.inputs import without_autograph
 
 Exchange = Callable[[list[Any]], Sequence[Any]]

@@ -25,11 +25,11 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from embexp.records.folder import OF_SWEEPS, RunFolder, json_object
+from embexp.reports.tracking.tracker import Parameter, Point, TrackedRun, remember, remembered
 from embexp.specs import studies, tracking
 from embexp.specs.tracking import MLflow, scheme_of
 from embexp.system import files
 from embexp.system.locks import FileLock
-from embexp.tracking.tracker import Parameter, Point, TrackedRun, remember, remembered
 
 _STATUS = {"completed": "FINISHED", "stopped_early": "FINISHED", "interrupted": "KILLED"}
 _LONGEST_NAME = 250

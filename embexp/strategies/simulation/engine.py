@@ -10,11 +10,11 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.compiler.xla import xla
 
-from embexp.simulation import configuration, features, replicas
-from embexp.simulation.configuration import Configuration, Variables, copy
-from embexp.simulation.features import FeatureDescription
-from embexp.simulation.queues import EITHER, INFERENCE, TRAIN, BatchKind, BatchQueues
 from embexp.specs.tables import Feature
+from embexp.strategies.simulation import configuration, features, replicas
+from embexp.strategies.simulation.configuration import Configuration, Variables, copy
+from embexp.strategies.simulation.features import FeatureDescription
+from embexp.strategies.simulation.queues import EITHER, INFERENCE, TRAIN, BatchKind, BatchQueues
 from embexp.tables.inputs import without_autograph
 from embexp.tables.row_engine import RowEngine
 

@@ -17,9 +17,9 @@ import pydantic
 import tensorflow as tf
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2
 
-from embexp.simulation.features import FeatureDescription
-from embexp.simulation.queues import Queue
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
+from embexp.strategies.simulation.features import FeatureDescription
+from embexp.strategies.simulation.queues import Queue
 from embexp.tables.variables import gather_rows, scatter_rows
 
 Variables = Mapping[str, Mapping[str, Any]]

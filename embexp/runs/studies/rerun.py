@@ -1,4 +1,4 @@
-"""Runs a recorded spec again, here or by `python -m embexp.studies.rerun DIRECTORY`, and compares what comes out.
+"""Runs a recorded spec again, here or by `python -m embexp.runs.studies.rerun DIRECTORY`, and compares what comes out.
 
 Compared are every number and every checkpoint, but not times, memory, and the sizes of graphs, in which names of layers
 depend on what else the process did.
@@ -22,11 +22,11 @@ from embexp.records import allowed_code
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder
 from embexp.records.identity import DECIDES_NOTHING
+from embexp.runs.studies import runs_compared
 from embexp.specs.run import RunSpec
 from embexp.specs.running import OnError, Save
 from embexp.specs.studies import NoStudy
 from embexp.specs.tracking import NoTracking
-from embexp.studies import runs_compared
 from embexp.system import digests, environment
 from embexp.system.printable import print
 from embexp.training.loop import Replay
@@ -270,7 +270,7 @@ def in_own_process(rerun: Rerun, directory: Path) -> None:
     if allowed_code.named(rerun.spec):  # which this process may find by a path that was added to sys.path
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     ended = subprocess.run(
-        [sys.executable, "-P", "-m", "embexp.studies.rerun", str(directory)],
+        [sys.executable, "-P", "-m", "embexp.runs.studies.rerun", str(directory)],
         input=json.dumps(request),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -289,7 +289,7 @@ def main() -> int:
     """Runs the spec on standard input in the directory of the first argument."""
     request = json.load(sys.stdin)
     environment.load_tensorflow()
-    from embexp.studies import run as studies
+    from embexp.runs.studies import run as studies
 
     replay = Replay(**request["replay"]) if "replay" in request else None
     try:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from embexp.reports.tracking.tracker import Point, TrackedRun
+from embexp.reports.tracking.wandb import WandBRun
 from embexp.specs.tracking import WandB
-from embexp.tracking.tracker import Point, TrackedRun
-from embexp.tracking.wandb import WandBRun
 
 
 class Run:

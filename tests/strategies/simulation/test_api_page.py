@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import embexp
-from tests.simulation.reference import RULES, Table
+from tests.strategies.simulation.reference import RULES, Table
 
 VOCABULARY, DIM, BATCH, STEPS = 16, 4, 3, 20
 START = np.random.default_rng(0).standard_normal((2, VOCABULARY, DIM)).astype(np.float32)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.simulation import trace
+from embexp.strategies.simulation import trace
 
 api = tf.tpu.experimental.embedding
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from tests.simulation.reference import RULES, Ids, Rule, Table
+from tests.strategies.simulation.reference import RULES, Ids, Rule, Table
 from tests.thoroughness import chosen, left_out
 
 api = tf.tpu.experimental.embedding

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-from embexp.simulation.features import Layout
+from embexp.strategies.simulation.features import Layout
 
 TRAIN, INFERENCE, EITHER = "train", "inference", "train or inference"
 """Modes of batches: gradients will follow, or not; either, if a replica enqueues: a TPU infers it from the step."""

@@ -19,11 +19,11 @@ from embexp.records import inventory
 from embexp.records.differences import leaves
 from embexp.records.folder import RunFolder, json_object
 from embexp.records.identity import DECIDES_NOTHING
+from embexp.reports.tracking.tracker import Delivery, Direct, Parameter, Point, Queued, TrackedRun, Tracker, reason
 from embexp.specs.base import implementation
 from embexp.specs.run import RunSpec
 from embexp.specs.tracking import MLflow, NoTracking, missing_packages
 from embexp.specs.tracking import Tracking as Settings
-from embexp.tracking.tracker import Delivery, Direct, Parameter, Point, Queued, TrackedRun, Tracker, reason
 from embexp.training.listeners import Listener
 
 
@@ -170,7 +170,7 @@ def track(
     tracker = _tracker(spec.tracking)
     try:
         if spec.output.tensorboard:
-            from embexp.tracking.tensorboard import TensorBoard
+            from embexp.reports.tracking.tensorboard import TensorBoard
 
             tracking.start(Direct(TensorBoard(folder.events), tracking.warn), run, inside=True)
         if tracker is not None:
@@ -205,7 +205,7 @@ def open_store(settings: Settings) -> None:
     if not isinstance(settings, MLflow):
         return
     tracker = _tracker(settings)
-    from embexp.tracking import mlflow
+    from embexp.reports.tracking import mlflow
 
     if tracker is not None and not mlflow.is_served(settings.uri):
         try:
