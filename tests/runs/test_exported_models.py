@@ -145,7 +145,7 @@ def test_triples_are_scored_as_the_formula_says(reciprocal: bool, folder: Path) 
 
     triples = planted_triples.read(graph, "test")
     head, relation, tail = ([triple[place] for triple in triples] for place in range(3))
-    h, r, t = entities.rows(head), relations.rows(relation), entities.rows(tail)
+    h, r, t = entities.lookup(head), relations.lookup(relation), entities.lookup(tail)
     # Trouillon et al. 2016, eq. 9.
     expected = (number(vectors[h]) * number(kinds[r]) * number(vectors[t]).conj()).sum(1).real
     given = {"head": tf.constant(head), "relation": tf.constant(relation), "tail": tf.constant(tail)}

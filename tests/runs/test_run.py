@@ -168,7 +168,7 @@ def test_predictions_on_a_file_are_those_of_the_model(ratings_run: single.RunRes
     path.write_text("item,user\ni3,u4\nunheard,u4\ni19,u29\n")
     finished = embexp.load_run(ratings_run.directory)
     predicted = finished.predict(path)
-    rows = {name: finished.vocabulary(name).rows(values) for name, values in NEW_ROWS.items()}
+    rows = {name: finished.vocabulary(name).lookup(values) for name, values in NEW_ROWS.items()}
     tables = {name: finished.table(name).astype(np.float64) for name in finished.spec.tables}
     expected = (
         _output_bias(ratings_run)

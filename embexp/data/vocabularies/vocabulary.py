@@ -32,7 +32,7 @@ import pyarrow.csv
 
 from embexp.data.vocabularies import token_keys
 from embexp.data.vocabularies.token_keys import places_in
-from embexp.errors import DataError, read_by_library
+from embexp.errors import DataError, VocabularyError, read_by_library
 from embexp.system import files
 from embexp.system.files import atomic_write, write_text
 
@@ -82,6 +82,22 @@ class Vocabulary(ABC):
         path = stem.parent / f"{stem.name}.json"
         write_text(path, json.dumps(self.as_json()) + "\n")
         return path
+
+    def lookup(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
+        """int64 row of each token.
+
+        Raises:
+            VocabularyError: a token is unknown and there is no OOV row.
+        """
+        rows = self.rows(tokens)
+        unknown = np.flatnonzero(rows < 0)
+        if unknown.size:
+            first = tokens[int(unknown[0])]
+            value = first.as_py() if isinstance(first, pa.Scalar) else first
+            raise VocabularyError(
+                f"{value!r} is not in the vocabulary of {self.size} rows (unknown values in all: {unknown.size})"
+            )
+        return rows
 
     @staticmethod
     def read(stem: Path) -> Vocabulary:
