@@ -16,7 +16,7 @@ class EmbexpLauncher(Launcher):
     """Passes the jobs of a batch to the sweep, which runs each in its own process."""
 
     def __init__(self, **settings: Any) -> None:
-        """Takes the settings of `hydra.launcher`, which the sweep has read and checked (`specs.studies.Launching`)."""
+        """Takes the settings of `hydra.launcher`, which the sweep has read and checked (`specs.running.Launching`)."""
         self._sweep: Any = None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:

@@ -18,7 +18,7 @@ ALLOWED = {
     "checkpoints": "errors system tables tensor_bundle",
     "cli": "checkpoints config data errors freezing pretrained records reports runs specs strategies"
     " sweeps system training vectors",
-    "config": "data errors pretrained records specs system training",
+    "config": "data errors pretrained records specs system",
     "data": "errors specs system",
     "errors": "",
     "estimator": "errors",

@@ -17,14 +17,13 @@ from embexp.data.sources.factory import source_of
 from embexp.pretrained import checks
 from embexp.reports import results
 from embexp.runs.prepare import Prepared, check_memory, prepare, prepare_successor
-from embexp.specs import footprint, studies
+from embexp.specs import footprint, running
 from embexp.specs.base import merged, named_code, summarize_names
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.optimizers import TableOptimizer, slot_count
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import RunSpec, doubtful_settings, inert_settings
-from embexp.specs.running import RuntimeKind
-from embexp.specs.studies import BASE, DESCRIPTIONS, GROWN, NoStudy
+from embexp.specs.running import BASE, DESCRIPTIONS, GROWN, NoStudy, RuntimeKind
 from embexp.specs.tables import Storage, Table
 from embexp.system import environment, terminal
 from embexp.system.terminal import byte_size, say
@@ -389,7 +388,7 @@ def _percent(fraction: float) -> str:
 
 
 def _show_study(spec: RunSpec, console: Console, *, scan: bool) -> None:
-    runs = studies.study_runs(spec, _DIRECTORY)
+    runs = running.study_runs(spec, _DIRECTORY)
     prepared = _prepared_runs(runs) if scan else {}
     for number, (name, run) in enumerate(runs.items(), 1):
         say(console, f"{number} of {len(runs)}, {name}: {DESCRIPTIONS[name]}")

@@ -20,7 +20,7 @@ from embexp.config.hydra_settings import SETTINGS, Use, setting_at
 from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.named_code import Permission
 from embexp.errors import Fault
-from embexp.specs.studies import Launching
+from embexp.specs.running import Launching
 
 _KNOWN = tuple(each.path for each in SETTINGS if each.use is not Use.NEVER)
 _IN_RUNS = {

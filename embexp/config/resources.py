@@ -102,16 +102,16 @@ def _model_faults(spec: RunSpec) -> Iterator[Fault]:
 
 def _metric_faults(spec: RunSpec) -> Iterator[Fault]:
     """An own metric with the name of another, and early stopping on a metric that the task lacks."""
-    from embexp.training import metric_names
+    from embexp.specs import metrics as metric_specs
 
     for name in spec.metrics:
-        if metric_names.direction(name) is not None:
+        if metric_specs.direction(name) is not None:
             yield Fault(f"metrics.{name}", repr(name), "embexp has a metric of that name", "choose another name")
     metric = spec.train.early_stopping.metric
     if metric is None:
         return
     try:
-        metric_names.watched(spec.task, metric, spec.recommendation.cutoffs, spec.metrics)
+        metric_specs.watched(spec.task, metric, spec.recommendation.cutoffs, spec.metrics)
     except ConfigError as error:
         yield from error.faults
 
@@ -121,7 +121,7 @@ def _objective_faults(spec: RunSpec) -> Iterator[Fault]:
     chosen = spec.sweep.objective
     if chosen is None:
         return
-    from embexp.training.metric_names import objectives
+    from embexp.specs.metrics import objectives
 
     try:
         objectives(spec.task, chosen, spec.recommendation.cutoffs, spec.own_metrics)

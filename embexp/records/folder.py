@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from embexp.errors import DataError, NotARunError
 from embexp.records import inventory
-from embexp.specs import studies
+from embexp.specs import running
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import NoStudy
+from embexp.specs.running import NoStudy
 from embexp.system import files, locks
 from embexp.system.locks import FileLock
 
@@ -154,7 +154,7 @@ class RunFolder:
         return {name: run for name, run in self._stages().items() if run.summary.exists()}
 
     def _stages(self) -> dict[str, RunFolder]:
-        return {name: RunFolder(self.path / name) for name in studies.DESCRIPTIONS}
+        return {name: RunFolder(self.path / name) for name in running.DESCRIPTIONS}
 
     def recorded_spec(self) -> RunSpec:
         """The spec of the run, or of the study.

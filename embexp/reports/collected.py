@@ -21,10 +21,10 @@ from embexp.records.folder import RunFolder, summary_damage
 from embexp.reports import jobs
 from embexp.reports.jobs import RECENT, Job, last_written, record_changes
 from embexp.reports.record import NO_RESULT, Record, Status
+from embexp.specs import metrics as metric_specs
 from embexp.specs.losses import Recommendation
 from embexp.specs.models import Task
-from embexp.specs.studies import DESCRIPTIONS
-from embexp.training import metric_names
+from embexp.specs.running import DESCRIPTIONS
 
 _UNDECIDED = (Status.RUNNING, Status.QUEUED, Status.PLANNED, Status.INTERRUPTED, Status.CANCELLED)
 """States of a ledger whose sweep was killed before it could note that the run has ended."""
@@ -336,7 +336,7 @@ def _overrides(directory: Path) -> tuple[str, ...]:
     return tuple(map(str, content)) if isinstance(content, list) else ()
 
 
-def _primary(settings: Mapping[str, Any]) -> tuple[str, metric_names.Direction | None]:
+def _primary(settings: Mapping[str, Any]) -> tuple[str, metric_specs.Direction | None]:
     """The metric that chooses the best run, and its direction."""
     objective = settings.get("sweep.objective")
     if isinstance(objective, list):
@@ -348,10 +348,10 @@ def _primary(settings: Mapping[str, Any]) -> tuple[str, metric_names.Direction |
     try:
         task, cutoffs = Task(settings.get("task", "")), settings.get("recommendation.cutoffs")
         cutoffs = cutoffs if isinstance(cutoffs, list) and cutoffs else Recommendation().cutoffs
-        metric = metric_names.watched(task, chosen, cutoffs, own)
+        metric = metric_specs.watched(task, chosen, cutoffs, own)
     except (ValueError, ConfigError):
         return "", None
-    return metric, metric_names.direction(metric, own)
+    return metric, metric_specs.direction(metric, own)
 
 
 def _metric_values(content: Any) -> dict[str, float]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from embexp.reports.record import NO_RESULT, Record, at
-from embexp.training.metric_names import Direction
+from embexp.specs.metrics import Direction
 
 REPEATS = ("data.fold", "seed")
 """Settings whose values repeat an experiment."""

@@ -28,9 +28,9 @@ from embexp.reports.collected import varying
 from embexp.reports.groups import REPEATS
 from embexp.reports.record import Record, Status, at
 from embexp.reports.results import shown_path
+from embexp.specs import metrics as metric_specs
+from embexp.specs.metrics import DIRECTIONS, Direction, direction
 from embexp.system import files, printable
-from embexp.training import metric_names
-from embexp.training.metric_names import DIRECTIONS, Direction, direction
 
 _MOST_COLUMNS = 16
 LOSS = "train loss"
@@ -115,7 +115,7 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
         "metrics": _metrics(records, primary),
         "primary": primary,
         "higher": [
-            name for name in dict.fromkeys([*DIRECTIONS, *measured]) if metric_names.direction(name) is Direction.HIGHER
+            name for name in dict.fromkeys([*DIRECTIONS, *measured]) if metric_specs.direction(name) is Direction.HIGHER
         ],
         "steps": list(steps),
         "search": _search(records),

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
+from embexp.specs.metrics import Direction, direction, headline
 from embexp.specs.models import Task
 from embexp.system import files
-from embexp.training.metric_names import Direction, direction, headline
 
 COLOURS = {"train": "#4269d0", "validation": "#e8710a", "test": "#3ca951"}
 TABLES = ("#4269d0", "#e8710a", "#3ca951", "#9c6b4e", "#a463f2", "#ff8ab7", "#6b6b6b", "#97bbf5")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from embexp.errors import CommandLineError
-from embexp.training.metric_names import Direction
+from embexp.specs.metrics import Direction
 
 NO_RESULT = ("output", "checkpoint", "sweep", "seeds", "tracking")
 """Parts of a spec that say where files go and how runs are searched, and change no result."""

@@ -13,7 +13,7 @@ from embexp.reports.collected import collect, varying
 from embexp.reports.groups import FEW, REPEATS, Group
 from embexp.reports.record import Record, at, condition, ordered, reader, select
 from embexp.reports.table import Report
-from embexp.training.metric_names import Direction
+from embexp.specs.metrics import Direction
 
 
 def report(

@@ -17,8 +17,8 @@ from embexp.reports import grid
 from embexp.reports.grid import Column
 from embexp.reports.groups import CONFIDENCE, REPEATS, Group
 from embexp.reports.record import Record, Status, at
+from embexp.specs.metrics import Direction
 from embexp.system.terminal import SafeConsole
-from embexp.training.metric_names import Direction
 
 _SHOWN = 3
 """Metrics of the test split that are shown; files have all."""

@@ -21,6 +21,7 @@ from embexp.runs import saving
 from embexp.runs.execute import Started, execute
 from embexp.runs.prepare import Prepared, check_memory, check_room, prepare, reading_sources
 from embexp.runs.summary import plot, plotted_if_diverged, summarise, write_projector_files
+from embexp.specs import metrics as metric_specs
 from embexp.specs import strategies as specs
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Checkpointing, Save
@@ -29,7 +30,7 @@ from embexp.strategies import strategy as thread_counts
 from embexp.strategies.strategy import Strategy
 from embexp.system import files, interruption, native
 from embexp.system.parallel import Progress, quiet
-from embexp.training import loop, metric_names
+from embexp.training import loop
 from embexp.training.listeners import Listener, MetricsFile
 from embexp.training.loop import EarlyStopping, Outcome, Replay
 
@@ -164,8 +165,8 @@ def train(
     spec, schedule, execution, watch = prepared.spec, prepared.schedule, started.execution, started.watch
     early = spec.train.early_stopping
     if early.patience is not None or spec.checkpoint.keep_best:
-        metric = metric_names.watched(spec.task, early.metric, spec.recommendation.cutoffs, spec.metrics)
-        lower = metric_names.direction(metric, spec.own_metrics) is metric_names.Direction.LOWER
+        metric = metric_specs.watched(spec.task, early.metric, spec.recommendation.cutoffs, spec.metrics)
+        lower = metric_specs.direction(metric, spec.own_metrics) is metric_specs.Direction.LOWER
         saver.stopping = EarlyStopping(metric, lower, early.patience, early.min_delta)
     outcome = Outcome() if saved is None else saver.restore_state(saved)
     everyone: list[Listener] = [*listeners, MetricsFile(saver.folder.metrics), watch]

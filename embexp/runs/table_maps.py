@@ -24,8 +24,8 @@ from embexp.pretrained.aligned import earlier_rows, pretrained_before
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.reports.record import Record
 from embexp.specs.freezing import FreezeTable, NoFreeze
+from embexp.specs.metrics import Direction
 from embexp.system import caching
-from embexp.training.metric_names import Direction
 from embexp.vectors import checkpoint
 from embexp.vectors.alignment import RowKind
 

@@ -20,9 +20,8 @@ from embexp.specs.losses import CustomMetric, Loss, LossOfTask, Recommendation
 from embexp.specs.models import KnowledgeGraph, Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
-from embexp.specs.running import Checkpointing, Output, Restoring, Runtime, RuntimeKind, Train
+from embexp.specs.running import Checkpointing, NoStudy, Output, Restoring, Runtime, RuntimeKind, Study, Sweep, Train
 from embexp.specs.strategies import CPU, Strategy
-from embexp.specs.studies import NoStudy, Study, Sweep
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tracking import NoTracking, Tracking
 

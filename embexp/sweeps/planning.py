@@ -24,7 +24,7 @@ from embexp.records import allowed_code
 from embexp.reports.record import Status
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import Launching, Sweep
+from embexp.specs.running import Launching, Sweep
 from embexp.sweeps import engines, processes, search_space
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from embexp.specs.run import RunSpec
+from embexp.specs.running import Launching
 from embexp.specs.strategies import GPU
-from embexp.specs.studies import Launching
 from embexp.system import machine, processes
 
 _NOT_FORKED = ("gpu", "tpu")

@@ -18,7 +18,7 @@ from embexp.reports.jobs import in_use
 from embexp.reports.record import Status
 from embexp.reports.tracking import session
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import Launching
+from embexp.specs.running import Launching
 from embexp.specs.tracking import MLflow
 from embexp.sweeps import jobs, planning, processes, watching
 from embexp.sweeps.engines import Engine

@@ -12,12 +12,12 @@ from hydra.core.override_parser.types import Override
 
 from embexp.config.messages import format_value
 from embexp.errors import ConfigError, Fault
+from embexp.specs.metrics import Objective, objectives
 from embexp.specs.run import RunSpec
 from embexp.sweeps import search_space
 from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.search_space import Numbers, Space
 from embexp.sweeps.settings import SWEEPER, PrunerKind, SamplerKind, SearchSettings
-from embexp.training.metric_names import Objective, objectives
 
 Check = Callable[[Sequence[Sequence[str]]], Sequence[RunSpec]]
 """Composes and checks jobs with some overrides; returns the specs of those that can run."""

@@ -19,7 +19,7 @@ from embexp.config.messages import did_you_mean, format_value
 from embexp.config.overrides import parse
 from embexp.config.validate import rule_of, valid_values
 from embexp.errors import CommandLineError, ConfigError, Fault
-from embexp.specs.studies import Launching
+from embexp.specs.running import Launching
 from embexp.sweeps.search_space import Space
 
 LAUNCHER, SWEEPER = "hydra.launcher", "hydra.sweeper"

@@ -19,13 +19,13 @@ from optuna.trial import FrozenTrial, TrialState
 
 from embexp.errors import CommandLineError, RunError
 from embexp.reports.record import Status
+from embexp.specs.metrics import Objective
 from embexp.sweeps import pruning
 from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.search import Search, objective_values
 from embexp.sweeps.search_space import Choices, Parameter, Space
 from embexp.sweeps.settings import PrunerKind, SamplerKind, SearchSettings
 from embexp.system import files
-from embexp.training.metric_names import Objective
 
 SEARCH_FILE = "search.json"
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Sequence[Outcome]]]

@@ -24,7 +24,7 @@ from embexp.reports.collected import settings_of
 from embexp.reports.record import Status
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec, combination_faults
-from embexp.specs.studies import Launching, NoStudy
+from embexp.specs.running import Launching, NoStudy
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import planning, processes, search
 from embexp.sweeps.engines import Engine

@@ -18,8 +18,8 @@ from typing import assert_never
 
 import numpy as np
 
+from embexp.specs import metrics as metric_specs
 from embexp.specs.models import Task
-from embexp.training import metric_names
 
 _EXAMPLES_AT_ONCE = 1 << 20
 _LEAST_RATE = 1e-6
@@ -62,7 +62,7 @@ class Constant:
             labels: of all examples, float32 [N], which may be memory-mapped.
             rows: int64 [n], those of the split, at least one.
         """
-        return metric_names.computed(self.task, "constant", _Split(self, labels, rows))
+        return metric_specs.computed(self.task, "constant", _Split(self, labels, rows))
 
 
 @dataclass
@@ -167,7 +167,7 @@ def at_random(choices: np.ndarray, predict_head: np.ndarray) -> dict[str, float]
         choices: integers [N], the candidates n of each query that are ranked: without other known answers.
         predict_head: bool [N]: True for head prediction, False for tail prediction.
     """
-    return metric_names.computed(Task.RANKING, "constant", choices, predict_head)
+    return metric_specs.computed(Task.RANKING, "constant", choices, predict_head)
 
 
 def mrr(choices: np.ndarray, predict_head: np.ndarray) -> float:

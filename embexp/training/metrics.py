@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from embexp.errors import DataError, DivergedError
+from embexp.specs import metrics as metric_specs
 from embexp.specs.models import Task
-from embexp.training import metric_names, ranking
+from embexp.training import ranking
 from embexp.training.loop import Runtime
 from embexp.training.ranking import Queries
 
@@ -50,7 +51,7 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
     _check_finite(z)
     check_labels(task, y, classes=z.shape[1] if task is Task.CLASSIFICATION else None)
     y = y.astype(np.int64) if task is Task.CLASSIFICATION else y
-    return metric_names.computed(task, "value", y, z)
+    return metric_specs.computed(task, "value", y, z)
 
 
 def _check_finite(logits: np.ndarray) -> None:
@@ -66,7 +67,7 @@ def undefined(task: Task, labels: ArrayLike) -> dict[str, str]:
     if not y.size or np.any(y != y.flat[0]):
         return {}
     reason = f"all {y.size:,} labels are {y.flat[0]:g}, and"
-    names = [name for name, metric, _ in metric_names.named(task) if metric.both_classes]
+    names = [name for name, metric, _ in metric_specs.named(task) if metric.both_classes]
     return {name: f"{reason} {name.upper()} compares two classes" for name in names}
 
 

@@ -32,8 +32,8 @@ import numpy as np
 from embexp.data.examples import ListColumn
 from embexp.data.queries import KnownAnswers
 from embexp.errors import DivergedError
+from embexp.specs import metrics as metric_specs
 from embexp.specs.models import Task
-from embexp.training import metric_names
 
 _CELLS = 1 << 22
 """Scores that are in memory at once: 16 MB of float32, and a few times as much to rank them."""
@@ -110,7 +110,7 @@ def metrics(ranks: np.ndarray, predict_head: np.ndarray) -> dict[str, float]:
     """
     if not len(ranks):
         raise ValueError("there is nothing to evaluate: no queries")
-    return metric_names.computed(Task.RANKING, "value", ranks, predict_head)
+    return metric_specs.computed(Task.RANKING, "value", ranks, predict_head)
 
 
 def mrr(ranks: np.ndarray, predict_head: np.ndarray) -> float:
@@ -247,7 +247,7 @@ def evaluate_lists(
     users, longest = len(unknown), max(cutoffs)
     if not users:
         raise ValueError("there is nothing to evaluate: no users")
-    sums: dict[str, float] = dict.fromkeys(metric_names.metrics_of(Task.RECOMMENDATION, cutoffs), 0.0)
+    sums: dict[str, float] = dict.fromkeys(metric_specs.metrics_of(Task.RECOMMENDATION, cutoffs), 0.0)
     listed = {k: np.zeros(items, bool) for k in cutoffs}
     for start, stop, found in user_blocks(scores, users, items, seen):
         row, item = _pairs(relevant, start, stop)
@@ -257,7 +257,7 @@ def evaluate_lists(
         hits = np.take_along_axis(wanted, np.maximum(top, 0), 1) & (top >= 0)
         held_out = np.bincount(row, minlength=stop - start) + unknown[start:stop]
         lists = Lists(hits, held_out, _first_places(found, row, item))
-        for name, total in metric_names.computed(Task.RECOMMENDATION, "value", lists, cutoffs=cutoffs).items():
+        for name, total in metric_specs.computed(Task.RECOMMENDATION, "value", lists, cutoffs=cutoffs).items():
             sums[name] += total
         for k in cutoffs:
             shown = top[:, :k]

@@ -27,7 +27,7 @@ from embexp.runs import run as single
 from embexp.runs.studies import verification
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import Launching
+from embexp.specs.running import Launching
 from embexp.sweeps import engines, jobs
 from embexp.sweeps import sweep as sweeps
 from embexp.sweeps.ledger import Ledger, LedgerJob

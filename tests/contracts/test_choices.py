@@ -8,8 +8,8 @@ import pytest
 
 from embexp.specs import run, tracking
 from embexp.specs.base import Choice, imported
+from embexp.specs.metrics import METRICS
 from embexp.specs.pretrained import Format
-from embexp.training.metric_names import METRICS
 
 
 def choices(base: type[Choice] = Choice) -> Iterator[type[Choice]]:

@@ -17,8 +17,8 @@ import pytest
 from embexp.errors import NotARunError
 from embexp.reports.collected import collect, varying
 from embexp.reports.record import Status
+from embexp.specs.metrics import Direction
 from embexp.system import locks
-from embexp.training.metric_names import Direction
 from tests.reports.made_runs import ledger, run, spec, sweep
 
 

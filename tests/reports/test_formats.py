@@ -19,8 +19,8 @@ from embexp.reports import formats, page
 from embexp.reports.record import Record, Status
 from embexp.reports.report import report, tabulate
 from embexp.reports.table import Report
+from embexp.specs.metrics import Direction
 from embexp.system import printable
-from embexp.training.metric_names import Direction
 from tests.reports.made_runs import ledger, run, spec, sweep
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))

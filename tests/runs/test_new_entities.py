@@ -25,7 +25,7 @@ from embexp.runs.studies import runs_compared, verification
 from embexp.runs.studies.new_entities import OldRows, StudyRun, summarise
 from embexp.runs.studies.rerun import Rerun
 from embexp.runs.studies.run import Comparison
-from embexp.specs.studies import study_runs
+from embexp.specs.running import study_runs
 from embexp.training.listeners import Listener
 from tests import planted_triples
 from tests.planted_triples import Triple, read

@@ -26,7 +26,7 @@ from embexp.runs import run as single
 from embexp.runs.prepare import Prepared, prepare
 from embexp.runs.studies import run as studies
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import study_runs
+from embexp.specs.running import study_runs
 from tests.conftest import ROOT
 from tests.thoroughness import examples
 

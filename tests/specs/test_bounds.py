@@ -10,7 +10,7 @@ import pytest
 import embexp
 from embexp.errors import ConfigError
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import Launching
+from embexp.specs.running import Launching
 
 
 def integers(schema: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -14,7 +14,7 @@ from rich.console import Console
 from embexp.config import composition
 from embexp.config.composition import compose_config
 from embexp.config.named_code import OWN_MODULES
-from embexp.specs.studies import Launching
+from embexp.specs.running import Launching
 from embexp.sweeps import engines
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob

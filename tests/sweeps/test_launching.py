@@ -22,7 +22,7 @@ from embexp.cli import commands
 from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.records import inventory
 from embexp.reports.record import Status
-from embexp.specs.studies import Launching
+from embexp.specs.running import Launching
 from embexp.sweeps import processes
 from embexp.sweeps import sweep as sweeps
 from embexp.sweeps.ledger import Ledger

@@ -8,10 +8,10 @@ import pytest
 
 from embexp.errors import ConfigError
 from embexp.reports.record import Status
+from embexp.specs.metrics import Objective, objectives
 from embexp.specs.models import Task
 from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.search import objective_values
-from embexp.training.metric_names import Objective, objectives
 
 
 @pytest.mark.parametrize(

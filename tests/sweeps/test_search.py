@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.reports.record import Status
+from embexp.specs.metrics import objectives
 from embexp.specs.models import Task
 from embexp.sweeps import search_space
 from embexp.sweeps.jobs import Outcome
 from embexp.sweeps.search import Search, search_setting_faults
 from embexp.sweeps.settings import SearchSettings, checked_search_settings
 from embexp.sweeps.study import Study, run
-from embexp.training.metric_names import objectives
 
 SPACE = ("x=interval(-2,2)", "y=tag(log,interval(0.01,1))", "m=a,b", "seed=3")
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from embexp.errors import ConfigError, DataError, DivergedError
+from embexp.specs import metrics as metric_specs
 from embexp.specs.models import Task
-from embexp.training import metric_names, metrics
+from embexp.training import metrics
 
 NUMBERS = st.floats(-1e6, 1e6)
 SCORES = st.one_of(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), st.floats(-50, 50))
@@ -268,29 +269,29 @@ def test_misuse_with_classes(labels: list[int], logits: ArrayLike, message: str)
 @pytest.mark.parametrize("task", [task for task in Task if task not in RANKED])
 def test_every_metric_has_a_name_and_a_direction(task: Task) -> None:
     found = metrics.evaluate(task, [0, 1], logits_of(task, [0.1, 0.2]))
-    assert tuple(found) == metric_names.metrics_of(task)
-    assert metric_names.metrics_of(task)[0] == metric_names.watched(task, None)
-    assert metric_names.headline(task) in found
+    assert tuple(found) == metric_specs.metrics_of(task)
+    assert metric_specs.metrics_of(task)[0] == metric_specs.watched(task, None)
+    assert metric_specs.headline(task) in found
     # Better predictions must score better in the stated direction.
     better = metrics.evaluate(task, [0, 1], logits_of(task, [0.0, 1.0] if task is Task.REGRESSION else [-1.0, 1.0]))
     worse = metrics.evaluate(task, [0, 1], logits_of(task, [1.0, 0.0]))
     for name in found:
-        lower = metric_names.direction(name) is metric_names.Direction.LOWER
+        lower = metric_specs.direction(name) is metric_specs.Direction.LOWER
         assert (better[name] < worse[name]) is lower, name
 
 
 def test_the_watched_metric() -> None:
-    assert metric_names.watched(Task.REGRESSION, None) == "rmse"
-    assert metric_names.watched(Task.BINARY, None) == "log_loss"
-    assert metric_names.watched(Task.CLASSIFICATION, None) == "accuracy"
-    assert metric_names.watched(Task.BINARY, "auc") == "auc"
+    assert metric_specs.watched(Task.REGRESSION, None) == "rmse"
+    assert metric_specs.watched(Task.BINARY, None) == "log_loss"
+    assert metric_specs.watched(Task.CLASSIFICATION, None) == "accuracy"
+    assert metric_specs.watched(Task.BINARY, "auc") == "auc"
     message = r"train\.early_stopping\.metric = 'acu': the metrics of task binary are log_loss, auc, loss\."
     with pytest.raises(ConfigError, match=message + r"\s+did you mean 'auc'\?"):
-        metric_names.watched(Task.BINARY, "acu")
+        metric_specs.watched(Task.BINARY, "acu")
 
 
 def test_metrics_at_cutoffs_have_a_direction() -> None:
-    names = metric_names.metrics_of(Task.RECOMMENDATION, (5, 100))
-    assert names[0] == metric_names.headline(Task.RECOMMENDATION, names) == "ndcg_at_5"
-    assert {metric_names.direction(name) for name in names} == {metric_names.Direction.HIGHER}
-    assert metric_names.direction("recall_at_ten") is None
+    names = metric_specs.metrics_of(Task.RECOMMENDATION, (5, 100))
+    assert names[0] == metric_specs.headline(Task.RECOMMENDATION, names) == "ndcg_at_5"
+    assert {metric_specs.direction(name) for name in names} == {metric_specs.Direction.HIGHER}
+    assert metric_specs.direction("recall_at_ten") is None

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from embexp.data.examples import ListColumn
 from embexp.data.queries import KnownAnswers
 from embexp.errors import DivergedError
+from embexp.specs import metrics as metric_specs
 from embexp.specs.models import Task
-from embexp.training import metric_names, metrics, ranking
+from embexp.training import metrics, ranking
 from embexp.training.ranking import Queries
 
 Query = tuple[list[float], int, set[int]]
@@ -122,13 +123,13 @@ def test_scores_that_are_no_numbers_have_no_rank() -> None:
 
 def test_every_metric_has_a_name_and_a_direction() -> None:
     answers, half = np.zeros(2, np.int64), np.array([False, True])
-    names = metric_names.metrics_of(Task.RANKING)
+    names = metric_specs.metrics_of(Task.RANKING)
     better = ranking.evaluate([(answers, np.float32([[2, 1, 1]] * 2))], Queries(answers_of([set()] * 2), half, 3))
     worse = ranking.evaluate([(answers, -np.float32([[2, 1, 1] * 5] * 2))], Queries(answers_of([set()] * 2), half, 3))
     assert tuple(better) == names
-    assert (metric_names.watched(Task.RANKING, None), metric_names.headline(Task.RANKING)) == ("mrr", "mrr")
+    assert (metric_specs.watched(Task.RANKING, None), metric_specs.headline(Task.RANKING)) == ("mrr", "mrr")
     for name in names:
-        lower = metric_names.DIRECTIONS[name] is metric_names.Direction.LOWER
+        lower = metric_specs.DIRECTIONS[name] is metric_specs.Direction.LOWER
         assert (better[name] < worse[name]) is lower, name
     with pytest.raises(ValueError, match="a rank depends on other items"):
         metrics.evaluate(Task.RANKING, [0], [[1.0, 2.0]])

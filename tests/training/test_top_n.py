@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
 from embexp.errors import DivergedError
+from embexp.specs import metrics as metric_specs
 from embexp.specs.models import Task
-from embexp.training import metric_names, ranking
+from embexp.training import ranking
 
 CUTOFFS = (1, 3, 10)
 User = tuple[list[float], set[int], set[int], int]
@@ -82,7 +83,7 @@ def test_metrics_are_those_of_one_user_after_the_other(users: list[User], cells:
         patch.setattr(ranking, "_CELLS", cells)
         found = evaluated(users)
     expected = by_hand(users)
-    assert set(found) == set(metric_names.metrics_of(Task.RECOMMENDATION, CUTOFFS)) == set(expected)
+    assert set(found) == set(metric_specs.metrics_of(Task.RECOMMENDATION, CUTOFFS)) == set(expected)
     assert found == pytest.approx(expected, abs=1e-12)
 
 

@@ -21,10 +21,10 @@ from embexp.runs import run as single
 from embexp.runs.finished import load_run
 from embexp.runs.resume import resume
 from embexp.runs.run import RunResult
-from embexp.specs import studies
+from embexp.specs import running
 from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import BASE, DESCRIPTIONS, FULL, GROWN
+from embexp.specs.running import BASE, DESCRIPTIONS, FULL, GROWN
 from embexp.system import digests, files
 from embexp.system.parallel import Progress
 from embexp.training.listeners import Listener
@@ -70,7 +70,7 @@ def run(
     inventory.unseal(directory)
     folder.write_spec(spec)
     runs: dict[str, StudyRun] = {}
-    specs = studies.study_runs(spec, directory)
+    specs = running.study_runs(spec, directory)
     for number, (name, run_spec) in enumerate(specs.items(), 1):
         announce(f"{number} of {len(specs)}, {name}: {DESCRIPTIONS[name]}")
         runs[name] = result = _stage(name, run_spec, RunFolder(directory / name), listeners, progress)

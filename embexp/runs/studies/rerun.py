@@ -24,8 +24,7 @@ from embexp.records.folder import RunFolder
 from embexp.records.identity import DECIDES_NOTHING
 from embexp.runs.studies import runs_compared
 from embexp.specs.run import RunSpec
-from embexp.specs.running import OnError, Save
-from embexp.specs.studies import NoStudy
+from embexp.specs.running import NoStudy, OnError, Save
 from embexp.specs.tracking import NoTracking
 from embexp.system import digests, environment
 from embexp.system.printable import print

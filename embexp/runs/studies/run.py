@@ -23,7 +23,7 @@ from embexp.runs import run as single
 from embexp.runs.run import RunResult
 from embexp.runs.studies import new_entities
 from embexp.specs.run import RunSpec
-from embexp.specs.studies import GROWN, NewEntitiesStudy, NoStudy
+from embexp.specs.running import GROWN, NewEntitiesStudy, NoStudy
 from embexp.system import files, machine_faults
 from embexp.system.parallel import Progress, quiet
 from embexp.training.listeners import Listener
