@@ -30,6 +30,9 @@ with tf.Graph().as_default():
         tf.raw_ops.ResourceScatterAdd(resource=each.handle, indices=[0, 7], updates=tf.ones([2, 64]))
         for each in (table.variable, table.slots["accumulators"])
     ]
+    touched = tf.raw_ops.ResourceScatterAdd(
+        resource=table.variable.handle, indices=tf.range(table.rows), updates=tf.ones([table.rows, 64])
+    )
     values = [tf.raw_ops.ResourceGather(resource=each.handle, indices=[0, 7], dtype=tf.float32)
               for each in (table.variable, table.slots["accumulators"])]
     with v1.Session() as session:
@@ -38,6 +41,8 @@ with tf.Graph().as_default():
                 saver.complete_saver().restore(session, prefix)
         else:
             session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
+            # A new table's zeros are memory that no one has touched, which counts only once it is written.
+            session.run(touched)
             session.run(moved)
             saver.save(session, prefix)
             np.save(prefix + ".npy", session.run(values))

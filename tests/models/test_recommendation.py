@@ -11,7 +11,7 @@ import tensorflow as tf
 from embexp.models import build
 from embexp.specs.base import implementation
 from embexp.specs.losses import BPR, RecommendationLoss, SampledSoftmax, Softmax
-from embexp.specs.models import MatrixFactorization, TwoTower
+from embexp.specs.models import MatrixFactorization, Task, TwoTower
 
 GENERATOR = np.random.default_rng(0)
 B, K, D, I = 5, 3, 4, 7  # noqa: E741
@@ -22,7 +22,7 @@ LABELS = np.stack([NUMBERS, LOGS], axis=1).astype(np.float32)
 
 
 def loss_of(loss: RecommendationLoss) -> Any:
-    return implementation(loss)(None, 1)
+    return implementation(loss)(None, Task.RECOMMENDATION, 1)
 
 
 def log_softmax(scores: np.ndarray, answer: int) -> float:

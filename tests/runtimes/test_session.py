@@ -63,11 +63,11 @@ def experiment() -> tuple[EmbeddingTable, Step, Any]:
     step = Step(
         engine,
         model,
+        {name: Input(name) for name in features},
+        OneDevice(),
         losses.mean_loss(Task.BINARY),
         optimizer,
-        {name: Input(name) for name in features},
         counter,
-        OneDevice(),
     )
     everything = tf.train.Checkpoint(
         embedding=TableCheckpoint([table]),

@@ -67,7 +67,7 @@ def step_of(strategy: Any, optimizer: Any, layers: list[Any], rule: Any = None) 
     def loss(labels: Any, logits: Any) -> Any:
         return tf.reduce_mean((labels - logits[:, 0]) ** 2)
 
-    return Step(strategy.backend(engine), model, loss, built, {"item": Input("item")}, counter, strategy), table
+    return Step(strategy.backend(engine), model, {"item": Input("item")}, strategy, loss, built, counter), table
 
 
 def batches(count: int, size: int = 7) -> list[Batch]:
