@@ -73,6 +73,9 @@ def refused(override: Override) -> Fault | None:
         return Fault(key, format_value(value), f"the group {group} sets it", f"choose one: {group}=NAME")
     if override.is_delete():
         return Fault(key, "a removal", "a setting of Hydra can't be removed", "leave it out")
+    if override.package is not None and "/" not in key:
+        remedy = f"write {key}=…, without the @"
+        return Fault(override.get_key_element(), format_value(value), "only a choice of a file has an @", remedy)
     return next(filter(None, (_unusable(path, each) for path, each in found)), None)
 
 

@@ -92,6 +92,7 @@ FAULTS = {
     "a folder outside": ("hydra.output_subdir=../x", "it must be inside the directory above it"),
     "an unnamed folder": ("hydra.output_subdir=", "it must be a folder"),
     "a removal": ("~hydra.run.dir", "a setting of Hydra can't be removed"),
+    "a package": ("hydra.verbose@a=true", "only a choice of a file has an @"),
     "a variable without +": ("hydra.job.env_set.A=b", "use +hydra.job.env_set.A=b"),
     "a callback that is no mapping": ("+hydra.callbacks.x=5", "a callback is a mapping with _target_"),
     "a callback that is not there": ("+hydra.callbacks.x._target_=no.Such", "there is no module 'no'"),
