@@ -97,7 +97,7 @@ class Ours(Listener):
         from embexp.runs import run as single
 
         try:
-            self._summary = single.run(self.spec, self._directory, listeners=[self]).summary
+            self._summary = single.run(self.spec, self._directory, single.Observer(lambda: [self])).summary
         finally:
             self._done.release()
 
@@ -132,7 +132,7 @@ class Graph:
 def read(folder: Path) -> Graph:
     """Reads the triples with the numbering of a run."""
     import embexp
-    from embexp.runs.data import read_data
+    from embexp.runs.prepare import read_data
     from embexp.system.parallel import quiet
 
     with tempfile.TemporaryDirectory() as cache:

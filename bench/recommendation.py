@@ -67,7 +67,7 @@ class Split:
     def __init__(self, spec: Any) -> None:
         from scipy.sparse import coo_matrix
 
-        from embexp.runs.data import read_data
+        from embexp.runs.prepare import read_data
         from embexp.system.parallel import quiet
 
         self.data = read_data(spec, quiet)

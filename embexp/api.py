@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from embexp.config import composition, hydra_globals
 from embexp.config.named_code import Permission
 from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
-from embexp.records import allowed_code, output_directory
-from embexp.records.folder import RunFolder
+from embexp.records import output_directory
+from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.records.output_directory import OutputDirectory
 from embexp.specs import arguments, tracking
 from embexp.specs.run import RunSpec
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from embexp.config.composition import compose, spec_of
     from embexp.reports.report import report
     from embexp.runs.finished import Run
-    from embexp.runs.run import RunResult
-    from embexp.runs.studies.verification import Verification
+    from embexp.runs.run import Observer, RunResult
+    from embexp.runs.verification import Verification
     from embexp.sweeps.sweep import SweepResult
 
 __all__ = [
@@ -85,15 +85,14 @@ def run(
     if checked is None or faults:
         raise ConfigError(faults)
     arguments.require_eager("embexp.run")
-    with _new_directory(chosen, checked) as found:
+    with _opened(chosen, checked) as found:
         environment.load_tensorflow()
-        from embexp.runs.studies import run as studies
+        from embexp.runs import experiment
 
-        shown = _shown(added, quiet=quiet)
+        observer = _observer(added, quiet=quiet)
         if found.continues:
-            say: Callable[[str], object] = (lambda sentence: None) if quiet else print
-            return studies.resume(found.path, allow_code=allowed_code.named(checked), listeners=shown, say=say)
-        return studies.run(checked, found.path, listeners=shown)
+            return experiment.resume(found.path, allow_code=named_functions(checked), observer=observer)
+        return experiment.run(checked, found.path, observer)
 
 
 def sweep(
@@ -209,16 +208,15 @@ def resume(
             raise UsageError(f"embexp.resume: {folder} is a sweep, whose jobs are processes without listeners")
         return _resume_sweep(folder, texts, allowed, quiet=quiet)
     recorded = RunFolder(folder).recorded_spec()
-    allowed_code.check(recorded, allowed, record=RunFolder(folder).spec)  # before TensorFlow is loaded
+    check_code(named_functions(recorded), allowed, record=RunFolder(folder).spec)  # before TensorFlow is loaded
     tracking.check_addresses([recorded], RunFolder(folder).spec)
     if texts:
         changed = composition.changed_spec(recorded, texts, composition.loader())
     environment.load_tensorflow()
     arguments.require_eager("embexp.resume")
-    from embexp.runs.studies import run as studies
+    from embexp.runs import experiment
 
-    say: Callable[[str], object] = (lambda sentence: None) if quiet else print
-    return studies.resume(folder, changed, allow_code=allowed, listeners=_shown(added, quiet=quiet), say=say)
+    return experiment.resume(folder, changed, allow_code=allowed, observer=_observer(added, quiet=quiet))
 
 
 def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str | Path | None = None) -> Verification:
@@ -239,7 +237,7 @@ def verify(directory: str | Path, *, allow_code: Sequence[str] = (), keep: str |
     """
     folder = arguments.directory(directory, "embexp.verify")
     allowed = arguments.texts(allow_code, "embexp.verify", "allow_code")
-    from embexp.runs.studies import verification
+    from embexp.runs import verification
 
     return verification.verify(folder, allow_code=allowed, keep=None if keep is None else Path(keep))
 
@@ -273,22 +271,25 @@ def load_run(directory: str | Path, *, allow_code: Sequence[str] = ()) -> Run:
     allowed = arguments.texts(allow_code, "embexp.load_run", "allow_code")
     recorded = RunFolder(folder).recorded_spec()  # before TensorFlow is loaded
     if allowed:
-        allowed_code.check(recorded, allowed, record=RunFolder(folder).spec)
+        check_code(named_functions(recorded), allowed, record=RunFolder(folder).spec)
     environment.load_tensorflow()
     from embexp.runs import finished
 
     return finished.load_run(folder, allow_code=allowed)
 
 
-def _shown(listeners: Sequence[Listener], *, quiet: bool) -> Callable[[], list[Listener]]:
-    """Returns the listeners of a training: the user's, and one that shows the progress unless `quiet`."""
+def _observer(listeners: Sequence[Listener], *, quiet: bool) -> Observer:
+    """The user's listeners, and unless `quiet` the terminal."""
+    from embexp.runs.run import Observer
     from embexp.system.terminal import SafeConsole
     from embexp.training.progress import progress
 
-    return lambda: [*([] if quiet else [progress(SafeConsole())]), *listeners]
+    if quiet:
+        return Observer(lambda: listeners)
+    return Observer(lambda: [progress(SafeConsole()), *listeners], say=print)
 
 
-def _new_directory(chosen: Path | None, spec: RunSpec) -> AbstractContextManager[OutputDirectory]:
+def _opened(chosen: Path | None, spec: RunSpec) -> AbstractContextManager[OutputDirectory]:
     """The directory to run in: the chosen one, that of the Hydra app that calls, or `outputs/DATE/TIME`."""
     own = hydra_globals.output_directory()
     if own is not None and (chosen is None or chosen.absolute() == own) and own.is_dir():

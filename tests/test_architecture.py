@@ -60,13 +60,12 @@ TENSORFLOW_FREE = {
     "checkpoints/difference.py",
     "checkpoints/keras_weights.py",
     "system/user_code.py",
-    "runs/data.py",
     "runs/prepare.py",
-    "runs/recorded.py",
-    "runs/studies/runs_compared.py",
+    "runs/finished.py",
+    "runs/runs_compared.py",
 }
 """Rooms, and modules, that are imported before it is known whether anything is trained."""
-WITH_TENSORFLOW = {"freezing/diagnosis.py", "reports/tracking/tensorboard.py", "system/native.py"}
+WITH_TENSORFLOW = {"freezing/diagnosis.py", "reports/tensorboard.py", "system/native.py"}
 """Modules of these rooms that are imported only where something is trained."""
 
 

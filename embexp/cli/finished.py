@@ -59,8 +59,7 @@ def check_finished(directory: str, command: str, *rest: str, allow_code: Sequenc
         DataError: a file that the command reads is not what the run wrote. Others are a warning.
     """
     from embexp.errors import NotARunError
-    from embexp.records import allowed_code
-    from embexp.records.folder import RunFolder
+    from embexp.records.folder import RunFolder, check_code, named_functions
 
     folder = RunFolder(Path(directory))
     with folder.reading():  # what is being written is refused now, and not after the import of TensorFlow
@@ -71,7 +70,7 @@ def check_finished(directory: str, command: str, *rest: str, allow_code: Sequenc
             raise NotARunError("\n    ".join([message, *lines]))
         spec = folder.read_spec()
     if allow_code is not None:
-        allowed_code.check(spec, allow_code, record=folder.spec)
+        check_code(named_functions(spec), allow_code, record=folder.spec)
     _warn_of_changes(folder.path)
 
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from embexp.errors import EmbexpError, RunError
 from embexp.reports.jobs import in_use
-from embexp.sweeps import jobs, progress, pruning
+from embexp.sweeps import jobs, progress
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.system import environment, interruption, machine_faults, printable, processes
 from embexp.system.printable import print
@@ -73,7 +73,7 @@ def execute(sweep: Path, job: LedgerJob) -> int:
                     return jobs.BUSY
                 locked.enter_context(lock.exclusive(patience=_PATIENCE))
             (directory / jobs.FAILURE_FILE).unlink(missing_ok=True)
-            _train(directory, job.spec, pruning.listeners(sweep, job.number))
+            _train(directory, job.spec, progress.listeners(sweep, job.number))
     except KeyboardInterrupt:
         print("interrupted", flush=True)
         return jobs.INTERRUPTED
@@ -90,15 +90,15 @@ def execute(sweep: Path, job: LedgerJob) -> int:
 
 
 def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> None:
-    from embexp.records.folder import RunFolder
+    from embexp.records.folder import RunFolder, named_functions
     from embexp.specs.run import RunSpec
 
     spec, folder = RunSpec.model_validate_json(spec_json), RunFolder(directory)
     if not (has_begun := folder.spec.exists()):
         folder.write_spec(spec)  # before TensorFlow is loaded: a job that is killed meanwhile can be resumed
     environment.load_tensorflow()
-    from embexp.records import allowed_code
-    from embexp.runs.studies import run as studies
+    from embexp.runs import experiment
+    from embexp.runs.run import Observer
     from embexp.system import terminal
     from embexp.training.progress import ProgressLines
 
@@ -109,24 +109,12 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
         terminal.say(console, sentence)
 
     reached = progress.ProgressFile(directory)
-    if has_begun:
-        result = studies.resume(
-            directory,
-            allow_code=allowed_code.named(spec),  # the sweep has checked it
-            listeners=lambda: [ProgressLines(console), reached, *listeners],
-            progress=reached,
-            announce=say,
-            say=say,
-        )
+    observer = Observer(lambda: [ProgressLines(console), reached, *listeners], reached, say, say)
+    if has_begun:  # the sweep has checked the code that it names
+        result = experiment.resume(directory, allow_code=named_functions(spec), observer=observer)
     else:
-        result = studies.run(
-            spec,
-            directory,
-            listeners=lambda: [ProgressLines(console), reached, *listeners],
-            progress=reached,
-            announce=say,
-        )
-    console.print(studies.terminal_report(result.summary, directory))
+        result = experiment.run(spec, directory, observer)
+    console.print(experiment.results(result.summary, directory))
 
 
 def become_job(parent: int) -> None:
@@ -147,7 +135,7 @@ def serve() -> None:
     processes.die_with_parent(processes.parent())  # while it imports, it does not notice that the socket is closed
     asking = socket.socket(fileno=os.dup(0))
     environment.load_tensorflow()
-    import embexp.runs.studies.run  # noqa: F401
+    import embexp.runs.experiment  # noqa: F401
 
     gc.freeze()  # collections in a job would otherwise copy the pages of all imported code
     environment.begin_collecting()

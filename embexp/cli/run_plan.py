@@ -16,7 +16,7 @@ from embexp.cli.stages import show_stages
 from embexp.data.sources.factory import source_of
 from embexp.pretrained import checks
 from embexp.reports import results
-from embexp.runs.prepare import Prepared, check_memory, prepare, prepare_successor
+from embexp.runs.prepare import Prepared, check_memory, prepare
 from embexp.specs import footprint, running
 from embexp.specs.base import merged, named_code, summarize_names
 from embexp.specs.freezing import FreezeTable, NoFreeze
@@ -406,7 +406,7 @@ def _prepared_runs(runs: Mapping[str, RunSpec]) -> dict[str, Prepared]:
     found: dict[str, Prepared] = {}
     with show_stages() as stages:
         for name, run in runs.items():
-            found[name] = prepare_successor(run, found[BASE], stages) if name == GROWN else prepare(run, stages)
+            found[name] = prepare(run, stages, base=found[BASE] if name == GROWN else None)
     return found
 
 

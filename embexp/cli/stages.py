@@ -20,7 +20,7 @@ from embexp.system.terminal import SafeConsole, say
 from embexp.training.listeners import Listener
 
 if TYPE_CHECKING:
-    from embexp.runs.run import RunResult
+    from embexp.runs.run import Observer, RunResult
     from embexp.specs.run import RunSpec
 
 _APART_SECONDS = 10.0
@@ -102,6 +102,13 @@ class Shown:
         from embexp.training.progress import ProgressLines, progress
 
         return [self.stages, progress(self.terminal), ProgressLines(self.log)]
+
+    @property
+    def observer(self) -> Observer:
+        """What a run reports to."""
+        from embexp.runs.run import Observer
+
+        return Observer(self.listeners, self.stages, self.announce, self.say)
 
     def announce(self, heading: str) -> None:
         """Prints a heading, such as before each run of a study."""
@@ -187,7 +194,7 @@ def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]
     with interruption.leaving_at_once(), environment.collecting_paused():
         environment.load_tensorflow()
         from embexp.records import inventory
-        from embexp.runs.studies import run as studies  # which `execute` imports, too
+        from embexp.runs import experiment  # which `execute` imports, too
 
     terminal = SafeConsole()
     found = Shown(Stages(terminal), terminal, SafeConsole(file=cast(IO[str], log), width=160))
@@ -197,7 +204,7 @@ def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]
         found.stages.close()
     digest = inventory.digest_of(directory)
     for console in (found.terminal, found.log):
-        console.print(studies.terminal_report(result.summary, directory))
+        console.print(experiment.results(result.summary, directory))
         if digest is not None:
             console.print(f"{inventory.NAME} has the SHA-256 digest {digest}", highlight=False, soft_wrap=True)
     return result

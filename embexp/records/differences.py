@@ -19,6 +19,8 @@ _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _QUIET = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "TF_CPP_VMODULE", "TF_CPP_MAX_VLOG_LEVEL")
 """Variables that change nothing that is computed."""
 _GIB = 1 << 30
+_MOST_LINES = 12
+"""Changed lines of a source file that are shown."""
 _EVENTS = ("log", "evaluation", "drift")
 _Key = tuple[int, int, str, int]
 """Step, place of the event, split, and how many lines before had the same."""
@@ -51,6 +53,16 @@ class Kind(StrEnum):
         return kinds.index(self) > kinds.index(Kind.VARIABLE)
 
 
+_SECTIONS = {
+    Kind.DATA: ("data", "files"),
+    Kind.PACKAGE: ("python", "packages"),
+    Kind.TENSORFLOW: ("tensorflow",),
+    Kind.THREADS: ("threads",),
+    Kind.KERNELS: ("kernels",),
+}
+"""Keys of a manifest that are compared as they are, by kind."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """Something that differs between two runs, A and B.
@@ -79,12 +91,7 @@ class Difference:
         return self.name if self.kind in (Kind.METRICS, Kind.SPEC) else f"{self.kind.value} {self.name}"
 
     def text(self, a: str = "A", b: str = "B") -> str:
-        """A line for people.
-
-        Args:
-            a: what A is called.
-            b: what B is called.
-        """
+        """A line for people."""
         step = "" if self.step is None else f"step {self.step:,}, "
         values = (
             "" if self.a is None and self.b is None else f"{format_value(self.a)} in {a}, {format_value(self.b)} in {b}"
@@ -119,7 +126,6 @@ def between(kind: Kind, a: Any, b: Any, *, without: Collection[str] = (), prefix
     """The leaves of two JSON values that differ, in A's order.
 
     Args:
-        a: the first value.
         without: first parts of dotted keys that are not compared.
     """
     of_a, of_b = dict(leaves(a, prefix)), dict(leaves(b, prefix))
@@ -140,30 +146,24 @@ def _same(a: Any, b: Any) -> bool:
 
 def manifest_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
     """The circumstances that differ; what only one of the two manifests records is left out."""
-    found = between(Kind.SPEC, a.get("spec"), b.get("spec"), without=DECIDES_NOTHING) if _both(a, b, "spec") else []
-    if _both(a, b, "seed") and a["seed"] != b["seed"] and not any(each.name == "seed" for each in found):
+    found = (
+        between(Kind.SPEC, a.get("spec"), b.get("spec"), without=DECIDES_NOTHING) if "spec" in a and "spec" in b else []
+    )
+    if "seed" in a and "seed" in b and a["seed"] != b["seed"] and not any(each.name == "seed" for each in found):
         found.append(Difference(Kind.SPEC, "seed", a["seed"], b["seed"]))
     found += _code(a, b)
-    found += _section(Kind.DATA, a, b, "data")
-    found += _section(Kind.DATA, a, b, "files")
-    found += _section(Kind.PACKAGE, a, b, "python", "packages")
-    found += _section(Kind.TENSORFLOW, a, b, "tensorflow")
-    found += _section(Kind.THREADS, a, b, "threads")
-    found += _section(Kind.KERNELS, a, b, "kernels")
+    for kind, keys in _SECTIONS.items():
+        found += _section(kind, a, b, *keys)
     found += _machines(a, b)
     found += _repositories(a, b)
-    found += _section(Kind.VARIABLE, _without_quiet(a), _without_quiet(b), "environment")
-    return found
-
-
-def _both(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> bool:
-    return key in a and key in b
+    variables = _section(Kind.VARIABLE, a, b, "environment")
+    return found + [each for each in variables if each.name not in _QUIET]
 
 
 def _section(kind: Kind, a: Mapping[str, Any], b: Mapping[str, Any], *keys: str) -> list[Difference]:
     found = []
     for key in keys:
-        if not _both(a, b, key):
+        if key not in a or key not in b:
             continue
         if isinstance(a[key], Mapping) and isinstance(b[key], Mapping):
             # Names such as those of packages have dots of their own.
@@ -176,24 +176,20 @@ def _section(kind: Kind, a: Mapping[str, Any], b: Mapping[str, Any], *keys: str)
 
 def _code(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
     """The files of the user's own code that differ, by their digests."""
-    if not _both(a, b, "user_code"):
+    if "user_code" not in a or "user_code" not in b:
         return []
-    first, second = (_files(each["user_code"]) for each in (a, b))
-    names = dict.fromkeys([*first, *second])
+    files = [(each["user_code"] or {"files": {}})["files"] for each in (a, b)]
+    first, second = ({name: str(file["digest"]) for name, file in each.items()} for each in files)
     return [
         Difference(Kind.CODE, name, first.get(name), second.get(name))
-        for name in names
+        for name in dict.fromkeys([*first, *second])
         if first.get(name) != second.get(name)
     ]
 
 
-def _files(code: Mapping[str, Any] | None) -> dict[str, str]:
-    return {} if code is None else {name: str(file["digest"]) for name, file in code["files"].items()}
-
-
 def _machines(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
     """Differences of machine and devices; of the processor's features, those that only one of them has."""
-    if not _both(a, b, "machine"):
+    if "machine" not in a or "machine" not in b:
         return []
     first, second = dict(a["machine"]), dict(b["machine"])
     for each in (first, second):
@@ -209,7 +205,7 @@ def _machines(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
 
 def _repositories(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
     """Commits and uncommitted changes of embexp, and of the repositories of the user that both runs used."""
-    if not _both(a, b, "code"):
+    if "code" not in a or "code" not in b:
         return []
     found = []
     for name in ("embexp", "working_folder", "model"):
@@ -232,26 +228,20 @@ def _repository(code: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     return found if isinstance(found, Mapping) and "same_as" not in found else None
 
 
-def _without_quiet(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    if "environment" not in manifest:
-        return {}
-    return {"environment": {name: text for name, text in manifest["environment"].items() if name not in _QUIET}}
-
-
-def changed_lines(recorded: Path, current: Path, *, most: int = 12) -> list[str]:
+def changed_lines(recorded: Path, current: Path) -> list[str]:
     """The lines of a source file that differ, as a unified diff without its head; empty if one can't be read.
 
     Args:
         recorded: the file in the folder `code` of a run.
         current: the file that is imported now.
-        most: how many lines are returned at most.
     """
     try:
         before, after = (path.read_text(encoding="utf-8").splitlines() for path in (recorded, current))
     except (OSError, UnicodeDecodeError):
         return []
     lines = list(difflib.unified_diff(before, after, lineterm="", n=0))[2:]
-    return lines if len(lines) <= most else [*lines[:most], f"… {len(lines) - most} more lines …"]
+    more = len(lines) - _MOST_LINES
+    return [*lines[:_MOST_LINES], f"… {more} more lines …"] if more > 0 else lines
 
 
 @dataclass(frozen=True)
@@ -261,52 +251,33 @@ class MetricsCompared:
     Attributes:
         lines: that both have.
         different: of these, the lines with another value.
-        first: the values that differ in the first such line.
         only_a: lines that B lacks.
         only_b: lines that A lacks.
-        first_only: the first line that only one of the two has.
-        moved: the first line of both that does not stand where the other run has it.
+        differences: values of the first line that differs, the first line that only one of the two has, and the first
+            of both that does not stand where the other run has it; the earliest one first.
     """
 
     lines: int
     different: int
-    first: tuple[Difference, ...]
-    only_a: int = 0
-    only_b: int = 0
-    first_only: Difference | None = None
-    moved: Difference | None = None
-
-    @property
-    def same(self) -> bool:
-        """Whether both have the same lines, in the same order."""
-        return not (self.different or self.only_a or self.only_b or self.moved)
-
-    def differences(self) -> list[Difference]:
-        """The first line that differs, that only one of the two has, and that was moved, the earliest one first."""
-        found = [*self.first, *(each for each in (self.first_only, self.moved) if each is not None)]
-        return sorted(found, key=lambda each: each.step or 0)
+    only_a: int
+    only_b: int
+    differences: tuple[Difference, ...]
 
 
 def compare_metrics(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]]) -> MetricsCompared:
-    """Compares the lines of two runs by step, event and split, and their order.
-
-    Args:
-        a: the lines of a run, parsed.
-    """
+    """Compares the lines of two runs by step, event and split, and their order."""
     of_a, of_b = _by_key(a), _by_key(b)
     common = sorted(of_a.keys() & of_b.keys())
-    first: tuple[Difference, ...] = ()
-    different = 0
-    for key in common:
-        found = between(Kind.METRICS, of_a[key], of_b[key], without=("event", "step", "split"))
-        different += bool(found)
-        if found and not first:
-            first = tuple(_named(key, each) for each in found)
+    compared = {key: between(Kind.METRICS, of_a[key], of_b[key], without=("event", "step", "split")) for key in common}
+    different = [key for key, found in compared.items() if found]
+    found = [_named(key, each) for key in different[:1] for each in compared[key]]
     only_a, only_b = sorted(of_a.keys() - of_b.keys()), sorted(of_b.keys() - of_a.keys())
+    found += _first_only(only_a, only_b)
     orders = [[key for key in keys if key in other] for keys, other in ((of_a, of_b), (of_b, of_a))]
-    moved = next((_moved(key) for key, other in zip(*orders, strict=True) if key != other), None)
-    first_only = _first_only(only_a, only_b)
-    return MetricsCompared(len(common), different, first, len(only_a), len(only_b), first_only, moved)
+    if (moved := next((key for key, other in zip(*orders, strict=True) if key != other), None)) is not None:
+        found.append(Difference(Kind.METRICS, _line(moved), step=moved[0], note="its line stands in another place"))
+    found.sort(key=lambda each: each.step or 0)
+    return MetricsCompared(len(common), len(different), len(only_a), len(only_b), tuple(found))
 
 
 def _by_key(lines: Iterable[Mapping[str, Any]]) -> dict[_Key, dict[str, Any]]:
@@ -329,20 +300,13 @@ def _named(key: _Key, found: Difference) -> Difference:
     return Difference(Kind.METRICS, f"{split} {name}".strip(), found.a, found.b, step)
 
 
-def _first_only(only_a: list[_Key], only_b: list[_Key]) -> Difference | None:
-    keys = sorted([*only_a[:1], *only_b[:1]])
-    if not keys:
-        return None
-    *_, earlier = keys[0]
-    line = f"a line {earlier + 1} times" if earlier else "a line"
-    in_a, in_b = (line, None) if keys[0] in only_a else (None, line)
-    if earlier:
-        in_a, in_b = in_a or "fewer", in_b or "fewer"
-    return Difference(Kind.METRICS, _line(keys[0]), in_a, in_b, keys[0][0])
-
-
-def _moved(key: _Key) -> Difference:
-    return Difference(Kind.METRICS, _line(key), step=key[0], note="its line stands in another place")
+def _first_only(only_a: list[_Key], only_b: list[_Key]) -> Iterator[Difference]:
+    """The first line that only one of the two has, if there is one."""
+    for key in sorted([*only_a[:1], *only_b[:1]])[:1]:
+        earlier = key[-1]
+        line, other = (f"a line {earlier + 1} times", "fewer") if earlier else ("a line", None)
+        in_a, in_b = (line, other) if key in only_a else (other, line)
+        yield Difference(Kind.METRICS, _line(key), in_a, in_b, key[0])
 
 
 def _line(key: _Key) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from embexp.errors import DataError, NotARunError
+from embexp.errors import DataError, NotARunError, UsageError
 from embexp.records import inventory
 from embexp.specs import running
+from embexp.specs.base import named_code
 from embexp.specs.run import RunSpec
 from embexp.specs.running import NoStudy
 from embexp.system import files, locks
@@ -86,19 +87,16 @@ class RunFolder:
         """Held exclusively by the process that writes the directory, shared by those that read it."""
         return locks.of_folder(self.path, f"the run in {self.path}")
 
-    def writing(
-        self, *, patience: float = PATIENCE, warn: Callable[[str], object] | None = None
-    ) -> AbstractContextManager[None]:
+    def writing(self, *, warn: Callable[[str], object] | None = None) -> AbstractContextManager[None]:
         """Within the block, no other process writes or reads the directory.
 
         Args:
-            patience: seconds to wait for an earlier process.
             warn: called with a sentence on a file system without locks; None: `warnings.warn`.
 
         Raises:
             RunError: another process writes or reads it.
         """
-        return self.lock.exclusive(patience=patience, without_locks=warn or _warn)
+        return self.lock.exclusive(patience=PATIENCE, without_locks=warn or _warn)
 
     def reading(self) -> AbstractContextManager[None]:
         """Within the block, no other process writes the directory; others may read it.
@@ -232,11 +230,7 @@ class RunFolder:
 
 
 def around(checkpoint: Path) -> RunFolder | None:
-    """The run, or the grown checkpoint, that has a checkpoint in its folder; None: it is in none.
-
-    Args:
-        checkpoint: its prefix, or one of its files.
-    """
+    """The run, or the grown checkpoint, that has a checkpoint in its folder; None: it is in none."""
     # DIR/checkpoints/NAME/checkpoint, or one folder further down for the second index of a name-based one.
     above = [RunFolder(each) for each in checkpoint.absolute().parents[:4]]
     return next((each for each in above if each.spec.is_file()), None)
@@ -250,6 +244,31 @@ def check_checkpoint(*paths: Path) -> None:
     """
     if paths and (run := around(paths[0])) is not None:
         run.check(*(each.absolute() for each in paths))
+
+
+def named_functions(*specs: RunSpec) -> dict[str, str]:
+    """The functions of the user that specs name, as `package.module:function`, each with its config path."""
+    return {part.function: f"{path}.function" for spec in specs for path, part in named_code(spec)}
+
+
+def check_code(names: Mapping[str, str], allowed: Collection[str], *, record: Path | str) -> None:
+    """Checks that the user allows the code that a record names, which may come from anybody: it is run only then.
+
+    Args:
+        names: functions and classes, each with its config path.
+
+    Raises:
+        UsageError: one isn't allowed, or one is allowed that the record does not name.
+    """
+    if missing := [each for each in names if each not in allowed]:
+        options = " ".join(f"--allow-code {each}" for each in missing)
+        paths = ", ".join(dict.fromkeys(names[each] for each in missing))
+        raise UsageError(
+            f"{record} names code to run, {', '.join(missing)} ({paths}): look at it, and allow it by {options}"
+        )
+    if extra := [each for each in allowed if each not in names]:
+        known = f"only {', '.join(names)}" if names else "no code"
+        raise UsageError(f"--allow-code {' '.join(extra)}: {record} names {known}")
 
 
 def _warn(sentence: str) -> None:
@@ -384,8 +403,11 @@ def _unknown_tables(content: dict[str, Any]) -> str:
     return ""
 
 
-def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+def read_metrics(path: Path, *, strict: bool = True) -> Iterator[dict[str, Any]]:
     """The lines of a metrics.jsonl, each checked for what readers of its event rely on.
+
+    Args:
+        strict: whether a damaged line is an error; else it is left out.
 
     Raises:
         DataError: a line is damaged; names it.
@@ -395,6 +417,8 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 yield _parsed_metrics(line)
             except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+                if not strict:
+                    continue
                 what = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:_LONGEST_ERROR]
                 raise DataError(f"{path}:{number}: this line of metrics is damaged: {what}") from None
 

@@ -13,28 +13,17 @@ from embexp.specs.strategies import Strategy
 from embexp.system import digests, machine
 
 _NONE: Mapping[str, str] = MappingProxyType({})
-_NO_PART: dict[str, Any] = {
-    "output": True,
-    "checkpoint": True,
-    "tracking": True,
-    "name": True,
-    "sweep": True,
-    "seeds": True,
-    # How a TPU is found changes nothing of what it computes. Numbers of threads do: products of large matrices are
-    # divided among them, and sums of float32 depend on their order. But it is those really used that count.
-    "strategy": {
-        "address",
-        "zone",
-        "project",
-        "timeout_seconds",
-        "initialization_seconds",
-        "intra_op_threads",
-        "inter_op_threads",
-    },
-}
-
-DECIDES_NOTHING = tuple(name for name, whole in _NO_PART.items() if whole is True)
+DECIDES_NOTHING = ("output", "checkpoint", "tracking", "name", "sweep", "seeds")
 """Settings at the top of a spec that change no result."""
+_OF_A_MACHINE = (
+    *("address", "zone", "project", "timeout_seconds", "initialization_seconds"),
+    *("intra_op_threads", "inter_op_threads"),
+)
+"""Settings of a strategy that change no result: how a TPU is found, and numbers of threads.
+
+These do change results, as products of large matrices are divided among them, and sums of float32 depend on their
+order. But it is those really used that count.
+"""
 
 
 @dataclass(frozen=True)
@@ -89,7 +78,7 @@ def content_id(
     freeze_digests: Mapping[str, str] = _NONE,
     restored_digest: str | None = None,
 ) -> str:
-    """Digest of the spec, with paths replaced by digests of their content, without settings that change no result.
+    """Digest of a spec, with paths replaced by digests of their content, without settings that change no result.
 
     Args:
         data_digest: of the data's content.
@@ -98,7 +87,8 @@ def content_id(
         freeze_digests: of the content of files that freeze policies name, by path.
         restored_digest: of the checkpoint that variables are restored from.
     """
-    content: dict[str, Any] = spec.model_dump(mode="json", exclude=_NO_PART)
+    without: dict[str, Any] = {**dict.fromkeys(DECIDES_NOTHING, True), "strategy": set(_OF_A_MACHINE)}
+    content: dict[str, Any] = spec.model_dump(mode="json", exclude=without)
     if isinstance(numeric := content["data"].get("dense_features"), dict):
         content["data"]["dense_features"] = list(numeric.items())  # the model gets the columns in this order
     if spec.task is not Task.RECOMMENDATION:

@@ -101,9 +101,6 @@ def seal(directory: Path) -> str:
 
     A folder that has one gets a new one. All that it lists is on disk first, with its names. Files are read as many at
     a time as there are processors; one with several names (hard links), as checkpoints have, is read once.
-
-    Args:
-        directory: of a run or a study.
     """
     inside = {name: os.lstat(directory / name) for name in _names(directory)}
     by_inode = {(status.st_dev, status.st_ino): name for name, status in inside.items()}
@@ -163,7 +160,6 @@ def changes(directory: Path, *, quick: bool = False) -> tuple[Change, ...]:
     Nothing, if the folder has no inventory, see `read`.
 
     Args:
-        directory: of a run or a study.
         quick: compares checkpoints and events by their sizes alone.
     """
     kinds = list(ChangeKind)

@@ -369,11 +369,7 @@ def _difference(git: _Git) -> tuple[str | None, str]:
 
 
 def _filtered(git: _Git, names: str) -> dict[str, str]:
-    """The files for which attributes name a filter, and its name.
-
-    Args:
-        names: of the files, each with a NUL after it.
-    """
+    """The files for which attributes name a filter, and its name."""
     answer, _ = git.text("check-attr", "--stdin", "-z", "filter", given=names)
     words = (answer or "").split("\0")
     found = zip(words[::3], words[2::3], strict=False)

@@ -136,7 +136,8 @@ def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
 
 def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
     """The record of a job: what its folder has, and else what the ledger says."""
-    status = _status_of(job.state)
+    # What has no results and is unknown was interrupted.
+    status = next((each for each in Status if each.value == job.state), Status.INTERRUPTED)
     original = jobs_of_sweep.get(job.same_as) if job.same_as not in (None, job.number) else None
     if original is not None and original.same_as is None:
         record = _of_job(original, jobs_of_sweep)
@@ -236,11 +237,6 @@ def _record(
     name = str(number) if directory is None else directory.name
     found = {"settings": settings, "metric": metric, "direction": direction, **known}
     return Record(directory, name, number, status, reason, **found)
-
-
-def _status_of(state: str) -> Status:
-    """The status that a ledger's state names; what has no results and is unknown was interrupted."""
-    return next((status for status in Status if status.value == state), Status.INTERRUPTED)
 
 
 def _says_nothing(reason: str) -> bool:

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ from rich.text import Text
 
 from embexp.errors import RunError
 from embexp.records.folder import RESULTS, finite
-from embexp.reports import grid, results
-from embexp.reports.grid import Column
+from embexp.reports import grid
 from embexp.reports.groups import REPEATS, Group
 from embexp.reports.record import Record, at, text_of
-from embexp.reports.report import report
-from embexp.reports.table import Report, run_columns, setting_columns, show
+from embexp.reports.report import Report, report, run_columns, setting_columns, show
 from embexp.system import files, printable
 
 _LATEX = {
@@ -52,31 +49,6 @@ PAGE = "report.html"
 
 Maps = Callable[[Sequence[Record]], Sequence[Mapping[str, Any]]]
 """Makes maps of tables for the page: see `embexp.runs.table_maps`."""
-
-
-def run_as_html(summary: Mapping[str, Any], directory: Path) -> str:
-    """How a run ended, its metrics and its warnings, without anything that differs when it is repeated."""
-    headings, rows = results.metric_rows(summary)
-    cells = zip(*rows, strict=True)
-    columns = [
-        Column(heading, each, right=place > 0)
-        for place, (heading, each) in enumerate(zip(headings, cells, strict=False))
-    ]
-    below = [f"warning: {each}" for each in summary.get("warnings") or ()]
-    lines = [f"<p>{escape(line)}</p>" for line in (run_as_text(summary, directory), *below)]
-    return f"<div>{lines[0]}{grid.as_html(columns) if columns else ''}{''.join(lines[1:])}</div>"
-
-
-def run_as_text(summary: Mapping[str, Any], directory: Path) -> str:
-    """The same in one line, without metrics."""
-    steps, best = summary.get("steps"), summary.get("best_step")
-    parts = [
-        str(summary["status"]).replace("_", " "),
-        None if steps is None else f"{steps:,} steps",
-        None if best is None else f"best at step {best:,}",
-        f"in {results.shown_path(directory)}",
-    ]
-    return ", ".join(filter(None, parts))
 
 
 def as_csv(report: Report, *, by_number: bool = False) -> str:
@@ -198,9 +170,6 @@ def write_reports(directory: Path, console: Console, maps: Maps) -> None:
     """Writes the results of a sweep and prints its table.
 
     The sweep has ended, so a report that can't be written is a warning, not an error.
-
-    Args:
-        maps: makes maps of tables for the page.
     """
     found = report(directory)
     show(found, console)

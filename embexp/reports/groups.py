@@ -66,7 +66,7 @@ def repetition(record: Record) -> str:
     return json.dumps([record.settings.get(key) for key in REPEATS])
 
 
-def rank(value: float | None, direction: Direction) -> float:
+def rank(value: float | None, direction: Direction | None) -> float:
     """Sorts values by how good they are, the best first; what is missing or not finite comes last."""
     if value is None or not math.isfinite(value):
         return math.inf

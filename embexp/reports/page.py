@@ -17,16 +17,17 @@ import re
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from embexp.records.folder import RunFolder, finite
+from embexp.records.folder import RunFolder, finite, read_metrics
+from embexp.reports import grid
 from embexp.reports.collected import varying
 from embexp.reports.groups import REPEATS
-from embexp.reports.record import Record, Status, at
+from embexp.reports.record import Record, Status, at, finite_number, text_of
 from embexp.reports.results import shown_path
 from embexp.specs import metrics as metric_specs
 from embexp.specs.metrics import DIRECTIONS, Direction, direction
@@ -61,10 +62,6 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """What the scripts of the page read.
 
-    Args:
-        records: the runs, in the order of the report.
-        maps: of tables; see `embexp.runs.table_maps`.
-
     Returns:
         `runs`; `columns`, keys of the settings that vary; `common`, pairs of the settings that all runs share;
         `groups`, what runs that differ in the seed only have in common; `metrics`, `primary`, `higher`; `steps`, the
@@ -82,6 +79,7 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
     groups = list(dict.fromkeys(settings))
     runs = []
     for record, found, values, setting in zip(records, read, table, settings, strict=True):
+        changed = f"its record was changed since it ended ({record.changes})" if record.changes else ""
         runs.append(
             {
                 "label": f"#{record.name}" if record.name.isdecimal() else record.name,
@@ -89,7 +87,7 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
                 "number": record.number,
                 "directory": "" if record.directory is None else shown_path(record.directory),
                 "status": record.status.value,
-                "reason": "; ".join(filter(None, (record.reason, _changes(record)))),
+                "reason": "; ".join(filter(None, (record.reason, changed))),
                 "group": groups.index(setting),
                 "values": values,
                 "settings": [[key, finite(value)] for key, value in record.settings.items() if key not in common]
@@ -123,10 +121,6 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
     }
 
 
-def _changes(record: Record) -> str:
-    return f"its record was changed since it ended ({record.changes})" if record.changes else ""
-
-
 def _values(records: Sequence[Record], columns: Sequence[str]) -> list[list[Any]]:
     """The values of the columns by run. An override that was not run is text: a number where those of others are."""
     by_column = []
@@ -158,15 +152,9 @@ def _common(records: Sequence[Record]) -> dict[str, Any]:
 def _described(columns: Sequence[str], values: Sequence[Any]) -> str:
     """A setting without its seed, as a line."""
     keys = [key for key in columns if key not in REPEATS]
-    short = [key.removesuffix(".kind") for key in keys]
-    ends = [key.rpartition(".")[2] for key in short]
-    names = [end if ends.count(end) == 1 else key for end, key in zip(ends, short, strict=True)]
+    names = grid.short_keys([key.removesuffix(".kind") for key in keys]).values()
     pairs = zip(names, values, strict=True)
-    return ", ".join(f"{name}={_text(value)}" for name, value in pairs if value is not None)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return ", ".join(f"{name}={text_of(value)}" for name, value in pairs if value is not None)
 
 
 def _primary(records: Sequence[Record]) -> dict[str, Any] | None:
@@ -278,21 +266,16 @@ def _table(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
     found = {"name": name, **_numbers(facts, _OF_TABLE), **texts}
     if found["neverMet"] is not None:
         # The OOV row and free rows stand for no token, so they are no fault, but they are rows all the same.
-        found["neverMet"] += _number(at(facts, "freeze.special_rows_never_met")) or 0
+        found["neverMet"] += finite_number(at(facts, "freeze.special_rows_never_met")) or 0
     return found
 
 
 def _numbers(content: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
-    return {key: _number(at(content, path)) for key, path in paths.items()}
+    return {key: finite_number(at(content, path)) for key, path in paths.items()}
 
 
 def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _number(value: Any) -> float | int | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return value if is_number else None
 
 
 @dataclass(frozen=True)
@@ -324,17 +307,14 @@ def read_curves(path: Path) -> Curves:
     """The curves in a metrics.jsonl, whole; none where the file is missing. Lines that are cut short are left out."""
     points: dict[str, dict[int, float | None]] = {}
     seconds = None
-    for line in _lines(path):
-        try:
-            step = int(line["step"])
+    with contextlib.suppress(OSError):
+        for line in read_metrics(path, strict=False):
             if line["event"] == "log":
-                points.setdefault(LOSS, {})[step] = _value(line["loss"])
+                points.setdefault(LOSS, {})[line["step"]] = _value(line["loss"])
             elif line["event"] == "evaluation" and line["split"] == "validation":
                 for name, value in line["metrics"].items():
-                    points.setdefault(f"validation {name}", {})[step] = _value(value)
-            seconds = float(line["timing"]["seconds"])
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            continue
+                    points.setdefault(f"validation {name}", {})[line["step"]] = _value(value)
+            seconds = finite_number(at(line, "timing.seconds")) or seconds
     by_name = {name: Curve(sorted(found), [found[step] for step in sorted(found)]) for name, found in points.items()}
     return Curves(by_name, seconds)
 
@@ -347,7 +327,11 @@ def points_each(runs: Sequence[Curves]) -> int:
 
 def shortened(run: Curves, points: int) -> dict[str, Curve]:
     """The curves of a run with at most `points` points each, rounded to five digits."""
-    return {name: _rounded(_shorter(name, curve, points)) for name, curve in run.by_name.items()}
+    shorter = {name: _shorter(name, curve, points) for name, curve in run.by_name.items()}
+    return {
+        name: Curve(curve.steps, [value if value is None else float(f"{value:.{_DIGITS}g}") for value in curve.values])
+        for name, curve in shorter.items()
+    }
 
 
 def _shorter(name: str, curve: Curve, points: int) -> Curve:
@@ -372,48 +356,23 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return math.fsum(finite) / len(finite) if len(finite) == len(values) else None
 
 
-def _rounded(curve: Curve) -> Curve:
-    rounded = [None if value is None else float(f"{value:.{_DIGITS}g}") for value in curve.values]
-    return Curve(curve.steps, rounded)
-
-
 def _value(value: Any) -> float | None:
     number = float(value)  # also of "NaN" and "Infinity"
     return number if math.isfinite(number) else None
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            with contextlib.suppress(ValueError, RecursionError):
-                content = json.loads(line)
-                if isinstance(content, dict):
-                    yield content
-
-
-def write_page(
-    records: Sequence[Record], path: Path, *, maps: Sequence[Mapping[str, Any]] = (), title: str | None = None
-) -> None:
+def write_page(records: Sequence[Record], path: Path, *, maps: Sequence[Mapping[str, Any]] = ()) -> None:
     """Writes the page of a report, whole or not at all.
 
     Metrics and curves are read from the directories of the records, without TensorFlow. Of what can't be
     read, the page has nothing.
-
-    Args:
-        records: the runs, in the order of the report; see `embexp.reports.collected.collect`.
-        maps: of tables of some of the runs; see `embexp.runs.table_maps`.
-        title: None: the name of the directory that the runs share.
     """
     data = of_runs(records, maps=maps)
-    files.write_text(path, document(data, title=_title(records) if title is None else title))
+    files.write_text(path, document(data, title=_title(records)))
 
 
 def document(data: Mapping[str, Any], *, title: str) -> str:
-    """The page as text.
-
-    Args:
-        data: what the scripts read: see `of_runs`.
-    """
+    """The page as text."""
     own = "\n".join(_asset(f"js/{name}.js") for name in _SCRIPTS)
     libraries = [_asset(_CHARTS), *([_asset(_NEIGHBOURS)] if data["maps"] else [])]
     scripts = [*libraries, f'"use strict";\n(() => {{\n{own}}})();\n']

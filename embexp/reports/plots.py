@@ -70,11 +70,7 @@ class Curves:
 
 
 def read(records: Iterable[Mapping[str, Any]]) -> Curves:
-    """The curves of a run.
-
-    Args:
-        records: the lines of metrics.jsonl.
-    """
+    """The curves of a run."""
     losses: list[tuple[int, float]] = []
     evaluated: dict[str, dict[str, list[tuple[int, float]]]] = {}
     drifts = []
@@ -268,8 +264,6 @@ def write_plots(
     """Writes the plots of a run: overview.png, and metrics.png and drift.png where there is more to show.
 
     Args:
-        records: the lines of metrics.jsonl.
-        directory: for the files; created if missing.
         kept: the step of the final values; None: the last one.
 
     Returns:

@@ -264,6 +264,12 @@ def at(content: Mapping[str, Any], key: str) -> Any:
     return value
 
 
+def finite_number(value: Any) -> float | int | None:
+    """A value that is a finite number; None for anything else."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return value if is_number else None
+
+
 def text_of(value: Any) -> str:
     """A value as YAML and the command line write it."""
     match value:

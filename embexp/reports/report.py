@@ -1,19 +1,170 @@
-"""`embexp.report`: the table of a sweep, or of the runs in directories."""
+"""A report of runs: `embexp.report` compares them; its rows and columns, its tables in terminals and notebooks."""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
+from typing import Any, overload
 
-from embexp.errors import CommandLineError
+from rich.console import Console
+from rich.text import Text
+
+from embexp.errors import CommandLineError, RunError
+from embexp.reports import grid
 from embexp.reports import groups as grouping
 from embexp.reports.collected import collect, varying
-from embexp.reports.groups import FEW, REPEATS, Group
-from embexp.reports.record import Record, at, condition, ordered, reader, select
-from embexp.reports.table import Report
+from embexp.reports.grid import Column
+from embexp.reports.groups import CONFIDENCE, FEW, REPEATS, Group
+from embexp.reports.record import Record, Status, at, condition, ordered, reader, select
 from embexp.specs.metrics import Direction
+from embexp.system.terminal import SafeConsole
+
+_SHOWN = 3
+"""Metrics of the test split that are shown; files have all."""
+_WIDTH = 120
+_MOST = 12
+"""Numbers of jobs, and causes, that are listed."""
+_WORDS = {
+    Status.FAILED: "failed",
+    Status.INTERRUPTED: "interrupted",
+    Status.CANCELLED: "cancelled",
+    Status.PRUNED: "pruned",
+    Status.SKIPPED: "skipped",
+    Status.RUNNING: "running",
+    Status.QUEUED: "queued",
+    Status.PLANNED: "not started",
+}
+"""In the order of the output."""
+
+
+@dataclass(frozen=True)
+class Report(Sequence[Mapping[str, Any]]):
+    """Runs to compare, sorted. A sequence of rows; a row is a mapping from `columns` to values.
+
+    Attributes:
+        results: runs whose training ended normally, in the order of the table.
+        others: all others: failed, skipped, interrupted, pruned, running, planned.
+        keys: settings that vary among all runs.
+        metrics: names of all metrics of any run, such as "test rmse".
+        compared: keys of `output.compare` of any run.
+        metric: which chooses the best, such as "rmse"; "" where runs have different ones, or none on validation data.
+        direction: which way it gets better, or None.
+        best: the run with the best validation value of `metric`, or None.
+        groups: settings with their repetitions, the best first, or in the order of the runs if that was asked for; none
+            if nothing was repeated.
+        tested: the metric of the paired tests, or "".
+        notes: what the reader should know, each a sentence.
+        seconds: whether the table that is shown has the seconds of each run.
+    """
+
+    results: tuple[Record, ...]
+    others: tuple[Record, ...]
+    keys: tuple[str, ...]
+    metrics: tuple[str, ...]
+    compared: tuple[str, ...]
+    metric: str = ""
+    direction: Direction | None = None
+    best: Record | None = None
+    groups: tuple[Group, ...] = ()
+    tested: str = ""
+    notes: tuple[str, ...] = ()
+    seconds: bool = True
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All runs."""
+        return self.results + self.others
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the values of a row."""
+        facts = ("status", "best", *self.metrics, *self.compared, "seconds", "directory", "reason", "record")
+        return ("job", "run", *(key for key in self.keys if key not in facts), *facts)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows; values that a run lacks are None."""
+        return [self.row(record) for record in self.records]
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The metrics that runs are judged by: one, unless their tasks differ."""
+        return tuple(dict.fromkeys([self.metric] if self.metric else [record.metric for record in self.results]))
+
+    @property
+    def headlines(self) -> tuple[str, ...]:
+        """The metrics to show: that of the best on validation and test data, then others of the test split."""
+        main = [
+            name for judge in self.judges for name in (f"validation {judge}", f"test {judge}") if name in self.metrics
+        ]
+        test = [name for name in self.metrics if name.startswith("test ") and name not in main]
+        others = [name for name in test if not name.endswith(" loss")] or test
+        room = max(0, _SHOWN - sum(name.startswith("test ") for name in main))
+        return (*main, *others[:room]) if main or others else self.metrics[:_SHOWN]
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Mapping[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
+        """A row, or several."""
+        return self.rows[index]
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __str__(self) -> str:
+        """The tables as `embexp report` prints them."""
+        text = io.StringIO()
+        show(self, SafeConsole(file=text, width=_WIDTH, force_terminal=False, force_jupyter=False, color_system=None))
+        return text.getvalue().rstrip("\n")
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """The tables of runs and of settings over seeds, and the lines below them, for a notebook. Text is escaped."""
+        tables = [run_columns(self)] if self.results else []
+        tables += [setting_columns(self)] if self.groups else []
+        below = "".join(f"<p>{escape(line.strip().removeprefix(grid.MARK).strip())}</p>" for line in _lines(self))
+        return f"<div>{''.join(map(grid.as_html, tables))}{below}</div>"
+
+    def to_pandas(self) -> Any:
+        """The rows as a `pandas.DataFrame`.
+
+        Raises:
+            RunError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise RunError("to_pandas needs pandas, which is not installed\n    pip install pandas") from None
+        return pd.DataFrame(self.rows, columns=list(self.columns))
+
+    def row(self, record: Record) -> dict[str, Any]:
+        """The row of a run."""
+        values = {
+            **{key: record.value(key) for key in self.keys},
+            "job": record.number,
+            "run": record.name,
+            "status": record.status.value,
+            "best": record is self.best,
+            **{name: record.metrics.get(name) for name in self.metrics},
+            **{key: at(record.summary, key) for key in self.compared},
+            "seconds": record.seconds,
+            "directory": None if record.directory is None else str(record.directory),
+            "reason": record.reason,
+            "record": record.record,
+        }
+        return {name: values[name] for name in self.columns}
 
 
 def report(
@@ -64,7 +215,10 @@ def tabulate(
     ranked = sorted(ended, key=lambda each: grouping.rank(each.validation, direction)) if direction else ended
     has_best = direction is not None and ranked and grouping.rank(ranked[0].validation, direction) < math.inf
     keys = varying(selected)
-    compared = _compared_keys(selected)
+    lists = (record.settings.get("output.compare") for record in selected)
+    compared = list(
+        dict.fromkeys(key for each in lists if isinstance(each, list) for key in each if isinstance(key, str))
+    )
     results = ordered(ended, sort) if sort else ranked
     repeated, tested, doubts = _repeated(results, compared, metric, direction, baseline)
     if direction and not sort:
@@ -134,16 +288,11 @@ def _primary(records: Sequence[Record]) -> tuple[str, Direction | None, list[str
         names = ", ".join(name for name, _ in metrics)
         return "", None, [f"the runs are judged by different metrics ({names}), so none is marked as the best"]
     for metric, direction in metrics:
-        counts = {_validation_examples(record) for record in records} - {None}
+        counts = {number for record in records if type(number := at(record.summary, "examples.validation")) is int}
         folds = any(record.settings.get("data.fold") is not None for record in records)
         different = ["the runs were validated on different examples, so their values compare badly"]
         return metric, direction, different if len(counts) > 1 and not folds else []
     return "", None, []
-
-
-def _validation_examples(record: Record) -> int | None:
-    count = at(record.summary, "examples.validation")
-    return count if isinstance(count, int) else None
 
 
 def _metric_names(records: Sequence[Record]) -> list[str]:
@@ -154,7 +303,155 @@ def _metric_names(records: Sequence[Record]) -> list[str]:
     return sorted(names, key=lambda name: (order[name], name.endswith(" loss")))
 
 
-def _compared_keys(records: Sequence[Record]) -> list[str]:
-    """The keys of `output.compare` of all runs."""
-    lists = (record.settings.get("output.compare") for record in records)
-    return list(dict.fromkeys(key for each in lists if isinstance(each, list) for key in each if isinstance(key, str)))
+def show(report: Report, console: Console) -> None:
+    """Prints a report."""
+    if report.results:
+        grid.print_table(run_columns(report), console, "--csv")
+    if report.groups:
+        grid.print_table(setting_columns(report), console, "--json")
+    for line in _lines(report):
+        console.print(Text(line), soft_wrap=True)
+
+
+def run_columns(report: Report) -> list[Column]:
+    """The table of runs with results: one row each."""
+    records = report.results
+    best = next((row for row, record in enumerate(records) if record is report.best), None)
+    jobs = all(record.number is not None and record.name.rpartition("/")[2] == str(record.number) for record in records)
+    numbered = jobs and len({record.number for record in records}) == len(records)
+    names = [str(record.number) if numbered else record.name for record in records]
+    status = [record.status.value.replace("_", " ") for record in records]
+    found = [
+        Column("job" if numbered else "run", tuple(names), right=numbered),
+        *_settings(report.keys, records),
+        Column("status", tuple(status) if set(status) != {"completed"} else ("",), rank=grid.SETTING),
+        *_metrics(report, best, lambda name: [grid.figure(record.metrics.get(name)) for record in records]),
+        *_compared(report, lambda key: [grid.cell(key, at(record.summary, key)) for record in records]),
+        Column("record", tuple("changed" if record.changes else "" for record in records)),
+    ]
+    if report.seconds:
+        seconds = tuple("" if record.seconds is None else f"{record.seconds:.1f}" for record in records)
+        found.append(Column("seconds", seconds, right=True, rank=grid.FACT))
+    return [column for column in found if any(column.cells)]
+
+
+def setting_columns(report: Report) -> list[Column]:
+    """The table of settings over their repetitions: one row each."""
+    groups = report.groups
+    best = next((row for row, group in enumerate(groups) if group.best), None)
+    found = _settings([key for key in report.keys if key not in REPEATS], [group.first for group in groups])
+    found.append(Column("runs", tuple(str(len(group.runs)) for group in groups), right=True))
+    for column in _metrics(report, best, lambda name: [grid.spread(group.values.get(name)) for group in groups]):
+        found.append(column)
+        if column.heading == (report.tested or report.headlines[0]):
+            interval = tuple(grid.interval(group.values.get(column.heading)) for group in groups)
+            found.append(Column(f"{CONFIDENCE:.0%} interval", interval, rank=grid.METRIC, short="interval"))
+            found += _comparison(groups) if report.tested else []
+    found += _compared(report, lambda key: [grid.spread(group.values.get(key), key) for group in groups])
+    return [column for column in found if any(column.cells)]
+
+
+def _settings(keys: Sequence[str], records: Sequence[Record]) -> list[Column]:
+    """The columns of settings; one with the same value in all of several rows tells nothing, and is left out."""
+    short, found = grid.short_keys(keys), []
+    for place, key in enumerate(keys):
+        cells = tuple(grid.setting(record.value(key)) for record in records)
+        if len(cells) < 2 or len(set(cells)) > 1:
+            right = all(map(_numeric, cells))
+            found.append(Column(key, cells, right=right, rank=grid.SETTING + place, short=short[key]))
+    return found
+
+
+def _metrics(report: Report, best: int | None, cells: Callable[[str], Sequence[str]]) -> Iterator[Column]:
+    """The columns of the metrics that are shown.
+
+    Kept where there is no room is what the runs are judged by, on validation data, and of a single such metric also on
+    test data.
+    """
+    for place, name in enumerate(report.headlines):
+        split, _, metric = name.partition(" ")
+        judged = metric in report.judges and (split == "validation" or metric == report.metric)
+        rank = grid.KEPT if judged or place == 0 else grid.METRIC + place
+        marked = best if name == f"validation {report.metric}" else None
+        yield Column(name, tuple(cells(name)), right=True, rank=rank, best=marked)
+
+
+def _compared(report: Report, cells: Callable[[str], Sequence[str]]) -> Iterator[Column]:
+    """The columns of `output.compare`."""
+    present = [key for key in report.compared if any(at(record.summary, key) is not None for record in report.results)]
+    taken = ["job", "run", "runs", "status", "seconds", *report.keys, *report.headlines]
+    for place, (key, heading) in enumerate(grid.headings(present, taken=taken).items()):
+        yield Column(heading, tuple(cells(key)), right=True, rank=grid.COMPARED + place)
+
+
+def _comparison(groups: Sequence[Group]) -> list[Column]:
+    results = [group.comparison for group in groups]
+    several = sum(each is not None and each.p is not None for each in results) > 1
+    differences = tuple(
+        "reference" if each is None else "" if each.difference is None else f"{each.difference:+.4f}"
+        for each in results
+    )
+    ps = tuple("" if each is None else grid.probability(each.adjusted) for each in results)
+    return [
+        Column("difference", differences, right=True, rank=grid.METRIC),
+        Column("p (Holm)" if several else "p", ps, right=True, rank=grid.METRIC),
+    ]
+
+
+def _numeric(text: str) -> bool:
+    try:
+        float(text or "0")
+    except ValueError:
+        return False
+    return True
+
+
+def _lines(report: Report) -> Iterator[str]:
+    """What stands below the tables: the mark, tests, notes, and the runs without results, each cause in one line."""
+    if report.best is not None and report.direction is not None:
+        better = "lower" if report.direction is Direction.LOWER else "higher"
+        yield f"{grid.MARK} best by validation {report.metric} ({better} is better)"
+    if report.tested:
+        several = sum(group.comparison is not None for group in report.groups) > 1
+        corrected = ", corrected for their number by Holm" if several else ""
+        yield f"interval, difference to the reference, and p: of {report.tested}; p by a paired t-test{corrected}"
+    for note in report.notes:
+        yield f"note: {note}"
+    for record in report.records:
+        if record.changes and record.same_as is None:
+            what = f"the record of {_named([record])} was changed since it ended"
+            command = "" if record.directory is None else f"; {shlex.join(['embexp', 'verify', str(record.directory)])}"
+            yield f"warning: {what} ({grid.one_line_of(record.changes)}){command}"
+    yield from _without_results(report.others, report.keys)
+    for key in report.compared:
+        if report.results and all(at(record.summary, key) is None for record in report.results):
+            yield f"output.compare: no summary.json of these runs has the key {key}"
+
+
+def _without_results(records: Sequence[Record], keys: Sequence[str]) -> Iterator[str]:
+    """A line for each status and cause, with the runs that have it."""
+    for status, word in _WORDS.items():
+        same: dict[str, list[Record]] = {}
+        for record in records:
+            if record.status is status:
+                same.setdefault(record.reason, []).append(record)
+        for reason, runs in list(same.items())[:_MOST]:
+            yield f"{_named(runs)} {word}{_described(runs, keys)}" + (f": {grid.one_line_of(reason)}" if reason else "")
+            if status is Status.FAILED and runs[0].directory is not None and (runs[0].directory / "run.log").is_file():
+                yield f"    {runs[0].directory / 'run.log'}"
+        if rest := [record for runs in list(same.values())[_MOST:] for record in runs]:
+            yield f"{_named(rest)} {word} for other reasons; --csv FILE has them"
+
+
+def _named(runs: Sequence[Record]) -> str:
+    jobs = all(record.number is not None and record.name.isdecimal() for record in runs)
+    names = [str(record.number) if jobs else record.name for record in runs]
+    listed = ", ".join(names if len(names) <= _MOST else [*names[:_MOST], f"… {len(names) - _MOST} more"])
+    what = "job" if jobs else "run"
+    return f"{what} {listed}" if len(runs) == 1 else f"{len(runs)} {what}s ({listed})"
+
+
+def _described(runs: Sequence[Record], keys: Sequence[str]) -> str:
+    """The settings of a single run, if they are few."""
+    values = [f"{key}={grid.setting(runs[0].value(key))}" for key in keys if runs[0].value(key) is not None]
+    return f" [{' '.join(values)}]" if len(runs) == 1 and 0 < len(values) <= 6 else ""

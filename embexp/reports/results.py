@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class Results:
         headings, rows = metric_rows(self.summary)
         if not rows:
             return None
-        table = _table(frames, headings[:1], headings[1:])
+        table = rich_table(frames, headings[:1], headings[1:])
         for cells in rows:
             table.add_row(*cells)
         return table
@@ -118,7 +119,7 @@ class Results:
         headings = _table_headings(facts, width - indent, between)
         left, after = [_NAME], [_STORAGE] if _STORAGE in headings else []
         right = [name for name in headings if name not in (*left, *after)]
-        table = _table(frames, left, [headings[name] for name in right], after)
+        table = rich_table(frames, left, [headings[name] for name in right], after)
         for cells in facts:
             sums_up = cells is facts[-1] and len(facts) < len(self.summary["tables"])
             table.add_row(
@@ -172,7 +173,8 @@ def shown_path(path: Path) -> str:
     return str(absolute.relative_to(working_directory) if absolute.is_relative_to(working_directory) else absolute)
 
 
-def _table(frames: box.Box | None, left: Sequence[str], right: Sequence[str], after: Sequence[str] = ()) -> Table:
+def rich_table(frames: box.Box | None, left: Sequence[str], right: Sequence[str], after: Sequence[str] = ()) -> Table:
+    """An empty table with columns at the left, with numbers, and behind these."""
     table = Table(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in left:
         table.add_column(name, overflow="fold")
@@ -185,6 +187,31 @@ def _table(frames: box.Box | None, left: Sequence[str], right: Sequence[str], af
 
 def _joined(items: Sequence[tuple[str, str]]) -> Text:
     return Text("  ·  ").join(Text(text, style) for text, style in items)
+
+
+def run_as_html(summary: Mapping[str, Any], directory: Path) -> str:
+    """How a run ended, its metrics and its warnings, without anything that differs when it is repeated."""
+    from embexp.reports import grid
+
+    headings, rows = metric_rows(summary)
+    cells = zip(*rows, strict=True)
+    pairs = enumerate(zip(headings, cells, strict=False))
+    columns = [grid.Column(heading, each, right=place > 0) for place, (heading, each) in pairs]
+    below = [f"warning: {each}" for each in summary.get("warnings") or ()]
+    lines = [f"<p>{escape(line)}</p>" for line in (run_as_text(summary, directory), *below)]
+    return f"<div>{lines[0]}{grid.as_html(columns) if columns else ''}{''.join(lines[1:])}</div>"
+
+
+def run_as_text(summary: Mapping[str, Any], directory: Path) -> str:
+    """The same in one line, without metrics."""
+    steps, best = summary.get("steps"), summary.get("best_step")
+    parts = [
+        str(summary["status"]).replace("_", " "),
+        None if steps is None else f"{steps:,} steps",
+        None if best is None else f"best at step {best:,}",
+        f"in {shown_path(directory)}",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def metric_rows(summary: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -323,7 +350,7 @@ def coverage_table(content: Mapping[str, Any], frames: box.Box | None) -> Table 
     if not tables:
         return None
     headings = ("rows found", "rows missing", "occurrences found")
-    shown = _table(frames, ["pretrained"], headings, ["most frequent missing", "file"])
+    shown = rich_table(frames, ["pretrained"], headings, ["most frequent missing", "file"])
     for name, facts in tables.items():
         found, missing = facts["rows_pretrained"], facts["rows_missing"]
         occurrences = facts["occurrences"]
@@ -341,11 +368,8 @@ def coverage_table(content: Mapping[str, Any], frames: box.Box | None) -> Table 
 def _listed(tokens: Sequence[Mapping[str, Any]], count: int) -> str:
     """The first of `count` missing tokens, each with its frequency."""
     shown = [
-        _printable(each["token"]) + ("" if each["frequency"] is None else f" ({each['frequency']:,})")
+        (token if (token := each["token"]).isprintable() and token.strip() == token != "" else repr(token))
+        + ("" if each["frequency"] is None else f" ({each['frequency']:,})")
         for each in tokens[:_MOST_TOKENS]
     ]
     return ", ".join([*shown, "…"] if count > len(shown) else shown)
-
-
-def _printable(token: str) -> str:
-    return token if token.isprintable() and token.strip() == token != "" else repr(token)

@@ -83,9 +83,6 @@ class Timed:
 def measure(prepared: Prepared, strategy: Strategy, progress: Progress = quiet) -> Timed:
     """Times steps and evaluations of a run on tables of its own, which are freed afterwards; writes no file of a run.
 
-    Args:
-        progress: called as the stages begin.
-
     Raises:
         RunError: the run fails for a reason in the data, a file or the machine.
     """
@@ -202,9 +199,6 @@ class _Unfilled:
 
 def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
     """Traces the training step of a run; creates its variables without filling them.
-
-    Args:
-        progress: called when tracing begins.
 
     Raises:
         RunError: the runtime is not `function`, or devices are missing.

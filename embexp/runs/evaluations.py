@@ -15,7 +15,7 @@ from embexp.data.interactions import SEEN, HeldOut, Interactions
 from embexp.data.queries import Candidates, KnownAnswers, head_predictions, known_answers
 from embexp.errors import DataError
 from embexp.models import losses
-from embexp.runs.data import Data
+from embexp.runs.prepare import Data
 from embexp.specs import footprint
 from embexp.specs.losses import CustomLoss
 from embexp.specs.models import Task
@@ -32,11 +32,7 @@ Evaluation = Callable[[Runtime], Metrics]
 
 
 class Evaluator:
-    """Evaluates examples as the config of a run says: its task, batch size, cutoffs, and the user's own functions.
-
-    Attributes:
-        task: of the run.
-    """
+    """Evaluates examples as the config of a run says: its task, batch size, cutoffs, and the user's own functions."""
 
     def __init__(self, spec: RunSpec) -> None:
         """Imports the user's own metrics.
@@ -69,7 +65,6 @@ class Evaluator:
         all entities as candidates: it looks rows up by their numbers only.
 
         Args:
-            rows: int64, which examples.
             candidates: for task ranking, see `Data`.
             known: for task ranking, the answers that ranks leave aside; None: those of `examples`.
         """
@@ -98,7 +93,6 @@ class Evaluator:
         """Prepares the evaluation of some examples, for tasks other than recommendation.
 
         Args:
-            columns: what the run reads of the examples.
             rows: int64, the examples to predict.
             candidates: for task ranking, see `Data`.
             known: for task ranking, more examples whose answers the filtered ranks skip.

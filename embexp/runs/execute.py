@@ -71,11 +71,7 @@ class Started:
 def execute(
     prepared: Prepared, strategy: Strategy, estimator_folder: Path, *, first_step: int = 0
 ) -> Iterator[Started]:
-    """Creates and fills all variables; closes the runtime at the end of the block.
-
-    Args:
-        estimator_folder: where an Estimator keeps its own checkpoints.
-    """
+    """Creates and fills all variables; closes the runtime at the end of the block."""
     initial, evaluator = initial_rows(prepared.tables), Evaluator(prepared.spec)
     with PeakMemory() as memory, contextlib.ExitStack() as stack:
         stack.enter_context(strategy.active())
@@ -133,7 +129,6 @@ def build(
     Args:
         initial: initial values of each table.
         training_spec: `element_spec` of the training batches.
-        estimator_folder: where an Estimator keeps its own checkpoints.
     """
     spec, data, earlier = prepared.spec, prepared.data, prepared.dense
 
@@ -218,7 +213,6 @@ class DenseSettings:
 
     Attributes:
         inputs: the columns of each feature.
-        width: number of dense features.
         total_steps: number of training steps, for learning-rate schedules.
         outputs: logits of an example: 1, or the number of classes.
         output_bias: initial bias of each logit; of standardised labels, their mean.
@@ -251,7 +245,6 @@ def dense_settings(
     """The dense settings of a run; what only initial values depend on may be left out.
 
     Args:
-        width: number of dense features.
         classes: of task classification; 0 for others.
     """
     # On a TPU, all rows of a table are looked up as any others.
@@ -333,11 +326,7 @@ def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, c
 
 
 def dense_model(dense: DenseSettings, dims: Mapping[str, int]) -> keras.Model:
-    """The dense part of an experiment, with its initial values.
-
-    Args:
-        dims: of each table.
-    """
+    """The dense part of an experiment, with its initial values."""
     shapes = {name: feature.activation_shape(dims[feature.table]) for name, feature in dense.features.items()}
     mean, deviation = dense.output_bias, dense.label_deviation
     model = models.build(

@@ -17,13 +17,11 @@ from embexp.errors import DataError, RunError
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
 from embexp.pretrained.earlier import EarlierCheckpoint, row_tokens
-from embexp.records import allowed_code
-from embexp.records.folder import RunFolder
+from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.system import caching, files
 from embexp.system.arrays import Rows, SomeRows
 from embexp.system.parallel import Progress, quiet
 from embexp.system.terminal import byte_size
-from embexp.vectors import write
 from embexp.vectors import write as vectors
 from embexp.vectors.stored import excerpt
 
@@ -73,7 +71,6 @@ def export(
         tables: names of the tables, for files; empty: all.
         binary: of word2vec, its binary form.
         allow_code: functions that the recorded spec may run; a SavedModel of the user's own model needs its function.
-        progress: called as writing goes on.
 
     Raises:
         NotARunError: there is no finished run, it is being written, or it left no checkpoint.
@@ -85,43 +82,30 @@ def export(
     if out.exists():
         raise RunError(f"{out} already exists: give the export another name")
     with RunFolder(Path(run)).reading():
-        return _export(Path(run), out, kind, tables=tables, binary=binary, allow_code=allow_code, progress=progress)
+        source = earlier.open_run(Path(run), cache=caching.cache_folder(None))
+        source = replace(source, cache=caching.cache_folder(source.spec.output.cache))
+        if kind is ExportKind.SAVEDMODEL:
+            check_code(named_functions(source.spec), allow_code, record=source.folder.spec)
+        chosen = _chosen(source, kind, tables)
+        rows = {name: earlier_rows(source, name) for name in chosen}
+        _check_room(out, kind, rows)
+        signatures: Mapping[str, Mapping[str, str]] = {}
+        try:
+            with files.atomic_directory(out) as directory:
+                match kind:
+                    case ExportKind.SAVEDMODEL:
+                        from embexp.runs import saved_model
 
-
-def _export(
-    run: Path,
-    out: Path,
-    kind: ExportKind,
-    *,
-    tables: Collection[str],
-    binary: bool,
-    allow_code: Collection[str],
-    progress: Progress,
-) -> Exported:
-    source = earlier.open_run(run, cache=caching.cache_folder(None))
-    source = replace(source, cache=caching.cache_folder(source.spec.output.cache))
-    if kind is ExportKind.SAVEDMODEL:
-        allowed_code.check(source.spec, allow_code, record=source.folder.spec)
-    chosen = _chosen(source, kind, tables)
-    rows = {name: earlier_rows(source, name) for name in chosen}
-    _check_room(out, kind, rows)
-    signatures: Mapping[str, Mapping[str, str]] = {}
-    try:
-        with files.atomic_directory(out) as directory:
-            match kind:
-                case ExportKind.SAVEDMODEL:
-                    from embexp.runs import saved_model
-
-                    signatures = saved_model.write(source, rows, directory, progress=progress)
-                case ExportKind.NPY:
-                    _write_npy(source, rows, directory, progress=progress)
-                case ExportKind.WORD2VEC:
-                    _write_word2vec(source, rows, directory, binary=binary, progress=progress)
-                case ExportKind.PROJECTOR:
-                    _write_projector(source, rows, directory, progress=progress)
-    except OSError as error:
-        raise RunError(f"{out} can't be written: {error.strerror or error}") from error
-    return Exported(out, {name: (each.rows, each.dim) for name, each in rows.items()}, signatures)
+                        signatures = saved_model.write(source, rows, directory, progress=progress)
+                    case ExportKind.NPY:
+                        _write_npy(source, rows, directory, progress=progress)
+                    case ExportKind.WORD2VEC:
+                        _write_word2vec(source, rows, directory, binary=binary, progress=progress)
+                    case ExportKind.PROJECTOR:
+                        _write_projector(source, rows, directory, progress=progress)
+        except OSError as error:
+            raise RunError(f"{out} can't be written: {error.strerror or error}") from error
+        return Exported(out, {name: (each.rows, each.dim) for name, each in rows.items()}, signatures)
 
 
 def _chosen(source: earlier.EarlierCheckpoint, kind: ExportKind, tables: Collection[str]) -> tuple[str, ...]:
@@ -201,9 +185,9 @@ def _write_projector(
     for name, rows in tables.items():
         vocabulary = run.vocabulary(name)
         columns = {"frequency": map(str, vocabulary.frequencies)} if isinstance(vocabulary, TokenVocabulary) else {}
-        write.write_projector_table(rows, vocabulary.tokens(), columns, directory, name, progress=progress)
+        vectors.write_projector_table(rows, vocabulary.tokens(), columns, directory, name, progress=progress)
         shapes[name] = (vocabulary.size, rows.dim)
-    write.write_projector_config(shapes, directory)
+    vectors.write_projector_config(shapes, directory)
 
 
 def _check_word2vec(path: Path, tokens: pa.LargeStringArray) -> None:

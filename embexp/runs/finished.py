@@ -1,51 +1,58 @@
-"""A run that was loaded: its tables, its evaluation and its predictions."""
+"""A run that was loaded: its tables, its evaluation and its predictions. TensorFlow is imported for the model alone."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from embexp.checkpoints import series
+from embexp.data import numbers
 from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
+from embexp.data.numbers import FittedColumn
 from embexp.data.scan import encode_file
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError, VocabularyError
-from embexp.records import allowed_code
-from embexp.records.folder import RunFolder
-from embexp.reports import formats
-from embexp.runs import execute, exporting, recorded
-from embexp.runs.data import read_data
-from embexp.runs.evaluations import Evaluator
+from embexp.freezing.row_policies import row_facts
+from embexp.pretrained import earlier
+from embexp.pretrained.aligned import earlier_rows, pretrained_before
+from embexp.pretrained.tables import Pretrained
+from embexp.records.folder import RunFolder, check_code, named_functions
+from embexp.reports import results
+from embexp.runs import exporting
 from embexp.runs.exporting import Exported
-from embexp.runs.runtimes.execution import Execution
+from embexp.runs.prepare import PreparedTables, prepare_tables, read_data
 from embexp.specs import arguments
 from embexp.specs.base import summarize_names
+from embexp.specs.freezing import FreezeTable, NoFreeze
+from embexp.specs.inits import Assign, MemoryMap
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
-from embexp.strategies.one_device import OneDevice
-from embexp.system import caching
+from embexp.specs.running import RuntimeKind
+from embexp.specs.tables import Storage
+from embexp.system import caching, digests, user_code
 from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import quiet
 from embexp.training.metrics import predicted, predictions
 from embexp.vectors import neighbors
+
+if TYPE_CHECKING:
+    from embexp.runs.evaluations import Evaluator
+    from embexp.runs.runtimes.execution import Execution
 
 
 def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
     """Loads a run from its directory: a finished run, or an unfinished one from its newest checkpoint.
 
     The summary of an unfinished run has `status` unfinished and, as `steps`, the step of that checkpoint.
-
-    Args:
-        allow_code: functions that the recorded spec may run.
 
     Raises:
         NotARunError: the directory has no run, or an unfinished one without a checkpoint.
@@ -83,11 +90,11 @@ class Run:
     allow_code: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Run: {formats.run_as_text(self.summary, self.folder.path)}>"
+        return f"<Run: {results.run_as_text(self.summary, self.folder.path)}>"
 
     def _repr_html_(self) -> str:
         """Status and metrics for a notebook."""
-        return formats.run_as_html(self.summary, self.folder.path)
+        return results.run_as_html(self.summary, self.folder.path)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, parsed.
@@ -127,7 +134,7 @@ class Run:
         self._check_table(name)
         if self.summary["status"] == "unfinished":  # a checkpoint of the training may be incremental
             return np.concatenate(list(self._restored.tables[name].blocks()))
-        return recorded.read_table(self.folder, name, cache=self.spec.output.cache)
+        return read_table(self.folder, name, cache=self.spec.output.cache)
 
     @property
     def model(self) -> Any:
@@ -257,10 +264,10 @@ class Run:
         found: dict[str, list[tuple[str, float]]] = {}
         tokens, catalogue = items.tokens(), data.interactions.catalogue.rows
         for who, best in evaluator.lists(data, self._restored.runtime, rows, count):
-            for user, numbers, scores in zip(
+            for user, best_items, scores in zip(
                 (known.tokens(row, row + 1)[0] for row in who.tolist()), best.items, best.scores, strict=True
             ):
-                listed = zip(numbers.tolist(), scores.tolist(), strict=True)
+                listed = zip(best_items.tolist(), scores.tolist(), strict=True)
                 found[user] = [(tokens[catalogue[number]], score) for number, score in listed if number >= 0]
         return found if users is None else {user: found[user] for user in users}
 
@@ -269,7 +276,9 @@ class Run:
         return exporting.export(self.folder.path, out, kind, allow_code=self.allow_code, **options)
 
     def _evaluator(self) -> Evaluator:
-        allowed_code.check(self.spec, self.allow_code, record=self.folder.spec)
+        check_code(named_functions(self.spec), self.allow_code, record=self.folder.spec)
+        from embexp.runs.evaluations import Evaluator
+
         return Evaluator(self.spec)
 
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
@@ -284,22 +293,60 @@ class Run:
                 vocabularies,
                 cache=cache,
                 classes=self.classes,
-                numbers=recorded.fitted_numbers(self.folder, columns),
+                numbers=fitted_numbers(self.folder, columns),
             )
             return columns, found
         except ConfigError as error:  # the file is wrong, not the config
             faults = "\n".join(f"  {fault.value}: {fault.rule}; {fault.remedy}".rstrip("; ") for fault in error.faults)
             raise DataError(f"{file} can't be read as this run's data was\n{faults}") from error
 
+    def _prepared_tables(self) -> PreparedTables:
+        """The tables for the function runtime.
+
+        Raises:
+            RunError: a pretrained file of the run has changed.
+        """
+        initialized, tables = self.summary["initialization"]["tables"], self.summary["tables"]
+        # A table counts as pretrained only if its file had rows for it.
+        spec = self.spec.settled({}, [name for name in self.spec.tables if initialized[name]["pretrained"] is None])
+        names = [name for name in spec.tables if spec.kept_by_reference(name)]
+        cache = caching.cache_folder(spec.output.cache)
+        pretrained = pretrained_before(self.folder, spec, self.summary, names, cache=cache) if names else Pretrained()
+        facts = {
+            name: row_facts(None, known["vocabulary_size"], pretrained.pretrained_rows(name), pretrained.old_rows(name))
+            for name, known in tables.items()
+        }
+        # The init method no longer matters: a checkpoint or a file has the values. Nor does the storage, which
+        # checkpoints don't record. Which rows were frozen matters only if all were, as the table then has no slots.
+        unsplit = {
+            name: table.model_copy(
+                update={
+                    "dim": tables[name]["dim"],
+                    "init": MemoryMap()
+                    if isinstance(spec.init_of(name), MemoryMap) and spec.kept_by_reference(name)
+                    else Assign(),
+                    "freeze": FreezeTable() if not self.summary["freeze"][name]["trainable_rows"] else NoFreeze(),
+                    "storage": Storage.AUTO,
+                    **({} if spec.kept_by_reference(name) else {"pretrained": NoPretrained()}),
+                }
+            )
+            for name, table in spec.tables.items()
+        }
+        settled = spec.model_copy(update={"tables": unsplit})
+        return prepare_tables(settled, facts, pretrained, steps_per_epoch=1.0, runtime=RuntimeKind.FUNCTION)
+
     @cached_property
     def _restored(self) -> Execution:
         """The run in the function runtime, with the values of its checkpoint."""
         if not self.checkpoint.exists():
             raise RunError(f"{self.folder.path} has no checkpoint (checkpoint.save was never)")
-        allowed_code.check(self.spec, self.allow_code, record=self.folder.spec)
+        check_code(named_functions(self.spec), self.allow_code, record=self.folder.spec)
+        from embexp.runs import execute
+        from embexp.strategies.one_device import OneDevice
+
         arguments.require_eager("the model of a loaded run")
         self.folder.check(self.checkpoint)
-        tables = recorded.restored_tables(self.folder, self.spec, self.summary)
+        tables = self._prepared_tables()
         columns, _ = columns_of(self.spec.data, self.spec.features)
         dense = execute.dense_settings(
             tables.spec,
@@ -309,3 +356,52 @@ class Run:
         )
         with self.folder.reading():
             return execute.build_finished(tables, dense, OneDevice(), self.checkpoint)
+
+
+def read_table(folder: RunFolder, table: str, *, cache: str | None) -> np.ndarray:
+    """The final rows of a table, float32 [vocabulary_size, dim], in memory.
+
+    Args:
+        cache: see `output.cache` of the config.
+
+    Raises:
+        NotARunError: the run left no checkpoint.
+        DataError: the checkpoint is damaged.
+        RunError: the rows are in a pretrained file, which has changed.
+    """
+    source = earlier_rows(earlier.open_run(folder.path, cache=caching.cache_folder(cache)), table)
+    values = np.empty((source.rows, source.dim), np.float32)
+    for start in range(0, source.rows, digests.ROWS_PER_BLOCK):
+        stop = min(start + digests.ROWS_PER_BLOCK, source.rows)
+        values[start:stop] = source.read(start, stop)
+    return values
+
+
+def fitted_numbers(folder: RunFolder, columns: Columns) -> tuple[FittedColumn, ...]:
+    """The numeric columns, in the order in which the model gets them; empty: all are used as they are.
+
+    Raises:
+        DataError: the file is missing or damaged, or is that of another run.
+    """
+    settings = columns.dense_settings
+    if all(each.plain for each in settings.values()):
+        return ()
+    folder.check(folder.numbers)
+    found = numbers.read(folder.numbers)
+    wanted = [(name, each.transforms, each.may_be_missing, each.indicator) for name, each in settings.items()]
+    if [(each.name, each.transforms, each.fill is not None, each.indicator) for each in found] != wanted:
+        raise DataError(
+            f"{folder.numbers} has other numeric columns than data.dense_features of the run: it is that of another"
+            " run; put the one back with which the run was trained"
+        )
+    return found
+
+
+def import_sentences(folder: RunFolder, functions: Iterable[str]) -> list[str]:
+    """From where the code is imported that a recorded spec names, and whether it is still what the run has recorded."""
+    found = []
+    for file in user_code.read_user_code(*functions).files.values():
+        copy = folder.code / file.name
+        state = "" if not copy.is_file() or copy.read_bytes() == file.content else f"; it differs from {copy}"
+        found.append(f"code: {file.path}{state}")
+    return found

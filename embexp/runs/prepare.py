@@ -1,4 +1,4 @@
-"""Prepares a run: everything that can be settled and checked before any variable is created. No TensorFlow.
+"""Prepares a run: its data, and all that can be settled and checked before any variable is created. No TensorFlow.
 
 `embexp run` executes what `prepare` returns and `embexp plan --scan` prints it, so both refuse the same configs.
 """
@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.data import numbers
+from embexp.data.columns import Columns, columns_of
+from embexp.data.interactions import SEEN, HeldOut, Interactions, interactions
+from embexp.data.queries import Candidates, distinct_queries
+from embexp.data.scan import Scan, scan
+from embexp.data.sources.factory import source_of
+from embexp.data.vocabularies.token_rows import Shares
 from embexp.data.vocabularies.vocabulary import Vocabulary
-from embexp.errors import CheckpointError, ConfigError, DataError, VocabularyError
+from embexp.errors import CheckpointError, ConfigError, DataError, RunError, VocabularyError
 from embexp.freezing import policies
 from embexp.freezing.policies import TablePolicy
 from embexp.freezing.row_policies import RowFacts
@@ -23,22 +29,138 @@ from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.pretrained.tables import Pretrained, mapping_of, with_dims
-from embexp.records import allowed_code, identity
-from embexp.records.folder import RunFolder, around, check_checkpoint
+from embexp.records import identity
+from embexp.records.folder import RunFolder, around, check_checkpoint, named_functions
 from embexp.records.identity import Identity
-from embexp.runs.data import Data, read_data
 from embexp.specs import footprint
+from embexp.specs.data import Positives, Triples
 from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
+from embexp.specs.models import Recommender, Task
 from embexp.specs.optimizers import slot_count
 from embexp.specs.pretrained import Checkpoint, Match
+from embexp.specs.pretrained import Pretrained as PretrainedSetting
 from embexp.specs.run import RunSpec, doubtful_settings
-from embexp.specs.running import RuntimeKind, Save
+from embexp.specs.running import Restoring, RuntimeKind, Save
 from embexp.specs.tables import Storage, Table
 from embexp.system import caching, digests, files, machine, machine_faults, user_code
 from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import UserCode
-from embexp.training import loop, metrics
+from embexp.training import baseline, loop, metrics
+from embexp.training.baseline import Constant
+
+
+@dataclass(frozen=True)
+class Data:
+    """The scanned data of a run.
+
+    Attributes:
+        columns: what the run reads of the data.
+        classes: names of the classes of task classification, by number; empty for other tasks.
+        candidates: the entities that task ranking ranks; None for other tasks.
+        shares: by table and split, how many values have a row of their own; only of tokens and buckets.
+        interactions: users, items and the catalogue of task recommendation; None for other tasks.
+    """
+
+    columns: Columns
+    vocabularies: Mapping[str, Vocabulary]
+    scan: Scan
+    classes: tuple[str, ...] = ()
+    candidates: Candidates | None = None
+    shares: Shares = field(default_factory=dict)
+    interactions: Interactions | None = None
+    _held_out: dict[str, HeldOut] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def training_examples(self) -> int:
+        """Number of examples in the training split."""
+        return len(self.scan.splits["train"])
+
+    def constant(self, task: Task) -> Constant:
+        """The constant prediction that fits the training split best, for a task other than ranking."""
+        assert self.scan.examples.labels is not None  # every task but ranking has some
+        return baseline.fitted(task, self.scan.examples.labels, self.scan.splits["train"], classes=len(self.classes))
+
+    def held_out(self, split: str) -> HeldOut:
+        """For task recommendation: the users of a split; what they have seen is in the splits before it.
+
+        Raises:
+            DataError: none of them can be evaluated.
+        """
+        if split in self._held_out:  # the check before the training, each evaluation and popularity ask for it
+            return self._held_out[split]
+        assert self.interactions is not None  # the task is recommendation
+        examples, splits = self.scan.examples, self.scan.splits
+        seen = [splits[name] for name in SEEN.get(split, SEEN["test"])]
+        self._held_out[split] = self.interactions.held_out(examples, splits[split], examples, seen)
+        return self._held_out[split]
+
+    @property
+    def dense_width(self) -> int:
+        """How many numbers the model gets of an example, beside the embeddings."""
+        return self.columns.dense_width
+
+
+def read_data(spec: RunSpec, progress: Progress) -> Data:
+    """Scans the data (or finds it in the cache) and gives each table its vocabulary.
+
+    Raises:
+        ConfigError: the data lacks something that the config asks for.
+        DataError: a file has unexpected content.
+        RunError: the training split is empty.
+    """
+    columns, shared = columns_of(spec.data, spec.features, spec.tables)
+    found = scan(
+        spec.data,
+        columns,
+        cache=caching.cache_folder(spec.output.cache),
+        interactions=spec.task is Task.RECOMMENDATION,
+        progress=progress,
+    )
+    if not len(found.splits["train"]):
+        raise RunError("the training split of the data is empty: see data.split")
+    labels = found.examples.labels
+    if labels is not None:
+        metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
+    classes = metrics.class_names(spec.task, labels, found.classes)
+    positives = None
+    if isinstance(spec.data, Triples) and spec.data.positives is Positives.ALL:
+        rows, positives = distinct_queries(found.examples, found.splits["train"])
+        found = replace(found, splits={**found.splits, "train": rows})
+    vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
+    shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
+    by_ids = {spec.ids_of(name): vocabularies[each.table] for name, each in spec.features.items()}
+    if isinstance(spec.model, Recommender) and spec.task is Task.RECOMMENDATION:
+        known = interactions(
+            found.examples,
+            found.splits["train"],
+            user=spec.column_of(spec.recommendation.user),
+            item=spec.column_of(spec.recommendation.item),
+            item_columns=[spec.ids_of(name) for name in spec.model.item_side],
+            special={column: vocabulary.first for column, vocabulary in by_ids.items()},
+        )
+        return _of_interactions(known, Data(columns, vocabularies, found, shares=shares))
+    sizes = {column: vocabulary.size for column, vocabulary in by_ids.items()}
+    candidates = source_of(spec.data).candidates(sizes, seed=spec.seed)  # a DataError if there is only one
+    if candidates is not None and positives is not None:
+        candidates = replace(candidates, positives=positives)
+    return Data(columns, vocabularies, found, classes, candidates, shares)
+
+
+def _of_interactions(known: Interactions, data: Data) -> Data:
+    """The data of task recommendation, without training examples of unknown items.
+
+    Raises:
+        DataError: no user of a split can be evaluated.
+    """
+    train = data.scan.splits["train"]
+    _, numbers = known.pairs(data.scan.examples, train)
+    splits = {**data.scan.splits, "train": train[numbers >= 0]} if (numbers < 0).any() else data.scan.splits
+    data = replace(data, scan=replace(data.scan, splits=splits), interactions=known)
+    for split, rows in splits.items():
+        if split != "train" and len(rows):
+            data.held_out(split)  # which fails now, not after the training
+    return data
 
 
 @dataclass(frozen=True)
@@ -114,11 +236,12 @@ class Prepared:
         return [note for table in self.tables.pretrained.tables.values() for note in table.notes]
 
 
-def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
+def prepare(spec: RunSpec, progress: Progress = quiet, *, base: Prepared | None = None) -> Prepared:
     """Reads the data and the pretrained files (or finds them in the cache) and settles everything that depends on them.
 
     Args:
-        progress: called while reading.
+        base: a run that has not run yet, and whose checkpoint this one starts from: each table restores the rows of the
+            table of that name. None: what it starts from is there.
 
     Raises:
         ConfigError: the config does not fit the data or a file; with all faults.
@@ -128,52 +251,30 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
     """
     data = read_data(spec, progress)
     rows, cache = _table_rows(spec.tables, data.vocabularies), caching.cache_folder(spec.output.cache)
+    pretrained, dense, restored, found, code = Pretrained(), None, None, None, None
 
     def check(found: Pretrained) -> None:
         sizes = {**rows, **{name: each.rows for name, each in found.tables.items()}}
         _check_constants(with_dims(spec, found, RunSpec.input_faults), sizes)
 
-    pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress, check=check)
-    dense_from = spec.dense_from()  # all of them name the same
-    dense = next((earlier.open_run(Path(each.path), cache=cache) for each in dense_from.values()), None)
-    restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
-    restored_digest = None if restored is None else _digest_of_checkpoint(restored, cache=cache)
-    functions = allowed_code.named(spec)
-    code = user_code.read_user_code(*functions) if functions else None
-    known = {**pretrained.digests, **(dict.fromkeys(dense_from, dense.digest) if dense is not None else {})}
-    named = {spec.freeze_path(name): spec.freeze_of(name).files for name in spec.tables}
-    frozen = _file_digests(named, cache=cache)
-    content = identity.content_id(spec, data.scan.digest, known, frozen, restored_digest)
-    of_files = {"data": data.scan.digest, **known, **frozen}
-    of_files |= {} if restored_digest is None else {"restore": restored_digest}
-    found = identity.identity(spec.strategy, content, None if code is None else code.digest, of_files)
-    settled = _settle(spec, data, pretrained, _row_facts(data, rows, pretrained), dense=dense)
-    return replace(settled, restored=restored, identity=found, code=code)
-
-
-def _settle(
-    spec: RunSpec,
-    data: Data,
-    pretrained: Pretrained,
-    facts: Mapping[str, RowFacts],
-    *,
-    dense: EarlierCheckpoint | None = None,
-) -> Prepared:
-    """Settles what follows from the data and the pretrained rows; reads only the files that freeze policies name.
-
-    Args:
-        pretrained: the files and earlier checkpoints, aligned with the vocabularies.
-        facts: of each table's rows, see `_row_facts`.
-        dense: see `Prepared`.
-
-    Raises:
-        ConfigError: a settled value does not fit the rest of the config.
-        DataError: a file that a freeze policy names has unexpected content.
-        RunError: a table can't be initialized as the config says.
-    """
+    if base is None:
+        pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress, check=check)
+        dense_from = spec.dense_from()  # all of them name the same
+        dense = next((earlier.open_run(Path(each.path), cache=cache) for each in dense_from.values()), None)
+        restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
+        restored_digest = None if restored is None else _digest_of_checkpoint(restored, cache=cache)
+        code = user_code.read_user_code(*functions) if (functions := named_functions(spec)) else None
+        known = {**pretrained.digests, **(dict.fromkeys(dense_from, dense.digest) if dense is not None else {})}
+        named = {spec.freeze_path(name): spec.freeze_of(name).files for name in spec.tables}
+        frozen = _file_digests(named, cache=cache)
+        content = identity.content_id(spec, data.scan.digest, known, frozen, restored_digest)
+        of_files = {"data": data.scan.digest, **known, **frozen}
+        of_files |= {} if restored_digest is None else {"restore": restored_digest}
+        found = identity.identity(spec.strategy, content, None if code is None else code.digest, of_files)
     settled = with_dims(spec, pretrained, RunSpec.input_faults)
     runtime = settled.executing_runtime
     examples, train = data.training_examples, spec.train
+    facts = _row_facts(data, rows, pretrained, base)
     tables = prepare_tables(settled, facts, pretrained, steps_per_epoch=examples / train.batch_size, runtime=runtime)
     schedule = loop.loop_schedule(
         examples=examples,
@@ -183,7 +284,7 @@ def _settle(
         log_every=train.log_every,
         evaluate_every=train.evaluate_every,
     )
-    return Prepared(spec, data, tables, runtime, schedule, dense)
+    return Prepared(spec, data, tables, runtime, schedule, dense, restored, found, code)
 
 
 def prepare_tables(
@@ -197,9 +298,6 @@ def prepare_tables(
     """Applies the freeze policy of each table to its rows, and chooses its storage.
 
     Args:
-        spec: what the user asked for, with every dim settled.
-        facts: of each table's rows.
-        pretrained: pretrained rows.
         steps_per_epoch: examples of the training split / batch size.
         runtime: the runtime that executes the steps.
 
@@ -217,18 +315,24 @@ def prepare_tables(
     return prepared
 
 
-def _row_facts(data: Data, rows: Mapping[str, int], pretrained: Pretrained) -> dict[str, RowFacts]:
+def _row_facts(
+    data: Data, rows: Mapping[str, int], pretrained: Pretrained, base: Prepared | None
+) -> dict[str, RowFacts]:
     """The facts about each table's rows that freeze policies need.
 
     Args:
         rows: of each table, see `_table_rows`. A file whose rows are matched by number may give a table more rows.
-        pretrained: pretrained rows.
+        base: see `prepare`; the rows that it will have trained are old.
     """
     found = {}
     for name, vocabulary in data.vocabularies.items():
         file = pretrained.tables.get(name)
         count = rows[name] if file is None else file.rows
-        found[name] = table_facts(vocabulary, count, pretrained.pretrained_rows(name), pretrained.old_rows(name))
+        known, old = pretrained.pretrained_rows(name), pretrained.old_rows(name)
+        if base is not None:
+            before = base.data.vocabularies[name], base.tables.rows[name]
+            known = old = earlier.aligned_with(vocabulary, count, *before, Match.EXACT).file_rows >= 0
+        found[name] = table_facts(vocabulary, count, known, old)
     return found
 
 
@@ -258,17 +362,20 @@ def _check_constants(spec: RunSpec, rows: Mapping[str, int]) -> None:
 
 
 @contextlib.contextmanager
-def reading_sources(spec: RunSpec) -> Iterator[None]:
+def reading_sources(top: PretrainedSetting, tables: Mapping[str, Table], restoring: Restoring) -> Iterator[None]:
     """Within the block, no other process writes the runs, and grown checkpoints, that a run starts from.
 
     Frozen rows may stay in their files, and all are compared at the end: the block is to last as long as the run.
 
+    Args:
+        top: the setting `pretrained` at the top of the spec.
+
     Raises:
         RunError: another process writes one.
     """
-    settings = [spec.pretrained, *(table.pretrained for table in spec.tables.values())]
+    settings = [top, *(table.pretrained for table in tables.values())]
     folders = {RunFolder(Path(each.path)) for each in settings if isinstance(each, Checkpoint)}
-    if spec.restore.path is not None and (run := around(Path(spec.restore.path) / CHECKPOINT_NAME)) is not None:
+    if restoring.path is not None and (run := around(Path(restoring.path) / CHECKPOINT_NAME)) is not None:
         folders.add(run)
     with contextlib.ExitStack() as stack:
         for folder in folders:
@@ -319,30 +426,6 @@ def _file_digests(named: Mapping[str, Iterable[str]], *, cache: Path) -> dict[st
                 raise DataError(f"{setting}: there is no file {path}")
             found[path] = caching.file_digest(Path(path), cache=cache)
     return found
-
-
-def prepare_successor(spec: RunSpec, base: Prepared, progress: Progress) -> Prepared:
-    """Prepares a run that restores the rows of `base` and adds new ones, before `base` has run.
-
-    Args:
-        spec: of the run; each of its tables starts from the table of `base` that has its name.
-        base: the run whose checkpoint it starts from.
-        progress: called while reading.
-
-    Raises:
-        RunError: as for `prepare`, except for faults of the checkpoint, which does not exist yet.
-    """
-    data = read_data(spec, progress)
-    facts = _row_facts(data, _table_rows(spec.tables, data.vocabularies), Pretrained())
-    return _settle(spec, data, Pretrained(), {name: _with_old_rows(facts[name], name, data, base) for name in facts})
-
-
-def _with_old_rows(facts: RowFacts, name: str, data: Data, base: Prepared) -> RowFacts:
-    """The facts about a table's rows, those that `base` will have trained marked as old."""
-    known, rows = base.data.vocabularies[name], base.tables.rows[name]
-    aligned = earlier.aligned_with(data.vocabularies[name], facts.rows, known, rows, Match.EXACT)
-    old = aligned.file_rows >= 0
-    return replace(facts, pretrained=old, old=old)
 
 
 def check_memory(prepared: Prepared) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,12 @@ from embexp.checkpoints.series import SavedStep
 from embexp.data import numbers
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
-from embexp.reports import formats
-from embexp.reports.tracking.session import Tracking, track
+from embexp.reports import results
+from embexp.reports.tracking import Tracking, reason, track
 from embexp.runs import saving
 from embexp.runs.execute import Started, execute
 from embexp.runs.prepare import Prepared, check_memory, check_room, prepare, reading_sources
-from embexp.runs.summary import plot, plotted_if_diverged, summarise, write_projector_files
+from embexp.runs.summary import plotted_if_diverged, summarise, write_projector_files
 from embexp.specs import metrics as metric_specs
 from embexp.specs import strategies as specs
 from embexp.specs.run import RunSpec
@@ -53,28 +53,38 @@ class RunResult:
         return str(self.summary["status"])
 
     def __repr__(self) -> str:
-        return f"<RunResult: {formats.run_as_text(self.summary, self.directory)}>"
+        return f"<RunResult: {results.run_as_text(self.summary, self.directory)}>"
 
     def _repr_html_(self) -> str:
         """Status and metrics for a notebook."""
-        return formats.run_as_html(self.summary, self.directory)
+        return results.run_as_html(self.summary, self.directory)
 
 
-def run(
-    spec: RunSpec,
-    directory: Path,
-    *,
-    listeners: Sequence[Listener] = (),
-    progress: Progress = quiet,
-    replay: Replay | None = None,
-) -> RunResult:
+@dataclass(frozen=True)
+class Observer:
+    """What a run reports to while it goes on.
+
+    Attributes:
+        listeners: returns new listeners for a training, next to those that write the run's files.
+        progress: called with the stages before and after training.
+        announce: called with a heading before each run of a study.
+        say: called with a sentence on where a run is resumed, and about checkpoints that are skipped.
+    """
+
+    listeners: Callable[[], Sequence[Listener]] = tuple
+    progress: Progress = quiet
+    announce: Callable[[str], object] = lambda heading: None
+    say: Callable[[str], object] = lambda sentence: None
+
+
+NOBODY = Observer()
+
+
+def run(spec: RunSpec, directory: Path, observer: Observer = NOBODY, *, replay: Replay | None = None) -> RunResult:
     """Runs an experiment from its spec to its summary.
 
     Args:
         directory: an existing, empty directory.
-        listeners: called during training, beside those that write the run's files.
-        progress: called with the stages before and after training.
-        replay: how it follows an earlier run, if it does.
 
     Raises:
         RunError: the run fails for a reason in the data, a file or the machine.
@@ -82,29 +92,25 @@ def run(
     folder = RunFolder(directory)
     folder.write_spec(spec)
     strategy = prepare_machine(spec.strategy)
-    with reading_sources(spec):
-        prepared = prepare(spec, progress)
+    with reading_sources(spec.pretrained, spec.tables, spec.restore):
+        prepared = prepare(spec, observer.progress)
         record(prepared, strategy, folder)
-        return complete(prepared, strategy, folder, listeners=listeners, progress=progress, replay=replay)
+        return complete(prepared, strategy, folder, observer, replay=replay)
 
 
 def complete(
     prepared: Prepared,
     strategy: Strategy,
     folder: RunFolder,
+    observer: Observer = NOBODY,
     *,
     saved: SavedStep | None = None,
     replay: Replay | None = None,
-    listeners: Sequence[Listener] = (),
-    progress: Progress = quiet,
 ) -> RunResult:
     """Executes a prepared run to its summary, from its beginning or from a checkpoint.
 
     Args:
         saved: the checkpoint to continue from; None: the training begins.
-        replay: how it follows an earlier run, if it does.
-        listeners: called during training, beside those that write the run's files.
-        progress: called with the stages before and after training.
 
     Raises:
         RunError: the run fails for a reason in the data, a file or the machine.
@@ -112,9 +118,11 @@ def complete(
     spec = prepared.requested
     check_memory(prepared)
     check_room(prepared, folder)
+    listeners, progress = observer.listeners(), observer.progress
     progress("making the tables", None)
+    config, run_id = spec.model_dump(mode="json"), str(prepared.run_id)
     first_step = 0 if saved is None else saved.step
-    with track(spec, folder, str(prepared.run_id), first_step=first_step, listeners=listeners) as tracking:
+    with track(config, spec.tracking, folder, run_id, first_step=first_step, listeners=listeners) as tracking:
         with execute(prepared, strategy, folder.estimator, first_step=first_step) as started:
             saver = saving.RunSaver(prepared, started, folder)
             with plotted_if_diverged(prepared, started, folder):
@@ -130,9 +138,10 @@ def complete(
             final = evaluator.final(data, started.execution.runtime, outcome)
             summary = summarise(prepared, started, outcome, final, evaluator.baselines(data))
             if spec.output.tensorboard and spec.output.projector_rows:
-                tracking.attempt(
-                    "the projector's files", lambda: write_projector_files(prepared, started, folder.events)
-                )
+                try:
+                    write_projector_files(prepared, started, folder.events)
+                except OSError as error:
+                    tracking.warn(f"the projector's files can't be written: {reason(error)}")
         if saver.resumed_at:
             summary["resumed_at"] = list(saver.resumed_at)
         summary["warnings"] += tracking.warnings
@@ -155,9 +164,7 @@ def train(
     """Trains, and leaves the variables with their final values: those of the last step or of the best evaluation.
 
     Args:
-        listeners: called during training, beside those that write into the run's folder.
         saved: the checkpoint to continue from; None: the training begins.
-        replay: how it follows an earlier run, if it does.
 
     Raises:
         CheckpointError: `saved` does not fit the run, or a checkpoint can't be written.
@@ -211,7 +218,7 @@ def train(
     return outcome
 
 
-def finish(folder: RunFolder, *, listeners: Sequence[Listener] = ()) -> RunResult:
+def finish(folder: RunFolder, listeners: Sequence[Listener]) -> RunResult:
     """Completes a run that has its summary, and was killed before its last file. Nothing is trained or evaluated.
 
     Raises:
@@ -221,7 +228,9 @@ def finish(folder: RunFolder, *, listeners: Sequence[Listener] = ()) -> RunResul
     run_id, steps = str(summary["run_id"]), int(summary["steps"])
     kept = spec.train.early_stopping.final_step(steps, summary["best_step"]) if spec.output.plots else None
     with (
-        track(spec, folder, run_id, first_step=steps, listeners=listeners) as tracking,
+        track(
+            spec.model_dump(mode="json"), spec.tracking, folder, run_id, first_step=steps, listeners=listeners
+        ) as tracking,
         interruption.finished_first(),
     ):
         digest = _finish(spec.checkpoint, folder, summary, tracking, plotted=kept)
@@ -242,7 +251,9 @@ def _finish(
     if checkpoint.save is not Save.NEVER:
         saving.remove_earlier(folder, checkpoint, summary["status"])
     if plotted is not None:
-        plot(folder, summary, plotted)
+        from embexp.reports import plots
+
+        plots.write_plots(folder.read_metrics(), summary, folder.plots, kept=plotted)
     tracking.finished(summary)
     return tracking.seal(lambda: inventory.seal(folder.path))
 
@@ -301,14 +312,13 @@ def _tensorflow_build() -> dict[str, Any]:
         "git_version": tf.version.GIT_VERSION,
         "compiler": tf.version.COMPILER_VERSION,
         "compile_flags": [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")],
-        "build": {key: _plain_value(value) for key, value in sorted(tf.sysconfig.get_build_info().items())},
+        "build": {
+            key: value if isinstance(value, str | int | float | bool | None) else list(map(str, value))
+            for key, value in sorted(tf.sysconfig.get_build_info().items())
+        },
         "jit": str(tf.config.optimizer.get_jit()),
         "tensor_float_32": bool(tf.config.experimental.tensor_float_32_execution_enabled()),
         "floatx": keras.config.floatx(),
         "precision": keras.config.dtype_policy().name,
         "fused_operations": [name for name in native.names() if native.library(name) is not None],
     }
-
-
-def _plain_value(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool | None) else list(map(str, value))

@@ -38,7 +38,7 @@ from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.runs import execute
-from embexp.runs.recorded import fitted_numbers
+from embexp.runs.finished import fitted_numbers
 from embexp.runs.serving_inputs import Served, served, transformed_numbers, words_of_texts
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Text, Triples
 from embexp.specs.models import Task
@@ -59,10 +59,6 @@ def write(
     run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress
 ) -> dict[str, dict[str, str]]:
     """Writes a run's model into an empty directory.
-
-    Args:
-        tables: the rows of its tables.
-        progress: called as writing goes on.
 
     Returns:
         Name and description of each input, by signature.
@@ -223,7 +219,6 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         """Takes the pieces of a model.
 
         Args:
-            classes: names of the classes, for task classification.
             dense: columns of numbers, as the data's files have them, that the model gets in this order.
             parts: what holds the variables that `predict` reads.
 

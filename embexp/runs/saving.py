@@ -60,7 +60,6 @@ class RunSaver:
 
         Args:
             saved: the checkpoint that the run was restored from, if it was.
-            replay: how it follows an earlier run, if it does.
         """
         wanted = self.prepared.spec.checkpoint
         if not wanted.during_training:
@@ -188,11 +187,7 @@ class RunSaver:
         store.write_by(write, directory, finish=finish, whole=whole)
 
     def _add_state(self, directory: Path, outcome: Outcome) -> None:
-        """Adds the state of the run to a checkpoint that is being written.
-
-        Args:
-            directory: of the checkpoint, with all its other files.
-        """
+        """Adds the state of the run to a checkpoint that is being written."""
         started, stopping = self.started, self.stopping
         touched = {
             name: np.packbits(mask)

@@ -6,6 +6,8 @@ last bit, and so, once in a hundred million values, float32 by one unit in the l
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +33,12 @@ class Served(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         size: number of rows.
         takes: dtype of the values: `tf.string` of tokens, `tf.float32` of numbers in buckets, or `tf.int64` if they are
             the row numbers themselves.
+        rows: the row of each value, int64, of the shape of the values; row numbers are returned as they are.
     """
 
-    size: int
-    takes: Any
-
-    def rows(self, values: Any) -> Any:
-        """The row of each value, int64, of the shape of `values`; row numbers are returned as they are."""
-        raise NotImplementedError
+    def __init__(self, size: int, takes: Any, rows: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.size, self.takes, self.rows = size, takes, rows
 
 
 def served(name: str, vocabulary: Vocabulary, folder: Path) -> Served:
@@ -46,60 +46,30 @@ def served(name: str, vocabulary: Vocabulary, folder: Path) -> Served:
 
     Args:
         name: of the vocabulary, for its file and for errors.
-        vocabulary: what the rows stand for.
         folder: where the file of tokens is written; exporting copies it.
     """
     match vocabulary:
         case TokenVocabulary():
             return ServedTokens(name, vocabulary, folder)
         case HashVocabulary():
-            return ServedHashes(vocabulary)
+            return Served(vocabulary.size, tf.string, partial(_hash_rows, vocabulary))
         case BucketVocabulary():
-            return ServedBuckets(vocabulary)
-        case _:
-            return ServedNumbers(vocabulary)
+            return Served(vocabulary.size, tf.float32, partial(_bucket_rows, vocabulary))
+        case _:  # ids that are row numbers; the lookup checks them
+            return Served(vocabulary.size, tf.int64, lambda values: tf.cast(values, tf.int64))
 
 
-class ServedNumbers(Served):
-    """Ids that are row numbers; the lookup checks them."""
+def _bucket_rows(vocabulary: BucketVocabulary, values: Any) -> Any:
+    """Rows of numbers, NaN where a value is missing. There is no form of row numbers."""
+    place = tf.searchsorted(tf.constant(vocabulary.boundaries, tf.float32), values, "right")
+    return tf.cast(tf.where(tf.math.is_nan(values), 0, place + 1), tf.int64)
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        super().__init__()
-        self.size, self.takes = vocabulary.size, tf.int64
 
-    def rows(self, values: Any) -> Any:
-        """The same numbers."""
+def _hash_rows(vocabulary: HashVocabulary, values: Any) -> Any:
+    if values.dtype != tf.string:
         return tf.cast(values, tf.int64)
-
-
-class ServedBuckets(Served):
-    """Buckets of numbers, NaN where a value is missing. There is no form of row numbers."""
-
-    def __init__(self, vocabulary: BucketVocabulary) -> None:
-        super().__init__()
-        self.size, self.takes = vocabulary.size, tf.float32
-        self._boundaries = vocabulary.boundaries
-
-    def rows(self, values: Any) -> Any:
-        """The row of each number."""
-        place = tf.searchsorted(tf.constant(self._boundaries, tf.float32), values, "right")
-        return tf.cast(tf.where(tf.math.is_nan(values), 0, place + 1), tf.int64)
-
-
-class ServedHashes(Served):
-    """Hash buckets of tokens."""
-
-    def __init__(self, vocabulary: HashVocabulary) -> None:
-        super().__init__()
-        self.size, self.takes = vocabulary.size, tf.string
-        self._buckets, self._missing = vocabulary.buckets, vocabulary.missing
-
-    def rows(self, values: Any) -> Any:
-        """The row of each token."""
-        if values.dtype != tf.string:
-            return tf.cast(values, tf.int64)
-        found = tf.strings.to_hash_bucket_fast(values, self._buckets)
-        return tf.where(values == "", tf.zeros_like(found), found + 1) if self._missing else found
+    found = tf.strings.to_hash_bucket_fast(values, vocabulary.buckets)
+    return tf.where(values == "", tf.zeros_like(found), found + 1) if vocabulary.missing else found
 
 
 class ServedTokens(Served):
@@ -107,8 +77,7 @@ class ServedTokens(Served):
 
     def __init__(self, name: str, vocabulary: TokenVocabulary, folder: Path) -> None:
         """Writes the file and makes the table; see `served`."""
-        super().__init__()
-        self.size, self.takes = vocabulary.size, tf.string
+        super().__init__(vocabulary.size, tf.string, self._rows_of)
         self._of, self._first, self._oov = name, vocabulary.first, vocabulary.oov
         self._missing, self._rare = vocabulary.missing_frequency is not None, vocabulary.rare is not None
         self._known = len(vocabulary.known)
@@ -130,7 +99,7 @@ class ServedTokens(Served):
             -1,
         )
 
-    def rows(self, values: Any) -> Any:
+    def _rows_of(self, values: Any) -> Any:
         """The row of each token. Without an OOV row, an unknown one is an InvalidArgumentError of the running graph."""
         if values.dtype != tf.string:
             return tf.cast(values, tf.int64)

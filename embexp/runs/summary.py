@@ -42,7 +42,6 @@ def summarise(
 
     Args:
         started: its tables with their final values, and the watch over their rows.
-        baselines: metrics by the name of a baseline and by split.
     """
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
     known, unfit = describe(prepared, started), list(prepared.tables.pretrained.mismatches)
@@ -198,13 +197,6 @@ def _no_better(
     settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
     found = baseline.warning(spec.task, final, baselines["constant"], rates=settings)
     return [] if found is None else [found]
-
-
-def plot(folder: RunFolder, summary: Mapping[str, Any], kept: int) -> None:
-    """Plots a run that has ended."""
-    from embexp.reports import plots
-
-    plots.write_plots(folder.read_metrics(), summary, folder.plots, kept=kept)
 
 
 @contextlib.contextmanager

@@ -22,9 +22,9 @@ from embexp.freezing.row_policies import row_facts
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
 from embexp.pretrained.earlier import EarlierCheckpoint
+from embexp.reports import groups
 from embexp.reports.record import Record
 from embexp.specs.freezing import FreezeTable, NoFreeze
-from embexp.specs.metrics import Direction
 from embexp.system import caching
 from embexp.vectors import checkpoint
 from embexp.vectors.alignment import RowKind
@@ -50,27 +50,14 @@ def of_best(records: Sequence[Record]) -> list[dict[str, Any]]:
     Args:
         records: the runs; a map names its run by the place here.
     """
+    done = [place for place, record in enumerate(records) if record.status.has_results and record.directory]
+    done.sort(key=lambda place: groups.rank(records[place].validation, records[place].direction))
     found: list[dict[str, Any]] = []
-    shown = 0
-    for place in _best_first(records):
-        of_run = list(itertools.islice(_of_run(records[place].directory, place), MOST_TABLES - len(found)))
-        found += of_run
-        shown += bool(of_run)
-        if shown == MOST_RUNS or len(found) == MOST_TABLES:
+    for place in done:
+        found += itertools.islice(_of_run(records[place].directory, place), MOST_TABLES - len(found))
+        if len({each["run"] for each in found}) == MOST_RUNS or len(found) == MOST_TABLES:
             break
     return found
-
-
-def _best_first(records: Sequence[Record]) -> list[int]:
-    def rank(place: int) -> tuple[bool, float]:
-        record = records[place]
-        value = record.validation
-        if value is None or value != value:
-            return True, 0.0
-        return False, -value if record.direction is Direction.HIGHER else value
-
-    done = [place for place, record in enumerate(records) if record.status.has_results and record.directory]
-    return sorted(done, key=rank)
 
 
 def _of_run(directory: Path | None, place: int) -> Iterator[dict[str, Any]]:
@@ -125,7 +112,10 @@ def _of_table(run: EarlierCheckpoint, table: str) -> dict[str, Any] | None:
         "packed": packed,
         "scale": float(f"{scale:.6g}"),
         "shares": [float(f"{share:.4g}") for share in shares],
-        "marks": [mark.of_rows(numbers) for mark in sorted(marks, key=lambda mark: not mark.names)],
+        "marks": [
+            {"name": mark.name, "names": mark.names, "values": mark.values[numbers].tolist()}
+            for mark in sorted(marks, key=lambda mark: not mark.names)
+        ],
         "notes": [*([f"{lost} rows with numbers that are not finite are left out."] if lost else []), *notes],
     }
 
@@ -167,15 +157,7 @@ class Mark:
 
     name: str
     values: np.ndarray
-    names: tuple[str, ...] | None = None
-
-    def of_rows(self, rows: np.ndarray) -> dict[str, Any]:
-        """The mark of some rows, as JSON."""
-        return {
-            "name": self.name,
-            "names": None if self.names is None else list(self.names),
-            "values": self.values[rows].tolist(),
-        }
+    names: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -215,7 +197,9 @@ def _marks_of_table(run: EarlierCheckpoint, table: str, vocabulary: Vocabulary) 
     else:
         marks.append(_training(frozen, _touched(run, table, rows)))
     different = [mark for mark in marks if len(np.unique(mark.values)) > 1]
-    notes += [_alike(mark) for mark in marks if mark.names and mark not in different]
+    for mark in marks:
+        if mark.names and mark not in different:
+            notes.append(f"All rows share their {mark.name}: {mark.names[int(mark.values[0])]}.")
     return different, notes
 
 
@@ -235,7 +219,7 @@ def _origin(run: EarlierCheckpoint, table: str, rows: int) -> _Origin:
 
 
 def _provenance(origin: _Origin, rows: int) -> Mark:
-    names = ("new", "pretrained", "no token of its own", "from the earlier run")
+    names = ["new", "pretrained", "no token of its own", "from the earlier run"]
     values = np.zeros(rows, np.uint8)
     if origin.special is not None:
         values[origin.special] = 2
@@ -287,7 +271,7 @@ def _touched(run: EarlierCheckpoint, table: str, rows: int) -> np.ndarray | None
 
 def _training(frozen: np.ndarray | None, touched: np.ndarray | None) -> Mark:
     """Whether rows trained, as one mark: frozen rows, and of the others whether they were met."""
-    names = ("trained", "frozen", "frozen or slowed for a part", "never looked up")
+    names = ["trained", "frozen", "frozen or slowed for a part", "never looked up"]
     size = len(frozen) if frozen is not None else len(touched) if touched is not None else 1
     values = np.zeros(size, np.uint8) if frozen is None else frozen.copy()
     if touched is not None:
@@ -295,12 +279,7 @@ def _training(frozen: np.ndarray | None, touched: np.ndarray | None) -> Mark:
     return Mark("training", values, names)
 
 
-def _alike(mark: Mark) -> str:
-    names = mark.names or ("",)
-    return f"All rows share their {mark.name}: {names[int(mark.values[0])]}."
-
-
-def sampled(rows: int, *, ranked: bool, seed: int = 0) -> np.ndarray:
+def sampled(rows: int, *, ranked: bool) -> np.ndarray:
     """Numbers of the rows of a map, int64, rising: all, or `MOST_ROWS` of them.
 
     Args:
@@ -310,7 +289,7 @@ def sampled(rows: int, *, ranked: bool, seed: int = 0) -> np.ndarray:
     if rows <= MOST_ROWS:
         return np.arange(rows)
     first = MOST_ROWS // 2 if ranked else 0
-    drawn = np.random.default_rng(seed).choice(rows - first, MOST_ROWS - first, replace=False, shuffle=False)
+    drawn = np.random.default_rng(0).choice(rows - first, MOST_ROWS - first, replace=False, shuffle=False)
     return np.sort(np.concatenate([np.arange(first), first + drawn]))
 
 

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import (
     BatchSize,
+    Choice,
     Count,
     JobCount,
     NonNegative,
@@ -278,10 +279,11 @@ Value = bool | int | float | str | None
 Metric = Annotated[str, Field(min_length=1)]
 
 
-class NoStudy(Spec):
+class NoStudy(Choice):
     """One run."""
 
     kind: Literal["none"] = "none"
+    implementation = "embexp.runs.experiment:SINGLE"
 
 
 class NewRowsTraining(Spec):
@@ -304,7 +306,7 @@ class NewRowsTraining(Spec):
         return triples
 
 
-class NewEntitiesStudy(Spec):
+class NewEntitiesStudy(Choice):
     """New entities are added to a knowledge graph: compares training only their rows with training everything.
 
     base: trained without the new entities. grown: base with rows for them, only new rows are trained. full: all trained
@@ -312,6 +314,7 @@ class NewEntitiesStudy(Spec):
     """
 
     kind: Literal["new_entities"] = "new_entities"
+    implementation = "embexp.runs.new_entities:STUDY"
     share: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1
     """Fraction of the entities that are new; at least one is."""
     seed: Seed = 0
@@ -335,6 +338,7 @@ class NewEntitiesStudy(Spec):
 
 
 Study = Annotated[NoStudy | NewEntitiesStudy, Field(discriminator="kind")]
+STUDIES: dict[str, type[Choice]] = {each.model_fields["kind"].default: each for each in (NoStudy, NewEntitiesStudy)}
 
 
 def _new_entities(spec: RunSpec) -> Iterator[Fault]:

@@ -40,7 +40,7 @@ _RULE = "a record may come from somebody else, and this connects to another mach
 
 
 class _Tracking(Choice):
-    """Base class of trackers; the implementation is an `embexp.reports.tracking.tracker.Tracker`, None without one."""
+    """Base class of trackers; the implementation is an `embexp.reports.tracking.Tracker`, None without one."""
 
     kind: str
     install: ClassVar[str] = ""
@@ -62,7 +62,7 @@ class MLflow(_Tracking):
     """MLflow: a run of an experiment, in a local store or on a server."""
 
     kind: Literal["mlflow"] = "mlflow"
-    implementation = "embexp.reports.tracking.mlflow:MLflowRun"
+    implementation = "embexp.reports.mlflow:MLflowRun"
     install = "pip install 'embexp[tracking]'"
     uri: _Text | None = None
     """Of the store; null: the environment variable MLFLOW_TRACKING_URI or, without it, sqlite:///mlflow.db."""
@@ -99,7 +99,7 @@ class WandB(_Tracking):
     """Weights & Biases: a run of a project."""
 
     kind: Literal["wandb"] = "wandb"
-    implementation = "embexp.reports.tracking.wandb:WandBRun"
+    implementation = "embexp.reports.wandb:WandBRun"
     install = "pip install wandb"
     project: _Text = "embexp"
     entity: _Text | None = None

@@ -20,16 +20,16 @@ from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.overrides import parse, repeated
 from embexp.errors import CommandLineError, ConfigError, Fault
-from embexp.records import allowed_code
+from embexp.records.folder import named_functions
 from embexp.reports.record import Status
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Launching, Sweep
-from embexp.sweeps import engines, processes, search_space
+from embexp.sweeps import engines, processes
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.search import Search, plan_search
-from embexp.sweeps.settings import read_launching, read_search_settings
+from embexp.sweeps.search import Search, combinations, factors, limit, plan_search
+from embexp.sweeps.settings import checked_launching, checked_search_settings
 from embexp.system import digests
 from embexp.system.parallel import Progress, quiet
 
@@ -70,7 +70,6 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
 
     Args:
         overrides: as on the command line.
-        progress: called with the fraction of the jobs that are checked.
 
     Raises:
         ConfigError: any config is invalid, or all jobs are skipped; with the faults of all jobs.
@@ -89,7 +88,7 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         engine = engines.engine(base, loader.permission)
         with read_write(base.hydra):
             base.hydra.launcher = {"_target_": _LAUNCHER}  # it passes jobs on, whatever the sweeper
-    launched = read_launching(base)
+    launched = checked_launching(base)
     sweeper = base.hydra.runtime.choices.get("hydra/sweeper")
     for each in tasks:
         if each.key_or_group == "seeds" and each.is_sweep_override():
@@ -98,15 +97,17 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
     search = None
     if base.hydra.sweeper.get("_target_") == _SWEEPER:
         search = _search(loader, base, tasks, hydra, launched)
-        search_space.limit({"trials": search.trials, "seeds": search.seeds}, most)
+        limit({"trials": search.trials, "seeds": search.seeds}, most)
     if sweeper != "basic":
         return Plan(base, tuple(str(each.input_line) for each in tasks), None, launched, engine, search)
     with hydra_globals.borrowed(base):
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
     seeds = {"seeds": _number(base, "seeds", 1)}
-    search_space.limit(search_space.factors([*params, *tasks]) | seeds, most)
-    checked = _possible(loader, search_space.combinations([*params, *tasks]), hydra, progress)
-    forced = tuple(_forced(str(each.input_line), checked.added) for each in tasks)
+    limit(factors([*params, *tasks]) | seeds, most)
+    checked = _possible(loader, combinations([*params, *tasks]), hydra, progress)
+    # Hydra accepts a valid key that no file mentions only if it is added.
+    lines = [str(each.input_line) for each in tasks]
+    forced = tuple(f"++{line}" if line.partition("=")[0] in checked.added else line for line in lines)
     return Plan(base, forced, checked.jobs, launched, engine)
 
 
@@ -131,7 +132,7 @@ def _search(
     loader: Loader, base: DictConfig, tasks: Sequence[Override], hydra: Sequence[str], launched: Launching
 ) -> Search:
     """Plans the search of the sweeper `optuna`."""
-    settings = read_search_settings(base)
+    settings = checked_search_settings(base)
     if not loader.permission.own and (elsewhere := list(tracking.storage_faults(settings.storage))):
         raise ConfigError(elsewhere)
 
@@ -143,7 +144,7 @@ def _search(
         settings,
         [*params, *tasks],
         check,
-        at_once=lambda specs: processes.jobs_at_once(launched, specs, processes.visible_gpus()),
+        at_once=lambda strategies: processes.jobs_at_once(launched, strategies, processes.visible_gpus()),
     )
 
 
@@ -161,11 +162,6 @@ def _number(base: DictConfig, path: str, default: int) -> int:
     except OmegaConfBaseException:
         return default
     return found if type(found) is int and found > 0 else default
-
-
-def _forced(override: str, added: frozenset[str]) -> str:
-    """An override that Hydra accepts: a valid key that no file mentions has to be added (`++`)."""
-    return f"++{override}" if override.partition("=")[0] in added else override
 
 
 @dataclass(frozen=True)
@@ -214,10 +210,10 @@ class Checked:
     impossible: tuple[Fault, ...]
 
 
-def varying(settings: Sequence[Mapping[str, str]]) -> list[str]:
+def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Keys whose values are not the same in all jobs."""
-    keys = list(dict.fromkeys(key for each in settings for key in each))
-    return [key for key in keys if len({each.get(key) for each in settings}) > 1]
+    keys = dict.fromkeys(key for each in settings for key in each)
+    return [key for key in keys if any(each.get(key, ...) != settings[0].get(key, ...) for each in settings)]
 
 
 def key_of(override: str) -> str:
@@ -230,7 +226,6 @@ def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], 
 
     Args:
         batch: the overrides of each setting.
-        progress: called with the fraction that is done.
 
     Raises:
         ConfigError: with the faults of all jobs, or of the first ones that have some.
@@ -407,7 +402,7 @@ class Enrolment:
             elif _reconsidered(self._jobs[known[place]], job):
                 self._jobs[known[place]] = self._entry(job, identity, known[place])
                 new.append(self._jobs[known[place]])
-            elif allowed_code.named(self._jobs[known[place]].checked_spec) != allowed_code.named(job.spec):
+            elif named_functions(self._jobs[known[place]].checked_spec) != named_functions(job.spec):
                 raise CommandLineError(
                     f"{self._ledger.path}: job {known[place]} names other code than the sweep that you ask for\n"
                     f"    {OTHER_DIRECTORY}"
@@ -429,7 +424,8 @@ class Enrolment:
 
     def _entry(self, job: PlannedJob, identity: str, number: int) -> LedgerJob:
         own = {"sweep": Sweep(objective=job.spec.sweep.objective), "seeds": 1}  # the rest concerns the sweep alone
-        spec = processes.with_threads(job.spec.model_copy(update=own), self._at_once)
+        strategy = processes.with_threads(job.spec.strategy, self._at_once)
+        spec = job.spec.model_copy(update={**own, "strategy": strategy})
         entry = LedgerJob(number, job.overrides, job.settings, spec.model_dump_json(), identity)
         if job.skip:
             return replace(entry, state=Status.SKIPPED, reason=job.skip)

@@ -9,12 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from embexp.specs.run import RunSpec
 from embexp.specs.running import Launching
-from embexp.specs.strategies import GPU
+from embexp.specs.strategies import GPU, Strategy
 from embexp.system import machine, processes
 
 _NOT_FORKED = ("gpu", "tpu")
@@ -219,33 +218,33 @@ class Starter:
             self._server.close()
 
 
-def jobs_at_once(launching: Launching, specs: Sequence[RunSpec], gpus: Sequence[str]) -> int:
+def jobs_at_once(launching: Launching, strategies: Iterable[Strategy], gpus: Sequence[str]) -> int:
     """The number of jobs to run at once; for `auto`, one for each core, or for each GPU that the jobs use."""
     if launching.jobs != "auto":
         return launching.jobs
-    devices = max((gpus_of(spec) for spec in specs), default=0)
+    devices = max(map(gpus_of, strategies), default=0)
     return max(1, len(gpus) // devices) if devices and gpus else machine.cores()
 
 
-def with_threads(spec: RunSpec, jobs: int) -> RunSpec:
-    """A spec with its share of the cores, where it leaves the numbers of threads to TensorFlow.
+def with_threads(strategy: Strategy, jobs: int) -> Strategy:
+    """A strategy with its share of the cores, where it leaves the numbers of threads to TensorFlow.
 
     They are part of the spec because they decide the last bits of large products: so they are recorded, and a resumed
     job has them again.
 
     Args:
-        jobs: number of jobs that share the cores; 1 leaves the spec as it is.
+        jobs: number of jobs that share the cores; 1 changes nothing.
     """
     share = max(1, machine.cores() // jobs)
-    unset = [key for key in ("intra_op_threads", "inter_op_threads") if not getattr(spec.strategy, key)]
+    unset = [key for key in ("intra_op_threads", "inter_op_threads") if not getattr(strategy, key)]
     if jobs == 1 or not unset:
-        return spec
-    return spec.model_copy(update={"strategy": spec.strategy.model_copy(update=dict.fromkeys(unset, share))})
+        return strategy
+    return strategy.model_copy(update=dict.fromkeys(unset, share))
 
 
-def gpus_of(spec: RunSpec) -> int:
+def gpus_of(strategy: Strategy) -> int:
     """Number of GPUs that a job uses."""
-    return spec.strategy.devices if isinstance(spec.strategy, GPU) else 0
+    return strategy.devices if isinstance(strategy, GPU) else 0
 
 
 def visible_gpus() -> tuple[str, ...]:

@@ -7,18 +7,18 @@ import json
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from embexp.reports import tracking
 from embexp.reports.formats import write_reports
 from embexp.reports.jobs import in_use
 from embexp.reports.record import Status
-from embexp.reports.tracking import session
-from embexp.specs.run import RunSpec
 from embexp.specs.running import Launching
+from embexp.specs.strategies import Strategy
 from embexp.specs.tracking import MLflow
 from embexp.sweeps import jobs, planning, processes, watching
 from embexp.sweeps.engines import Engine
@@ -35,89 +35,6 @@ _LOOK_EVERY = 0.2
 _GRACE = 60.0
 """Seconds that a job has to save its state after its time limit."""
 _INTERRUPTED = "the sweep was interrupted"
-
-
-class Runner:
-    """Runs jobs of a ledger. The process that has one holds the lock of the sweep."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        launching: Launching,
-        console: Console,
-        *,
-        folder: Path | None = None,
-        command: Command | None = None,
-        engine: Engine | None = None,
-    ) -> None:
-        """Settles what an earlier process left behind, and follows what still runs, or waits in a queue.
-
-        Args:
-            folder, command: see `Starter`.
-            engine: the launcher of others that runs the jobs; None: this process does.
-        """
-        self.ledger = ledger
-        self.shown = Shown(console, ledger.directory, self._own)
-        self._engine, self._folder = engine, folder
-        self._starter = Starter(ledger.directory, folder=folder, command=command)
-        self._watch = Watch(ledger.directory, self.shown)
-        self._scheduler = Scheduler(ledger, launching, self._starter, self._watch)
-        self._varying: list[str] | None = None
-        self._stores: set[MLflow] = set()
-        (ledger.directory / jobs.CANCEL).unlink(missing_ok=True)
-        self._watch.follow(job for job in ledger.jobs() if job.state.is_under_way and job.same_as is None)
-        self._watch.look(ledger)
-
-    def __enter__(self) -> Runner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._starter.close()
-
-    def run(self, numbers: Sequence[int]) -> None:
-        """Runs jobs until all have ended or the sweep is interrupted."""
-        self._varying = planning.varying([each.settings for each in self.ledger.jobs()])
-        self._open_stores(numbers)
-        if followed := [job for job in self._watch.under_way if job.number in numbers]:
-            them = "it" if len(followed) == 1 else "them"
-            self.shown.say(f"{watching.described(followed)} already: this waits for {them}")
-        if self._engine is None:
-            halted = self._scheduler.run(numbers)
-        else:
-            with self.shown.live():
-                try:
-                    halted = self._engine.run(self.ledger, numbers, watch=self._watch)
-                except KeyboardInterrupt:
-                    halted = _INTERRUPTED
-        for number in numbers if halted else ():
-            if (job := self.ledger.job(number)).state is Status.PLANNED:
-                self.ledger.leave(number, job.state, halted)
-
-    def _open_stores(self, numbers: Sequence[int]) -> None:
-        """Opens the stores of MLflow runs before jobs, of several machines perhaps, open a new one at once."""
-        for number in numbers:
-            settings = json.loads(self.ledger.job(number).spec).get("tracking", {})
-            if settings.get("kind") == "mlflow" and (store := MLflow.model_validate(settings)) not in self._stores:
-                self._stores.add(store)
-                with contextlib.chdir(self._folder or "."):
-                    session.open_store(store)
-
-    def outcome(self, number: int) -> Outcome:
-        """The outcome of one job."""
-        return jobs.outcome(self.ledger.directory, self.ledger.job(number))
-
-    def finish(self) -> bool:
-        """Writes and prints the results; returns whether every job that was not skipped ended with some."""
-        from embexp.runs import table_maps
-
-        with interruption.finished_first():
-            write_reports(self.ledger.directory, self.shown.console, table_maps.of_best)
-        return all(job.state.is_settled for job in self.ledger.jobs())
-
-    def _own(self, job: LedgerJob) -> str:
-        """The overrides that distinguish a job from the others."""
-        keys = self._varying or list(job.settings)
-        return " ".join(f"{key}={job.settings[key]}" for key in keys if key in job.settings)
 
 
 @dataclass
@@ -139,18 +56,36 @@ class _Running:
     killed: bool = False
 
 
-class Scheduler:
-    """Runs jobs of a ledger, each in a process of its own on this machine."""
+class Runner:
+    """Runs jobs of a ledger, each in a process of its own on this machine, or by a launcher of others.
 
-    def __init__(self, ledger: Ledger, launching: Launching, starter: Starter, watch: Watch) -> None:
-        """Prepares it.
+    The process that has a runner holds the lock of the sweep.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        launching: Launching,
+        console: Console,
+        *,
+        folder: Path | None = None,
+        command: Command | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        """Settles what an earlier process left behind, and follows what still runs, or waits in a queue.
 
         Args:
             launching: how many at once, time limit, retries.
-            watch: follows jobs that other processes run; these are started here only if they end without a result.
+            folder, command: see `Starter`.
+            engine: the launcher of others that runs the jobs; None: this process does.
         """
-        self._ledger, self._launching, self._starter, self._watch = ledger, launching, starter, watch
-        self._sweep, self._shown = ledger.directory, watch.shown
+        self.ledger = ledger
+        self.shown = Shown(console, ledger.directory, self._own)
+        self._launching, self._engine, self._folder, self._sweep = launching, engine, folder, ledger.directory
+        self._starter = Starter(ledger.directory, folder=folder, command=command)
+        self._watch = Watch(ledger.directory, self.shown)
+        self._varying: list[str] | None = None
+        self._stores: set[MLflow] = set()
         self._halted = ""
         self._next_look = 0.0
         self._cancelled: float | None = None
@@ -158,37 +93,90 @@ class Scheduler:
         self._errors: Counter[str] = Counter()
         self._running: list[_Running] = []
         self._free = list(processes.visible_gpus())
+        (ledger.directory / jobs.CANCEL).unlink(missing_ok=True)
+        self._watch.follow(job for job in ledger.jobs() if job.state.is_under_way and job.same_as is None)
+        self._watch.look(ledger)
 
-    def run(self, numbers: Sequence[int]) -> str:
-        """Runs jobs until all have ended, or the sweep is interrupted; those that were not started stay planned.
+    def __enter__(self) -> Runner:
+        return self
 
-        Returns:
-            Why not all were started, or "".
+    def __exit__(self, *_: object) -> None:
+        self._starter.close()
+
+    def run(self, numbers: Sequence[int]) -> None:
+        """Runs jobs until all have ended or the sweep is interrupted; those that were not started stay planned.
+
+        Jobs that other processes run are started here only if they end without a result.
         """
+        self._varying = planning.varying([each.settings for each in self.ledger.jobs()])
+        self._open_stores(numbers)
+        if followed := [job for job in self._watch.under_way if job.number in numbers]:
+            them = "it" if len(followed) == 1 else "them"
+            self.shown.say(f"{watching.described(followed)} already: this waits for {them}")
+        if self._engine is None:
+            self._run_here(numbers)
+        else:
+            with self.shown.live():
+                try:
+                    self._halted = self._engine.run(self.ledger, numbers, watch=self._watch)
+                except KeyboardInterrupt:
+                    self._halted = _INTERRUPTED
+        for number in numbers if self._halted else ():
+            if (job := self.ledger.job(number)).state is Status.PLANNED:
+                self.ledger.leave(number, job.state, self._halted)
+
+    def _open_stores(self, numbers: Sequence[int]) -> None:
+        """Opens the stores of MLflow runs before jobs, of several machines perhaps, open a new one at once."""
+        for number in numbers:
+            settings = json.loads(self.ledger.job(number).spec).get("tracking", {})
+            if settings.get("kind") == "mlflow" and (store := MLflow.model_validate(settings)) not in self._stores:
+                self._stores.add(store)
+                with contextlib.chdir(self._folder or "."):
+                    tracking.open_store(store)
+
+    def outcome(self, number: int) -> Outcome:
+        """The outcome of one job."""
+        return jobs.outcome(self.ledger.directory, self.ledger.job(number))
+
+    def finish(self) -> bool:
+        """Writes and prints the results; returns whether every job that was not skipped ended with some."""
+        from embexp.runs import table_maps
+
+        with interruption.finished_first():
+            write_reports(self.ledger.directory, self.shown.console, table_maps.of_best)
+        return all(job.state.is_settled for job in self.ledger.jobs())
+
+    def _own(self, job: LedgerJob) -> str:
+        """The overrides that distinguish a job from the others."""
+        keys = self._varying or list(job.settings)
+        return " ".join(f"{key}={job.settings[key]}" for key in keys if key in job.settings)
+
+    def _run_here(self, numbers: Sequence[int]) -> None:
         waiting = deque(number for number in numbers if number not in self._watch)
-        specs = {number: self._ledger.job(number).checked_spec for number in numbers}
-        at_once = processes.jobs_at_once(self._launching, list(specs.values()), self._free)
-        with interruption.collected_signals() as signals, self._shown.live():
+        strategies = {number: self.ledger.job(number).checked_spec.strategy for number in numbers}
+        at_once = processes.jobs_at_once(self._launching, strategies.values(), self._free)
+        with interruption.collected_signals() as signals, self.shown.live():
             try:
-                self._loop(waiting, specs, at_once, signals)
+                self._loop(waiting, strategies, at_once, signals)
             except BaseException:
                 self._signal_all(signal.SIGKILL)
                 raise
-        return self._halted
 
-    def _loop(self, waiting: deque[int], specs: dict[int, RunSpec], at_once: int, signals: Sequence[int]) -> None:
+    def _loop(
+        self, waiting: deque[int], strategies: Mapping[int, Strategy], at_once: int, signals: Sequence[int]
+    ) -> None:
         heard = 0
-        while self._running or (waiting and not self._halted) or (self._follows(specs) and not signals):
+        while self._running or (waiting and not self._halted) or (self._follows(strategies) and not signals):
             while waiting and not self._halted and not signals and len(self._running) < at_once:
-                gpus = self._own_gpus(specs[waiting[0]], at_once)
+                gpus = self._own_gpus(strategies[waiting[0]], at_once)
                 if gpus is None:
                     break
                 number = waiting.popleft()
-                if in_use(jobs.job_directory(self._sweep, self._ledger.job(number))):
+                if in_use(jobs.job_directory(self._sweep, self.ledger.job(number))):
                     self._free += gpus
                     self._follow(number)
                 else:
-                    self._start(number, specs[number], gpus)
+                    self._start(number, strategies[number].kind, gpus)
             for each in [each for each in self._running if each.process.exit_status() is not None]:
                 self._running.remove(each)
                 self._free += each.gpus
@@ -202,8 +190,8 @@ class Scheduler:
                 self._next_look = time.monotonic() + _LOOK_EVERY
                 if jobs.is_cancelled(self._sweep):
                     self._cancel()
-                waiting.extend(self._watch.look_again(self._ledger))
-            self._shown.update([*(each.job for each in self._running), *self._watch.under_way])
+                waiting.extend(self._watch.look_again(self.ledger))
+            self.shown.update([*(each.job for each in self._running), *self._watch.under_way])
             time.sleep(_INTERVAL)
 
     def _follows(self, numbers: Collection[int]) -> bool:
@@ -213,9 +201,9 @@ class Scheduler:
 
     def _follow(self, number: int) -> None:
         """Follows a job in whose folder another process works."""
-        self._ledger.leave(number, Status.RUNNING)
-        self._watch.follow([self._ledger.job(number)])
-        self._shown.say(f"job {number} is run by another process: this waits for it")
+        self.ledger.leave(number, Status.RUNNING)
+        self._watch.follow([self.ledger.job(number)])
+        self.shown.say(f"job {number} is run by another process: this waits for it")
 
     def _cancel(self) -> None:
         """Has all running jobs save their state and end, here and elsewhere, and starts no others."""
@@ -226,9 +214,9 @@ class Scheduler:
                 each.limit, each.killed = time.monotonic() + _GRACE, True
         self._watch.cancel()
 
-    def _own_gpus(self, spec: RunSpec, at_once: int) -> list[str] | None:
+    def _own_gpus(self, strategy: Strategy, at_once: int) -> list[str] | None:
         """GPUs for a job; none if it needs none of its own, None if it has to wait for them."""
-        needed = min(processes.gpus_of(spec), len(processes.visible_gpus()))
+        needed = min(processes.gpus_of(strategy), len(processes.visible_gpus()))
         if at_once == 1 or not needed:
             return []
         if len(self._free) < needed:
@@ -236,39 +224,39 @@ class Scheduler:
         taken, self._free = self._free[:needed], self._free[needed:]
         return taken
 
-    def _start(self, number: int, spec: RunSpec, gpus: Sequence[str]) -> None:
-        self._ledger.begin(number, time.time())
-        job = self._ledger.job(number)
+    def _start(self, number: int, strategy: str, gpus: Sequence[str]) -> None:
+        self.ledger.begin(number, time.time())
+        job = self.ledger.job(number)
         log = jobs.made_directory(self._sweep, job) / "run.log"
-        process = self._starter.start(number, strategy=spec.strategy.kind, log=log, gpus=gpus)
+        process = self._starter.start(number, strategy=strategy, log=log, gpus=gpus)
         minutes = self._launching.timeout_minutes
         limit = None if minutes is None else time.monotonic() + 60 * minutes
         self._running.append(_Running(job, process, gpus, limit))
         self._attempts[number] += 1
-        self._shown.started(job)
+        self.shown.started(job)
 
     def _settle(self, each: _Running) -> bool:
         """Notes how a job ended; returns whether it is to be tried again."""
         number, status = each.job.number, each.process.exit_status() or 0
         if status == jobs.BUSY:
-            self._ledger.end(number, Status.RUNNING, time.time())
+            self.ledger.end(number, Status.RUNNING, time.time())
             self._follow(number)
             return False
         if each.killed and status == -signal.SIGKILL:
             status = jobs.INTERRUPTED
-        outcome = jobs.settle(self._ledger, number, status, reason=each.reason)
+        outcome = jobs.settle(self.ledger, number, status, reason=each.reason)
         if outcome.status is Status.FAILED:
             directory = jobs.job_directory(self._sweep, each.job)
             crashed = not each.reason and jobs.is_crash(directory, status)
             if crashed and self._attempts[number] <= self._launching.retries and not self._halted:
-                self._shown.retried(outcome, self._attempts[number] + 1, self._launching.retries + 1)
+                self.shown.retried(outcome, self._attempts[number] + 1, self._launching.retries + 1)
                 return True
             self._errors[outcome.reason.replace(str(directory), "DIR")] += 1
             repeated, most = max(self._errors.values()), self._launching.stop_after
             if most is not None and repeated >= most and not self._halted:
                 self._halted = f"{repeated} jobs failed with the same error (hydra.launcher.stop_after)"
-                self._shown.say(f"{self._halted}: no others are started")
-        self._shown.ended(outcome)
+                self.shown.say(f"{self._halted}: no others are started")
+        self.shown.ended(outcome)
         return False
 
     def _interrupt(self, times: int) -> None:
@@ -282,7 +270,7 @@ class Scheduler:
         if self._running:
             count = len(self._running)
             what, them = ("the running job", "it") if count == 1 else (f"the {count} running jobs", "them")
-            self._shown.warn(f"ending {what}, with a checkpoint; press Ctrl-C again to kill {them}")
+            self.shown.warn(f"ending {what}, with a checkpoint; press Ctrl-C again to kill {them}")
 
     def _signal_all(self, number: int) -> None:
         for each in self._running:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -20,7 +19,6 @@ from embexp.config.overrides import parse
 from embexp.config.validate import rule_of, valid_values
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.specs.running import Launching
-from embexp.sweeps.search_space import Space
 
 LAUNCHER, SWEEPER = "hydra.launcher", "hydra.sweeper"
 DEFAULT_TRIALS = 20
@@ -61,13 +59,6 @@ class SearchSettings(BaseModel):
     storage: Annotated[str, Field(min_length=1)] | None = None
     params: dict[str, Any] | None = None
 
-    def trials(self, space: Space) -> int:
-        """Number of trials; a grid has no more than its combinations."""
-        if self.sampler is SamplerKind.GRID:
-            combinations = int(math.prod(each.size for each in space.parameters))
-            return min(self.n_trials or combinations, combinations)
-        return self.n_trials or DEFAULT_TRIALS
-
     def storage_url(self, directory: Path) -> str:
         """Where Optuna keeps the study: `storage` if that is a URL, else a SQLite file."""
         if self.storage is not None and "://" in self.storage:
@@ -76,11 +67,11 @@ class SearchSettings(BaseModel):
         return f"sqlite:///{path.absolute()}"
 
 
-def read_search_settings(config: DictConfig) -> SearchSettings:
+def checked_search_settings(content: Mapping[str, Any] | DictConfig) -> SearchSettings:
     """The settings of a search.
 
     Args:
-        config: of the sweep, without what it varies.
+        content: of the node `hydra.sweeper`, or the config of a sweep.
 
     Raises:
         CommandLineError: Optuna is not installed.
@@ -90,26 +81,8 @@ def read_search_settings(config: DictConfig) -> SearchSettings:
         raise CommandLineError(
             "hydra/sweeper=optuna needs the package optuna, which is not installed\n    pip install 'embexp[sweeps]'"
         )
-    return checked_search_settings(_node(config, SWEEPER))
-
-
-def checked_search_settings(content: Mapping[str, Any]) -> SearchSettings:
-    """Validates the settings of a search.
-
-    Raises:
-        ConfigError: with all faults.
-    """
     rules = {"direction": "it must be minimize or maximize, or a list with one for each objective"}
     return _validated(SearchSettings, content, SWEEPER, rules)
-
-
-def read_launching(config: DictConfig) -> Launching:
-    """The settings of embexp's own launcher.
-
-    Raises:
-        ConfigError: with all faults.
-    """
-    return checked_launching(_node(config, LAUNCHER))
 
 
 def changed_launching(recorded: Mapping[str, Any], overrides: Sequence[str], loader: Loader) -> Launching:
@@ -133,8 +106,11 @@ def changed_launching(recorded: Mapping[str, Any], overrides: Sequence[str], loa
     return checked_launching(content)
 
 
-def checked_launching(content: Mapping[str, Any]) -> Launching:
+def checked_launching(content: Mapping[str, Any] | DictConfig) -> Launching:
     """Validates the settings of embexp's own launcher.
+
+    Args:
+        content: of its node, or the config of a sweep.
 
     Raises:
         ConfigError: with all faults.
@@ -154,13 +130,15 @@ def _node(config: DictConfig, path: str) -> dict[str, Any]:
 
 
 def _validated(
-    model: type[_Model], content: Mapping[str, Any], path: str, rules: Mapping[str, str] | None = None
+    model: type[_Model], content: Mapping[str, Any] | DictConfig, path: str, rules: Mapping[str, str] | None = None
 ) -> _Model:
     """A node's values as a model.
 
     Args:
         rules: of keys for which pydantic's would say too little.
     """
+    if isinstance(content, DictConfig):
+        content = _node(content, path)
     try:
         return model.model_validate(content)
     except ValidationError as error:

@@ -20,10 +20,9 @@ from optuna.trial import FrozenTrial, TrialState
 from embexp.errors import CommandLineError, RunError
 from embexp.reports.record import Status
 from embexp.specs.metrics import Objective
-from embexp.sweeps import pruning
+from embexp.sweeps import progress
 from embexp.sweeps.jobs import Outcome
-from embexp.sweeps.search import Search, objective_values
-from embexp.sweeps.search_space import Choices, Parameter, Space
+from embexp.sweeps.search import Choices, Parameter, Search, Space, objective_values
 from embexp.sweeps.settings import PrunerKind, SamplerKind, SearchSettings
 from embexp.system import files
 
@@ -110,11 +109,7 @@ class Study:
         return sorted(found, key=lambda each: each.job)
 
     def ask(self, job: int) -> Trial:
-        """A new trial. It depends on the seed, the number of its job and what the study knows; not on the process.
-
-        Args:
-            job: number of its job.
-        """
+        """A new trial. It depends on the seed, the number of its job and what the study knows; not on the process."""
         seed = int.from_bytes(hashlib.sha256(f"{self._settings.seed}/{job}".encode()).digest()[:4], "big")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -150,18 +145,11 @@ class Study:
 
     def best(self) -> list[Trial]:
         """The best trial of this sweep, or with several objectives all that no other beats in every one."""
-        own = [each for each in self.trials() if each.state == "complete" and each.values is not None]
-        signs = [1 if each is optuna.study.StudyDirection.MINIMIZE else -1 for each in self._study.directions]
-        points = {
-            each.number: [sign * value for sign, value in zip(signs, each.values or (), strict=True)] for each in own
-        }
-        beaten = {
-            number
-            for (number, point), (_, other) in itertools.permutations(points.items(), 2)
-            if other != point and all(theirs <= ours for ours, theirs in zip(point, other, strict=True))
-        }
-        found = [each for each in own if each.number not in beaten]
-        return found[:1] if len(signs) == 1 else found
+        own = [each for each in self.trials() if each.state == "complete"]
+        study = optuna.create_study(directions=self._study.directions)
+        study.add_trials([self._frozen(each.number) for each in own])
+        found = [own[each.number] for each in study.best_trials]
+        return found[:1] if len(self._study.directions) == 1 else found
 
     def _check_description(self, objectives: Sequence[Objective]) -> None:
         """Notes what this sweep searches, or compares it with what it searched before; there may be more trials."""
@@ -316,7 +304,7 @@ def _pruned(
     if search.settings.pruner is PrunerKind.NONE:
         return contextlib.nullcontext()
     trials = {each.job: each for each in batch}
-    return pruning.answered(
+    return progress.answered(
         directory,
         trials,
         search.objectives[0].metric,

@@ -16,13 +16,13 @@ from embexp.config import composition, hydra_job
 from embexp.config import overrides as additions
 from embexp.config.hydra_job import Callbacks
 from embexp.config.loader import Loader
-from embexp.config.messages import format_value
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError, RunError
-from embexp.records import allowed_code
+from embexp.records.folder import check_code, named_functions
 from embexp.reports.collected import settings_of
-from embexp.reports.record import Status
+from embexp.reports.record import Status, text_of
 from embexp.specs import tracking
+from embexp.specs.metrics import objectives
 from embexp.specs.run import RunSpec, combination_faults
 from embexp.specs.running import Launching, NoStudy
 from embexp.sweeps import ledger as ledgers
@@ -131,8 +131,8 @@ class Sweep:
         self._loader = loader
         self._plan = plan
         self._runner = runner
-        specs = [job.spec for job in plan.jobs or ()]
-        at_once = processes.jobs_at_once(plan.launching, specs, processes.visible_gpus())
+        strategies = [job.spec.strategy for job in plan.jobs or ()]
+        at_once = processes.jobs_at_once(plan.launching, strategies, processes.visible_gpus())
         self._enrolment = Enrolment(runner.ledger, at_once=at_once)
         self._failed_before = {job.number for job in runner.ledger.jobs() if job.state is Status.FAILED}
         self._settings: dict[int, list[int]] = {}
@@ -243,7 +243,8 @@ class Sweep:
         """What `sweep.objective` names, of a setting: the mean over its seeds, NaN if it failed."""
         spec = self._runner.ledger.job(outcomes[0].number).checked_spec
         wanted = spec.sweep.objective
-        values = search.objective_values(search.objectives_of(spec), outcomes)
+        aims = objectives(spec.task, wanted, spec.recommendation.cutoffs, spec.own_metrics)
+        values = search.objective_values(aims, outcomes)
         return values[0] if wanted is None or isinstance(wanted, str) else values
 
     def _missing(self, numbers: Sequence[int]) -> list[int]:
@@ -360,12 +361,12 @@ def _check_code(ledger: Ledger, engine: Engine | None, folder: Path, allow_code:
     for job in ledger.jobs():
         specs[job.state.is_settled].append(job.checked_spec)
     tracking.check_addresses(specs[False], ledger.path)
-    done, names = (allowed_code.named_by_all(specs[is_settled]) for is_settled in (True, False))
+    done, names = (named_functions(*specs[is_settled]) for is_settled in (True, False))
     allowed = [each for each in allow_code if each not in done or each in names]
     target = "" if engine is None else engine.named_code(ledger.directory)
     others = {target: "hydra.launcher"} if target else {}
     record = f"{ledger.path}, of a sweep with the working folder {folder},"
-    allowed_code.check_names({**names, **others}, allowed, record=record)
+    check_code({**names, **others}, allowed, record=record)
 
 
 def _finish(runner: Runner) -> bool:
@@ -437,21 +438,12 @@ def varying_settings(leaves: Sequence[Mapping[str, Any]]) -> list[dict[str, str]
     Args:
         leaves: of each spec, value by dotted key.
     """
-    keys = [key for key in dict.fromkeys(key for each in leaves for key in each) if key != "name"]
-    differing = [key for key in keys if _varies(key, leaves)]
+    differing = [key for key in planning.varying(leaves) if key != "name"]
     for key in list(differing):
         choice = next((each for each in differing if key.startswith(f"{each}.")), None)
         if choice is None:
             continue
         alike = [[each for each in leaves if each.get(choice) == value] for value in {e.get(choice) for e in leaves}]
-        if not any(_varies(key, group) for group in alike):
+        if not any(key in planning.varying(group) for group in alike):
             differing.remove(key)
-    return [{key: _text(each[key]) for key in differing if key in each} for each in leaves]
-
-
-def _varies(key: str, leaves: Sequence[Mapping[str, Any]]) -> bool:
-    return any(each.get(key, ...) != leaves[0].get(key, ...) for each in leaves)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else format_value(value)
+    return [{key: text_of(each[key]) for key in differing if key in each} for each in leaves]

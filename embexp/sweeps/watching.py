@@ -284,14 +284,13 @@ def _is_starting(start: Start) -> bool:
     return True
 
 
-def cancel(directory: Path, say: Callable[[str], object], *, patience: float = 3 * CANCEL_GRACE) -> bool:
+def cancel(directory: Path, say: Callable[[str], object]) -> bool:
     """Cancels the jobs of a sweep that are queued or running, and waits for their end.
 
     `embexp resume` runs them later, from their newest checkpoints.
 
     Args:
         say: called with a line about what happens.
-        patience: seconds to wait for jobs that no process of the sweep waits for.
 
     Returns:
         Whether nothing is queued or running any more.
@@ -311,7 +310,7 @@ def cancel(directory: Path, say: Callable[[str], object], *, patience: float = 3
                     if not in_use(sweep):
                         raise
                 else:
-                    return _cancel_alone(sweep, ledger, say, patience)
+                    return _cancel_alone(sweep, ledger, say)
             if not told:
                 told = True
                 say(f"the process of the sweep ends its jobs: {described(_under_way(ledger))}")
@@ -334,9 +333,9 @@ def _under_way(ledger: Ledger) -> list[LedgerJob]:
     return [job for job in ledger.jobs() if job.same_as is None and job.state.is_under_way]
 
 
-def _cancel_alone(sweep: Path, ledger: Ledger, say: Callable[[str], object], patience: float) -> bool:
+def _cancel_alone(sweep: Path, ledger: Ledger, say: Callable[[str], object]) -> bool:
     """Cancels jobs of a sweep that has no process."""
-    watch, give_up = Watch(sweep), time.monotonic() + patience
+    watch, give_up = Watch(sweep), time.monotonic() + 3 * CANCEL_GRACE
     watch.follow(_under_way(ledger))
     before = {job.number for job in watch.under_way}
     if before:

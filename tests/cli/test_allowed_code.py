@@ -24,7 +24,7 @@ from embexp.errors import CommandLineError, ConfigError, RunError, UsageError
 from embexp.records import inventory
 from embexp.reports.record import Status
 from embexp.runs import run as single
-from embexp.runs.studies import verification
+from embexp.runs import verification
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Launching
@@ -280,8 +280,8 @@ def test_other_addresses_do(uri: str, no_network: list[Any]) -> None:
 
 
 def test_a_note_of_the_tracker_leads_to_no_other_machine(tmp_path: Path, no_network: list[Any]) -> None:
-    from embexp.reports.tracking.mlflow import MLflowRun
-    from embexp.reports.tracking.tracker import TrackedRun
+    from embexp.reports.mlflow import MLflowRun
+    from embexp.reports.tracking import TrackedRun
     from embexp.specs.tracking import MLflow
 
     (tmp_path / "tracking.json").write_text(json.dumps({"mlflow": {"uri": SERVER, "run": "x", "experiment": "0"}}))

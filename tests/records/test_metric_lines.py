@@ -29,43 +29,39 @@ LINES = [log(10, 0.5), log(20, 0.4), evaluation(20, auc=0.7, loss=0.5), log(30, 
 def test_times_do_not_count() -> None:
     later = [{**line, "timing": {"seconds": 99.0}} for line in LINES]
     found = differences.compare_metrics(LINES, later)
-    assert found.same
     assert found.lines == 5
-    assert found.differences() == []
+    assert not found.differences
 
 
 def test_the_first_difference_is_named_with_step_split_and_values() -> None:
     other = [*LINES[:2], evaluation(20, auc=0.7, loss=0.5000000000000001), log(30, 0.2), LINES[4]]
     found = differences.compare_metrics(LINES, other)
     assert (found.different, found.lines) == (2, 5)
-    assert [str(each) for each in found.differences()] == [
-        "step 20, validation loss: 0.5 in A, 0.5000000000000001 in B"
-    ]
+    assert [str(each) for each in found.differences] == ["step 20, validation loss: 0.5 in A, 0.5000000000000001 in B"]
 
 
 def test_a_missing_line_is_a_difference() -> None:
     found = differences.compare_metrics(LINES, LINES[:2] + LINES[3:])
-    assert not found.same
+    assert found.differences
     assert (found.only_a, found.only_b) == (1, 0)
-    assert [str(each) for each in found.differences()] == ["step 20, evaluation validation: a line in A, nothing in B"]
+    assert [str(each) for each in found.differences] == ["step 20, evaluation validation: a line in A, nothing in B"]
 
 
 def test_a_line_that_is_there_twice_is_a_difference() -> None:
     found = differences.compare_metrics([*LINES, LINES[1]], LINES)
-    assert not found.same
-    assert [str(each) for each in found.differences()] == ["step 20, log: a line 2 times in A, fewer in B"]
+    assert [str(each) for each in found.differences] == ["step 20, log: a line 2 times in A, fewer in B"]
 
 
 def test_a_line_in_another_place_is_a_difference() -> None:
     found = differences.compare_metrics([LINES[1], LINES[0], *LINES[2:]], LINES)
-    assert not found.same
+    assert found.differences
     assert (found.different, found.only_a, found.only_b) == (0, 0, 0)
-    assert [str(each) for each in found.differences()] == ["step 20, log: its line stands in another place"]
+    assert [str(each) for each in found.differences] == ["step 20, log: its line stands in another place"]
 
 
 def test_nan_is_itself_and_the_sign_of_zero_counts() -> None:
-    assert differences.compare_metrics([log(1, "NaN")], [log(1, "NaN")]).same
-    assert not differences.compare_metrics([log(1, 0.0)], [log(1, -0.0)]).same
+    assert not differences.compare_metrics([log(1, "NaN")], [log(1, "NaN")]).differences
+    assert differences.compare_metrics([log(1, 0.0)], [log(1, -0.0)]).differences
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=20), st.data())
@@ -75,7 +71,7 @@ def test_the_first_of_any_changes_is_found(losses: list[float], data: st.DataObj
     b = [log(step, "other" if step in changed else loss) for step, loss in enumerate(losses)]
     found = differences.compare_metrics(a, b)
     assert found.different == len(changed)
-    assert [each.step for each in found.differences()] == changed[:1]
+    assert [each.step for each in found.differences] == changed[:1]
 
 
 BROKEN = {

@@ -10,8 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from embexp.reports.grid import Column, fitted
-from embexp.reports.report import report
-from embexp.reports.table import Report, run_columns, show
+from embexp.reports.report import Report, report, run_columns, show
 from tests.reports.made_runs import ledger, run, spec, sweep
 
 

@@ -17,7 +17,8 @@ from typing import Any
 import embexp
 from embexp.checkpoints import store
 from embexp.records.folder import RunFolder
-from embexp.runs.studies import run as studies
+from embexp.runs import experiment
+from embexp.runs.run import Observer
 from embexp.training.listeners import Listener
 
 
@@ -53,10 +54,10 @@ def main(request: dict[str, Any]) -> None:
     directory = Path(request["directory"])
     listeners = [] if request["kill"] is None else [Killer(request["kill"])]
     if RunFolder(directory).spec.exists():
-        studies.resume(directory, listeners=lambda: listeners, say=print)
+        experiment.resume(directory, observer=Observer(lambda: listeners, say=print))
     else:
         directory.mkdir(parents=True, exist_ok=True)
-        studies.run(embexp.compose(request["overrides"]), directory, listeners=lambda: listeners)
+        experiment.run(embexp.compose(request["overrides"]), directory, Observer(lambda: listeners))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import embexp
 from embexp.runs import run as single, saving
 from embexp.records import inventory
 from embexp.checkpoints import series
-from embexp.runs.studies import run as studies
+from embexp.runs import experiment
 overrides, directory, place = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 module, name = {
     "first removal": (series, "remove"),
@@ -41,7 +41,7 @@ def kill(*arguments, **named):
         os.kill(os.getpid(), signal.SIGKILL)
 setattr(module, name, kill)
 directory.mkdir()
-studies.run(embexp.compose(overrides), directory)
+experiment.run(embexp.compose(overrides), directory)
 """
 STOP = """
 import json, os, signal, sys

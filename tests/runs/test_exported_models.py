@@ -15,7 +15,7 @@ import embexp
 from embexp.data import batches
 from embexp.data.texts import words as python_words
 from embexp.runs import run as single
-from embexp.runs.data import read_data
+from embexp.runs.prepare import read_data
 from embexp.runs.serving_inputs import words_of_texts
 from embexp.system.parallel import quiet
 from embexp.training.metrics import predictions

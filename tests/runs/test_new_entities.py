@@ -19,12 +19,11 @@ from embexp.errors import ConfigError, NotARunError, RunError
 from embexp.records import identity
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
+from embexp.runs import experiment, runs_compared, verification
 from embexp.runs import run as single
-from embexp.runs.studies import run as studies
-from embexp.runs.studies import runs_compared, verification
-from embexp.runs.studies.new_entities import OldRows, StudyRun, summarise
-from embexp.runs.studies.rerun import Rerun
-from embexp.runs.studies.run import Comparison
+from embexp.runs.new_entities import Comparison, summarise
+from embexp.runs.rerun import Rerun
+from embexp.runs.run import Observer
 from embexp.specs.running import study_runs
 from embexp.training.listeners import Listener
 from tests import planted_triples
@@ -59,7 +58,7 @@ def words(graph: Path, *more: str, epochs: int = 10) -> list[str]:
 
 @pytest.fixture(scope="module")
 def study(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> single.RunResult:
-    return studies.run(embexp.compose(words(graph)), tmp_path_factory.mktemp("study"))
+    return experiment.run(embexp.compose(words(graph)), tmp_path_factory.mktemp("study"))
 
 
 def ranks(directory: Path, graph: Path, triples: Sequence[Triple]) -> np.ndarray:
@@ -131,7 +130,7 @@ def test_a_study_is_verified_run_by_run(study: single.RunResult, tmp_path: Path)
     kept = tmp_path / "kept"
 
     def again(rerun: Rerun, place: Path) -> None:
-        studies.run(rerun.spec, place, replay=rerun.replay)
+        experiment.run(rerun.spec, place, replay=rerun.replay)
 
     found = verification.verify(study.directory, again=again, keep=kept)
     assert found.identical, str(found)
@@ -177,7 +176,7 @@ def test_each_run_is_an_ordinary_one(study: single.RunResult, graph: Path, tmp_p
 @pytest.mark.slow
 def test_new_rows_may_train_on_their_own_triples_alone(graph: Path, tmp_path: Path) -> None:
     settings = ["study.grown.triples=new", "study.grown.batch_size=16", "study.grown.epochs=3", "model=distmult"]
-    result = studies.run(embexp.compose(words(graph, "train.epochs=2", "output.plots=false", *settings)), tmp_path)
+    result = experiment.run(embexp.compose(words(graph, "train.epochs=2", "output.plots=false", *settings)), tmp_path)
     runs = result.summary["runs"]
     assert runs["base"]["trained_triples"] + runs["grown"]["trained_triples"] == runs["full"]["trained_triples"]
     assert (runs["grown"]["epochs"], runs["full"]["epochs"]) == (pytest.approx(3, abs=0.4), pytest.approx(2, abs=0.4))
@@ -203,7 +202,7 @@ def test_an_interrupted_study_says_what_it_has(graph: Path, tmp_path: Path) -> N
 
     impatient, told = Impatient(), []
     spec = embexp.compose(words(graph, "output.plots=false"))
-    result = studies.run(spec, tmp_path, listeners=lambda: [impatient], announce=told.append)
+    result = experiment.run(spec, tmp_path, Observer(lambda: [impatient], announce=told.append))
     assert result.status == "interrupted"
     assert [words.split(":")[0] for words in told] == ["1 of 3, base", "2 of 3, grown"]
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -229,8 +228,8 @@ def test_a_study_killed_before_it_noted_how_long_a_run_took(
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "write_json", killed)
         with pytest.raises(KeyboardInterrupt):
-            studies.run(spec, tmp_path)
-    runs = studies.resume(tmp_path).summary["runs"]
+            experiment.run(spec, tmp_path)
+    runs = experiment.resume(tmp_path).summary["runs"]
     assert runs["base"]["seconds"]["training"] is None
     assert runs["grown"]["seconds"]["training"] > 0
     assert (tmp_path / "plots" / "comparison.png").exists()
@@ -259,7 +258,7 @@ def test_real_graphs(name: str, tmp_path: Path) -> None:
         pytest.skip(f"without the real data: {name}")
     settings = ["train.epochs=4", "tables.entity.dim=64", "output.tensorboard=false", "output.plots=false"]
     spec = embexp.compose(["experiment=new_entities", f"data.path={DATA / name}", *settings])
-    summary = studies.run(spec, tmp_path).summary
+    summary = experiment.run(spec, tmp_path).summary
     assert summary["old_rows_changed"] == 0
     assert summary["new"]["entity"]["rows"] >= 10
     grown = summary["runs"]["grown"]["metrics"]
@@ -286,7 +285,7 @@ def test_settings_that_a_study_makes_itself_are_faults(graph: Path) -> None:
 def test_new_entities_are_part_of_an_id(graph: Path) -> None:
     triples = embexp.compose(["experiment=knowledge_graph", f"data.path={graph}"])
     new = triples.model_copy(update={"data": study_runs(embexp.compose(words(graph)), Path())["full"].data})
-    assert identity.content_id(new, "digest") != identity.content_id(triples, "digest")
+    assert identity.content_id(new, "digest") != identity.content_id(triples.model_dump(mode="json"), "digest")
 
 
 def test_the_plan_shows_each_run(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,7 +315,7 @@ def test_the_plan_shows_each_run(graph: Path, capsys: pytest.CaptureFixture[str]
     assert trains[1:] == [str(len(read(graph, "train")))] * 2
 
 
-def _taken(name: str, *, mrr: float, status: str = "completed") -> StudyRun:
+def _taken(name: str, *, mrr: float, status: str = "completed") -> dict[str, Any]:
     metrics = {"test": {"mrr": mrr}, "test_new": {"mrr": mrr / 2}, "test_known": {"mrr": mrr}}
     summary = {
         "status": status,
@@ -332,15 +331,15 @@ def _taken(name: str, *, mrr: float, status: str = "completed") -> StudyRun:
         "warnings": ["odd"],
     }
     seconds = {"setup": 1.0, "training": 4.0 if name == "grown" else 16.0, "finishing": 1.0, "total": 6.0}
-    return StudyRun(name, summary, seconds)
+    return summary | {"seconds": seconds}
 
 
 def test_an_old_row_that_changed_would_be_told(graph: Path, tmp_path: Path) -> None:
     from rich.console import Console
 
     runs = {name: _taken(name, mrr=mrr) for name, mrr in (("base", 0.9), ("grown", 0.8), ("full", 0.4))}
-    old = {"entity": OldRows(3, 1, "a" * 64, "b" * 64)}
-    content = summarise(embexp.compose(words(graph)), runs, old, {"entity": ["p1"]})
+    old = {"entity": {"rows": 3, "rows_changed": 1, "digest_before": "a" * 64, "digest_after": "b" * 64}}
+    content = summarise({"name": "study", "study": "new_entities", "entities": "entity"}, runs, old, {"entity": ["p1"]})
     assert content["old_rows_changed"] == 1
     assert content["warnings"] == ["1 old rows of tables.entity changed", *(f"{name}: odd" for name in runs)]
     assert content["comparison"]["mrr_new"] == pytest.approx(2.0)

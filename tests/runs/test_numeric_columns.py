@@ -16,8 +16,7 @@ from embexp.errors import DataError
 from embexp.records import inventory
 from embexp.runs import exporting
 from embexp.runs import run as single
-from embexp.runs.data import read_data
-from embexp.runs.prepare import prepare
+from embexp.runs.prepare import prepare, read_data
 from embexp.specs.sources import Transform
 from embexp.system.parallel import quiet
 

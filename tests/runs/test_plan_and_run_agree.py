@@ -22,9 +22,9 @@ from rich.console import Console
 import embexp
 from embexp.cli import run_plan
 from embexp.errors import EmbexpError
+from embexp.runs import experiment
 from embexp.runs import run as single
 from embexp.runs.prepare import Prepared, prepare
-from embexp.runs.studies import run as studies
 from embexp.specs.run import RunSpec
 from embexp.specs.running import study_runs
 from tests.conftest import ROOT
@@ -158,7 +158,7 @@ def test_the_runs_of_a_study_are_what_was_planned(folder: Path, tmp_path: Path) 
     shown, why = planned(spec)
     assert why == ""
     pages = shown.split(" of 3, ")
-    studies.run(spec, tmp_path)
+    experiment.run(spec, tmp_path)
     for page, (name, run) in zip(pages[1:], study_runs(spec, tmp_path).items(), strict=True):
         assert page.startswith(f"{name}: ")
         prepared = prepare(run)

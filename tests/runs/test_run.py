@@ -21,6 +21,7 @@ from embexp.records import inventory
 from embexp.records.folder import RunFolder
 from embexp.runs import execute
 from embexp.runs import run as single
+from embexp.runs.run import Observer
 from embexp.specs.run import RunSpec
 from embexp.training.listeners import Listener
 
@@ -60,7 +61,7 @@ def spec_of(cache: Path, *overrides: str) -> RunSpec:
 
 def run(spec: RunSpec, directory: Path, listeners: Sequence[Any] = ()) -> single.RunResult:
     directory.mkdir()
-    return single.run(spec, directory, listeners=listeners)
+    return single.run(spec, directory, Observer(lambda: listeners))
 
 
 def metrics_without_timing(directory: Path) -> list[dict[str, Any]]:
@@ -111,7 +112,7 @@ def test_a_run_leaves_everything_that_is_promised(clicks_run: single.RunResult) 
 
 def test_what_takes_long_after_the_data_is_a_stage_of_its_own(cache: Path, tmp_path: Path) -> None:
     stages: list[str] = []
-    single.run(spec_of(cache, "train.steps=2"), tmp_path, progress=lambda stage, done: stages.append(stage))
+    single.run(spec_of(cache, "train.steps=2"), tmp_path, Observer(progress=lambda stage, done: stages.append(stage)))
     assert list(dict.fromkeys(stages))[-3:] == ["making the tables", "writing the checkpoint", "evaluating"]
 
 

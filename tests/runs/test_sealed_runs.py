@@ -18,11 +18,11 @@ from embexp.errors import DataError
 from embexp.pretrained import earlier
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
-from embexp.runs import exporting
-from embexp.runs import resume as resuming
+from embexp.runs import experiment, exporting
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
 from embexp.runs.prepare import prepare
+from embexp.runs.run import Observer
 from embexp.training.listeners import Listener
 from tests.runs.test_vocabularies import spec_of, write
 
@@ -84,7 +84,7 @@ class Interrupts(Listener):
 
 def test_interrupted_and_resumed_runs_have_one_and_a_failed_resumption_has_none(log: Path, tmp_path: Path) -> None:
     spec = spec_of(log, train={"steps": 10, "epochs": None, "batch_size": 32, "log_every": 1})
-    result = single.run(spec, tmp_path, listeners=[Interrupts()])
+    result = single.run(spec, tmp_path, Observer(lambda: [Interrupts()]))
     assert result.status == "interrupted"
     before = inventory.digest_of(tmp_path)
     assert before is not None
@@ -94,7 +94,7 @@ def test_interrupted_and_resumed_runs_have_one_and_a_failed_resumption_has_none(
         lines.seek(0)
         lines.write(content.replace('"step": 2', '"step": 3'))
     with pytest.raises(DataError, match=r"can't be resumed: .*\(changed: metrics.jsonl\); put those files back"):
-        resuming.resume(tmp_path)
+        experiment.resume(tmp_path)
     (tmp_path / "metrics.jsonl").write_text(content)
 
     class Fails(Listener):
@@ -102,9 +102,9 @@ def test_interrupted_and_resumed_runs_have_one_and_a_failed_resumption_has_none(
             raise KeyError("no disk")
 
     with pytest.raises(KeyError):
-        resuming.resume(tmp_path, listeners=[Fails()])
+        experiment.resume(tmp_path, observer=Observer(lambda: [Fails()]))
     assert inventory.read(tmp_path) is None
-    assert resuming.resume(tmp_path).status == "completed"
+    assert experiment.resume(tmp_path).status == "completed"
     assert inventory.digest_of(tmp_path) not in (None, before)
     assert inventory.changes(tmp_path) == ()
 

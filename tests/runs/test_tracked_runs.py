@@ -22,12 +22,13 @@ from embexp.config import resources
 from embexp.errors import ConfigError, DivergedError, RunError
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
-from embexp.reports.tracking.mlflow import MLflowRun, Store, connect
-from embexp.runs import resume
+from embexp.reports.mlflow import MLflowRun, Store, connect
+from embexp.runs import experiment
 from embexp.runs import run as single
+from embexp.runs.run import Observer
 from embexp.specs import tracking
 from embexp.training.listeners import Listener
-from tests.reports.tracking.test_tensorboard import hparams, scalars
+from tests.reports.test_tensorboard import hparams, scalars
 
 pytestmark = pytest.mark.slow
 SMALL = [
@@ -56,7 +57,7 @@ class World:
     def run(self, name: str, *overrides: str, listeners: Any = ()) -> single.RunResult:
         directory = self.folder / name
         directory.mkdir()
-        return single.run(self.spec(*overrides), directory, listeners=listeners)
+        return single.run(self.spec(*overrides), directory, Observer(lambda: listeners))
 
     @property
     def store(self) -> Store:
@@ -189,7 +190,7 @@ def test_a_run_that_sigterm_interrupts_goes_on_in_the_same_place(world: World, w
     result = world.run("stopped", listeners=[Interrupted(signal.SIGTERM)])
     assert result.status == "interrupted"
     assert world.found("stopped").info.status == "KILLED"
-    resumed = resume.resume(result.directory)
+    resumed = experiment.resume(result.directory)
     assert resumed.summary["tables"] == whole.summary["tables"]
     assert world.found("stopped").info.status == "FINISHED"
     assert world.history("stopped", "train/loss") == world.history("whole", "train/loss")

@@ -16,7 +16,7 @@ from embexp.models import build as models
 from embexp.models import losses
 from embexp.runs.runtimes import session
 from embexp.runs.runtimes import session as sessions
-from embexp.runs.runtimes.function import FunctionRuntime
+from embexp.runs.runtimes.execution import FunctionRuntime
 from embexp.runs.runtimes.session import SessionRuntime
 from embexp.specs.models import MLP, Task
 from embexp.specs.optimizers import Adagrad

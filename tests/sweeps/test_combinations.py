@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from embexp.config import composition
 from embexp.config.overrides import parse
 from embexp.errors import CommandLineError, ConfigError
-from embexp.sweeps import planning, search_space
+from embexp.sweeps import planning, search
 
 
 def _parsed(*texts: str) -> list[Override]:
@@ -74,7 +74,7 @@ def test_ranges_are_counted_as_hydra_makes_them(value: str) -> None:
     [override] = _parsed(f"seed={value}")
     sweep = override.value()
     assert isinstance(sweep, RangeSweep)
-    assert search_space.steps(sweep) == len(list(sweep.range()))
+    assert search.steps(sweep) == len(list(sweep.range()))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_ranges_are_counted_as_hydra_makes_them(value: str) -> None:
 )
 def test_a_range_without_an_end_or_without_steps(value: str) -> None:
     with pytest.raises(CommandLineError, match="names no values to try"):
-        search_space.combinations(_parsed(f"seed={value}"))
+        search.combinations(_parsed(f"seed={value}"))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_range_without_an_end_or_without_steps(value: str) -> None:
 )
 def test_the_numbers_of_a_range_are_those_of_its_decimals(value: str, numbers: str) -> None:
     [override] = _parsed(f"optimizer.learning_rate={value}")
-    found = search_space.texts(override)
+    found = search.texts(override)
     assert found == numbers.split()
     by_hydra = [float(each) for each in override.sweep_string_iterator()]
     assert all(math.isclose(float(a), b, rel_tol=1e-12) for a, b in zip(found, by_hydra, strict=True))
@@ -106,4 +106,4 @@ def test_the_numbers_of_a_range_are_those_of_its_decimals(value: str, numbers: s
 
 def test_shuffled_numbers_are_the_same_ones() -> None:
     [override] = _parsed("optimizer.learning_rate=shuffle(range(0.1,1,0.1))")
-    assert sorted(search_space.texts(override)) == [f"0.{digit}" for digit in range(1, 10)]
+    assert sorted(search.texts(override)) == [f"0.{digit}" for digit in range(1, 10)]

@@ -78,9 +78,9 @@ def test_jobs_auto_is_one_for_each_core_or_gpu(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(processes.machine, "cores", lambda: 6)
     cpu, gpus = compose(), compose(["strategy=gpu", "strategy.devices=2"])
     auto = Launching(jobs="auto")
-    assert processes.jobs_at_once(auto, [cpu], ["0", "1"]) == 6
-    assert processes.jobs_at_once(auto, [cpu, gpus], ["0", "1", "2", "3"]) == 2
-    assert processes.jobs_at_once(Launching(jobs=5), [gpus], ["0"]) == 5
+    assert processes.jobs_at_once(auto, [cpu.strategy], ["0", "1"]) == 6
+    assert processes.jobs_at_once(auto, [cpu.strategy, gpus.strategy], ["0", "1", "2", "3"]) == 2
+    assert processes.jobs_at_once(Launching(jobs=5), [gpus.strategy], ["0"]) == 5
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-ab,-1")
     assert processes.visible_gpus() == ("3", "GPU-ab")
 

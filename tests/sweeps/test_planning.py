@@ -9,7 +9,7 @@ from hydra.plugins.sweeper import Sweeper
 from embexp.config import composition
 from embexp.config.overrides import parse
 from embexp.errors import CommandLineError
-from embexp.sweeps.search_space import combinations
+from embexp.sweeps.search import combinations
 
 CASES = {
     "one job": ["seed=1", "model=mlp"],

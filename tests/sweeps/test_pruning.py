@@ -10,11 +10,12 @@ import pytest
 
 import embexp
 from embexp.runs import run as single
-from embexp.sweeps import pruning
+from embexp.runs.run import Observer
+from embexp.sweeps import progress
 
 
 def test_a_job_that_is_not_asked_for_has_no_listener(tmp_path: Path) -> None:
-    assert pruning.listeners(tmp_path, 0) == []
+    assert progress.listeners(tmp_path, 0) == []
 
 
 def test_answers_end_the_training_of_the_job_that_is_worse(tmp_path: Path) -> None:
@@ -24,8 +25,8 @@ def test_answers_end_the_training_of_the_job_that_is_worse(tmp_path: Path) -> No
         asked.append((number, step, value))
         return number == 1 and step == 20
 
-    with pruning.answered(tmp_path, [0, 1], "auc", decide):
-        [good], [bad] = pruning.listeners(tmp_path, 0), pruning.listeners(tmp_path, 1)
+    with progress.answered(tmp_path, [0, 1], "auc", decide):
+        [good], [bad] = progress.listeners(tmp_path, 0), progress.listeners(tmp_path, 1)
         for each in (good, bad):
             each.started(100, 1000)
         good.evaluated(10, "validation", {"auc": 0.7, "log_loss": 0.5})
@@ -41,8 +42,8 @@ def test_what_a_job_does_not_ask_about(tmp_path: Path) -> None:
     def decide(number: int, step: int, value: float) -> bool:
         raise AssertionError((number, step, value))
 
-    with pruning.answered(tmp_path, [0], "auc", decide):
-        [job] = pruning.listeners(tmp_path, 0)
+    with progress.answered(tmp_path, [0], "auc", decide):
+        [job] = progress.listeners(tmp_path, 0)
         job.started(100, 1000)
         job.evaluated(100, "validation", {"auc": 0.5})  # its last step
         job.evaluated(50, "train", {"auc": 0.5})
@@ -53,18 +54,18 @@ def test_what_a_job_does_not_ask_about(tmp_path: Path) -> None:
 
 def test_a_resumed_job_that_evaluates_again_gets_the_same_answer(tmp_path: Path) -> None:
     answers = iter([True])
-    with pruning.answered(tmp_path, [0], "auc", lambda number, step, value: next(answers)):
+    with progress.answered(tmp_path, [0], "auc", lambda number, step, value: next(answers)):
         for _ in range(2):
-            [job] = pruning.listeners(tmp_path, 0)
+            [job] = progress.listeners(tmp_path, 0)
             job.started(100, 1000)
             job.evaluated(10, "validation", {"auc": 0.5})
             assert job.stop_status == "pruned"
 
 
 def test_a_job_whose_search_is_gone_trains_on(tmp_path: Path) -> None:
-    with pruning.answered(tmp_path, [0], "auc", lambda number, step, value: True):
+    with progress.answered(tmp_path, [0], "auc", lambda number, step, value: True):
         pass
-    job = pruning.AskedAfterEvaluations(tmp_path / ".pruning" / "0", "auc", patience=0.1)
+    job = progress.AskedAfterEvaluations(tmp_path / ".pruning" / "0", "auc", patience=0.1)
     job.started(100, 1000)
     began = time.monotonic()
     for step in range(10, 100, 10):
@@ -78,11 +79,11 @@ def test_an_error_of_the_search_is_raised_by_it(tmp_path: Path) -> None:
         raise OSError("no space left")
 
     def ask() -> None:
-        job = pruning.AskedAfterEvaluations(tmp_path / ".pruning" / "0", "auc", patience=0.3)
+        job = progress.AskedAfterEvaluations(tmp_path / ".pruning" / "0", "auc", patience=0.3)
         job.started(100, 1000)
         job.evaluated(10, "validation", {"auc": 0.5})
 
-    with pytest.raises(OSError, match="no space"), pruning.answered(tmp_path, [0], "auc", decide):
+    with pytest.raises(OSError, match="no space"), progress.answered(tmp_path, [0], "auc", decide):
         ask()
 
 
@@ -91,8 +92,8 @@ def test_a_run_that_is_pruned_ends_tidily(tmp_path: Path) -> None:
     words = ["train.steps=40", "train.epochs=null", "train.batch_size=64", "train.evaluate_every=10"]
     spec = embexp.compose([*words, "data.examples=2000", "output.plots=false", f"output.cache={tmp_path / 'cache'}"])
     (tmp_path / "0").mkdir()
-    with pruning.answered(tmp_path, [0], "log_loss", lambda number, step, value: step == 20):
-        result = single.run(spec, tmp_path / "0", listeners=pruning.listeners(tmp_path, 0))
+    with progress.answered(tmp_path, [0], "log_loss", lambda number, step, value: step == 20):
+        result = single.run(spec, tmp_path / "0", Observer(lambda: progress.listeners(tmp_path, 0)))
     assert (result.status, result.summary["steps"]) == ("pruned", 20)
     assert set(result.summary["metrics"]) == {"train", "validation", "test"}
     assert json.loads((tmp_path / "0" / "summary.json").read_text())["status"] == "pruned"

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import ConfigError
-from embexp.sweeps import search_space
-from embexp.sweeps.search_space import Choices, Numbers
+from embexp.sweeps import search
+from embexp.sweeps.search import Choices, Numbers
 
 
-def space(*overrides: str) -> search_space.Space:
-    return search_space.space(OverridesParser.create().parse_overrides(list(overrides)))
+def space(*overrides: str) -> search.Space:
+    return search.space(OverridesParser.create().parse_overrides(list(overrides)))
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def diff(arguments: Sequence[str]) -> int:
 def _diff(path_a: str, path_b: str, *, rows: int, as_json: bool) -> Difference:
     from embexp.checkpoints.contents import open_checkpoint
     from embexp.checkpoints.difference import difference
-    from embexp.runs.studies import runs_compared
+    from embexp.runs import runs_compared
 
     a, b = open_checkpoint(path_a, as_objects=True), open_checkpoint(path_b, as_objects=True)
     for each in (a, b):
@@ -362,7 +362,7 @@ def _changed(change: Change) -> list[str]:
 
 
 def _token(change: Change, row: int, vocabulary: Callable[[str], Vocabulary | None]) -> str | None:
-    from embexp.runs.studies import runs_compared
+    from embexp.runs import runs_compared
 
     table = change.info.table
     return None if table is None else runs_compared.token(vocabulary(table), row)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from embexp.records.differences import Difference
-    from embexp.runs.studies.runs_compared import RunsCompared
+    from embexp.runs.runs_compared import RunsCompared
 
 HELP = """\
 usage: embexp diff A B [--rows N] [--json]
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         raise parser.incomplete("give the directories of two runs, A and B")
     if options.rows < 1:
         raise CommandLineError(f"--rows {options.rows}: it must be at least 1")
-    from embexp.runs.studies import runs_compared
+    from embexp.runs import runs_compared
 
     a, b = map(Path, options.directories)
     parts = runs_compared.compare(a, b, rows=options.rows)

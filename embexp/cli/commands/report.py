@@ -53,8 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.html and options.no_html:
         raise CommandLineError("--html names a file for the page and --no-html writes none: give one of them")
     from embexp.reports import formats
-    from embexp.reports.report import report
-    from embexp.reports.table import show
+    from embexp.reports.report import report, show
     from embexp.runs import table_maps
     from embexp.system import files, terminal
 

@@ -67,13 +67,12 @@ def main(arguments: Sequence[str]) -> int:
 def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]) -> RunResult:
     """Completes a run, or a study, with progress and results on the terminal and in run.log."""
     from embexp.cli.stages import Shown, logged
-    from embexp.records import allowed_code
-    from embexp.records.folder import RunFolder
+    from embexp.records.folder import RunFolder, check_code, named_functions
     from embexp.specs import tracking
 
     folder = RunFolder(directory)
     recorded = folder.recorded_spec()
-    allowed_code.check(recorded, allow_code, record=folder.spec)  # before TensorFlow is loaded
+    check_code(named_functions(recorded), allow_code, record=folder.spec)  # before TensorFlow is loaded
     tracking.check_addresses([recorded], folder.spec)
     changed = None
     if overrides:
@@ -82,17 +81,9 @@ def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[s
         changed = composition.changed_spec(recorded, overrides, composition.loader())
 
     def execute(shown: Shown) -> RunResult:
-        from embexp.runs.studies import run as studies
+        from embexp.runs import experiment
 
-        return studies.resume(
-            directory,
-            changed,
-            allow_code=allow_code,
-            listeners=shown.listeners,
-            progress=shown.stages,
-            announce=shown.announce,
-            say=shown.say,
-        )
+        return experiment.resume(directory, changed, allow_code=allow_code, observer=shown.observer)
 
     with folder.writing(warn=commands.warn):
         return logged(recorded, directory, execute)

@@ -184,9 +184,9 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
 def resumed(spec: RunSpec, directory: Path) -> Result:
     """Completes the run of the same spec in a directory."""
     from embexp.cli.commands import resume
-    from embexp.records import allowed_code
+    from embexp.records.folder import named_functions
 
-    return resume.resume_run(directory, (), allowed_code.named(spec))  # the config that names the code was checked
+    return resume.resume_run(directory, (), list(named_functions(spec)))  # the config that names the code was checked
 
 
 def _status(result: Result) -> int:
@@ -198,9 +198,9 @@ def _run_with_log(spec: RunSpec, directory: Path) -> Result:
     from embexp.cli.stages import Shown, logged
 
     def execute(shown: Shown) -> RunResult:
-        from embexp.runs.studies import run as studies
+        from embexp.runs import experiment
 
-        return studies.run(spec, directory, listeners=shown.listeners, progress=shown.stages, announce=shown.announce)
+        return experiment.run(spec, directory, shown.observer)
 
     return logged(spec, directory, execute)
 
@@ -295,7 +295,8 @@ def _run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Outpu
         UsageError: the spec names code that isn't allowed, or options and overrides don't fit a recorded spec.
         DataError: the spec, or the copy of its code, is not what the run wrote.
     """
-    from embexp.records import allowed_code, output_directory
+    from embexp.records import output_directory
+    from embexp.records.folder import check_code, named_functions
     from embexp.specs import tracking
     from embexp.specs.running import Existing
 
@@ -314,7 +315,7 @@ def _run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Outpu
     folder = _folder_of(options.spec)
     folder.check(folder.spec, folder.code)
     spec = folder.recorded_spec()
-    allowed_code.check(spec, options.allow_code, record=folder.spec)
+    check_code(named_functions(spec), options.allow_code, record=folder.spec)
     tracking.check_addresses([spec], folder.spec)
     own = [each for each in options.overrides if not each.lstrip("+~").startswith("hydra.")]
     changed = _changed(spec, own)
@@ -323,9 +324,9 @@ def _run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Outpu
     existing = Existing.NUMBER if is_dated else changed.output.existing
     with output_directory.opened(directory, changed, existing, warn=commands.warn) as found:
         print(f"{changed.name} in {found.path}", flush=True)
-        from embexp.runs.recorded import import_sentences
+        from embexp.runs.finished import import_sentences
 
-        for sentence in import_sentences(folder, allowed_code.named(changed)):
+        for sentence in import_sentences(folder, named_functions(changed)):
             print(sentence, flush=True)
         return execute(changed, found)
 

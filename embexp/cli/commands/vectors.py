@@ -268,7 +268,7 @@ def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Seque
 
     from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary, stands_for_tokens
     from embexp.records.folder import RunFolder
-    from embexp.runs import recorded
+    from embexp.runs.finished import read_table
 
     folder = RunFolder(path)
     folder.check(folder.spec)
@@ -280,7 +280,7 @@ def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Seque
     if name not in tables:
         raise UsageError(f"{path} has no table {name!r}; its tables are {', '.join(tables)}")
     if folder.summary.exists():
-        values = recorded.read_table(folder, name, cache=spec.output.cache)
+        values = read_table(folder, name, cache=spec.output.cache)
     else:
         from embexp.cli.finished import load_finished
 

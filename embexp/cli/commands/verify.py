@@ -14,8 +14,8 @@ from embexp.system.printable import print
 if TYPE_CHECKING:
     from embexp.records.differences import Difference
     from embexp.records.folder import RunFolder
-    from embexp.runs.studies.rerun import Rerun
-    from embexp.runs.studies.verification import Record, Verification
+    from embexp.runs.rerun import Rerun
+    from embexp.runs.verification import Record, Verification
 
 HELP = """\
 usage: embexp verify DIR [--allow-code MODULE:FUNCTION] [--keep DIR]
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> int:
     from embexp.cli.commands.run import check_recorded
     from embexp.records.folder import RunFolder
-    from embexp.runs.studies import verification
+    from embexp.runs import verification
 
     reported: list[Difference] = []
     began = time.monotonic()
@@ -84,7 +84,8 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, reported: list[Diffe
     tpu_address.check_strategy(rerun.spec.strategy)
     environment.load_tensorflow()
     from embexp.cli.stages import Stages
-    from embexp.runs.studies import run as studies
+    from embexp.runs import experiment
+    from embexp.runs.run import Observer
     from embexp.system.terminal import SafeConsole
     from embexp.training.listeners import Listener
     from embexp.training.progress import progress
@@ -93,7 +94,7 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, reported: list[Diffe
         """Reports what differs in the circumstances as soon as they are recorded, which is before the first step."""
 
         def started(self, total_steps: int, examples_per_epoch: int) -> None:
-            from embexp.runs.studies import verification
+            from embexp.runs import verification
 
             if folder.manifest.exists() and place.manifest.exists():  # a study has none
                 reported.extend(verification.circumstances(folder, place))
@@ -107,14 +108,14 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, reported: list[Diffe
         return [stages, Notices(), progress(terminal)]
 
     try:
-        studies.run(rerun.spec, place.path, listeners=listeners, progress=stages, replay=rerun.replay)
+        experiment.run(rerun.spec, place.path, Observer(listeners, stages), replay=rerun.replay)
     finally:
         stages.close()
 
 
 def _report_circumstances(found: Sequence[Difference]) -> None:
     """Prints what differs in the circumstances."""
-    from embexp.runs.studies.verification import line
+    from embexp.runs.verification import line
 
     for each in found[:_MOST]:
         print(f"note: {line(each)}", flush=True)
@@ -123,7 +124,7 @@ def _report_circumstances(found: Sequence[Difference]) -> None:
 
 
 def _show(found: Verification, seconds: float) -> None:
-    from embexp.runs.studies.verification import line
+    from embexp.runs.verification import line
     from embexp.system import terminal
 
     where = "" if found.kept is None else f"; the new run is {found.kept}"

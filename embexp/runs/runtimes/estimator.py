@@ -42,7 +42,6 @@ class Program:
 
     Attributes:
         train: `train(batch) -> loss`; every variable exists.
-        predict: `predict(batch) -> logits [B]` or [B, C].
         counter: the global step, which `train` advances.
         scaffold: a `tf.compat.v1.train.Scaffold` with the saver, which fills the tables.
         every_session: called with each new session, before its first step.

@@ -89,7 +89,6 @@ class SessionRuntime:
 
         Args:
             train: `train(batch) -> loss`.
-            predict: `predict(batch) -> logits [B]` or [B, C].
             training_spec: `element_spec` of the dataset that trains.
             prediction_spec: `element_spec` of the datasets to predict.
         """
@@ -216,11 +215,6 @@ class TableView(ReadableTable):
     """A table whose rows are read by functions.
 
     Attributes:
-        name: the table's name.
-        rows: number of rows.
-        dim: width of a row.
-        frozen: whether the whole table is frozen.
-        storage: the table's storage.
         reads: reads rows [start, stop), float32.
         takes: reads rows by rising numbers, float32; None: `reads` does.
         touched_state: which rows training steps have looked up, and when; None: not tracked.
@@ -250,7 +244,6 @@ def table_in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) ->
     """A table of the current graph, to be read in a session.
 
     Args:
-        table: the table that was made in this graph.
         call: calls a function with the session; used only when values are read.
     """
     ids = tf.compat.v1.placeholder(tf.int64, [None])

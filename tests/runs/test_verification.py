@@ -20,11 +20,10 @@ from embexp.errors import CommandLineError, RunError, UsageError
 from embexp.records import inventory, manifest
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
-from embexp.runs import resume as resuming
+from embexp.runs import experiment, runs_compared, verification
 from embexp.runs import run as single
-from embexp.runs.studies import run as studies
-from embexp.runs.studies import runs_compared, verification
-from embexp.runs.studies.rerun import Rerun, in_own_process
+from embexp.runs.rerun import Rerun, in_own_process
+from embexp.runs.run import Observer
 from embexp.training.listeners import Listener
 from embexp.training.loop import Replay
 
@@ -66,7 +65,7 @@ class Reruns:
         if key in self.done:
             shutil.copytree(self.done[key], place, dirs_exist_ok=True)
             return
-        studies.run(rerun.spec, place, replay=rerun.replay)
+        experiment.run(rerun.spec, place, replay=rerun.replay)
         self.done[key] = self.folder / f"{len(self.done)}"
         shutil.copytree(place, self.done[key])
 
@@ -292,20 +291,20 @@ def test_an_interrupted_run_is_repeated_to_that_step_and_a_resumed_one_to_the_en
 ) -> None:
     spec = spec_of(project, "optimizer=adam")
     (tmp_path / "run").mkdir()
-    result = single.run(spec, tmp_path / "run", listeners=[Interrupts(6)])
+    result = single.run(spec, tmp_path / "run", Observer(lambda: [Interrupts(6)]))
     assert (result.status, result.summary["steps"]) == ("interrupted", 6)
     found = verification.verify(tmp_path / "run", again=again)
     assert found.identical, str(found)
     assert "checkpoints up to step 6" in found.compared
 
-    resuming.resume(tmp_path / "run")
+    experiment.resume(tmp_path / "run")
     assert [leg["step"] for leg in RunFolder(tmp_path / "run").read_manifest()["resumed"]] == [6]
     found = verification.verify(tmp_path / "run", again=again)
     assert found.identical, str(found)
     assert found.differences == ()
 
     longer = spec.model_copy(update={"train": spec.train.model_copy(update={"steps": 16})})
-    resuming.resume(tmp_path / "run", longer)
+    experiment.resume(tmp_path / "run", longer)
     with pytest.raises(RunError, match=r"resumed at step 12 with other settings \(train.steps: 12 in the beginning"):
         verification.verify(tmp_path / "run", again=again)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from embexp.reports.tracking.tracker import Point, TrackedRun
-from embexp.reports.tracking.wandb import WandBRun
+from embexp.reports.tracking import Point, TrackedRun
+from embexp.reports.wandb import WandBRun
 from embexp.specs.tracking import WandB
 
 

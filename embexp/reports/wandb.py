@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from embexp.reports.tracking import mlflow
-from embexp.reports.tracking.tracker import Point, TrackedRun, remember, remembered
+from embexp.reports import mlflow
+from embexp.reports.tracking import Point, TrackedRun, remember, remembered
 from embexp.specs.tracking import WandB
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from embexp.errors import RunError
-from embexp.reports.tracking.tracker import Direct, Point, Queued, TrackedRun
+from embexp.reports.tracking import Direct, Point, Queued, TrackedRun
 
 RUN = TrackedRun(name="x", directory=Path("x"), run_id="ab", parameters={}, config="")
 

@@ -1,52 +1,125 @@
-"""Resumes a run that was interrupted or killed, from its newest whole checkpoint."""
+"""An experiment in its directory, begun or resumed: a single run, or a study of several; one process works there.
+
+A run that was interrupted or killed goes on from its newest whole checkpoint.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import RenderableType
+
 from embexp.checkpoints import series
 from embexp.checkpoints.series import SavedStep
-from embexp.errors import RunError
-from embexp.records import allowed_code, differences, inventory
+from embexp.errors import EmbexpError, RunError
+from embexp.records import differences, inventory
 from embexp.records.differences import Kind
-from embexp.records.folder import RunFolder
+from embexp.records.folder import RunFolder, check_code, named_functions
+from embexp.reports.results import Results
+from embexp.runs import run as single
 from embexp.runs import saving
 from embexp.runs.prepare import Prepared, prepare, reading_sources
-from embexp.runs.run import RunResult, complete, finish, prepare_machine, record, record_resumption
+from embexp.runs.run import Observer, RunResult
+from embexp.specs.base import imported
 from embexp.specs.optimizers import CosineSchedule
 from embexp.specs.run import RunSpec
-from embexp.system.parallel import Progress, quiet
-from embexp.training.listeners import Listener
+from embexp.specs.running import STUDIES
+from embexp.system import files, machine_faults
+from embexp.training.loop import Replay
+
+
+@dataclass(frozen=True)
+class Study:
+    """How a choice of `study` is done, in a directory that this process has for itself: `Choice.implementation`.
+
+    Attributes:
+        run: from a spec, an existing directory, its observer, and how it follows an earlier run, if it does.
+        resume: from a directory, its spec, one that it is to go on with or None, allowed functions, and its observer.
+        results: from a summary and its directory.
+    """
+
+    run: Callable[[RunSpec, Path, Observer, Replay | None], RunResult]
+    resume: Callable[[Path, RunSpec, RunSpec | None, Collection[str], Observer], RunResult]
+    results: Callable[[Mapping[str, Any], Path], RenderableType]
+
+
+def _study(kind: str) -> Study:
+    found: Study = imported(STUDIES[kind].implementation)
+    return found
+
+
+def run(
+    spec: RunSpec, directory: Path, observer: Observer = single.NOBODY, *, replay: Replay | None = None
+) -> RunResult:
+    """Runs an experiment, or all runs of a study.
+
+    Args:
+        directory: an existing, empty directory. Each run of a study gets a subdirectory.
+        replay: how a single run follows an earlier one, if it does.
+
+    Raises:
+        RunError: a run fails for a reason in the data, a file or the machine, or another process has the directory.
+    """
+    with _machine_errors(), RunFolder(directory).writing():
+        files.remove_leftovers(directory)
+        return _study(spec.study.kind).run(spec, directory, observer, replay)
 
 
 def resume(
     directory: Path,
     changed: RunSpec | None = None,
     *,
-    allow_code: Sequence[str] = (),
-    listeners: Sequence[Listener] = (),
-    progress: Progress = quiet,
-    say: Callable[[str], object] = lambda sentence: None,
+    allow_code: Collection[str] = (),
+    observer: Observer = single.NOBODY,
 ) -> RunResult:
-    """Completes a run, with the bits of one that was never interrupted. A completed one is left as it is.
+    """Completes a run, or the runs of a study, that was interrupted or killed.
+
+    The bits are those of one that was never interrupted. What is complete is left as it is.
 
     Args:
-        changed: the spec to go on with, such as one with more epochs; None: that of the run.
-        allow_code: functions that the recorded spec may run.
-        listeners: called during training, beside those that write the run's files.
-        progress: called with the stages before and after training.
-        say: called with a sentence on where the run is resumed, and about checkpoints that are skipped.
+        changed: the spec to go on with, such as one with more epochs; None: that of the run. A study takes none.
 
     Raises:
         NotARunError: there is no run in the directory.
         DataError: a file of the run was changed since it was interrupted.
-        RunError: the run can't be resumed, as its data or files have changed, or fails as it may at any time.
+        RunError: it can't be resumed, as its data or files have changed, fails, or another process has the directory.
         UsageError: the spec names code that isn't allowed.
     """
     folder = RunFolder(directory)
-    spec = folder.read_spec()
+    folder.recorded_spec()  # else there is nothing to lock
+    with _machine_errors(), folder.writing():
+        spec = folder.recorded_spec()
+        files.remove_leftovers(directory)
+        return _study(spec.study.kind).resume(directory, spec, changed, allow_code, observer)
+
+
+def results(summary: Mapping[str, Any], directory: Path) -> RenderableType:
+    """The results of a run or a study as a rich renderable."""
+    return _study(summary.get("study", "none")).results(summary, directory)
+
+
+@contextmanager
+def _machine_errors() -> Iterator[None]:
+    """Turns errors of the machine, such as a full disk or too little memory, into a `RunError` of one sentence."""
+    try:
+        yield
+    except EmbexpError:
+        raise
+    except Exception as error:
+        if (sentence := machine_faults.sentence(error)) is None:
+            raise
+        raise RunError(sentence) from error
+
+
+def resume_run(
+    directory: Path, spec: RunSpec, changed: RunSpec | None, allow_code: Collection[str], observer: Observer
+) -> RunResult:
+    """Completes a single run; see `resume`."""
+    folder, say = RunFolder(directory), observer.say
     summary = folder.read_summary() if folder.summary.exists() else None
     if changed is None and summary is not None and summary["status"] != "interrupted":
         ended = f"the run has ended after {summary['steps']:,} steps ({summary['status']})"
@@ -54,12 +127,12 @@ def resume(
             say(f"{ended}; nothing is left to do")
             return RunResult(directory, summary)
         say(f"{ended}, and was killed before its last file: completing its files")
-        return finish(folder, listeners=listeners)
-    allowed_code.check(spec, allow_code, record=folder.spec)
+        return single.finish(folder, observer.listeners())
+    check_code(named_functions(spec), allow_code, record=folder.spec)
     inventory.check_whole(directory)
-    with reading_sources(spec):
-        strategy = prepare_machine(spec.strategy)
-        prepared = prepare(spec, progress)
+    with reading_sources(spec.pretrained, spec.tables, spec.restore):
+        strategy = single.prepare_machine(spec.strategy)
+        prepared = prepare(spec, observer.progress)
         saved = _newest(folder, say)
         if saved is not None and _continued(prepared) not in saved.state.get("continued_by", ()):
             raise RunError(_changed_since(folder, saved))
@@ -70,7 +143,7 @@ def resume(
                     f" step {summary['best_step']:,}. Start a new run, and keep the checkpoints of its training:"
                     " checkpoint.keep=null"
                 )
-            steps, prepared = prepared.schedule.steps, prepare(changed, progress)
+            steps, prepared = prepared.schedule.steps, prepare(changed, observer.progress)
             if saved is not None and saved.step > prepared.schedule.steps:
                 total = prepared.schedule.steps
                 raise RunError(f"{folder.path} has done {saved.step:,} steps already, and is to end after {total:,}")
@@ -80,17 +153,20 @@ def resume(
                 )
             if saved is not None:
                 saved = saving.adopted(saved, folder, _continued(prepared))
-        say(_where(saved, prepared.schedule.steps))
+        if saved is None:
+            say("no checkpoint was saved yet: starting again from step 0")
+        else:
+            say(f"resuming from step {saved.step:,} of {prepared.schedule.steps:,}")
         saving.cut_back(folder, saved)
         folder.write_spec(prepared.requested)
         if saved is None or not folder.manifest.exists():
-            record(prepared, strategy, folder)
+            single.record(prepared, strategy, folder)
         else:
             before = folder.read_manifest()
-            now = record_resumption(prepared, strategy, folder, saved.step)
+            now = single.record_resumption(prepared, strategy, folder, saved.step)
             for sentence in _elsewhere(before, now):
                 say(f"warning: {sentence}")
-        return complete(prepared, strategy, folder, saved=saved, listeners=listeners, progress=progress)
+        return single.complete(prepared, strategy, folder, observer, saved=saved)
 
 
 def _newest(folder: RunFolder, say: Callable[[str], object]) -> SavedStep | None:
@@ -103,12 +179,6 @@ def _newest(folder: RunFolder, say: Callable[[str], object]) -> SavedStep | None
         found = series.read_state(folder.final_checkpoint)
         series.check_content(folder.final_checkpoint)
     return found
-
-
-def _where(saved: SavedStep | None, steps: int) -> str:
-    if saved is None:
-        return "no checkpoint was saved yet: starting again from step 0"
-    return f"resuming from step {saved.step:,} of {steps:,}"
 
 
 def _spanning(prepared: Prepared) -> str:
@@ -145,3 +215,9 @@ def _changed_since(folder: RunFolder, saved: SavedStep) -> str:
         f"{folder.path} can't be resumed: its data, its pretrained files{code} or its spec.json have changed since"
         f" {saved.directory.name} was saved. Restore them{kept}, or start a new run"
     )
+
+
+SINGLE = Study(
+    lambda spec, directory, observer, replay: single.run(spec, directory, observer, replay=replay), resume_run, Results
+)
+"""`study=none`."""

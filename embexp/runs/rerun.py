@@ -1,4 +1,4 @@
-"""Runs a recorded spec again, here or by `python -m embexp.runs.studies.rerun DIRECTORY`, and compares what comes out.
+"""Runs a recorded spec again, here or by `python -m embexp.runs.rerun DIRECTORY`, and compares what comes out.
 
 Compared are every number and every checkpoint, but not times, memory, and the sizes of graphs, in which names of layers
 depend on what else the process did.
@@ -18,11 +18,10 @@ from typing import Any
 
 from embexp.checkpoints import series
 from embexp.errors import DataError, EmbexpError, RunError
-from embexp.records import allowed_code
 from embexp.records.differences import Difference, Kind, between
-from embexp.records.folder import RunFolder
+from embexp.records.folder import RunFolder, named_functions
 from embexp.records.identity import DECIDES_NOTHING
-from embexp.runs.studies import runs_compared
+from embexp.runs import runs_compared
 from embexp.specs.run import RunSpec
 from embexp.specs.running import NoStudy, OnError, Save
 from embexp.specs.tracking import NoTracking
@@ -61,9 +60,14 @@ def compare(folder: RunFolder, again: RunFolder, *, beside: Collection[str] = ()
     weights = () if results.weights is None else results.weights.differences
     of_steps, compared = _steps(folder, again)
     by_step = sorted(
-        [*results.metrics.differences(), *of_steps], key=lambda each: float("inf") if each.step is None else each.step
+        [*results.metrics.differences, *of_steps], key=lambda each: float("inf") if each.step is None else each.step
     )
-    others = [*_other_checkpoints(folder, again), *_files(folder, again)]
+    others: list[Difference] = []
+    if folder.final_checkpoint.is_dir() and again.final_checkpoint.is_dir():  # whose tensors are compared anyway
+        others += _states(folder.final_checkpoint, again.final_checkpoint)
+    if folder.best_checkpoint.is_dir():
+        others += _checkpoints(folder.best_checkpoint, again.best_checkpoint)
+    others += _files(folder, again)
     found = [*by_step, *_summaries(folder.read_summary(), again.read_summary()), *weights, *others]
     lines = [f"{results.metrics.lines:,} lines of metrics.jsonl", "all numbers of summary.json that are no times"]
     if results.digests:
@@ -117,15 +121,6 @@ def _steps(folder: RunFolder, again: RunFolder) -> tuple[list[Difference], list[
     if not steps or found:
         return found, []
     return found, [f"checkpoints up to step {equal:,}"]
-
-
-def _other_checkpoints(folder: RunFolder, again: RunFolder) -> Iterator[Difference]:
-    """What differs in the best checkpoint, and in the state of the final one, whose tensors are compared anyway."""
-    final = folder.final_checkpoint
-    if final.is_dir() and again.final_checkpoint.is_dir():
-        yield from _states(final, again.final_checkpoint)
-    if folder.best_checkpoint.is_dir():
-        yield from _checkpoints(folder.best_checkpoint, again.best_checkpoint)
 
 
 def _checkpoints(a: Path, b: Path) -> list[Difference]:
@@ -193,16 +188,15 @@ def without_neighbours(found: Collection[Difference], names: Collection[str]) ->
     Args:
         names: of those runs.
     """
-    places = {each.name.removesuffix(".path") for each in found if _is_neighbour(each, names)}
+    paths = {each.name.removesuffix(".path"): (each.a, each.b) for each in found if each.name.endswith(".path")}
+    places = {
+        place
+        for place, (a, b) in paths.items()
+        if isinstance(a, str) and isinstance(b, str) and Path(a).is_absolute() and Path(a).name == Path(b).name
+        if Path(a).name in names
+    }
     theirs = {f"{place}.{key}" for place in places for key in ("path", "digest")}
     return [each for each in found if each.name not in theirs and not (each.kind is Kind.DATA and each.name in places)]
-
-
-def _is_neighbour(found: Difference, names: Collection[str]) -> bool:
-    a, b = found.a, found.b
-    if not (isinstance(a, str) and isinstance(b, str) and found.name.endswith(".path")):
-        return False
-    return Path(a).is_absolute() and Path(a).name == Path(b).name and Path(a).name in names
 
 
 @dataclass(frozen=True)
@@ -226,14 +220,15 @@ Raises:
 """
 
 
-def planned(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]) -> Rerun:
+def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
     """How a run is run again, so that it can be compared with the recorded one.
 
     It saves checkpoints after the steps of those that the record has, and ends where the recorded one was interrupted.
     """
     # What changes no result is left at its default, but for what the comparison needs.
     others = set(DECIDES_NOTHING) - {"name", "output", "checkpoint"}
-    spec = spec.model_copy(update={name: RunSpec.model_fields[name].default for name in others})
+    defaults = {name: RunSpec.model_fields[name].default for name in others}
+    spec = folder.recorded_spec().model_copy(update=defaults)
     output = spec.output.model_copy(update={"tensorboard": False, "plots": False})
     spec = spec.model_copy(update={"tracking": NoTracking()})
     if not isinstance(spec.study, NoStudy):
@@ -266,10 +261,10 @@ def in_own_process(rerun: Rerun, directory: Path) -> None:
     if rerun.replay is not None:
         request["replay"] = {"save_at": list(rerun.replay.save_at), "stop_after": rerun.replay.stop_after}
     variables = dict(os.environ)
-    if allowed_code.named(rerun.spec):  # which this process may find by a path that was added to sys.path
+    if named_functions(rerun.spec):  # which this process may find by a path that was added to sys.path
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     ended = subprocess.run(
-        [sys.executable, "-P", "-m", "embexp.runs.studies.rerun", str(directory)],
+        [sys.executable, "-P", "-m", "embexp.runs.rerun", str(directory)],
         input=json.dumps(request),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -288,11 +283,11 @@ def main() -> int:
     """Runs the spec on standard input in the directory of the first argument."""
     request = json.load(sys.stdin)
     environment.load_tensorflow()
-    from embexp.runs.studies import run as studies
+    from embexp.runs import experiment
 
     replay = Replay(**request["replay"]) if "replay" in request else None
     try:
-        studies.run(RunSpec.model_validate(request["spec"]), Path(sys.argv[1]), replay=replay)
+        experiment.run(RunSpec.model_validate(request["spec"]), Path(sys.argv[1]), replay=replay)
     except EmbexpError as error:
         print(error, file=sys.stderr)
         return _REFUSED

@@ -73,7 +73,7 @@ class RunsCompared:
         return {
             "spec": list(self.spec),
             "circumstances": list(self.circumstances),
-            "first metrics that differ": self.metrics.differences(),
+            "first metrics that differ": list(self.metrics.differences),
             "results": list(self.summary),
             "weights": [] if self.weights is None else list(self.weights.differences),
         }
@@ -114,7 +114,6 @@ def compare(a: Path, b: Path, *, rows: int = 3) -> dict[str, RunsCompared]:
     """Compares two runs, or the runs of two studies that have the same name.
 
     Args:
-        a: directory of a run or a study.
         rows: how many of the first rows that differ are named for each table.
 
     Returns:
@@ -162,7 +161,8 @@ def compare_results(a: RunFolder, b: RunFolder, *, rows: int = 1) -> RunsCompare
     if a.summary.exists() and b.summary.exists():
         of_a, of_b = a.read_summary(), b.read_summary()
         summary = _summaries(of_a, of_b)
-        digests = sum(_has_digest(of_a, name) and _has_digest(of_b, name) for name in of_a.get("tables", {}))
+        tables = [each.get("tables", {}) for each in (of_a, of_b)]
+        digests = sum(all(each.get(name, {}).get("digest") is not None for each in tables) for name in tables[0])
     else:
         notes.append("summaries are not compared, as not both runs have ended")
     weights = None
@@ -177,7 +177,6 @@ def compare_weights(a: Path, b: Path, *, rows: int = 1) -> WeightsCompared:
     """Compares every tensor of two checkpoints, byte for byte; rows of tables by token where vocabularies differ.
 
     Args:
-        b: that of another one.
         rows: how many of the first rows that differ are named for each table.
 
     Raises:
@@ -187,7 +186,7 @@ def compare_weights(a: Path, b: Path, *, rows: int = 1) -> WeightsCompared:
     of_a, of_b = (vocabularies_of(each) for each in contents)
     matches = row_matches(contents[0], of_a, of_b)
     found = difference.difference(*contents, rows=rows, matches=matches)
-    differences = [_change(each, _tokens_of(each.info.table, of_a)) for each in found.changes]
+    differences = [_change(each, of_a) for each in found.changes]
     only_a = [_named(info, a="a tensor") for info in found.only_a]
     only_b = [_named(info, b="a tensor") for info in found.only_b]
     unlike = [_named(one, a=_form(one), b=_form(other)) for one, other in found.unlike]
@@ -212,7 +211,7 @@ def _values(path: Path) -> Contents:
     return replace(contents, entries=entries)
 
 
-def _change(change: Change, tokens: Any) -> Difference | None:
+def _change(change: Change, vocabulary: Callable[[str], Vocabulary | None]) -> Difference | None:
     """A tensor whose values differ; None: they are equal."""
     unmatched = change.unmatched is not None and any(change.unmatched)
     if not (change.changed or unmatched):
@@ -221,17 +220,15 @@ def _change(change: Change, tokens: Any) -> Difference | None:
     if change.changed and not change.info.shape:
         words.append("another value")
     elif change.changed:
-        words.append(f"{change.changed:,} of {change.compared:,} rows differ, the first {_rows(change.first, tokens)}")
+        known = None if change.info.table is None else vocabulary(change.info.table)
+        rows = ((row, token(known, row)) for row in change.first)
+        first = ", ".join(f"{row:,}" if text is None else f"{row:,} ({text!r})" for row, text in rows)
+        words.append(f"{change.changed:,} of {change.compared:,} rows differ, the first {first}")
     if change.largest is not None and change.changed:
         words.append(f"by at most {change.largest:.3g}")
     if unmatched and change.unmatched is not None:
         words.append(f"{change.unmatched[0]:,} tokens only in A, {change.unmatched[1]:,} only in B")
     return replace(_named(change.info), note=", ".join(words))
-
-
-def _rows(numbers: tuple[int, ...], tokens: Any) -> str:
-    named = (f"{row:,}{'' if (token := tokens(row)) is None else f' ({token!r})'}" for row in numbers)
-    return ", ".join(named)
 
 
 def _named(info: KeyInfo, a: str | None = None, b: str | None = None) -> Difference:
@@ -249,10 +246,6 @@ def _summaries(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
     for key in _RESULTS:
         found += between(Kind.TABLE if key == "tables" else Kind.SUMMARY, a.get(key), b.get(key), prefix=key)
     return [replace(each, name=each.name.removeprefix("tables.")) for each in found]
-
-
-def _has_digest(summary: Mapping[str, Any], table: str) -> bool:
-    return summary["tables"].get(table, {}).get("digest") is not None
 
 
 def vocabularies_of(contents: Contents) -> Callable[[str], Vocabulary | None]:
@@ -286,8 +279,10 @@ def row_matches(
             continue
         if table not in partners:
             first, second = vocabulary_a(table), vocabulary_b(table)
-            same = first is None or second is None or _equal(first, second)
-            partners[table] = None if same else _match(first, second)  # type: ignore[arg-type]
+            partners[table] = None
+            if first is not None and second is not None:
+                same = type(first) is type(second) and first.digest == second.digest
+                partners[table] = None if same else _match(first, second)
         if (match := partners[table]) is not None:
             matches[key] = match
     return matches
@@ -298,15 +293,6 @@ def token(vocabulary: Vocabulary | None, row: int) -> str | None:
     if vocabulary is None or row >= vocabulary.size:
         return None
     return vocabulary.tokens(row, row + 1)[0]
-
-
-def _tokens_of(table: str | None, vocabulary: Callable[[str], Vocabulary | None]) -> Callable[[int], str | None]:
-    """The tokens of a table's rows, by row; of what is no table, none."""
-    return lambda row: None if table is None else token(vocabulary(table), row)
-
-
-def _equal(a: Vocabulary, b: Vocabulary) -> bool:
-    return type(a) is type(b) and a.digest == b.digest
 
 
 def _match(a: Vocabulary, b: Vocabulary) -> RowMatch:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import yaml
 
 import embexp
-from embexp.reports.tracking.session import as_yaml, parameters
+from embexp.reports.tracking import as_yaml, parameters
 
 
 def test_parameters_are_the_settings_that_decide_the_results() -> None:

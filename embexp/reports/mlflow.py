@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from embexp.records.folder import OF_SWEEPS, RunFolder, json_object
-from embexp.reports.tracking.tracker import Parameter, Point, TrackedRun, remember, remembered
+from embexp.reports.tracking import Parameter, Point, TrackedRun, remember, remembered
 from embexp.specs import running, tracking
 from embexp.specs.tracking import MLflow, scheme_of
 from embexp.system import files

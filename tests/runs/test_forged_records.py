@@ -20,10 +20,9 @@ import embexp
 from embexp.errors import EmbexpError
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
+from embexp.runs import experiment, verification
 from embexp.runs import run as single
-from embexp.runs.studies import run as studies
-from embexp.runs.studies import verification
-from embexp.runs.studies.rerun import Rerun
+from embexp.runs.rerun import Rerun
 from tests import thoroughness
 
 MODEL = """import keras
@@ -95,7 +94,7 @@ def repeated(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
     def again(rerun: Rerun, place: Path) -> None:
         if not done.exists():
             done.mkdir()
-            studies.run(rerun.spec, done, replay=rerun.replay)
+            experiment.run(rerun.spec, done, replay=rerun.replay)
         shutil.copytree(done, place, dirs_exist_ok=True)
 
     return again

@@ -15,8 +15,8 @@ from tensorboard.plugins import base_plugin
 from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups, metadata
 
 from embexp.records import inventory
-from embexp.reports.tracking.tensorboard import TensorBoard
-from embexp.reports.tracking.tracker import Point, TrackedRun
+from embexp.reports.tensorboard import TensorBoard
+from embexp.reports.tracking import Point, TrackedRun
 
 PARAMETERS = {"optimizer.kind": "adam", "optimizer.learning_rate": 0.01, "seed": 3, "model.bias": True}
 

@@ -16,9 +16,9 @@ import pytest
 pytest.importorskip("mlflow", reason="mlflow is not installed")
 
 from embexp.errors import RunError
-from embexp.reports.tracking import mlflow
-from embexp.reports.tracking.mlflow import MLflowRun, Store, absolute, connect
-from embexp.reports.tracking.tracker import Point, TrackedRun
+from embexp.reports import mlflow
+from embexp.reports.mlflow import MLflowRun, Store, absolute, connect
+from embexp.reports.tracking import Point, TrackedRun
 from embexp.specs.tracking import MLflow
 from embexp.sweeps.sweep import sweep
 
@@ -39,7 +39,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 OPEN = """
 import os, sys, time
-from embexp.reports.tracking.mlflow import connect
+from embexp.reports.mlflow import connect
 from mlflow import MlflowClient
 import mlflow.store.tracking.sqlalchemy_store
 begin = time.time() + 0.2

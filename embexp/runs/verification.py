@@ -7,21 +7,21 @@ import hashlib
 import json
 import shlex
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from embexp.errors import CommandLineError, DataError, NotARunError, RunError
-from embexp.records import allowed_code, differences, inventory
+from embexp.records import differences, inventory
 from embexp.records.differences import Difference, Kind, between
-from embexp.records.folder import RunFolder
+from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.records.identity import DECIDES_NOTHING
 from embexp.records.inventory import Change
 from embexp.reports.jobs import noted_inventory, record_changes
-from embexp.runs.studies import rerun as running
-from embexp.runs.studies.rerun import Again, compare, compare_studies, without_neighbours
+from embexp.runs import rerun as running
+from embexp.runs.rerun import Again, compare, compare_studies, without_neighbours
 from embexp.specs import tracking
 
 
@@ -103,7 +103,6 @@ def verify(
     """Compares a run, or a study, with its inventory; runs it again from its record and compares all results.
 
     Args:
-        allow_code: functions of the user that the recorded spec may name.
         keep: where the new run is kept; None: nowhere.
         say: called with what the inventory says, before the run is repeated: what was changed may prevent that.
 
@@ -120,10 +119,10 @@ def verify(
             if inventory.digest_of(directory) is not None:
                 say(record_of(directory))
             raise
-        allowed_code.check(spec, allow_code, record=folder.spec)
+        check_code(named_functions(spec), allow_code, record=folder.spec)
         record = record_of(directory)
         say(record)
-        rerun = running.planned(folder, spec, _ended(folder))
+        rerun = running.planned(folder, _ended(folder))
         tracking.check_addresses([rerun.spec], folder.spec)
         if folder.metrics.exists():
             collections.deque(folder.read_metrics(), maxlen=0)  # damage is no reason to train
@@ -134,11 +133,7 @@ def verify(
 
 
 def record_of(directory: Path) -> Record:
-    """Compares a folder with its inventory, and that with the digest of it in the ledger of a sweep.
-
-    Args:
-        directory: of a run or a study.
-    """
+    """Compares a folder with its inventory, and that with the digest of it in the ledger of a sweep."""
     try:
         listed = inventory.read(directory)
     except DataError:  # which is one of the changes
@@ -153,7 +148,9 @@ def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
     Args:
         again: of the new one, whose training has begun.
     """
-    recorded, now = _as_it_ended(folder.read_manifest()), again.read_manifest()
+    recorded, now = folder.read_manifest(), again.read_manifest()
+    for leg in recorded.get("resumed", [])[-1:]:  # whose spec it has ended with
+        recorded["spec"] = leg.get("spec", recorded["spec"])
     found = differences.manifest_differences(recorded, now)
     files = (now.get("user_code") or {}).get("files", {})
     found = [_with_lines(each, folder, files) if each.kind is Kind.CODE else each for each in found]
@@ -189,12 +186,6 @@ def _ended(folder: RunFolder) -> dict[str, Any]:
     return summary
 
 
-def _as_it_ended(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of a run with the spec that its last resumption used."""
-    legs = manifest.get("resumed", [])
-    return {**manifest, **({"spec": legs[-1]["spec"]} if legs and "spec" in legs[-1] else {})}
-
-
 def _with_lines(found: Difference, folder: RunFolder, files: Mapping[str, Any]) -> Difference:
     """A difference of a source file, with the lines that differ."""
     if found.name not in files:
@@ -223,19 +214,16 @@ def _compared(folder: RunFolder, again: RunFolder, record: Record) -> Verificati
     if not names:
         return _one(folder, again, record)
     parts = {name: _one(RunFolder(folder.path / name), RunFolder(again.path / name), record, names) for name in names}
+    # The runs of a study share their circumstances.
+    shared = [each for part in parts.values() for each in without_neighbours(part.circumstances, names)]
     of_runs = (replace(each, name=f"{name}: {each.name}") for name, part in parts.items() for each in part.results)
     return Verification(
         folder.path,
         record,
         (*of_runs, *compare_studies(folder, again)),
-        tuple(_once(each for part in parts.values() for each in without_neighbours(part.circumstances, names))),
+        tuple({json.dumps(each.as_json(), sort_keys=True): each for each in shared}.values()),
         tuple(f"{name}: {line}" for name, part in parts.items() for line in part.compared),
     )
-
-
-def _once(found: Iterable[Difference]) -> list[Difference]:
-    """Without repetitions, as the runs of a study share their circumstances."""
-    return list({json.dumps(each.as_json(), sort_keys=True): each for each in found}.values())
 
 
 def _one(folder: RunFolder, again: RunFolder, record: Record, beside: Sequence[str] = ()) -> Verification:

@@ -1,1 +1,0 @@
-"""Trackers that a run reports to: TensorBoard, MLflow, Weights & Biases. None of them can end a run or change it."""

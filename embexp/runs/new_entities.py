@@ -1,0 +1,389 @@
+"""The study of new entities: a run without them, one that adds them, one trained with them; their comparison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from embexp.errors import RunError
+from embexp.records import inventory
+from embexp.records.folder import RunFolder, check_code, json_object, named_functions
+from embexp.reports import plots, results
+from embexp.reports.record import at, finite_number
+from embexp.runs import experiment
+from embexp.runs import run as single
+from embexp.runs.experiment import Study
+from embexp.runs.finished import load_run
+from embexp.runs.run import Observer, RunResult
+from embexp.specs import running
+from embexp.specs.data import CANDIDATES
+from embexp.specs.run import RunSpec
+from embexp.specs.running import BASE, DESCRIPTIONS, FULL, GROWN
+from embexp.system import digests, files
+from embexp.training.listeners import Listener
+from embexp.training.loop import Replay
+
+_SECONDS = "seconds.json"
+"""How long each run took that has ended, for a study that is resumed."""
+COMPARED = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10", "mean_rank", "mrr_tails", "mrr_heads")
+_RATIOS = {
+    "mrr_new": "metrics.test_new.mrr",
+    "hits_at_10_new": "metrics.test_new.hits_at_10",
+    "mrr_known": "metrics.test_known.mrr",
+    "mrr": "metrics.test.mrr",
+    "training_seconds": "seconds.training",
+    "step_seconds": "seconds.steps",
+    "total_seconds": "seconds.total",
+}
+"""What is compared of the grown and the full run, and where an entry of summary.json has it."""
+_COLOURS = {BASE: "#9aa5b1", GROWN: "#3ca951", FULL: "#4269d0"}
+_STAGES = {"setup": 0.35, "training": 1.0, "finishing": 0.55}
+"""Stages of a run, each with the opacity of its bar."""
+_FILES = {
+    "summary.json": "all results",
+    "plots/comparison.png": "this comparison as a plot",
+    "base/ grown/ full/": "the runs, each with its own summary, checkpoints and plots",
+}
+_METRICS = {
+    "MRR, new entities": ("test_new", "mrr"),
+    "Hits@1": ("test_new", "hits_at_1"),
+    "Hits@10": ("test_new", "hits_at_10"),
+    "MRR, the others": ("test_known", "mrr"),
+    "MRR, all": ("test", "mrr"),
+}
+"""Metrics of the test triples, by split and name."""
+_PLOTTED = {"mrr": "MRR", "hits_at_1": "Hits@1", "hits_at_3": "Hits@3", "hits_at_10": "Hits@10"}
+
+
+def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
+    """Runs base, grown and full, each in its own directory, and compares them.
+
+    Args:
+        directory: of the study; it exists. Runs that an earlier process has begun there are completed.
+        replay: None: a study follows no earlier run.
+
+    Raises:
+        DataError: a file was changed since the study was interrupted.
+        RunError: a run fails for a reason in the data, a file or the machine.
+    """
+    folder, noted = RunFolder(directory), directory / _SECONDS
+    inventory.check_whole(directory)
+    inventory.unseal(directory)
+    folder.write_spec(spec)
+    runs: dict[str, dict[str, Any]] = {}
+    specs = running.study_runs(spec, directory)
+    for number, (name, run_spec) in enumerate(specs.items(), 1):
+        observer.announce(f"{number} of {len(specs)}, {name}: {DESCRIPTIONS[name]}")
+        seconds, stage, clock = json_object(noted), RunFolder(directory / name), Clock()
+        if name in seconds:
+            runs[name] = stage.read_summary() | {"seconds": seconds[name]}
+            continue
+        timed = Observer(lambda clock=clock: [clock, *observer.listeners()], observer.progress)  # type: ignore[misc]
+        files.make_directories(stage.path)
+        with stage.writing():
+            files.remove_leftovers(stage.path)
+            if stage.spec.exists():  # that the study's spec may name its code has been checked
+                result = experiment.resume_run(stage.path, run_spec, None, named_functions(run_spec), timed)
+            else:
+                result = single.run(run_spec, stage.path, timed)
+            runs[name] = {**result.summary, "seconds": clock.seconds()}
+            if result.status == "interrupted":
+                break
+            folder.write_json(noted, seconds | {name: clock.seconds()})
+    else:
+        observer.progress("comparing the runs", None)
+    described = {
+        "name": spec.name,
+        "task": spec.task.value,
+        "study": spec.study.kind,
+        "entities": next(each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES),
+    }
+    content = summarise(described, runs, *(_grown(directory) if GROWN in runs else ({}, {})))
+    folder.write_json(folder.summary, content)
+    if spec.output.plots and len(runs) == len(specs):
+        write_plot(content, folder.plots, name=spec.name)
+    return RunResult(directory, content, inventory.seal(directory))
+
+
+def _resume(
+    directory: Path, spec: RunSpec, changed: RunSpec | None, allow_code: Collection[str], observer: Observer
+) -> RunResult:
+    """Completes the runs of a study; see `experiment.resume`."""
+    if changed is not None:
+        raise RunError(f"{directory} is the directory of a study, whose settings can't change when it is resumed")
+    folder = RunFolder(directory)
+    check_code(named_functions(spec), allow_code, record=folder.spec)
+    if inventory.digest_of(directory) is not None and (summary := folder.read_summary())["status"] != "interrupted":
+        observer.say(f"all runs of the study have ended ({summary['status']}); nothing is left to do")
+        return RunResult(directory, summary)
+    return run(spec, directory, observer)
+
+
+def _grown(directory: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
+    """Compares the grown run with the base run, by table.
+
+    Returns:
+        The rows of the base run's tables next to the same rows of the grown run, matched by token; and the tokens that
+        the grown run has and the base run lacks.
+    """
+    base, grown = load_run(directory / BASE), load_run(directory / GROWN)
+    old, new = {}, {}
+    for name in base.spec.tables:
+        row_of = {token: row for row, token in enumerate(grown.vocabulary(name).tokens())}
+        known = base.vocabulary(name).tokens()
+        base_tokens = set(known)
+        before, after = base.table(name), grown.table(name)[[row_of[token] for token in known]]
+        changed = (before.view("u4") != after.view("u4")).any(axis=1)
+        blocks = range(0, len(before), digests.ROWS_PER_BLOCK)
+        digest_before, digest_after = (
+            digests.of_rows(rows[start : start + digests.ROWS_PER_BLOCK] for start in blocks)
+            for rows in (before, after)
+        )
+        old[name] = {
+            "rows": len(before),
+            "rows_changed": int(changed.sum()),  # those that differ in at least one bit
+            "digest_before": digest_before,
+            "digest_after": digest_after,
+        }
+        new[name] = [token for token in row_of if token not in base_tokens]
+    return old, new
+
+
+class Clock(Listener):
+    """Measures how long a run takes before, during and after training; starts when created."""
+
+    def __init__(self) -> None:
+        self._times = [time.perf_counter()]
+
+    def started(self, total_steps: int, examples_per_epoch: int) -> None:
+        """Training begins."""
+        self._times.append(time.perf_counter())
+
+    def ended(self, status: str) -> None:
+        """Training has ended."""
+        self._times.append(time.perf_counter())
+
+    def seconds(self) -> dict[str, float | None]:
+        """Seconds until now, by stage.
+
+        Returns:
+            setup: reading the data, creating and filling the tables; training: steps and evaluations; finishing: the
+            checkpoint, the last evaluations, digests and plots; total. All None if an earlier process has trained: it
+            was killed before it could note them.
+        """
+        times = [*self._times, time.perf_counter()]
+        if len(times) <= len(_STAGES):
+            return dict.fromkeys((*_STAGES, "total"))
+        passed = {name: after - before for name, before, after in zip(_STAGES, times, times[1:], strict=False)}
+        return {name: round(seconds, 3) for name, seconds in (passed | {"total": times[-1] - times[0]}).items()}
+
+
+def summarise(
+    described: Mapping[str, Any],
+    runs: Mapping[str, Mapping[str, Any]],
+    old: Mapping[str, Mapping[str, Any]],
+    new: Mapping[str, Sequence[str]],
+) -> dict[str, Any]:
+    """The content of summary.json.
+
+    Args:
+        described: name, task, study, and the table of the entities.
+        runs: their summaries, with `seconds` of `Clock.seconds`.
+        old: by table, the rows of the base run before and after the grown run; empty without a grown run.
+        new: by table, the tokens that the base run lacks; empty without a grown run.
+    """
+    changed = {f"tables.{name}": rows["rows_changed"] for name, rows in old.items() if rows["rows_changed"]}
+    entries = {name: _run(name, each) for name, each in runs.items()}
+    return {
+        "status": "interrupted" if any(each["status"] == "interrupted" for each in runs.values()) else "completed",
+        **described,
+        "run_id": digests.of_json([each["run_id"] for each in runs.values()]),
+        "steps": sum(each["steps"] for each in runs.values()),
+        "metrics": {"test": _metrics(runs)},
+        "runs": entries,
+        "new": {name: {"rows": len(tokens), "tokens": list(tokens)} for name, tokens in new.items()},
+        "old_rows_changed": sum(rows["rows_changed"] for rows in old.values()) if old else None,
+        "old_rows": dict(old),
+        "comparison": _ratios(entries),
+        "warnings": [
+            *(f"{count:,} old rows of {name} changed" for name, count in changed.items()),
+            *(f"{name}: {warning}" for name, each in runs.items() for warning in each["warnings"]),
+        ],
+    }
+
+
+def _run(name: str, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry of a run in summary.json."""
+    examples, seconds = summary["examples"]["train"], summary["seconds"]
+    rate, steps = summary["throughput"]["examples_per_second"], summary["steps"]
+    best, training = summary["best_step"], seconds["training"]
+    epochs = steps * summary["batch_size"] / examples
+    return {
+        "directory": name,
+        "run_id": summary["run_id"],
+        "status": summary["status"],
+        "rows": {name: table["vocabulary_size"] for name, table in summary["tables"].items()},
+        "trainable_rows": {name: freeze["trainable_rows"] for name, freeze in summary["freeze"].items()},
+        "trained_triples": examples // 2,
+        "epochs": round(epochs, 2),
+        "steps": steps,
+        "best_step": best,
+        "best_epoch": None if best is None else round(epochs * best / steps, 2),
+        "seconds": {
+            **seconds,
+            "best": None if best is None or training is None else round(training * best / steps, 3),
+            # Training steps alone, without tracing and evaluations.
+            "steps": None if rate is None else round(epochs * examples / rate, 3),
+        },
+        "metrics": summary["metrics"],
+    }
+
+
+def _metrics(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Metrics of the test triples with new entities, then of all test triples: of the grown and the full run."""
+    found = {}
+    for split, suffix in (("test_new", "_new"), ("test", "")):
+        for metric in COMPARED:
+            for name in (GROWN, FULL):
+                value = runs[name]["metrics"].get(split, {}).get(metric) if name in runs else None
+                if value is not None:
+                    found[f"{name}_{metric}{suffix}"] = value
+    return found
+
+
+def _ratios(runs: Mapping[str, Any]) -> dict[str, float | None]:
+    """Metrics and times of the grown run divided by those of the full run."""
+    if GROWN not in runs or FULL not in runs:
+        return {}
+
+    def ratio(path: str) -> float | None:
+        numerator, denominator = (finite_number(at(runs[name], path)) for name in (GROWN, FULL))
+        return numerator / denominator if numerator is not None and denominator else None
+
+    return {name: ratio(path) for name, path in _RATIOS.items()}
+
+
+def write_plot(summary: Mapping[str, Any], directory: Path, *, name: str) -> Path:
+    """Plots the ranking metrics and the time of each run, and returns the PNG file."""
+    figure = Figure(figsize=(10.4, 4.3), dpi=160, layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+    figure.suptitle(f"New entities · {name}", x=0.01, ha="left", fontsize=12, fontweight="bold")
+    _quality(left, summary["runs"])
+    _times(right, summary["runs"])
+    return plots.save(figure, directory / "comparison.png")
+
+
+def _quality(axes: Axes, runs: Mapping[str, Any]) -> None:
+    groups = [(f"{label}\nnew", "test_new", metric) for metric, label in _PLOTTED.items()]
+    groups += [("MRR\nknown", "test_known", "mrr"), ("MRR\nall", "test", "mrr")]
+    for offset, run in ((-0.2, GROWN), (0.2, FULL)):
+        values = [runs[run]["metrics"].get(split, {}).get(metric) or 0.0 for _, split, metric in groups]
+        bars = axes.bar([place + offset for place in range(len(groups))], values, 0.38, label=run, color=_COLOURS[run])
+        axes.bar_label(bars, fmt="%.3f", fontsize=7, padding=2)
+    axes.set_xticks(range(len(groups)), [label for label, _, _ in groups])
+    axes.set_ylim(0, 1.08)
+    axes.set_title("Ranks of the test triples, filtered (1 is best)", loc="left", fontsize=10)
+    axes.legend(frameon=False, fontsize=9, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    _plain(axes, "y")
+
+
+def _times(axes: Axes, runs: Mapping[str, Any]) -> None:
+    for place, (run, facts) in enumerate(runs.items()):
+        start = 0.0
+        for stage, strength in _STAGES.items():
+            seconds = facts["seconds"][stage] or 0.0
+            axes.barh(place, seconds, 0.55, left=start, color=_COLOURS[run], alpha=strength)
+            start += seconds
+        training = facts["seconds"]["training"]
+        label = " unknown: killed at its end" if training is None else f" {start:.1f} s, training {training:.1f} s"
+        axes.text(start, place, label, va="center", fontsize=8)
+    axes.set_yticks(range(len(runs)), list(runs))
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.6 * max(facts["seconds"]["total"] or 1.0 for facts in runs.values()))
+    axes.set_xlabel("seconds (pale: before and after training)")
+    axes.set_title("Time", loc="left", fontsize=10)
+    _plain(axes, "x")
+
+
+def _plain(axes: Axes, direction: str) -> None:
+    axes.grid(axis=direction, color="#e3e3e3", linewidth=0.8)  # type: ignore[arg-type]
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A rich renderable of a study of new entities."""
+
+    summary: Mapping[str, Any]
+    directory: Path
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yields the status, the table of the runs, a summary, and the files."""
+        status = str(self.summary["status"])
+        yield Text(f"{self.summary['name']}: {status}", "bold green" if status == "completed" else "bold yellow")
+        frames = results.frames(options)
+        yield from results.spaced([self._table(frames)], frames)
+        yield from self._sentences()
+        yield from results.files(self.directory, _FILES.items())
+        yield from results.warnings(self.summary)
+
+    def _table(self, frames: box.Box | None) -> Table:
+        runs = self.summary["runs"]
+        table = results.rich_table(frames, [""], list(runs))
+        figures: dict[str, Callable[[Any], str]] = {
+            "entities": lambda run: f"{run['rows'][self.summary['entities']]:,}",
+            "triples trained": lambda run: f"{run['trained_triples']:,}",
+            "rows trained": lambda run: f"{sum(run['trainable_rows'].values()):,}",
+            "epochs": lambda run: f"{run['epochs']:.1f}",
+            "best epoch": lambda run: _number(run["best_epoch"], ".1f"),
+            "seconds to set up": lambda run: _number(run["seconds"]["setup"], ".1f"),
+            "seconds to train": lambda run: _number(run["seconds"]["training"], ".1f"),
+            "to the best epoch": lambda run: _number(run["seconds"]["best"], ".1f"),
+        }
+        for label, figure in figures.items():
+            table.add_row(label, *(figure(run) for run in runs.values()))
+        for label, (split, metric) in _METRICS.items():
+            table.add_row(label, *(_number(_metric(run, split, metric), ".4f") for run in runs.values()))
+        return table
+
+    def _sentences(self) -> Iterator[RenderableType]:
+        for name, rows in self.summary["old_rows"].items():
+            same = rows["digest_before"] == rows["digest_after"]
+            text = f"{rows['rows_changed']:,} of {rows['rows']:,} changed; digest {rows['digest_before'][:12]} before, "
+            text += f"{'the same' if same else rows['digest_after'][:12]} after"
+            yield Text.assemble(f"old rows of {name}: ", (text, "" if same else "bold red"))
+        ratios = self.summary["comparison"]
+        if ratios.get("mrr_new") is not None and ratios.get("training_seconds"):
+            yield Text(
+                f"{GROWN} reaches {ratios['mrr_new']:.1%} of full's MRR on the new entities in "
+                f"{ratios['training_seconds']:.1%} of its training time"
+            )
+
+
+def _metric(run: Mapping[str, Any], split: str, metric: str) -> float | None:
+    """A metric of a split; no test triple of the base run has new entities."""
+    if split not in run["metrics"] and split == "test_known":
+        split = "test"
+    elif split == "test" and "test_known" not in run["metrics"]:
+        return None
+    value = run["metrics"].get(split, {}).get(metric)
+    return None if value is None else float(value)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+STUDY = Study(run, _resume, Comparison)
+"""`study=new_entities`."""

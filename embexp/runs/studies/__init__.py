@@ -1,1 +1,0 @@
-"""Studies: several ordinary runs and the comparison of their results."""
