@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -85,7 +86,7 @@ def run(
     if checked is None or faults:
         raise ConfigError(faults)
     arguments.require_eager("embexp.run")
-    with _opened(chosen, checked) as found:
+    with _opener(chosen, checked.output.existing)(checked) as found:
         environment.load_tensorflow()
         from embexp.runs import experiment
 
@@ -289,17 +290,17 @@ def _observer(listeners: Sequence[Listener], *, quiet: bool) -> Observer:
     return Observer(lambda: [progress(SafeConsole()), *listeners], say=print)
 
 
-def _opened(chosen: Path | None, spec: RunSpec) -> AbstractContextManager[OutputDirectory]:
-    """The directory to run in: the chosen one, that of the Hydra app that calls, or `outputs/DATE/TIME`."""
+def _opener(chosen: Path | None, existing: Existing) -> Callable[[RunSpec], AbstractContextManager[OutputDirectory]]:
+    """Opens the directory to run in: the chosen one, that of the Hydra app that calls, or `outputs/DATE/TIME`."""
     own = hydra_globals.output_directory()
     if own is not None and (chosen is None or chosen.absolute() == own) and own.is_dir():
         # A second run of the same job gets a directory of its own.
-        existing = Existing.NUMBER if own in _used else spec.output.existing
+        existing = Existing.NUMBER if own in _used else existing
         _used.add(own)
-        return output_directory.opened(own, spec, existing, own=True)
+        return partial(output_directory.opened, own, existing=existing, own=True)
     if chosen is None:
-        return output_directory.opened(_dated(), spec, Existing.NUMBER)
-    return output_directory.opened(chosen, spec, spec.output.existing, setting="directory")
+        return partial(output_directory.opened, _dated(), existing=Existing.NUMBER)
+    return partial(output_directory.opened, chosen, existing=existing, setting="directory")
 
 
 def _dated(ending: str = "") -> Path:

@@ -23,6 +23,7 @@ from embexp.system import files
 COLOURS = {"train": "#4269d0", "validation": "#e8710a", "test": "#3ca951"}
 TABLES = ("#4269d0", "#e8710a", "#3ca951", "#9c6b4e", "#a463f2", "#ff8ab7", "#6b6b6b", "#97bbf5")
 _TRUTH = "#6b6b6b"
+_POINT: dict[str, Any] = {"linestyle": "none", "markeredgecolor": "white"}
 _FEW = 40
 """Points of a curve up to which each is marked."""
 _WIDE = 100.0
@@ -125,18 +126,8 @@ def draw(axes: Axes, metric: str, curves: Mapping[str, Points], final: Final, *,
         _mark_best(axes, metric, curves.get("validation", ()))
     for split, marker in zip(final.tests, "DsP", strict=False):
         label = f"{split}: {final.tests[split]:.4f}"
-        axes.plot(
-            [final.step],
-            [final.tests[split]],
-            linestyle="none",
-            marker=marker,
-            markersize=6.5,
-            color=COLOURS["test"],
-            markeredgecolor="white",
-            clip_on=False,
-            zorder=6,
-            label=label,
-        )
+        style: dict[str, Any] = {"color": COLOURS["test"], "markersize": 6.5, "clip_on": False, "zorder": 6}
+        axes.plot([final.step], [final.tests[split]], marker=marker, label=label, **_POINT, **style)
     if final.bayes is not None:
         label = f"best possible on test (Bayes): {final.bayes:.4f}"
         axes.axhline(final.bayes, color=_TRUTH, linestyle=(0, (5, 3)), linewidth=1.3, label=label)
@@ -204,18 +195,9 @@ def _mark_best(axes: Axes, metric: str, points: Points) -> None:
         return
     choose = max if direction(metric) is Direction.HIGHER else min
     step, value = choose(points, key=lambda point: point[1])
-    axes.plot(
-        [step],
-        [value],
-        linestyle="none",
-        marker="*",
-        markersize=13,
-        color=COLOURS["validation"],
-        markeredgecolor="white",
-        markeredgewidth=0.9,
-        zorder=5,
-        label=f"best validation: {value:.4f} at step {step:,}",
-    )
+    label = f"best validation: {value:.4f} at step {step:,}"
+    style: dict[str, Any] = {"color": COLOURS["validation"], "markersize": 13, "markeredgewidth": 0.9, "zorder": 5}
+    axes.plot([step], [value], marker="*", label=label, **_POINT, **style)
 
 
 def _scale(axes: Axes) -> None:

@@ -254,10 +254,15 @@ def prepare(spec: RunSpec, progress: Progress = quiet, *, base: Prepared | None 
     pretrained, dense, restored, found, code = Pretrained(), None, None, None, None
 
     def check(found: Pretrained) -> None:
-        sizes = {**rows, **{name: each.rows for name, each in found.tables.items()}}
-        _check_constants(with_dims(spec, found, RunSpec.input_faults), sizes)
+        """Raises RunError if the tables that become constants don't fit into a graph."""
+        known, sizes = with_dims(spec, found, RunSpec.input_faults), {**rows}
+        sizes |= {name: each.rows for name, each in found.tables.items()}
+        in_graph = [name for name in known.tables if isinstance(known.init_of(name), ConstantInGraph)]
+        ConstantInGraph.check({name: (sizes[name], known.tables[name].width) for name in in_graph})
 
-    if base is None:
+    if base is not None:
+        check(pretrained)
+    else:
         pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress, check=check)
         dense_from = spec.dense_from()  # all of them name the same
         dense = next((earlier.open_run(Path(each.path), cache=cache) for each in dense_from.values()), None)
@@ -308,7 +313,6 @@ def prepare_tables(
     """
     settled = policies.settle(spec, facts, steps_per_epoch=steps_per_epoch, runtime=runtime)
     prepared = PreparedTables(spec, {name: each.rows for name, each in facts.items()}, pretrained, settled)
-    _check_constants(spec, prepared.rows)
     for name, policy in settled.items():
         if policy.storage is Storage.MEMORY_MAP and name in pretrained.tables:
             mapping_of(name, pretrained.tables[name])
@@ -353,12 +357,6 @@ def _table_rows(tables: Mapping[str, Table], vocabularies: Mapping[str, Vocabula
                 " data.vocabulary.max_size"
             )
     return rows
-
-
-def _check_constants(spec: RunSpec, rows: Mapping[str, int]) -> None:
-    """Raises RunError if the tables that become constants don't fit into a graph."""
-    in_graph = [name for name in spec.tables if isinstance(spec.init_of(name), ConstantInGraph)]
-    ConstantInGraph.check({name: (rows[name], spec.tables[name].width) for name in in_graph})
 
 
 @contextlib.contextmanager

@@ -149,8 +149,8 @@ def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
         again: of the new one, whose training has begun.
     """
     recorded, now = folder.read_manifest(), again.read_manifest()
-    for leg in recorded.get("resumed", [])[-1:]:  # whose spec it has ended with
-        recorded["spec"] = leg.get("spec", recorded["spec"])
+    if "spec" in (last := (recorded.get("resumed") or [{}])[-1]):  # what it has ended with
+        recorded["spec"] = last["spec"]
     found = differences.manifest_differences(recorded, now)
     files = (now.get("user_code") or {}).get("files", {})
     found = [_with_lines(each, folder, files) if each.kind is Kind.CODE else each for each in found]

@@ -18,14 +18,14 @@ KILL = """
 import json, os, signal, sys
 from pathlib import Path
 import embexp
-from embexp.runs import run as single, saving
+from embexp.reports import plots
 from embexp.records import inventory
 from embexp.checkpoints import series
 from embexp.runs import experiment
 overrides, directory, place = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 module, name = {
     "first removal": (series, "remove"),
-    "plots": (single, "plot"),
+    "plots": (plots, "write_plots"),
     "inventory": (inventory, "seal"),
 }[place]
 def kill(*arguments, **named):
