@@ -19,6 +19,8 @@ from hydra.core.utils import JobRuntime
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.resolvers import oc
 
+from embexp.errors import ConfigError, Fault
+
 VERSION_BASE = "1.3"
 JOB_NAME = "embexp"
 _within: list[bool] = []
@@ -67,6 +69,30 @@ def recorded(config: DictConfig | None = None) -> Iterator[None]:
         _within.pop()
         if not _within:
             OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+
+
+class UnresolvedError(ConfigError):
+    """A setting of Hydra can't be resolved."""
+
+
+def resolved(config: DictConfig, path: str, *, secrets: bool = True) -> Any:
+    """A setting of Hydra as plain values, with interpolations resolved.
+
+    Args:
+        config: with the node `hydra`.
+        secrets: whether it may have the value of an environment variable that is a secret by its name; see `recorded`.
+
+    Raises:
+        UnresolvedError: it can't be resolved, or is missing.
+    """
+    try:
+        with borrowed() if secrets else recorded():
+            HydraConfig.instance().cfg = cast(Any, config)  # not set_config, which copies it
+            value = OmegaConf.select(config, path, throw_on_missing=True)
+            return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    except Exception as error:  # also of a resolver
+        rule = f"it can't be resolved: {str(error).splitlines()[0].rstrip('.')}"
+        raise UnresolvedError([Fault(path, "a value", rule)]) from error
 
 
 def _variable(name: str, *default: Any) -> Any:

@@ -20,7 +20,6 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import hydra_globals, named_code
 from embexp.config.messages import format_value
@@ -63,11 +62,15 @@ def settings(config: DictConfig, permission: Permission, *, kind: str = "job_log
         ConfigError: they can't be resolved, or name code or set variables that they may not.
     """
     log = named_code.check(config, kind, permission) or None
-    variables = named_code.check_variables(config, permission)
-    verbose: Any = OmegaConf.to_container(config.hydra, resolve=False)
-    verbose = verbose["verbose"]
-    names = [verbose] if isinstance(verbose, str) else verbose
-    return JobSettings(variables, bool(config.hydra.job.chdir), log, names)
+    variables = named_code.check(config, named_code.VARIABLES, permission)
+    written: Any = OmegaConf.to_container(config.hydra, resolve=False)
+    verbose = written["verbose"]
+    return JobSettings(
+        {str(key): str(value) for key, value in variables.items()},
+        bool(config.hydra.job.chdir),
+        log,
+        [verbose] if isinstance(verbose, str) else verbose,
+    )
 
 
 @contextlib.contextmanager
@@ -255,7 +258,7 @@ def note_overrides(overrides: Sequence[Override], config: DictConfig) -> None:
 
 def run_directory(config: DictConfig) -> Path:
     """The directory of a single run."""
-    return _path(config, "hydra.run.dir")
+    return Path(str(hydra_globals.resolved(config, "hydra.run.dir", secrets=False)))
 
 
 def is_dated(config: DictConfig) -> bool:
@@ -265,7 +268,7 @@ def is_dated(config: DictConfig) -> bool:
 
 def sweep_directory(config: DictConfig) -> Path:
     """The directory of a sweep."""
-    return _path(config, "hydra.sweep.dir")
+    return Path(str(hydra_globals.resolved(config, "hydra.sweep.dir", secrets=False)))
 
 
 def job_directory(config: DictConfig, number: int) -> Path:
@@ -273,7 +276,7 @@ def job_directory(config: DictConfig, number: int) -> Path:
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.job.num = number
         config.hydra.job.id = str(number)
-    return _path(config, "hydra.sweep.subdir")
+    return Path(str(hydra_globals.resolved(config, "hydra.sweep.subdir", secrets=False)))
 
 
 def note_sweep(config: DictConfig, directory: Path) -> None:
@@ -304,11 +307,3 @@ def texts(config: DictConfig, directory: Path) -> dict[str, str]:
     hydra = OmegaConf.masked_copy(config, ["hydra"])
     nodes = {"config": job, "hydra": hydra, "overrides": config.hydra.overrides.task}
     return {f"{config.hydra.output_subdir}/{name}.yaml": OmegaConf.to_yaml(node) for name, node in nodes.items()}
-
-
-def _path(config: DictConfig, key: str) -> Path:
-    try:
-        with hydra_globals.recorded(config):
-            return Path(str(OmegaConf.select(config, key, throw_on_missing=True)))
-    except OmegaConfBaseException as error:
-        raise ConfigError([Fault(key, "a path", f"it can't be resolved: {str(error).splitlines()[0]}")]) from error

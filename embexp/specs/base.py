@@ -57,16 +57,16 @@ class UnknownPartError(Exception):
     """A rule read a field that a partial spec lacks. Ends the rule, see `where_known`."""
 
 
-def where_known(*rules: Iterable[_Value]) -> Iterator[_Value]:
+def where_known(*rules: Iterable[_Value] | Callable[[], Iterable[_Value]]) -> Iterator[_Value]:
     """Yields what rules find; each ends when it reads an unknown part.
 
     Args:
-        *rules: generators. A rule about several tables uses `for_each`, so that an unknown part of one table does not
-            hide faults of the others.
+        *rules: generators, or what returns one. A rule about several tables uses `for_each`, so that an unknown part
+            of one table does not hide faults of the others.
     """
     for rule in rules:
         with suppress(UnknownPartError):
-            yield from rule
+            yield from rule() if callable(rule) else rule
 
 
 def for_each(names: Callable[[], Iterable[str]], rule: Callable[[str], Iterable[_Value]]) -> Iterator[_Value]:
@@ -77,7 +77,7 @@ def for_each(names: Callable[[], Iterable[str]], rule: Callable[[str], Iterable[
         rule: called with each name.
     """
     for name in names():
-        yield from where_known(rule(name))
+        yield from where_known(partial(rule, name))
 
 
 def known_or(default: _Value, value: Callable[[], _Value]) -> _Value:
