@@ -22,6 +22,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from embexp.config import hydra_globals, named_code
+from embexp.config.hydra_globals import hydra_setting
 from embexp.config.messages import format_value
 from embexp.config.named_code import Permission
 from embexp.errors import ConfigError, Fault
@@ -258,7 +259,7 @@ def note_overrides(overrides: Sequence[Override], config: DictConfig) -> None:
 
 def run_directory(config: DictConfig) -> Path:
     """The directory of a single run."""
-    return Path(str(hydra_globals.resolved(config, "hydra.run.dir", secrets=False)))
+    return Path(str(hydra_setting(config, "hydra.run.dir", secrets=False)))
 
 
 def is_dated(config: DictConfig) -> bool:
@@ -268,7 +269,7 @@ def is_dated(config: DictConfig) -> bool:
 
 def sweep_directory(config: DictConfig) -> Path:
     """The directory of a sweep."""
-    return Path(str(hydra_globals.resolved(config, "hydra.sweep.dir", secrets=False)))
+    return Path(str(hydra_setting(config, "hydra.sweep.dir", secrets=False)))
 
 
 def job_directory(config: DictConfig, number: int) -> Path:
@@ -276,7 +277,7 @@ def job_directory(config: DictConfig, number: int) -> Path:
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.job.num = number
         config.hydra.job.id = str(number)
-    return Path(str(hydra_globals.resolved(config, "hydra.sweep.subdir", secrets=False)))
+    return Path(str(hydra_setting(config, "hydra.sweep.subdir", secrets=False)))
 
 
 def note_sweep(config: DictConfig, directory: Path) -> None:

@@ -21,7 +21,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from embexp.config import hydra_globals
+from embexp.config.hydra_globals import UnresolvedError, hydra_setting
 from embexp.config.messages import format_value
 from embexp.errors import ConfigError, Fault
 from embexp.system import user_code
@@ -111,7 +111,7 @@ def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, An
     Raises:
         ConfigError: it names code that may not be run, sets what it may not, or can't be resolved.
     """
-    node = hydra_globals.resolved(config, f"hydra.{kind}", secrets=kind not in (VARIABLES, *LOGS))
+    node = hydra_setting(config, f"hydra.{kind}", secrets=kind not in (VARIABLES, *LOGS))
     if found := list(_faults(config, node, kind, permission)):
         raise ConfigError(found)
     return node if isinstance(node, dict) else {}
@@ -126,8 +126,8 @@ def faults(config: DictConfig, permission: Permission) -> list[Fault]:
         with read_write(config.hydra), open_dict(config.hydra):
             config.hydra.runtime.output_dir = _DIRECTORY
     for kind in NODES[1:]:
-        with contextlib.suppress(hydra_globals.UnresolvedError):
-            found += _faults(config, hydra_globals.resolved(config, f"hydra.{kind}"), kind, permission)
+        with contextlib.suppress(UnresolvedError):
+            found += _faults(config, hydra_setting(config, f"hydra.{kind}"), kind, permission)
     return found
 
 
@@ -169,8 +169,8 @@ def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) ->
     if logs and isinstance(node, Mapping):
         key = "hydra.runtime.output_dir" if kind == "job_logging" else "hydra.sweep.dir"
         folder = _DIRECTORY
-        with contextlib.suppress(hydra_globals.UnresolvedError):  # a fault of its own
-            folder = str(hydra_globals.resolved(config, key) or _DIRECTORY)
+        with contextlib.suppress(UnresolvedError):  # a fault of its own
+            folder = str(hydra_setting(config, key) or _DIRECTORY)
         yield from _Loggers(path, key, folder, Given(config, permission), permission).faults(node)
     if kind == "launcher":
         yield from _launcher_faults(config, node, permission)

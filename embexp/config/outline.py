@@ -6,7 +6,7 @@ Reads the defaults lists as Hydra does, for files as this project writes them; i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,24 @@ class Outline:
     files: list[Path] = field(default_factory=list)
     named_by: dict[str, Path] = field(default_factory=dict)
 
-    def at(self, path: str) -> Any:
-        """The node or leaf at a dotted path; None where there is none."""
-        node: Any = self.values
-        for key in filter(None, path.split(".")):
+
+def at(node: Any, path: str) -> Any:
+    """The node or leaf at a dotted path of nested mappings and lists; None where there is none."""
+    for key in filter(None, path.split(".")):
+        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
+        else:
             node = node.get(key) if isinstance(node, Mapping) else None
-        return node
+    return node
+
+
+def paths(node: object, prefix: str = "") -> Iterator[str]:
+    """Every dotted path of a config, without Hydra's own."""
+    for key, child in node.items() if isinstance(node, dict) else ():
+        path = f"{prefix}{key!s}"
+        if path != "hydra":
+            yield path
+            yield from paths(child, f"{path}.")
 
 
 Content = Callable[[Path], tuple[dict[str, Any], str | None]]
@@ -220,7 +232,7 @@ def is_multirun(folders: Folders, config_name: str, overrides: Sequence[str], *,
         mode, source = given[-1], "the command line"
     else:
         chosen = {key: value for key, _, value in pairs if folders.is_group(key.partition("@")[0])}
-        mode, source = outline(folders, config_name, chosen).at(_MODE), "a file"
+        mode, source = at(outline(folders, config_name, chosen).values, _MODE), "a file"
     if mode not in (RUN, MULTIRUN):  # null, or a fault that composing reports
         return bool(flag)
     if flag is not None and flag != (mode == MULTIRUN):

@@ -15,8 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 from embexp.config import patterns
 from embexp.config.folders import Folders
 from embexp.config.loader import Loader
-from embexp.config.messages import did_you_mean, format_value
-from embexp.config.outline import outline
+from embexp.config.messages import did_you_mean, first_line, format_value
+from embexp.config.outline import outline, paths
 from embexp.config.selections import choices
 from embexp.config.yaml_files import DEEPEST, MOST_DIGITS
 from embexp.errors import Fault
@@ -286,7 +286,7 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
         if isinstance(value, list) and isinstance(_node(config, key), DictConfig):
             rule, remedy = "it is a mapping, and this is a list", f"write {key}.NAME=… for each key"
         else:
-            rule = f"the override can't be applied: {str(error).splitlines()[0].rstrip('.')}"
+            rule = f"the override can't be applied: {first_line(error)}"
             remedy = f"add keys with +: +{override.input_line}" if isinstance(value, dict) and value else ""
         return Fault(key, format_value(value), rule, remedy)
     except ValueError:  # OmegaConf's, of a place in a list
@@ -368,12 +368,3 @@ def _unknown_key(config: DictConfig, override: Override) -> Fault:
         known = paths(OmegaConf.to_container(config))
         near = did_you_mean(key, [path for path in (*known, *made) if not key.startswith(f"{path}.")])
     return Fault(key, value, "there is no such key in this config", near)
-
-
-def paths(node: object, prefix: str = "") -> Iterator[str]:
-    """Every dotted path of a config, without Hydra's own."""
-    for key, child in node.items() if isinstance(node, dict) else ():
-        path = f"{prefix}{key!s}"
-        if path != "hydra":
-            yield path
-            yield from paths(child, f"{path}.")

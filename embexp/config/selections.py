@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -18,7 +19,7 @@ from omegaconf.errors import ConfigTypeError
 from embexp.config import hydra_checks, yaml_files
 from embexp.config.folders import Folders
 from embexp.config.loader import COMPOSITION_ERRORS, Loader
-from embexp.config.messages import did_you_mean, format_value, listing, nearest
+from embexp.config.messages import did_you_mean, first_line, format_value, listing, nearest
 from embexp.config.outline import keys_of, outline, package_of
 from embexp.errors import ConfigError, Fault
 from embexp.specs.run import RunSpec
@@ -108,7 +109,7 @@ def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> Any:
     """The node `hydra` as the files of some choices have it, without what Hydra itself puts there."""
     made = [each for each in selections if "/" in each.key_or_group or not each.is_hydra_override()]
     chosen: dict[str, Any] = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_delete()}
-    return outline(loader.folders, loader.config_name, chosen).at("hydra")
+    return outline(loader.folders, loader.config_name, chosen).values.get("hydra")
 
 
 def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
@@ -162,7 +163,7 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
     """
     key, value = override.get_key_element().lstrip("+~"), format_value(override.value())
     if override.is_hydra_override():
-        return hydra_checks.rejected(override, error)
+        return hydra_checks.rejected(key, override.value(), error)
     if made is not None:
         if override.is_add() and key in made:
             return Fault(key, value, "it is already chosen", f"write {key}=… without the +")
@@ -176,8 +177,8 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
         remedy = f"choose one, or with -m once for each: {key}={','.join(map(str, several))}"
         return Fault(key, value, "these can't be chosen together", remedy)
     file = f"{override.key_or_group}/{override.value()}"
-    if (hydra := hydra_checks.rejected_in_file(error)) is not None:
-        return Fault(*hydra, source=str(loader.folders.file(file) or ""))
+    if (fault := hydra_checks.rejected_in_file(error)) is not None:
+        return replace(fault, source=str(loader.folders.file(file) or ""))
     fault = broken(loader.folders, error, [file, loader.config_name])
     return Fault(key, value, fault.rule, fault.remedy, fault.source)
 
@@ -285,14 +286,6 @@ def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault
     return _of_defaults(folders, str(error), composed, files) or Fault(
         "", "its files", f"they can't be composed: {first_line(error)}"
     )
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error, or of its cause if the error has no text."""
-    text = str(error).strip()
-    if not text and error.__cause__ is not None:
-        return first_line(error.__cause__)
-    return text.split("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _missing(folders: Folders, error: MissingConfigException, composed: list[str]) -> Fault:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from embexp.config.folders import Folders
 from embexp.config.hydra_settings import SETTINGS, Use
-from embexp.config.outline import package_of
+from embexp.config.outline import at, package_of
 from embexp.config.validate import chosen, models_at
 from embexp.specs.optimizers import Schedule
 from embexp.specs.run import RunSpec
@@ -170,7 +170,7 @@ def _descriptions(folders: Folders) -> dict[tuple[str, str], str]:
         container = _nested(place, yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader) or {})
         for keys, text in comments(path):
             *parents, key = (*place, *keys)
-            model = chosen(models_at(parents, container), _at(container, parents))
+            model = chosen(models_at(parents, container), at(container, ".".join(parents)))
             if model is not None:
                 found.setdefault((model.__name__, key), text)
     return found
@@ -196,9 +196,3 @@ def _nested(place: tuple[str, ...], content: Any) -> Any:
     for key in reversed(place):
         content = {key: content}
     return content
-
-
-def _at(container: Any, keys: list[str]) -> Any:
-    for key in keys:
-        container = container.get(key) if isinstance(container, dict) else None
-    return container

@@ -10,11 +10,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from embexp.errors import CommandLineError, EmbexpError, UsageError
 from embexp.system import environment, interruption, machine_faults, printable
 from embexp.system.printable import print as print
+
+if TYPE_CHECKING:
+    from embexp.runs.run import RunResult
 
 DONE, FAILED, MISUSED = 0, 1, 2
 """Exit status: success; failure; the config or the command line is invalid."""
@@ -144,6 +147,11 @@ def _say(sentence: str, status: int, *, before: str = "") -> int:
     except OSError:  # the terminal, or the disk of a file, may be what has failed
         _drop(sys.stderr)
     return status
+
+
+def exit_status(result: RunResult) -> int:
+    """The exit status of a command that ran an experiment."""
+    return FAILED if result.status in ("interrupted", "failed") else DONE
 
 
 def warn(sentence: str) -> None:

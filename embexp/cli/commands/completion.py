@@ -225,7 +225,7 @@ def _overrides(line: _Line, word: str) -> Iterator[str]:
     groups = _groups(line, adding=prefix.startswith("+"))
     removing = prefix == "~"
     yield from (f"{prefix}{group}{'' if removing else '='}" for group in groups)
-    for path in _keys({**line.outline.values, "hydra": _hydra(line.outline.at("hydra"))}, key):
+    for path in _keys({**line.outline.values, "hydra": _hydra(line.outline.values.get("hydra"))}, key):
         yield f"{prefix}{path if path.endswith('.') or removing else f'{path}='}"
         if removing:
             yield f"{prefix}{path.removesuffix('.')}"
@@ -233,6 +233,8 @@ def _overrides(line: _Line, word: str) -> Iterator[str]:
 
 def _values(line: _Line, key: str, value: str) -> Iterator[str]:
     """The values that a key may have; of several, separated by commas, those of the last."""
+    from embexp.config.outline import at
+
     earlier = value[: value.rfind(",") + 1]
     choices = _choices(line.folders, key.partition("@")[0])
     if choices:
@@ -244,10 +246,10 @@ def _values(line: _Line, key: str, value: str) -> Iterator[str]:
     if key == "data.fetch":
         from embexp.data import datasets
 
-        kind = line.outline.at("data.kind")
+        kind = at(line.outline.values, "data.kind")
         yield from (f"{earlier}{name}" for name, data in datasets.DATA_SETS.items() if kind in data.kinds)
         return
-    present = line.outline.at(key)
+    present = at(line.outline.values, key)
     match present:
         case bool():
             yield from (f"{earlier}{each}" for each in ("true", "false"))
@@ -291,10 +293,10 @@ def _hydra(values: Any) -> dict[str, Any]:
 
 def _keys(values: dict[str, Any], word: str) -> Iterator[str]:
     """The keys at the level of the word's last dot; those of nodes end with a dot."""
-    from embexp.config.outline import Outline
+    from embexp.config.outline import at
 
     path, dot, _ = word.rpartition(".")
-    node = Outline(values).at(path)
+    node = at(values, path)
     for key, value in node.items() if isinstance(node, Mapping) else ():
         if key not in ("kind", "_target_"):  # a choice of the group sets it
             yield f"{path}{dot}{key}{'.' if isinstance(value, Mapping) else ''}"
