@@ -39,6 +39,14 @@ class Parser(argparse.ArgumentParser):
         self._help = help_text
         self._questions: dict[str, str] = {}
 
+    @classmethod
+    def of_run(cls, command: str, help_text: str) -> Parser:
+        """The parser of a command that takes the directory of a run, and the code that its record may name."""
+        parser = cls(command, help_text)
+        parser.needs("directory", WHICH_RUN)
+        add_allow_code(parser)
+        return parser
+
     def switches(self, *names: str) -> None:
         """Adds options without a value. One of a single dash is short for the next."""
         waiting: list[str] = []

@@ -31,6 +31,8 @@ _IN_RUNS = {
     "hydra.job_logging": "hydra/job_logging=none; the output of a job is in its run.log",
 }
 """Settings that the jobs of a sweep don't have, and what to do instead."""
+_GROUPS = ("hydra.output", "hydra.env")
+"""Groups of Hydra whose files set keys elsewhere in its node."""
 DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
 
 
@@ -65,7 +67,7 @@ def searchpath_fault(file: Path | None) -> Fault | None:
 
 
 def refused(override: Override) -> Fault | None:
-    """The fault of an override of a setting that embexp refuses; None: Hydra may take it."""
+    """The fault of an override of a setting that does not exist, or that embexp refuses; None: Hydra may take it."""
     key, value = override.key_or_group, override.value()
     found = [(key.replace("/", "."), value)] if "/" in key else list(_leaves(value, key))
     if key in ("hydra.launcher._target_", "hydra.sweeper._target_"):
@@ -81,6 +83,8 @@ def refused(override: Override) -> Fault | None:
 
 def _unusable(path: str, value: Any) -> Fault | None:
     setting = setting_at(path)
+    if setting is None and path not in _GROUPS:  # which Hydra takes with a +, and which then means nothing
+        return Fault(path, format_value(value), "there is no such setting of Hydra", did_you_mean(path, _KNOWN))
     if setting is None or setting.use is not Use.NEVER:
         return None
     return Fault(path, format_value(value), setting.text, setting.remedy)

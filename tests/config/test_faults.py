@@ -312,7 +312,7 @@ CASES = {
     "an unknown setting of hydra": (
         ["hydra.run.dri=x"],
         "hydra.run.dri",
-        "'x': Hydra rejects it: ",
+        "'x': there is no such setting of Hydra.",
     ),
 }
 

@@ -42,6 +42,7 @@ COMMANDS = {
     "schema": "Prints a JSON schema of the YAML files, for editors.",
     "completion": "Prints the script for completing command lines in a shell.",
 }
+_OF_FINISHED_RUNS = ("evaluate", "predict", "recommend")
 _COMPOSING = ("run", "plan")
 """Commands that compose a config before they begin to work."""
 
@@ -218,5 +219,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def module_of(command: str) -> Any:
-    """The module of a command, which is imported."""
+    """The module of a command, which is imported; of several commands in a module, what stands for one."""
+    if command in _OF_FINISHED_RUNS:
+        return importlib.import_module("embexp.cli.commands.finished").COMMANDS[command]
     return importlib.import_module(f"embexp.cli.commands.{command}")

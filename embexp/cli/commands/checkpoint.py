@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED, dispatch
-from embexp.cli.finished import warn_of_checkpoint, write_json
+from embexp.cli.commands.finished import warn_of_checkpoint, write_json
 from embexp.errors import CheckpointError, CommandLineError, DataError, RunError
 from embexp.system.printable import print
 

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
+from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.cli.finished import check_finished
+from embexp.cli.commands.finished import check_finished
 from embexp.system.printable import print
 
 KINDS = ("savedmodel", "npy", "word2vec", "projector")
@@ -49,13 +49,11 @@ loaded model takes a dict of columns as tensors, ragged tensors or sparse tensor
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("export", HELP)
-    parser.needs("directory", WHICH_RUN)
+    parser = Parser.of_run("export", HELP)
     parser.needs("out", "where to? Give a new directory, OUT")
     parser.add_argument("--as", dest="kind", choices=KINDS)
     parser.add_argument("--table", action="append", default=[])
     parser.switches("--binary")
-    add_allow_code(parser)
     options = parser.parse(arguments, _faults)
     rest = [options.out, "--as", options.kind]
     check_finished(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli import commands
-from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
+from embexp.cli.arguments import WHICH_RUN, Parser
 from embexp.cli.commands import DONE, FAILED, exit_status
 from embexp.sweeps import ledger
 
@@ -48,10 +48,8 @@ it was interrupted again, by Ctrl-C, SIGTERM or SIGHUP.
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("resume", HELP)
-    parser.needs("directory", WHICH_RUN)
+    parser = Parser.of_run("resume", HELP)
     parser.add_argument("overrides", nargs="*")
-    add_allow_code(parser)
     options = parser.parse(arguments)
     directory = Path(options.directory)
     if "=" in options.directory and not directory.exists():

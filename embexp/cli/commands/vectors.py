@@ -282,7 +282,7 @@ def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Seque
     if folder.summary.exists():
         values = recorded.read_table(folder, name, cache=spec.output.cache)
     else:
-        from embexp.cli.finished import load_finished
+        from embexp.cli.commands.finished import load_finished
 
         values = load_finished(str(path), "vectors", allow_code=allow_code).table(name)
     vocabulary = Vocabulary.read(folder.checked_vocabulary(name))

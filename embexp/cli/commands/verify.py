@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
+from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED
 from embexp.system.printable import print
 
@@ -47,9 +47,7 @@ _MOST = 20
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("verify", HELP)
-    parser.needs("directory", WHICH_RUN)
-    add_allow_code(parser)
+    parser = Parser.of_run("verify", HELP)
     parser.values("--keep")
     options = parser.parse(arguments)
     return _verify(Path(options.directory), options.allow_code, None if options.keep is None else Path(options.keep))
