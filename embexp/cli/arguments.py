@@ -66,7 +66,6 @@ class Parser(argparse.ArgumentParser):
 
         Args:
             question: what to say where it is missing.
-            **kind: of `add_argument`.
         """
         self.add_argument(name, **({} if name.startswith("-") else {"nargs": "?"}) | kind)
         self._questions[name.lstrip("-")] = question

@@ -158,7 +158,6 @@ def logged(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunRe
 
     Args:
         strategy: of the run: it is checked before TensorFlow is loaded.
-        directory: of the run, where run.log is appended to.
         execute: trains; called after TensorFlow was loaded.
     """
     from embexp.errors import EmbexpError

@@ -66,11 +66,9 @@ class Composition:
     """A composed config.
 
     Attributes:
-        config: Hydra's config, with its own settings under `hydra`; interpolations are not resolved.
         container: plain dicts, lists and scalars with interpolations resolved; without `hydra` and without values that
             can't be resolved.
         added: keys that plain overrides added to those of the files.
-        permission: which code it may name.
     """
 
     config: DictConfig
@@ -163,8 +161,6 @@ def job(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, in_p
     """Composes and checks one run that can be started.
 
     Args:
-        texts: overrides, as on the command line.
-        look_at_data: whether to read the headers of data files.
         in_python: whether the caller has no settings of Hydra.
 
     Raises:
@@ -258,7 +254,6 @@ def check_container(
 
     Args:
         before: faults found so far, whose paths are not reported again.
-        here: whether it is run on this machine.
         unknown: paths of what is not known because of faults.
 
     Returns:

@@ -79,7 +79,6 @@ def find(config_dir: Path | None = None, *, config_path: str | None = None) -> F
     """The shipped folder, as installed or in a checkout, and the user's.
 
     Args:
-        config_dir: the user's folder, which extends the shipped one.
         config_path: a folder, or `pkg://` and the name of a package, which replaces the shipped one.
 
     Raises:

@@ -37,12 +37,7 @@ DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
 
 
 def faults(config: DictConfig, in_files: Any, permission: Permission) -> Iterator[Fault]:
-    """The faults of the node `hydra`; those of refused overrides are `refused`'s.
-
-    Args:
-        permission: which code it may name.
-        in_files: the content of the node in the files of the config, as nested mappings.
-    """
+    """The faults of the node `hydra`; those of refused overrides are `refused`'s."""
     for path, value in _leaves(in_files, "hydra"):
         if (fault := _unusable(path, value)) is not None:
             yield fault
@@ -51,11 +46,7 @@ def faults(config: DictConfig, in_files: Any, permission: Permission) -> Iterato
 
 
 def searchpath_fault(file: Path | None) -> Fault | None:
-    """The fault of a primary config that sets `hydra.searchpath`: composing it would import the packages that it names.
-
-    Args:
-        file: of the primary config; None: there is none.
-    """
+    """The fault of a primary config that sets `hydra.searchpath`: composing would import the packages that it names."""
     try:
         if file is None or "searchpath" not in yaml_files.checked(file):
             return None

@@ -142,7 +142,6 @@ def hydra_setting(config: DictConfig, path: str, *, secrets: bool = True) -> Any
     """A setting of Hydra as plain values, with interpolations resolved.
 
     Args:
-        path: such as `hydra.run.dir`.
         secrets: whether it may have the value of a variable that is a secret by its name, see `recorded`.
 
     Raises:

@@ -77,9 +77,6 @@ class Loader:
     ) -> None:
         """Prepares Hydra.
 
-        Args:
-            permission: which code the configs may name.
-
         Raises:
             ConfigError: the primary config names packages to search for configs, which composing would import.
         """
@@ -154,10 +151,6 @@ class Loader:
 
         Hydra's own multirun first composes a config without the swept overrides, and fails on values that belong to
         a swept choice. Every job has been checked by then, so this one uses `config` unchanged.
-
-        Args:
-            config: with Hydra's settings for the sweep.
-            overrides: of the sweep, without those for Hydra.
 
         Raises:
             ConfigError: the sweeper's settings name code that may not be run.

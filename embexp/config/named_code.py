@@ -106,7 +106,6 @@ def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, An
 
     Args:
         kind: one of `NODES`.
-        permission: which code it may name.
 
     Raises:
         ConfigError: it names code that may not be run, sets what it may not, or can't be resolved.
@@ -136,9 +135,6 @@ def is_known_launcher(config: DictConfig) -> bool:
 
     Such settings are shell commands, as `setup` of submitit, environments for workers, as `runtime_env` of Ray, and
     folders outside of the sweep's.
-
-    Args:
-        config: with Hydra's node.
     """
     try:
         node = check(config, "launcher", Permission(own=False))
@@ -263,7 +259,6 @@ class Given:
         """Reads nothing yet.
 
         Args:
-            config: composed, with the overrides that Hydra records.
             permission: whether these are the user's: those of a recorded config are anybody's.
         """
         self._texts = OmegaConf.to_container(config.hydra.overrides.hydra) if permission.own else []
@@ -401,11 +396,7 @@ class Permission:
     own: bool = True
 
     def refusal(self, function: str) -> str:
-        """Why a config may not name a function or a class, without a full stop; "" if it may.
-
-        Args:
-            function: `package.module:name`.
-        """
+        """Why a config may not name a function or a class, without a full stop; "" if it may."""
         if function in self.allowed:
             return ""
         if not self.own:

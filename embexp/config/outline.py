@@ -35,7 +35,6 @@ class Outline:
     Attributes:
         values: nested mappings; leaves are as the files have them, interpolations included.
         choices: what each group chooses, by `group` or `group@package`; None: nothing.
-        files: those that were read.
         named_by: the file whose defaults list names a config such as `optimizer/adam`, there or not.
     """
 
@@ -78,7 +77,6 @@ def outline(
     """The outline of a config.
 
     Args:
-        chosen: choices of the command line, by `group` or `group@package`.
         content: reads a file; None: as YAML 1.1.
     """
     overrides: dict[str, Choice] = dict(chosen or {})
@@ -110,7 +108,6 @@ class _Reader:
         """Merges a file and all that its defaults list includes.
 
         Args:
-            config: such as `optimizer/adam`.
             package: where its keys go, unless its header says otherwise.
         """
         file = self._folders.file(config)
@@ -220,7 +217,6 @@ def is_multirun(folders: Folders, config_name: str, overrides: Sequence[str], *,
     """Whether to run a sweep.
 
     Args:
-        overrides: of the command line.
         flag: True for -m, False for --run, None for neither.
 
     Raises:

@@ -192,11 +192,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def folded(faults: Sequence[Fault], origins: Mapping[str, str]) -> list[Fault]:
-    """The faults, with one for those that all names of a pattern have, at the pattern's path.
-
-    Args:
-        origins: see `Expansion`.
-    """
+    """The faults, with one for those that all names of a pattern have, at the pattern's path."""
     sizes = Counter(origins.values())
     groups: dict[tuple[str | None, Fault], list[Fault]] = {}
     for fault in faults:

@@ -50,7 +50,6 @@ def faults(
 
     Args:
         spec: may be partial.
-        permission: which code it may name.
         look_at_data: whether to read the headers of data and pretrained files.
         here: whether the run is to have the memory and the disk of this machine.
         fetch: whether to fetch the data set that the spec names; if not, one that is not here is not looked at.

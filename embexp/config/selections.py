@@ -33,9 +33,6 @@ _BYTE_ORDER_MARK = "\ufeff".encode()
 def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, list[Override], list[Fault]]:
     """Composes the config of all choices that can be made.
 
-    Returns:
-        The config, its choices, and a fault for each choice that can't be made.
-
     Raises:
         ConfigError: the files can't be composed with any choice.
     """
@@ -184,58 +181,39 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
 
 
 def lift(loader: Loader, selections: Sequence[Override], config: DictConfig) -> dict[str, Fault]:
-    """Moves misplaced keys to the top of the config, so that they can be checked.
-
-    Args:
-        selections: the choices that it was composed from.
+    """Moves misplaced keys to the top of the config, or below its group, so that they can be checked.
 
     Returns:
         A fault for each file, by the place where its keys were.
     """
     strange = [str(key) for key in config if key != "hydra" and key not in RunSpec.model_fields]
-    if not strange:
-        return {}
-    faults = {}
-    for each in loader.files([str(selection.input_line) for selection in selections]):
+    faults: dict[str, Fault] = {}
+    for each in loader.files([str(selection.input_line) for selection in selections]) if strange else ():
         group, _, choice = (each.config_path or "").rpartition("/")
-        file = loader.folders.file(each.config_path or "")
+        package, file = each.package or "", loader.folders.file(each.config_path or "")
         if file is None:
             continue
-        if each.package in ("", _GLOBAL) and group in RunSpec.model_fields and package_of(file) == _GLOBAL:
+        others = [other for other in loader.folders.choices.get(group, {}).values() if other != file]
+        global_group = any(package_of(other) == _GLOBAL for other in others)
+        if package in ("", _GLOBAL) and group in RunSpec.model_fields and package_of(file) == _GLOBAL:
             keys = [key for key in strange if key in keys_of(file)]
-            if keys and not _belongs_at_the_top(loader.folders, group, "", without=file):
-                faults[_GLOBAL] = _fault_below(group, choice, file)
+            if keys and not global_group:
+                place, rule = _GLOBAL, f"its keys belong to {group}, and it puts them at the top of the config"
+                remedy = f"remove the line # @package {_GLOBAL}"
                 with open_dict(config):
                     config[group] = {**(config.get(group) or {}), **{key: config.pop(key) for key in keys}}
-            continue
-        if each.package not in strange or not _belongs_at_the_top(loader.folders, group, each.package):
-            continue
-        faults[each.package] = _fault(group, choice, each.package, file)
-        with open_dict(config):
-            misplaced = config.pop(each.package, None)
-            if OmegaConf.is_dict(misplaced):
-                with suppress(ConfigTypeError):  # a list where the config has a mapping: the fault above says enough
+                faults[place] = Fault(group, format_value(choice), rule, remedy, os.fspath(file))
+        elif package in strange and (global_group or nearest(package, [_GLOBAL]) or package_of(file) == _GLOBAL):
+            rule = f"its keys belong at the top of a config, and it puts them at {package!r}"
+            remedy = f"begin the file with the line: # @package {_GLOBAL}"
+            if file.read_bytes().startswith(_BYTE_ORDER_MARK):
+                remedy = "save the file without a byte order mark, which hides its line with @package"
+            with open_dict(config), suppress(ConfigTypeError):  # a list where the config has a mapping: see the fault
+                misplaced = config.pop(package, None)
+                if OmegaConf.is_dict(misplaced):
                     config.merge_with(misplaced)
+            faults[package] = Fault(group, format_value(choice), rule, remedy, os.fspath(file))
     return faults
-
-
-def _belongs_at_the_top(folders: Folders, group: str, package: str, without: Path | None = None) -> bool:
-    """Whether files of a group have their keys at the top of a config, or this one's package looks as if it should."""
-    files = [file for file in folders.choices.get(group, {}).values() if file != without]
-    return bool(nearest(package, [_GLOBAL])) or any(package_of(file) == _GLOBAL for file in files)
-
-
-def _fault_below(group: str, choice: str, file: Path) -> Fault:
-    rule = f"its keys belong to {group}, and it puts them at the top of the config"
-    return Fault(group, format_value(choice), rule, f"remove the line # @package {_GLOBAL}", os.fspath(file))
-
-
-def _fault(group: str, choice: str, package: str, file: Path) -> Fault:
-    rule = f"its keys belong at the top of a config, and it puts them at {package!r}"
-    remedy = f"begin the file with the line: # @package {_GLOBAL}"
-    if file.read_bytes().startswith(_BYTE_ORDER_MARK):
-        remedy = "save the file without a byte order mark, which hides its line with @package"
-    return Fault(group, format_value(choice), rule, remedy, os.fspath(file))
 
 
 _NO_OVERRIDE = re.compile(r"(?:In '(?P<config>[^']+)': )?Could not override '(?P<key>[^']+)'")
@@ -262,7 +240,6 @@ def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault
     """The fault of config files that can't be composed.
 
     Args:
-        error: what composing raised, one of `loader.COMPOSITION_ERRORS`.
         composed: the requested configs, such as `config` and `optimizer/adam`, the likely culprit first.
     """
     composed = list(composed)
@@ -333,17 +310,15 @@ def _of_defaults(folders: Folders, text: str, composed: list[str], files: list[P
     config = found.groupdict().get("config")
     of_config = folders.file(config) if config else None
     files = files if of_config is None else [of_config]
-    places = [f"{file}:{line}" for file in files if (line := _line(file, key)) is not None]
-    return Fault("", "its files", rule, near, places[0] if places else "")
+    entry = rf"\s*-\s*(override\s+)?/?{re.escape(key)}\s*:"
+    places = (f"{file}:{line}" for file in files if (line := _line(file, entry)) is not None)
+    return Fault("", "its files", rule, near, next(places, ""))
 
 
-def _line(file: Path, key: str) -> int | None:
-    """The line of a defaults list that names a group."""
-    entry = re.compile(rf"\s*-\s*(override\s+)?/?{re.escape(key)}\s*:")
-    for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        if entry.match(text):
-            return number
-    return None
+def _line(file: Path, entry: str) -> int | None:
+    """The first line of a file that begins as a pattern does."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return next((number for number, text in enumerate(lines, 1) if re.match(entry, text)), None)
 
 
 def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
@@ -354,11 +329,6 @@ def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
     remedy = next((remedy for part, remedy in _YAML_REMEDIES.items() if part in problem), "")
     line = f":{mark.line + 1}" if mark is not None else ""
     return Fault("", "a file", f"it is not valid YAML: {problem}", remedy, f"{file}{line}")
-
-
-def _key_line(file: Path, key: str) -> int:
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return next((number for number, line in enumerate(lines, 1) if line.startswith(f"{key}:")), 1)
 
 
 def unreadable(file: Path) -> Fault | None:
@@ -385,7 +355,7 @@ def unreadable(file: Path) -> Fault | None:
         entries = defaults if isinstance(defaults, list) else [0]
         if any(not isinstance(entry, str | dict) for entry in entries):
             rule = f"its defaults are a list of choices, and these are {format_value(defaults)}"
-            return Fault("", "a file", rule, "write - GROUP: CHOICE", f"{file}:{_key_line(file, 'defaults')}")
+            return Fault("", "a file", rule, "write - GROUP: CHOICE", f"{file}:{_line(file, 'defaults:') or 1}")
         return None
     what = "a list" if isinstance(content, list) else format_value(content)
     return Fault("", "a file", f"a config is a mapping of keys, and this is {what}", "write KEY: VALUE", str(file))

@@ -15,11 +15,7 @@ from embexp.config.loader import Loader
 
 
 class Sources:
-    """The sources of the values of a composed config.
-
-    Attributes:
-        values: overrides that set values, in their order.
-    """
+    """The sources of the values of a composed config."""
 
     def __init__(
         self,
@@ -33,7 +29,6 @@ class Sources:
 
         Args:
             lifted: packages of files whose keys were moved to the top of the config.
-            origins: patterns by the path of what they stand for.
         """
         self._loader = loader
         self._selections = selections

@@ -62,10 +62,6 @@ def schema(folders: Folders, group: str = CONFIG) -> dict[str, Any]:
 
     A file may hold any part of what belongs at its place, with a defaults list, interpolations and `???`. Unknown keys
     and values of a wrong type or range are invalid; rules between settings are not in a schema.
-
-    Args:
-        folders: the config folders; their comments become the descriptions of keys.
-        group: one of `groups`.
     """
     annotation = _annotation(folders, group)
     whole = TypeAdapter(annotation).json_schema(ref_template="#/definitions/{model}")

@@ -70,12 +70,7 @@ def where_known(*rules: Iterable[_Value] | Callable[[], Iterable[_Value]]) -> It
 
 
 def for_each(names: Callable[[], Iterable[str]], rule: Callable[[str], Iterable[_Value]]) -> Iterator[_Value]:
-    """Applies a rule to each table or feature; each application ends when it reads an unknown part.
-
-    Args:
-        names: returns the names of the tables or features.
-        rule: called with each name.
-    """
+    """Applies a rule to each table or feature; each application ends when it reads an unknown part."""
     for name in names():
         yield from where_known(partial(rule, name))
 
@@ -241,7 +236,6 @@ def summarize_names(names: Sequence[str], what: str = "") -> str:
     """`a, b, c`; of five or more `a, b, c and 2 more`.
 
     Args:
-        names: one at least.
         what: is named behind the count, in the plural.
     """
     if len(names) <= _NAMED + 1:

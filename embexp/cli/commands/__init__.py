@@ -182,7 +182,6 @@ def dispatch(
     """Runs the command that the first argument names, or shows the help.
 
     Args:
-        arguments: of the command line.
         main_of: returns what runs the command of a name; it imports the module of no other.
         help_text: with `{commands}` as the placeholder of the list of commands.
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
+import math
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, warn
@@ -167,7 +169,6 @@ def check_finished(directory: str, command: str, *rest: str, allow_code: Sequenc
 
     Args:
         command: name of the command, for the error message about the directory of a study.
-        *rest: the command's arguments after the directory.
         allow_code: functions that the recorded spec may run; None: the command runs none.
 
     Raises:
@@ -231,4 +232,17 @@ def write_csv(out: str | None, header: Sequence[str], rows: Iterable[Sequence[ob
 
 def write_json(content: object) -> None:
     """Writes a value to the standard output as one line of JSON."""
-    printable.write_data(json.dumps(content, ensure_ascii=False) + "\n")
+    printable.write_data(json.dumps(_plain(content), ensure_ascii=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    """A value of JSON: data classes are objects, and NaN and infinity, which JSON lacks, null."""
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
