@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 import sys
@@ -318,23 +319,26 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
     config, selections, rejected = choices.select(loader, overrides.with_additions(loader, chosen))
     lifted = choices.lift(loader, selections, config)
     faults += [*rejected, *lifted.values()]
-    applied, added, expansion = [], set(), None
-    rest = [each for each in parsed if each not in chosen]
-    for override in sorted(rest, key=lambda each: not _of_data(each)):  # whose columns patterns match
-        if expansion is None and not _of_data(override):
-            expansion = _expand(config)
-        plain = not (override.is_add() or override.is_force_add() or override.is_delete())
+    applied: list[Override] = []
+    added: set[str] = set()
+
+    def apply(override: Override, expansion: Expansion) -> None:
         key = override.key_or_group
-        new = plain and not (overrides.is_present(config, key) and (expansion is None or not expansion.made(key)))
-        fault = overrides.set_value(loader.folders, override, config)
-        if fault is not None:
+        prefixed = override.is_add() or override.is_force_add() or override.is_delete()
+        new = not prefixed and (not overrides.is_present(config, key) or expansion.made(key))
+        if (fault := overrides.set_value(loader.folders, override, config)) is not None:
             faults.append(fault)
-            continue
+            return
         applied.append(override)
-        if new:
-            added.add(key)
-    expansion = _expand(config) if expansion is None else expansion
-    applied = [each for each in rest if each in applied]
+        added.update([key] if new else [])
+
+    rest = [each for each in parsed if each not in chosen]
+    for override in filter(_of_data, rest):  # whose columns patterns match
+        apply(override, Expansion())
+    expansion = _expand(config)
+    for override in itertools.filterfalse(_of_data, rest):
+        apply(override, expansion)
+    applied.sort(key=rest.index)
     hydra_job.note_overrides([each for each in parsed if each in selections or each in applied], config)
 
     sources = Sources(loader, selections, applied, lifted, expansion.origins)

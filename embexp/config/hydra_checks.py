@@ -135,7 +135,7 @@ def _sweeper_faults(config: DictConfig) -> Iterator[Fault]:
             yield Fault(f"hydra.sweeper.{key}", format_value(value), f"the sweeper {choice} has no key {key!r}", near)
 
 
-def rejected(key: str, value: object, error: Exception) -> Fault:
+def rejected(key: str, value: object, error: BaseException) -> Fault:
     """The fault of a setting, or a choice of one of Hydra's groups, that Hydra does not compose, in Hydra's words."""
     if isinstance(error, MissingConfigException) and error.options:
         rule = f"group {key} has {listing(error.options)}"
@@ -156,7 +156,7 @@ def rejected_in_file(error: Exception) -> Fault | None:
     while cause is not None and getattr(cause, "full_key", None) is None:
         cause = cause.__cause__ or cause.__context__
     key = str(getattr(cause, "full_key", None))
-    return rejected(key, "a setting", error) if key.startswith("hydra.") else None
+    return replace(rejected(key, "", cause), value="a setting") if cause and key.startswith("hydra.") else None
 
 
 def _value_faults(config: DictConfig) -> Iterator[Fault]:

@@ -94,10 +94,9 @@ class Loader:
             if source.scheme() == "file":
                 _check_files(source)
         self._parser = OverridesParser.create(config_loader=self._loader)
-        self._composed: dict[tuple[str, ...], bytes] = {}
+        self._composed: dict[tuple[str, ...], bytes | Exception] = {}
         self._files: dict[tuple[str, ...], tuple[ResultDefault, ...]] = {}
         self._parsed: dict[str, Override] = {}
-        self._failed: dict[tuple[str, ...], Exception] = {}
         self.hydra_faults: dict[tuple[str, ...], tuple[Fault, ...]] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
@@ -110,19 +109,18 @@ class Loader:
             Exception: one of `COMPOSITION_ERRORS`.
         """
         key = tuple(overrides)
-        if key in self._failed:
-            raise self._failed[key]
         if key not in self._composed:
             try:
                 with hydra_globals.borrowed():
                     config = self._loader.load_configuration(
-                        self.config_name, list(overrides), RunMode.RUN, from_shell=True
+                        self.config_name, [*overrides], RunMode.RUN, from_shell=True
                     )
+                self._composed[key] = pickle.dumps(config)
             except COMPOSITION_ERRORS as error:
-                self._failed[key] = error
-                raise
-            self._composed[key] = pickle.dumps(config)
-        return cast(DictConfig, pickle.loads(self._composed[key]))
+                self._composed[key] = error
+        if isinstance(found := self._composed[key], Exception):
+            raise found
+        return cast(DictConfig, pickle.loads(found))
 
     def files(self, overrides: Sequence[str]) -> Sequence[ResultDefault]:
         """The configs that `overrides` compose, in merge order; found once for the same overrides."""

@@ -212,9 +212,8 @@ def objectives(
             higher = direction(name, own) is Direction.HIGHER
             found.append(Objective(name, higher))
     if not names:
-        faults.append(
-            Fault("sweep.objective", "[]", "a search needs an objective", "null is the task's default metric")
-        )
+        rule = "a search needs an objective"
+        faults.append(Fault("sweep.objective", "[]", rule, "null is the task's default metric"))
     if faults:
         raise ConfigError(faults)
     return tuple(found)
@@ -222,15 +221,11 @@ def objectives(
 
 def _fault(task: Task, known: Sequence[str], split: Sequence[str], name: str, text: str) -> Fault | None:
     if list(split) not in ([], [_SPLIT]):
-        return Fault(
-            "sweep.objective",
-            repr(text),
-            "settings are chosen by the validation split: chosen by the test split, its metrics would say nothing of"
-            " new data any more"
-            if split[0] == "test"
-            else "settings are chosen by the validation split",
-            f"write sweep.objective={name}" if name in known else f"metrics of task {task}: {', '.join(known)}",
-        )
+        rule = "settings are chosen by the validation split"
+        if split[0] == "test":
+            rule += ": chosen by the test split, its metrics would say nothing of new data any more"
+        remedy = f"write sweep.objective={name}" if name in known else f"metrics of task {task}: {', '.join(known)}"
+        return Fault("sweep.objective", repr(text), rule, remedy)
     if name not in known:
         return Fault("sweep.objective", repr(text), f"the metrics of task {task} are {', '.join(known)}")
     return None
