@@ -197,9 +197,9 @@ def is_multirun(options: argparse.Namespace) -> bool:
     Raises:
         CommandLineError: these contradict each other.
     """
-    from embexp.config import outline
+    from embexp.config import folders
 
     if options.multirun and options.run:
         raise CommandLineError("-m runs several experiments, --run is for one")
     flag = True if options.multirun else False if options.run else None
-    return outline.is_multirun(config_folders(options), options.config_name, options.overrides, flag=flag)
+    return folders.is_multirun(config_folders(options), options.config_name, options.overrides, flag=flag)

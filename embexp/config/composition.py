@@ -27,13 +27,12 @@ from embexp.config import (
     validate,
 )
 from embexp.config import selections as choices
+from embexp.config.folders import at
 from embexp.config.hydra_globals import UnresolvedError
-from embexp.config.loader import Loader
+from embexp.config.loader import Loader, Sources
 from embexp.config.messages import format_value
 from embexp.config.named_code import OWN_MODULES, Permission
-from embexp.config.outline import at
 from embexp.config.patterns import Expansion
-from embexp.config.sources import Sources
 from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.specs import arguments, run
 from embexp.specs.models import RENAMED_TASKS

@@ -15,12 +15,12 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import named_code, yaml_files
+from embexp.config import named_code
+from embexp.config.folders import at, checked
 from embexp.config.hydra_globals import UnresolvedError, hydra_setting
 from embexp.config.hydra_settings import SETTINGS, Use, setting_at
 from embexp.config.messages import did_you_mean, first_line, format_value, listing
 from embexp.config.named_code import Permission
-from embexp.config.outline import at
 from embexp.errors import Fault
 from embexp.specs.running import Launching
 
@@ -48,7 +48,7 @@ def faults(config: DictConfig, in_files: Any, permission: Permission) -> Iterato
 def searchpath_fault(file: Path | None) -> Fault | None:
     """The fault of a primary config that sets `hydra.searchpath`: composing would import the packages that it names."""
     try:
-        if file is None or "searchpath" not in yaml_files.checked(file):
+        if file is None or "searchpath" not in checked(file):
             return None
         value = OmegaConf.select(OmegaConf.load(file), "hydra.searchpath")  # as Hydra does
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):  # which composing reports

@@ -23,8 +23,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
 from omegaconf.resolvers import oc
 
+from embexp.config.folders import at, paths
 from embexp.config.messages import did_you_mean, first_line, format_value
-from embexp.config.outline import at, paths
 from embexp.errors import ConfigError, Fault
 
 VERSION_BASE = "1.3"

@@ -13,12 +13,10 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import patterns
-from embexp.config.folders import Folders
+from embexp.config.folders import DEEPEST, MOST_DIGITS, Folders, outline, paths
 from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, first_line, format_value
-from embexp.config.outline import outline, paths
 from embexp.config.selections import choices
-from embexp.config.yaml_files import DEEPEST, MOST_DIGITS
 from embexp.errors import Fault
 
 _QUOTED = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")

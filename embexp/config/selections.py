@@ -16,11 +16,10 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigTypeError
 
-from embexp.config import hydra_checks, yaml_files
-from embexp.config.folders import Folders
+from embexp.config import hydra_checks
+from embexp.config.folders import Folders, Refused, checked, keys_of, outline, package_of
 from embexp.config.loader import COMPOSITION_ERRORS, Loader
 from embexp.config.messages import did_you_mean, first_line, format_value, listing, nearest
-from embexp.config.outline import keys_of, outline, package_of
 from embexp.errors import ConfigError, Fault
 from embexp.specs.run import RunSpec
 
@@ -323,7 +322,7 @@ def _line(file: Path, entry: str) -> int | None:
 
 def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
     """The fault of a file that is not valid YAML, or is refused."""
-    if isinstance(error, yaml_files.Refused):
+    if isinstance(error, Refused):
         return error.fault
     mark, problem = error.problem_mark, error.problem or "it can't be read"
     remedy = next((remedy for part, remedy in _YAML_REMEDIES.items() if part in problem), "")
@@ -334,7 +333,7 @@ def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
 def unreadable(file: Path) -> Fault | None:
     """The fault of a file that holds no text, or no mapping; None: it does."""
     try:
-        yaml_files.checked(file)
+        checked(file)
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)  # with the messages of Hydra's
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1

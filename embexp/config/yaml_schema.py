@@ -11,9 +11,8 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from embexp.config.folders import Folders
+from embexp.config.folders import Folders, at, package_of
 from embexp.config.hydra_settings import SETTINGS, Use
-from embexp.config.outline import at, package_of
 from embexp.config.validate import chosen, models_at
 from embexp.specs.optimizers import Schedule
 from embexp.specs.run import RunSpec

@@ -11,7 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from embexp.config import composition, folders
-from embexp.config.outline import at, outline
+from embexp.config.folders import at, outline
 
 FOUND = folders.find()
 CASES: dict[str, list[str]] = {name: [f"experiment={name}"] for name in FOUND.choices["experiment"]}

@@ -20,8 +20,7 @@ from embexp.system import printable
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
-    from embexp.config.folders import Folders
-    from embexp.config.outline import Outline
+    from embexp.config.folders import Folders, Outline
 
 HELP = """\
 usage: embexp completion bash|zsh|fish
@@ -193,8 +192,7 @@ def _overrides(before: Sequence[str], word: str) -> Iterable[str]:
 def _composed(words: Sequence[str], options: Mapping[str, str]) -> tuple[Folders, Outline]:
     """The folders of configs, and the config that the words of a command line compose so far."""
     from embexp.config import patterns
-    from embexp.config.folders import find
-    from embexp.config.outline import outline
+    from embexp.config.folders import find, outline
 
     user = options.get("--config-dir")
     try:
@@ -211,7 +209,7 @@ def _composed(words: Sequence[str], options: Mapping[str, str]) -> tuple[Folders
 
 def _values(folders: Folders, found: Outline, key: str, value: str) -> Iterable[str]:
     """The values that a key may have; of several, separated by commas, those of the last."""
-    from embexp.config.outline import at
+    from embexp.config.folders import at
 
     earlier, group, present = value[: value.rfind(",") + 1], key.partition("@")[0], at(found.values, key)
     known = {path.stem for folder in folders.in_order for path in (folder / group).glob("*.yaml")} if group else set()
@@ -258,7 +256,7 @@ def _hydra(values: Any) -> dict[str, Any]:
 
 def _keys(values: dict[str, Any], word: str) -> Iterator[str]:
     """The keys at the level of the word's last dot; those of nodes end with a dot."""
-    from embexp.config.outline import at
+    from embexp.config.folders import at
 
     path, dot, _ = word.rpartition(".")
     node = at(values, path)
