@@ -205,7 +205,7 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     Returns:
         The spec, or None if the config is invalid, and all faults, including those of composing.
     """
-    _report_old_name(composition.container.get("task"))
+    _report_old_name(str(composition.container.get("task")))
     launcher: Any = composition.config.hydra.runtime.choices.get("hydra/launcher")
     spec, faults = check_container(
         composition.container,
@@ -220,9 +220,9 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
 
 
 @functools.cache
-def _report_old_name(task: object) -> None:
+def _report_old_name(task: str) -> None:
     """Says once what a task is called now."""
-    if (new := RENAMED_TASKS.get(str(task))) is not None:
+    if (new := RENAMED_TASKS.get(task)) is not None:
         print(f"task={task} is called task={new} since 0.2.0", file=sys.stderr)
 
 

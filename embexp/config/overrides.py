@@ -270,12 +270,12 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
         if (group := next((each for each in groups if each.endswith(f"@{key}")), None)) is not None:
             return Fault(key, format_value(value), "it is a mapping of keys", f"choose a file: {group}={value}")
         present = is_present(config, key)
+        prefixed = override.is_add() or override.is_force_add()
         taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either
         if override.is_add() and taken and not isinstance(value, dict | list):
             rule = "+ adds a key, and this one already exists"
             return Fault(key, format_value(value), rule, f"write {key}=… without the +")
         _as_mappings(config, key, value)
-        prefixed = override.is_add() or override.is_force_add()
         if not (prefixed or present or _may_be_an_option(config, key)):
             return _unknown_key(config, override)
         known = isinstance(value, dict) and _may_be_an_option(config, f"{key}.")
@@ -285,7 +285,8 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
             rule, remedy = "it is a mapping, and this is a list", f"write {key}.NAME=… for each key"
         else:
             rule = f"the override can't be applied: {first_line(error)}"
-            remedy = f"add keys with +: +{override.input_line}" if isinstance(value, dict) and value else ""
+            addable = isinstance(value, dict) and value and not prefixed
+            remedy = f"add keys with +: +{override.input_line}" if addable else ""
         return Fault(key, format_value(value), rule, remedy)
     except ValueError:  # OmegaConf's, of a place in a list
         remedy = f"write {key.rpartition('.')[0]}=[…] for the whole list"
