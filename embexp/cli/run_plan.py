@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -334,18 +334,13 @@ def _notes(plan: Plan) -> Iterator[str]:
 
 
 def _pretrained(setting: Pretrained) -> str:
-    match setting:
-        case NoPretrained():
-            return setting.kind
-        case Checkpoint():
-            return f"{setting.path} (match {setting.match}, missing {setting.missing}, slots {setting.slots})"
-        case File() | Sample():
-            path = setting.path
-            if isinstance(setting, Sample) and path is None:
-                path = f"sample of {setting.rows:,} × {setting.dim:,}"
-            return f"{path} (match {setting.match}, missing {setting.missing}, project {setting.project})"
-        case _:
-            assert_never(setting)
+    if isinstance(setting, NoPretrained):
+        return setting.kind
+    path = setting.path
+    if isinstance(setting, Sample) and path is None:
+        path = f"sample of {setting.rows:,} × {setting.dim:,}"
+    last = f"slots {setting.slots}" if isinstance(setting, Checkpoint) else f"project {setting.project}"
+    return f"{path} (match {setting.match}, missing {setting.missing}, {last})"
 
 
 def _own(table: Table) -> str:

@@ -59,22 +59,6 @@ def main(arguments: Sequence[str]) -> int:
     check_finished(
         options.directory, "export", *rest, allow_code=options.allow_code if options.kind == "savedmodel" else None
     )
-    _export(options)
-    return DONE
-
-
-def _faults(options: argparse.Namespace) -> Iterator[str]:
-    if options.out is not None and Path(options.out).exists():
-        yield f"{options.out} already exists: give OUT another name"
-    if options.kind is None:
-        yield f"as what? Add --as {', '.join(KINDS)}"
-    if options.table and options.kind == "savedmodel":
-        yield "--table is for files: a SavedModel needs all tables of the run"
-    if options.binary and options.kind != "word2vec":
-        yield "--binary is for --as word2vec"
-
-
-def _export(options: argparse.Namespace) -> None:
     from embexp.cli import stages
     from embexp.system import environment
 
@@ -97,3 +81,15 @@ def _export(options: argparse.Namespace) -> None:
     for signature, inputs in exported.signatures.items():
         print(f"signature {signature}: {', '.join(f'{name} {what}' for name, what in inputs.items())}")
     print(f"wrote {exported.path}")
+    return DONE
+
+
+def _faults(options: argparse.Namespace) -> Iterator[str]:
+    if options.out is not None and Path(options.out).exists():
+        yield f"{options.out} already exists: give OUT another name"
+    if options.kind is None:
+        yield f"as what? Add --as {', '.join(KINDS)}"
+    if options.table and options.kind == "savedmodel":
+        yield "--table is for files: a SavedModel needs all tables of the run"
+    if options.binary and options.kind != "word2vec":
+        yield "--binary is for --as word2vec"
