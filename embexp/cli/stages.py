@@ -164,7 +164,7 @@ def logged(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunRe
 
     with _Log(directory / "run.log") as log:
         try:
-            result = _shown(strategy, directory, execute, log)
+            result = _trained(strategy, directory, execute, log)
         except KeyboardInterrupt:
             log.note(f"interrupted by {interruption.name()}")
             raise
@@ -177,7 +177,7 @@ def logged(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunRe
     return result
 
 
-def _shown(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunResult], log: _Log) -> RunResult:
+def _trained(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunResult], log: _Log) -> RunResult:
     from embexp.strategies import tpu_address
 
     tpu_address.check_strategy(strategy)  # a missing TPU is reported before TensorFlow is loaded

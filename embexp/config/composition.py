@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import os
@@ -376,8 +377,7 @@ def _expand(config: DictConfig) -> Expansion:
     """Replaces the patterns of a composed config by what they stand for, in place."""
     places = ("data", *patterns.PLACES)
     written = {key: OmegaConf.to_container(config[key]) for key in places if OmegaConf.is_dict(config.get(key))}
-    if not patterns.present(written):
-        return Expansion()
+    before = copy.deepcopy(written)
 
     def columns() -> Sequence[str]:
         hydra_globals.check_interpolations(config)
@@ -386,9 +386,10 @@ def _expand(config: DictConfig) -> Expansion:
         return resources.data_columns(container.get("data"))
 
     done = patterns.expand(written, columns)
-    with open_dict(config):
-        for place, content in written.items():
-            config[place] = content
+    if written != before:
+        with open_dict(config):
+            for place, content in written.items():
+                config[place] = content
     return done
 
 

@@ -50,10 +50,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser.of_run("verify", HELP)
     parser.values("--keep")
     options = parser.parse(arguments)
-    return _verify(Path(options.directory), options.allow_code, None if options.keep is None else Path(options.keep))
-
-
-def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> int:
+    directory, allow_code = Path(options.directory), options.allow_code
+    keep = None if options.keep is None else Path(options.keep)
     from embexp.cli.commands.run import check_recorded
     from embexp.records.folder import RunFolder
     from embexp.runs.studies import verification
