@@ -54,9 +54,6 @@ def _planned(sweep: Path, number: int) -> LedgerJob:
 def execute(sweep: Path, job: LedgerJob) -> int:
     """Trains a job in this process, from its newest checkpoint if it has one.
 
-    Args:
-        job: of the ledger, which is left as it is.
-
     Returns:
         The exit status of the process: 0, `jobs.BUSY` if another process works there, or another one if the job failed.
     """
