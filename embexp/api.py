@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -287,9 +287,7 @@ def _observer(listeners: Sequence[Listener], *, quiet: bool) -> Observer:
     from embexp.system.terminal import SafeConsole
     from embexp.training.progress import progress
 
-    if quiet:
-        return Observer(lambda: listeners)
-    return Observer(lambda: [progress(SafeConsole()), *listeners], say=print)
+    return Observer(lambda: listeners) if quiet else Observer(lambda: [progress(SafeConsole()), *listeners], say=print)
 
 
 def _opener(chosen: Path | None, existing: Existing) -> Callable[[RunSpec], AbstractContextManager[OutputDirectory]]:
