@@ -128,7 +128,6 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
 
 
 def _show_pretrained(prepared: Prepared, console: Console) -> None:
-    """Prints how much of each table its pretrained file covers."""
     content = prepared.tables.pretrained.as_json()
     form = box.SIMPLE_HEAD if console.is_terminal else None
     if (table := results.coverage_table(content, form)) is not None:
@@ -389,7 +388,6 @@ def _show_study(runs: Mapping[str, RunSpec], console: Console, *, scan: bool) ->
 
 
 def _length_line(prepared: Prepared) -> str:
-    """Examples, steps and steps per epoch."""
     examples, batch, steps = prepared.data.training_examples, prepared.spec.train.batch_size, prepared.schedule.steps
     splits = prepared.data.scan.splits.items()
     others = [f"{len(rows):,} for {split}" for split, rows in splits if split != "train" and len(rows)]

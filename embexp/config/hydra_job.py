@@ -280,7 +280,6 @@ def texts(config: DictConfig, directory: Path) -> dict[str, str]:
 
 
 def _divided(config: DictConfig) -> tuple[DictConfig, DictConfig]:
-    """The config of the job, and that of Hydra."""
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), OmegaConf.masked_copy(
         config, ["hydra"]
     )

@@ -289,7 +289,6 @@ def is_harmless(variable: str) -> bool:
 
 
 def _variable_faults(variables: Any, path: str, given: Given) -> Iterator[Fault]:
-    """The faults of environment variables that files set."""
     for name, value in variables.items() if isinstance(variables, Mapping) else ():
         place = f"{path}.{name}"
         if not is_harmless(str(name)) and place not in given:
@@ -338,7 +337,6 @@ class _Loggers:
                 yield _refused(path, target, f"files name only {', '.join(classes)}, or a class of your own modules")
 
     def _keys(self, entry: Mapping[Any, Any], path: str, *, any_key: bool) -> Iterator[Fault]:
-        """The faults of the keys of a handler, a formatter or a filter."""
         for key, value in entry.items():
             place = f"{path}.{key}"
             if key in _CALLED:

@@ -96,7 +96,6 @@ def _complete(spec: Spec, name: str) -> Any:
 
 
 def _complete_entries(spec: Spec, name: str) -> dict[str, Any]:
-    """The tables or features that are complete."""
     return {key: each for key, each in spec.__dict__.get(name, {}).items() if is_complete(each)}
 
 
@@ -108,7 +107,6 @@ def _raised(check: Callable[[], object]) -> Iterator[Fault]:
 
 
 def _code_faults(named: Iterable[tuple[str, NamedCode]], permission: Permission) -> Iterator[Fault]:
-    """Functions that do not exist or may not be run."""
     for part, code in named:
         if (function := code.__dict__.get("function")) is None:
             continue
@@ -160,7 +158,6 @@ def _tracking_faults(settings: tracking.Tracking) -> Iterator[Fault]:
 def _data_faults(
     data: Data | None, features: Mapping[str, Feature], tables: Mapping[str, Table], *, fetch: bool
 ) -> Iterator[Fault]:
-    """Missing data files and columns, and a data set that can't be fetched."""
     if data is None or not (fetch or (name := getattr(data, "fetch", None)) is None or fetching.is_here(name)):
         return
     from embexp.data.columns import columns_of
@@ -178,7 +175,6 @@ def _data_faults(
 def _pretrained_faults(
     settings: Iterable[tuple[Scope, Any]], inherited: Pretrained | None, tables: Mapping[str, Table]
 ) -> Iterator[Fault]:
-    """Missing or invalid pretrained files and checkpoints."""
     if any(not isinstance(setting, NoPretrained) for _, setting in settings):
         from embexp.pretrained import checks
 
@@ -186,7 +182,6 @@ def _pretrained_faults(
 
 
 def _restored_faults(checkpoint: str | None) -> Iterator[Fault]:
-    """A checkpoint to restore from of which there is no file."""
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None and not path.exists() and not any(path.parent.glob(f"{glob.escape(path.name)}.*")):
         remedy = "name a run's directory, or a checkpoint: its prefix, its folder or its .index file"
@@ -194,7 +189,6 @@ def _restored_faults(checkpoint: str | None) -> Iterator[Fault]:
 
 
 def _frozen_faults(settings: Iterable[tuple[Scope, Any]]) -> Iterator[Fault]:
-    """Missing files with the tokens or the mask of frozen rows."""
     for scope, freeze in settings:
         if isinstance(freeze, FreezeRows) and is_complete(freeze):
             for key, path in (("tokens_file", freeze.tokens_file), ("mask_file", freeze.mask_file)):

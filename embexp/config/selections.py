@@ -265,7 +265,6 @@ def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault
 
 
 def _missing(folders: Folders, error: MissingConfigException, composed: list[str]) -> Fault:
-    """The fault of a file that is not there."""
     missing = error.missing_cfg_file or ""
     group, _, choice = missing.rpartition("/")
     where = listing(map(str, folders.in_order))
@@ -321,7 +320,6 @@ def _line(file: Path, entry: str) -> int | None:
 
 
 def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
-    """The fault of a file that is not valid YAML, or is refused."""
     if isinstance(error, Refused):
         return error.fault
     mark, problem = error.problem_mark, error.problem or "it can't be read"

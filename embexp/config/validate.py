@@ -357,7 +357,6 @@ class _Reader:
 
 @functools.cache
 def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
-    """Validates the values of one field."""
     field = model.model_fields[name]
     described: Any = Annotated[field.annotation, field]
     return TypeAdapter(described)

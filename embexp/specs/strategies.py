@@ -181,7 +181,6 @@ def _counted(count: int, what: str) -> str:
 
 
 def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:
-    """A runtime without replicas."""
     runtime = spec.executing_runtime
     if runtime in (RuntimeKind.SESSION, RuntimeKind.ESTIMATOR):
         rule = f"it works with strategy cpu or one gpu, and the strategy is {strategy}"
@@ -190,7 +189,6 @@ def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:
 
 
 def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored) -> Iterator[CombinationFault]:
-    """Batches that can't be divided among the replicas."""
     replicas, batch = strategy.replica_count, spec.train.batch_size
     if replicas == 1:
         return
@@ -210,7 +208,6 @@ def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored) -> Iterator[Combina
 
 
 def _tpu_faults(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
-    """Settings of a run that a TPU does not support."""
     yield from where_known(
         _batches(spec, strategy),
         for_each(lambda: spec.tables, lambda name: _layout(spec, strategy, name)),
@@ -221,7 +218,6 @@ def _tpu_faults(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFaul
 
 
 def _candidates(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
-    """Evaluations with more candidates than training."""
     if isinstance(spec.data, Triples) and spec.data.negatives is not None:
         requires = f"strategy {strategy.kind} requires batches of the same shape as in training"
         rule = f"an evaluation ranks all entities, and {requires}"
@@ -230,7 +226,6 @@ def _candidates(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFaul
 
 
 def _batches(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
-    """Batches that the cores can't share equally."""
     replicas, batch = strategy.replica_count, spec.train.batch_size
     if replicas is not None and batch % replicas:
         near = max(1, round(batch / replicas)) * replicas
@@ -241,7 +236,6 @@ def _batches(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
 
 
 def _layout(spec: RunSpec, strategy: _OwnMemory, name: str) -> Iterator[CombinationFault]:
-    """Storages of tables that a TPU lacks."""
     table = spec.tables[name]
     if table.storage is Storage.MEMORY_MAP and not isinstance(spec.init_of(name), MemoryMap):
         rule = f"{_where(strategy)}, not in a file"
@@ -252,7 +246,6 @@ def _layout(spec: RunSpec, strategy: _OwnMemory, name: str) -> Iterator[Combinat
 
 
 def _mapped(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
-    """Memory-mapped rows."""
     for scope, init in spec.settings_of("init"):
         taken = any(known_or(None, partial(spec.init_of, name)) is init for name in scope.tables)
         if isinstance(init, MemoryMap) and taken:

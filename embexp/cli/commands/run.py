@@ -177,7 +177,6 @@ def _continue(spec: RunSpec, directory: Path) -> RunResult:
 
 
 def _run_with_log(spec: RunSpec, directory: Path) -> RunResult:
-    """Runs an experiment with progress and results on the terminal and in run.log."""
     from embexp.cli.stages import Shown, logged
 
     def execute(shown: Shown) -> RunResult:

@@ -109,7 +109,6 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, reported: list[Diffe
 
 
 def _report_circumstances(found: Sequence[Difference]) -> None:
-    """Prints what differs in the circumstances."""
     from embexp.runs.studies.verification import line
 
     for each in found[:_MOST]:
