@@ -19,8 +19,8 @@ from embexp.errors import DataError
 from embexp.tensor_bundle import first_format, increments
 from embexp.tensor_bundle.increments import Values
 from embexp.tensor_bundle.index import Entry, data_files, prefix_of
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH, object_index
 from embexp.tensor_bundle.tensor import Tensor, type_name
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, object_index
 
 TABLES, SLOTS, DENSE, OPTIMIZER, RANDOM, STEP = "tables", "slots", "dense", "optimizer", "random", "step"
 GRAPH = "object graph"

@@ -17,10 +17,10 @@ from tensorflow.python.checkpoint import util
 from embexp.checkpoints import naming, objects
 from embexp.checkpoints.account import Account, Dropped, Mismatch, Reordered, Value
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import increments, rekeying, tensor
+from embexp.tensor_bundle import increments, tensor, writer
 from embexp.tensor_bundle.increments import Values
 from embexp.tensor_bundle.index import prefix_of
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH
 
 _NUMBER = re.compile(r"(?<![^/])[0-9]+(?![^/])")
 """A component of an object path that is the place in a list."""
@@ -107,7 +107,7 @@ class Matching:
         keys = {key: each.key for key, each in self.tensors.items() if key not in without}
         strings = {OBJECT_GRAPH: proto.SerializeToString()}
         prefix = Path(folder) / "checkpoint"
-        rekeying.rekey(self.index, prefix, keys, strings, rekeying.symbolic)
+        writer.rekey(self.index, prefix, keys, strings, writer.symbolic)
         return str(prefix)
 
 

@@ -34,8 +34,8 @@ from embexp.checkpoints import objects, paths
 from embexp.checkpoints.objects import VARIABLE, LiveGraph, escaped, unescaped
 from embexp.errors import CheckpointError, DataError
 from embexp.tensor_bundle.index import read_index
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH, is_name_based
 from embexp.tensor_bundle.tensor import read_strings
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, is_name_based
 
 _SLOTS = {
     ("accumulators",): ("Adagrad",),

@@ -27,8 +27,8 @@ from google.protobuf.message import DecodeError
 from embexp.errors import CheckpointError, DataError
 from embexp.tensor_bundle import tensor
 from embexp.tensor_bundle.index import Entry, read_index
-from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
 from embexp.tensor_bundle.tensor import read_strings
+from embexp.tensor_bundle.writer import OBJECT_GRAPH
 
 TRAINABLE = "_trainable_variables"
 """The edge from a Keras optimizer to the list of the variables that it trains."""

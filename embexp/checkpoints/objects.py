@@ -28,7 +28,7 @@ from tensorflow.python.saved_model import registration
 from tensorflow.python.training.saving import saveable_object_util
 
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle.rekeying import Slice
+from embexp.tensor_bundle.writer import Slice
 
 VARIABLE = "VARIABLE_VALUE"
 """Name of the one attribute of a variable in an object graph."""

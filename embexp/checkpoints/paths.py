@@ -24,8 +24,7 @@ from embexp.system import files
 from embexp.tensor_bundle import first_format, location
 from embexp.tensor_bundle.increments import require_whole
 from embexp.tensor_bundle.index import data_file, data_files, read_encoded, read_index
-from embexp.tensor_bundle.rekeying import object_index
-from embexp.tensor_bundle.writer import index_content
+from embexp.tensor_bundle.writer import index_content, object_index
 
 CHECKPOINT_NAME = "checkpoint"
 """Prefix of a checkpoint in a folder of its own."""

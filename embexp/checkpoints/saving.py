@@ -15,9 +15,9 @@ from embexp.checkpoints import naming, objects, paths
 from embexp.checkpoints.objects import Part
 from embexp.checkpoints.paths import plain_path
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import increments, rekeying
+from embexp.tensor_bundle import increments, writer
 from embexp.tensor_bundle.index import Entry, read_index
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH, Slice
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, Slice
 
 
 class Kind(StrEnum):
@@ -84,7 +84,7 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
             raise CheckpointError(f"{path}: TensorFlow can't save: {error.message}") from error
         if kind is Kind.NAME:
             keys = {name: path + KEY_END for path, name in names.items() if name not in slices}
-            rekeying.rewrite(folder / f"{paths.CHECKPOINT_NAME}.index", keys, slices)
+            writer.rewrite(folder / f"{paths.CHECKPOINT_NAME}.index", keys, slices)
     if kind is Kind.NAME:
         paths.mark_latest(prefix)
     return prefix
@@ -153,7 +153,7 @@ def convert(
     keys = {_key(name, kind): old[each] for each, name in names.items()}
     strings = {OBJECT_GRAPH: proto.SerializeToString()} if kind is Kind.OBJECT else {}
     with paths.published(prefix) as folder:
-        rekeying.rekey(index, folder / paths.CHECKPOINT_NAME, keys, strings, rekeying.hard_linked)
+        writer.rekey(index, folder / paths.CHECKPOINT_NAME, keys, strings, writer.hard_linked)
     if kind is Kind.NAME:
         paths.mark_latest(prefix, only_first=True)
     return Conversion(prefix, was, names, {name: entries[old[each]] for each, name in names.items()})

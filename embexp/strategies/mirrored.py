@@ -17,8 +17,7 @@ import tensorflow as tf
 from embexp.errors import RunError
 from embexp.specs.data import KNOWN
 from embexp.specs.strategies import GPU, Mirrored
-from embexp.strategies.one_device import OneDevice
-from embexp.strategies.strategy import HostRows, Replicated, Strategy
+from embexp.strategies.strategy import HostRows, OneDevice, Replicated, Strategy
 from embexp.training.step import ReplicaBatch
 
 

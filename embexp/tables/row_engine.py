@@ -22,11 +22,18 @@ import tensorflow as tf
 
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
-from embexp.tables import inputs, lookup, row_updates
+from embexp.tables import inputs, row_updates
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences, without_autograph
-from embexp.tables.lookup import Distinct, Touched, distinct_ids, occurrence_gradients, summed_gradients
-from embexp.tables.row_updates import MovingTable, move
+from embexp.tables.row_updates import (
+    Distinct,
+    MovingTable,
+    Touched,
+    distinct_ids,
+    move,
+    occurrence_gradients,
+    summed_gradients,
+)
 from embexp.tables.split import MappedTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.variables import read_without_copy
@@ -212,7 +219,7 @@ class RowEngine:
         if not self._training:
             self._current = None
         return {
-            name: lookup.activations(lookups[name].read, lookups[name].rows, lookups[name].positions)
+            name: row_updates.activations(lookups[name].read, lookups[name].rows, lookups[name].positions)
             for name in self._features
         }
 

@@ -14,8 +14,16 @@ from embexp.system import arrays
 from embexp.system.arrays import Rows, SomeRows
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.optimizers import RowGroups
-from embexp.tables.reading import ReadableTable, gathered, in_place
-from embexp.tables.variables import TableVariable, gather_rows, scatter_rows, variable, variable_over
+from embexp.tables.variables import (
+    ReadableTable,
+    TableVariable,
+    gather_rows,
+    gathered,
+    in_place,
+    scatter_rows,
+    variable,
+    variable_over,
+)
 
 _ROWS_COMPARED = 1 << 20
 

@@ -23,9 +23,8 @@ from embexp.system import arrays
 from embexp.system.arrays import Rows, SomeRows
 from embexp.tables import optimizers as rules
 from embexp.tables.checkpointing import StreamedTable
-from embexp.tables.reading import ReadableTable
 from embexp.tables.split import split_index
-from embexp.tables.variables import TableVariable, WritableRows, variable, variable_over
+from embexp.tables.variables import ReadableTable, TableVariable, WritableRows, variable, variable_over
 
 FROZEN_ROWS_OPTIMIZER = SGD(learning_rate=1.0)
 """The optimizer of frozen rows, whose gradients are zeros."""

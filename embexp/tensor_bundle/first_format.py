@@ -20,10 +20,9 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.system import caching, digests, files
-from embexp.tensor_bundle import index, rekeying, tensor
+from embexp.tensor_bundle import index, tensor
 from embexp.tensor_bundle.index import MAGIC, entries_of_table
-from embexp.tensor_bundle.rekeying import Slice
-from embexp.tensor_bundle.writer import BundleWriter
+from embexp.tensor_bundle.writer import BundleWriter, Slice, rewrite
 
 _SHARD = re.compile(r"-(?:\d{5}|\?{5})-of-(\d{5})$")
 _KIND = "first-format"
@@ -99,7 +98,7 @@ def _convert(path: Path, files: Sequence[Path], prefix: Path) -> None:
         writer.close()
     whole = {name: parts[0].key for name, parts in slices.items() if len(parts) == 1 and parts[0].is_whole}
     sliced = {name: sorted(parts, key=lambda part: part.start) for name, parts in slices.items() if name not in whole}
-    rekeying.rewrite(index.index_of(prefix), whole, sliced)
+    rewrite(index.index_of(prefix), whole, sliced)
 
 
 def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], index.Fields]]:

@@ -13,8 +13,7 @@ import numpy as np
 from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.increments import SomeRows
 from embexp.tensor_bundle.index import masked, read_encoded, slice_prefix
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
-from embexp.tensor_bundle.writer import BundleWriter
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter
 from tests.fuzz import contents
 from tests.fuzz.contents import Files, plain
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from embexp.specs.optimizers import SGD
 from embexp.tables.optimizers import RowGroups
-from embexp.tables.reading import ReadableTable
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_tables import TPUTable
+from embexp.tables.variables import ReadableTable
 
 ROWS, DIM = 12, 2
 

@@ -1,4 +1,4 @@
-"""Refuses steps that a TPU could not compile, while they are traced.
+"""Refuses steps that a TPU could not compile, while they are traced; lists the TPU's operations of those that it can.
 
 A TPU compiles a step with XLA, for fixed shapes. What TensorFlow can't compile with XLA for a CPU, by its own list of
 kernels, it can't compile for a TPU either; and a shape that is computed from values can't be compiled at all.
@@ -261,3 +261,81 @@ def _described(operation: Any, why: str) -> str:
     if line is not None:
         where = f", {line.filename}:{line.lineno}: {linecache.getline(line.filename, line.lineno).strip()}"
     return f"{operation.type} ({operation.name}{where}): {why}"
+
+
+_ABOUT_TPUS = ("TPU", "CrossReplica", "AllToAll", "CollectivePermute")
+
+
+@dataclass(frozen=True)
+class TracedOperation:
+    """One TPU operation in a traced function.
+
+    Attributes:
+        function: name of its graph: the traced function, or a loop or condition inside it.
+        type: such as `RecvTPUEmbeddingActivations`.
+        device: its device, "" if unset.
+        inputs: dtype and shape of each input, such as `int64[None]`.
+        outputs: dtype and shape of each output.
+    """
+
+    function: str
+    type: str
+    device: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.type}({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})"
+
+
+def operations(graph: Any) -> list[TracedOperation]:
+    """The TPU operations of a traced function and of all functions that it calls, in order.
+
+    Trace the function under `tpu_simulator(serve=False)`; otherwise the row engine's operations replace them.
+
+    Args:
+        graph: the traced function's, `step.get_concrete_function(...).graph`.
+    """
+    found = []
+    for function, operation in _walk(graph, set()):
+        if any(word in operation.type for word in _ABOUT_TPUS):
+            found.append(
+                TracedOperation(
+                    function,
+                    operation.type,
+                    operation.device,
+                    tuple(_typed(tensor) for tensor in operation.inputs),
+                    tuple(_typed(tensor) for tensor in operation.outputs),
+                )
+            )
+    return found
+
+
+def configuration(embedding: Any) -> str:
+    """The `TPUEmbeddingConfiguration` of a built `TPUEmbedding`, in protocol buffers' text format.
+
+    Args:
+        embedding: `tf.tpu.experimental.embedding.TPUEmbedding`, made under a TPUStrategy.
+
+    Raises:
+        ValueError: it is not built, or was not made under a TPUStrategy.
+    """
+    proto = getattr(embedding, "_config_proto", None)
+    if proto is None:
+        raise ValueError("this TPUEmbedding has no configuration: build it first, under a TPUStrategy")
+    return str(proto)
+
+
+def _walk(graph: Any, seen: set[str]) -> Iterator[tuple[str, Any]]:
+    for operation in graph.get_operations():
+        yield getattr(graph, "name", ""), operation
+        for name in functions_of(operation):
+            function = graph._get_function(name) if name not in seen else None
+            seen.add(name)
+            if function is not None:
+                yield from _walk(function.graph, seen)
+
+
+def _typed(tensor: Any) -> str:
+    shape = "?" if tensor.shape.rank is None else ",".join(str(size) for size in tensor.shape)
+    return f"{tensor.dtype.name}[{shape}]"
