@@ -20,7 +20,7 @@ from embexp.tensor_bundle import first_format, increments
 from embexp.tensor_bundle.increments import Values
 from embexp.tensor_bundle.index import Entry, data_files, prefix_of
 from embexp.tensor_bundle.tensor import Tensor, type_name
-from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, object_index
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, object_index, unescaped
 
 TABLES, SLOTS, DENSE, OPTIMIZER, RANDOM, STEP = "tables", "slots", "dense", "optimizer", "random", "step"
 GRAPH = "object graph"
@@ -226,9 +226,9 @@ def groups_of_objects(keys: Iterable[str]) -> dict[str, Group]:
     found: dict[str, Group] = {}
     for key, name in short.items():
         if (owner := owners[key]) is not None:
-            found[key] = Group(SLOTS, _plain(owner[0].rpartition("/")[2]), owner[1])
+            found[key] = Group(SLOTS, unescaped(owner[0].rpartition("/")[2]), owner[1])
         elif name in tables or _is_table(name):
-            found[key] = Group(TABLES, _plain(name.rpartition("/")[2]))
+            found[key] = Group(TABLES, unescaped(name.rpartition("/")[2]))
         elif name == OBJECT_GRAPH:
             found[key] = Group(GRAPH)
         elif _SLOT_OF_KERAS_2 in name:
@@ -278,12 +278,7 @@ def _owner(key: str, known: set[str]) -> tuple[str, str] | None:
     path, _, edge = key.rpartition("/")
     table, _, slot = edge.rpartition(".S")
     owner = f"{path}/{table}" if path else table
-    return (owner, _plain(slot)) if table and owner in known else None
-
-
-def _plain(edge: str) -> str:
-    """The name of an edge without escapes."""
-    return re.sub(r"\.(.)", lambda found: "/" if found[1] == "S" else found[1], edge)
+    return (owner, unescaped(slot)) if table and owner in known else None
 
 
 def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool = True) -> Contents:
@@ -326,7 +321,12 @@ def _contents_of_bundle(path: Path, index: Path, *, named: bool) -> Contents:
 
         try:
             graph = object_graph.read(index)
-            names = {value.key: value.full_name for node in graph.nodes for value in node.values if value.full_name}
+            names = {
+                each.checkpoint_key: each.full_name
+                for node in graph.nodes
+                for each in node.attributes
+                if each.full_name
+            }
         except DataError as error:
             faults.append(str(error))
     tensors = increments.tensors(links)

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.checkpoint import util
 
-from embexp.checkpoints import naming, objects
+from embexp.checkpoints import naming, object_graph, objects
 from embexp.checkpoints.account import Account, Dropped, Mismatch, Reordered, Value
 from embexp.errors import CheckpointError
 from embexp.tensor_bundle import increments, tensor, writer
@@ -162,7 +162,7 @@ def match(
 def _values_in(proto: Any, tensors: Mapping[str, Values]) -> list[Stored]:
     """The values of an object graph."""
     found = []
-    for number, (path, node) in enumerate(zip(naming.paths_of(proto), proto.nodes, strict=True)):
+    for number, (path, node) in enumerate(zip(object_graph.paths_of(proto), proto.nodes, strict=True)):
         for attribute in node.attributes:
             key = attribute.checkpoint_key
             whole = path if attribute.name == objects.VARIABLE else f"{path}/.ATTRIBUTES/{attribute.name}"
@@ -302,8 +302,8 @@ class Selection:
         self._names, self._patterns = names, patterns
         exact = {each for value in values for each in self._known(value)}
         self._exact = exact.intersection(patterns or ())
-        self._nodes = {each: naming.nodes_of(proto, each) for each in patterns or () if each not in exact}
-        self._slots = naming.slots_of(proto)
+        self._nodes = {each: object_graph.nodes_of(proto, each) for each in patterns or () if each not in exact}
+        self._slots = object_graph.slots_of(proto)
 
     def __call__(self, value: Value, node: int | None) -> bool:
         """Whether a value is to be restored; `node` has it in the object graph."""
@@ -472,16 +472,9 @@ def _unbuilt(above: Any, graph: objects.LiveGraph) -> bool:
         return False
     holders = {each.node for each in graph.values}
     numbers = {id(each): number for number, each in enumerate(graph.objects)}
-    pending = [numbers[id(above)]] if id(above) in numbers else []
-    seen = set(pending)
-    while pending:
-        number = pending.pop()
-        if number in holders:
-            return False
-        fresh = {child.node_id for child in graph.proto.nodes[number].children} - seen
-        seen |= fresh
-        pending += fresh
-    return True
+    start = [numbers[id(above)]] if id(above) in numbers else []
+    below = object_graph.closure(start, lambda number: {child.node_id for child in graph.proto.nodes[number].children})
+    return not holders & below
 
 
 def _with_name(value: Value, each: objects.LiveValue | None) -> Value:

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp.checkpoints import naming, objects, paths
+from embexp.checkpoints import naming, object_graph, objects, paths
 from embexp.checkpoints.objects import Part
 from embexp.checkpoints.paths import plain_path
 from embexp.errors import CheckpointError
@@ -98,7 +98,10 @@ def _slices(graph: objects.LiveGraph, names: Mapping[str, str]) -> dict[str, lis
             found.setdefault(names[each.path], []).append((part, each.path + KEY_END))
     objects.require_whole({name: [part for part, _ in parts] for name, parts in found.items()})
     return {
-        name: [part.slice_of(key) for part, key in sorted(parts, key=lambda each: each[0].start)]
+        name: [
+            Slice(key, part.start, part.shape, part.whole)
+            for part, key in sorted(parts, key=lambda each: each[0].start)
+        ]
         for name, parts in found.items()
     }
 
@@ -165,7 +168,7 @@ def _moved(index: Path, rename: Mapping[str, str]) -> tuple[Any, dict[str, str]]
     if faults := naming.move_values(proto, rename):
         raise CheckpointError(f"{index} can't be converted with these names: {'; '.join(faults)}")
     names = {}
-    for path, node in zip(naming.paths_of(proto), proto.nodes, strict=True):
+    for path, node in zip(object_graph.paths_of(proto), proto.nodes, strict=True):
         for attribute in node.attributes:
             before, _, end = attribute.checkpoint_key.partition("/.ATTRIBUTES/")
             if before != path:

@@ -23,7 +23,7 @@ from embexp.system import files, machine_faults
 from embexp.tensor_bundle import increments, location
 from embexp.tensor_bundle.increments import is_incremental
 from embexp.tensor_bundle.index import prefix_of
-from embexp.tensor_bundle.writer import object_index
+from embexp.tensor_bundle.writer import hard_linked, object_index
 
 STATE = "state.json"
 _STEP = re.compile(r"step_(\d{8,})")
@@ -259,10 +259,7 @@ def copy(prefix: str, target: str) -> None:
         if ending.startswith((".index", ".data-")) and file.name.startswith(name):
             copied = Path(f"{target}{ending}")
             copied.unlink(missing_ok=True)
-            try:
-                copied.hardlink_to(file.resolve())
-            except OSError:
-                shutil.copy2(file, copied)
+            hard_linked(file, copied)
 
 
 def prefix_in(directory: Path) -> str:

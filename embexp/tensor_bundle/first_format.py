@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from embexp.errors import DataError
 from embexp.system import caching, digests, files
@@ -26,12 +27,11 @@ from embexp.tensor_bundle.writer import BundleWriter, Slice, rewrite
 
 _SHARD = re.compile(r"-(?:\d{5}|\?{5})-of-(\d{5})$")
 _KIND = "first-format"
-_FIXED = {1: 5, 2: 6, 8: 9, 18: 12}
-"""Fields of TensorProto by the number of the type: those with numbers of a fixed width."""
-_VARINTS = dict.fromkeys((3, 4, 5, 6, 11, 12, 13, 15, 16, 17), 7) | {9: 10, 10: 11, 14: 13, 19: 13, 22: 16, 23: 17}
-"""Those with variable-length numbers."""
-_STRINGS = 8
-_LONGEST = 10
+_INTEGERS = dict.fromkeys((3, 4, 5, 6, 11, 12, 13, 15, 16, 17), "int_val") | dict.fromkeys((14, 19), "half_val")
+"""Fields of a TensorProto, by the number of the type: of numbers whose bits are the lowest of integers, int32."""
+_NUMBERS = {1: "float_val", 2: "double_val", 8: "scomplex_val", 9: "int64_val", 10: "bool_val", 18: "dcomplex_val"}
+_NUMBERS |= {22: "uint32_val", 23: "uint64_val"}
+"""Of numbers that are there as they are in memory, complex ones as two."""
 
 
 def is_first_format(path: Path) -> bool:
@@ -101,7 +101,7 @@ def _convert(path: Path, files: Sequence[Path], prefix: Path) -> None:
     rewrite(index.index_of(prefix), whole, sliced)
 
 
-def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], index.Fields]]:
+def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], int | bytes]]:
     """All tensors of a file, or slices of them: the name, the whole, the extents of the slice, and its values."""
     if fault := files.fault_of(file):
         raise DataError(f"{file}: {fault}")
@@ -116,7 +116,7 @@ def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], i
                 name = index.wire_text(found, 1)
                 tensor = described[name]
                 extents = _extents(found.get(2, [b""])[0], tensor[0])
-                yield name, tensor, extents, index.wire_fields(found.get(3, [b""])[0])
+                yield name, tensor, extents, found.get(3, [b""])[0]
     except (ValueError, IndexError, KeyError, TypeError, StopIteration) as error:
         raise _damaged(file, error) from None
 
@@ -142,52 +142,30 @@ def _extents(message: int | bytes, shape: tuple[int, ...]) -> list[tuple[int, in
     return found
 
 
-def _write(writer: BundleWriter, file: Path, part: Slice, kind: int, content: index.Fields) -> None:
+def _write(writer: BundleWriter, file: Path, part: Slice, kind: int, content: int | bytes) -> None:
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+
     name, count = part.key.partition("\0")[0], math.prod(part.shape)
     try:
-        if kind == tensor.STRING:
-            strings = content.get(_STRINGS, [])
-            if len(strings) != count or not all(isinstance(each, bytes) for each in strings):
-                raise ValueError(f"it has {len(strings)} strings for a slice of {list(part.shape)}")
-            writer.add_strings(part.key, part.shape, [each for each in strings if isinstance(each, bytes)])
-            return
+        values = TensorProto.FromString(content)
         dtype = tensor.number_type(kind)
-        if dtype is None or kind not in {*_FIXED, *_VARINTS}:
+        if kind == tensor.STRING:
+            if len(values.string_val) != count:
+                raise ValueError(f"it has {len(values.string_val)} strings for a slice of {list(part.shape)}")
+            writer.add_strings(part.key, part.shape, list(values.string_val))
+            return
+        if dtype is None or kind not in {*_NUMBERS, *_INTEGERS}:
             raise ValueError(f"its type is {tensor.type_name(kind)}")
-        data = _fixed(content, _FIXED[kind]) if kind in _FIXED else _varints(content, _VARINTS[kind], dtype)
-        if len(data) != count * dtype.itemsize:
-            raise ValueError(f"it has {len(data):,} bytes for a slice of {list(part.shape)} {dtype}")
-        writer.add_bytes(part.key, kind, part.shape, data)
-    except (ValueError, IndexError) as error:
+        if kind in _INTEGERS:
+            data = np.fromiter(getattr(values, _INTEGERS[kind]), np.int32).astype(f"<u{dtype.itemsize}")
+        else:
+            component = np.empty(0, dtype).real.dtype
+            data = np.fromiter(getattr(values, _NUMBERS[kind]), component)
+        if data.nbytes != count * dtype.itemsize:
+            raise ValueError(f"it has {data.nbytes:,} bytes for a slice of {list(part.shape)} {dtype}")
+        writer.add_bytes(part.key, kind, part.shape, data.view(np.uint8))
+    except (ValueError, IndexError, TypeError, DecodeError) as error:
         raise _damaged(file, ValueError(f"{name}: {error}")) from None
-
-
-def _fixed(content: index.Fields, field: int) -> bytes:
-    """Packed numbers, which are in the file as in memory."""
-    found = content.get(field, [])
-    if not all(isinstance(each, bytes) for each in found):
-        raise ValueError("its numbers are not packed")
-    return b"".join(each for each in found if isinstance(each, bytes))
-
-
-def _varints(content: index.Fields, field: int, dtype: np.dtype) -> bytes:
-    """Packed numbers of variable length, seven bits to a byte, as bytes of a type."""
-    data = np.frombuffer(_fixed(content, field), np.uint8)
-    ends = np.flatnonzero(data < 0x80)
-    if len(data) and (not len(ends) or ends[-1] != len(data) - 1):
-        raise ValueError("its last number does not end")
-    starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
-    lengths = ends - starts + 1
-    if len(lengths) and lengths.max() > _LONGEST:
-        raise ValueError("a number in it has more than 64 bits")
-    values = np.zeros(len(ends), np.uint64)
-    for byte in range(int(lengths.max()) if len(lengths) else 0):
-        some = lengths > byte
-        values[some] |= (data[starts[some] + byte] & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
-    if dtype == np.bool_:
-        return bytes((values != 0).tobytes())
-    # Negative numbers have 64 bits; of the type's bits the lowest are right.
-    return bytes(values.astype(f"<u{dtype.itemsize}").tobytes())
 
 
 def _damaged(file: Path, error: Exception) -> DataError:

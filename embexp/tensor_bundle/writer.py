@@ -11,6 +11,7 @@ name-based, and has in its folder `objects` the index of an object-based checkpo
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -250,6 +251,7 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """Key of the object graph; a name-based checkpoint has none."""
 KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 """The end of the key of every variable in an object-based checkpoint."""
+_ESCAPE = re.compile(r"\.[.S]")
 _OBJECTS = "objects"
 _INDEX = "checkpoint.index"
 
@@ -413,3 +415,13 @@ def _renamed(index: Path, entries: Mapping[bytes, bytes], keys: Mapping[str, str
         for key in [each for each in slices if each.startswith(start)]:
             found[slice_prefix(new.encode()) + key.removeprefix(start)] = slices[key]
     return found
+
+
+def escaped(edge: str) -> str:
+    """A component of an object path, from the name of an edge."""
+    return edge.replace(".", "..").replace("/", ".S")
+
+
+def unescaped(component: str) -> str:
+    """The name of an edge, from a component of an object path; of a whole path, the names with `/` between them."""
+    return _ESCAPE.sub(lambda found: "." if found[0] == ".." else "/", component)

@@ -13,7 +13,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
-from embexp.tables.inputs import Occurrences
+from embexp.specs.tables import Combiner
+from embexp.tables.inputs import Occurrences, denominator_of, row_numbers
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def read_input(feature: FeatureDescription, places: Any, ids: Any, weights: Any)
     if kept is not None:
         ids, segments = tf.boolean_mask(ids, kept), tf.boolean_mask(segments, kept)
         weights = None if weights is None else tf.boolean_mask(weights, kept)
-    denominators = _denominators(feature, segments, weights)
+    denominators = denominator_of(Combiner(feature.combiner), weights, segments, math.prod(feature.shape))
     optional = [tensor for tensor in (segments, weights, denominators) if tensor is not None]
     return Layout(True, weights is not None, denominators is not None), [ids, *optional]
 
@@ -148,24 +149,11 @@ def _ragged(feature: FeatureDescription, splits: Any, count: Any) -> tuple[Any, 
             f"feature {feature.name!r}: its shape {feature.shape} holds {vectors} vectors, which is no multiple of the "
             f"{rows - 1} rows of its ragged ids"
         )
-    inner = splits[1:-1]
-    starting = tf.math.unsorted_segment_sum(tf.ones_like(inner), inner, count + 1)
-    row = tf.cumsum(starting)[:count]
+    row = row_numbers(splits, count)
     if length == 1:
         return None, row
     place = tf.range(count) - tf.gather(splits, row)
     return place < length, row * length + place
-
-
-def _denominators(feature: FeatureDescription, segments: Any, weights: Any) -> Any:
-    """Divisor of each vector's weighted sum: for mean sum(w), for sqrtn sqrt(sum(w^2)), for sum None."""
-    if feature.combiner == "sum":
-        return None
-    vectors = math.prod(feature.shape)
-    weights = tf.ones_like(segments, tf.float32) if weights is None else weights
-    if feature.combiner == "mean":
-        return tf.math.unsorted_segment_sum(weights, segments, vectors)
-    return tf.sqrt(tf.math.unsorted_segment_sum(weights * weights, segments, vectors))
 
 
 def _as_many(feature: FeatureDescription, ids: Any, weights: Any) -> Any:
