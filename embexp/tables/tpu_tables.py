@@ -24,7 +24,7 @@ from embexp.system.arrays import Rows, SomeRows
 from embexp.tables import optimizers as rules
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.split import split_index
-from embexp.tables.variables import ReadableTable, TableVariable, WritableRows, variable, variable_over
+from embexp.tables.variables import ReadableTable, TableVariable, WritableRows, flags_of_rows, variable_over
 
 FROZEN_ROWS_OPTIMIZER = SGD(learning_rate=1.0)
 """The optimizer of frozen rows, whose gradients are zeros."""
@@ -98,7 +98,7 @@ class TPUTable(ReadableTable):
         self.slots = {} if optimizer is None else rules.slots_of(optimizer)
         self._values: dict[str, Mapping[str, Sequence[Any]]] = {}
         self._retrieve: Callable[[], object] = lambda: None
-        self.touched = None if self.frozen else variable(f"{name}/touched", lambda: tf.zeros([rows], tf.uint8), [rows])
+        self.touched = None if self.frozen else flags_of_rows(name, rows)
 
     def initial_values(self, device_table: DeviceTable) -> Rows:
         """Initial values of a device table."""

@@ -180,6 +180,11 @@ def variable(name: str, value: Any, shape: list[int], *, local: bool = False) ->
     )
 
 
+def flags_of_rows(table: str, rows: int, *, local: bool = False) -> Any:
+    """A variable with a byte per row of a table, uint8 [rows], all 0: 1 once training has looked the row up."""
+    return variable(f"{table}/touched", lambda: tf.zeros([rows], tf.uint8), [rows], local=local)
+
+
 class ReadableTable(ABC):
     """`rows` × `dim` float32 values that are read a block at a time.
 
@@ -255,17 +260,9 @@ class ReadableTable(ABC):
         )
 
     def touched_rows(self) -> int:
-        """Number of rows that training steps have looked up; 0 for a frozen table.
-
-        Raises:
-            ValueError: the table does not track it.
-        """
-        if self.frozen:
-            return 0
+        """Number of rows that training steps have looked up; 0 for a frozen table."""
         looked_up = self.looked_up()
-        if looked_up is None:
-            raise ValueError(f"table {self.name!r} was made with track_touched=False")
-        return int(np.count_nonzero(looked_up))
+        return 0 if looked_up is None else int(np.count_nonzero(looked_up))
 
     def mark_touched(self, ids: Any) -> None:
         """Records that training looked up these rows."""
