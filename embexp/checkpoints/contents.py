@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -302,14 +302,14 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool =
 
         return keras_weights.contents(path, zipped=paths.first_bytes(path).startswith(paths.ZIP))
     found = paths.find(path)
-    index = found if found.suffix == ".index" else first_format.index_of(found)
+    index = first_format.index_of(found)
     if as_objects and index.name == f"{CHECKPOINT_NAME}.index":
         index = object_index(index.parent)
-    contents = _contents_of_bundle(path, index, named=named)
-    return contents if found.suffix == ".index" else replace(contents, source=found)
+    source = prefix_of(index) if found.suffix == ".index" else found
+    return _contents_of_bundle(path, index, source, named=named)
 
 
-def _contents_of_bundle(path: Path, index: Path, *, named: bool) -> Contents:
+def _contents_of_bundle(path: Path, index: Path, source: Path, *, named: bool) -> Contents:
     if not index.is_file():
         raise DataError(f"{index}: found no such file, expected the index of a checkpoint")
     links = increments.chain(prefix_of(index))
@@ -354,7 +354,7 @@ def _contents_of_bundle(path: Path, index: Path, *, named: bool) -> Contents:
         kind = StoredKind.SAVED_MODEL
     return Contents(
         path,
-        prefix_of(index),
+        source,
         kind,
         {each.info.key: each for each in listed},
         base=None if links[0].base is None else links[0].base.parent,

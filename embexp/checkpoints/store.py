@@ -124,7 +124,7 @@ def prune(checkpoints: Path, keep: int | None, *, latest: Path | None = None) ->
     directories = step_directories(checkpoints)
     kept = set(directories)
     if keep is not None:
-        kept = increments.needed(directories[max(0, len(directories) - keep) :], CHECKPOINT_NAME)
+        kept = increments.needed(directories[max(0, len(directories) - keep) :])
     if latest is not None:
         mark_latest(checkpoints, [each for each in directories if each in kept], latest)
     for directory in directories:

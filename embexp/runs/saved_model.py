@@ -46,7 +46,7 @@ from embexp.strategies.strategy import OneDevice
 from embexp.system import digests
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress
-from embexp.tables.serving import ExportedLookup, ExportedTable
+from embexp.tables.row_engine import ExportedLookup, ExportedTable
 from embexp.training.step import Step
 
 Signatures = dict[str, Any]

@@ -44,13 +44,15 @@ def index_of(path: Path, *, cache: Path | None = None) -> Path:
     """The index of a checkpoint of the second format with the same tensors, made in the cache if it is not there.
 
     Args:
-        path: see `is_first_format`.
+        path: see `is_first_format`; or an index, which is returned.
         cache: folder of what was converted before; None: the user's.
 
     Raises:
         DataError: the file is damaged, or a shard is missing.
         OSError: the cache can't be written to.
     """
+    if path.suffix == ".index":
+        return path
     files = _files(path)
     if (found := _SHARD.search(path.name)) and len(files) != int(found[1]):
         raise DataError(f"{path}: found {len(files)} of {int(found[1])} files of a checkpoint of the first format (V1)")

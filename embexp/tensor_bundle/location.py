@@ -28,7 +28,7 @@ def index_of(path: Path, *, cache: Path | None = None) -> Path | None:
             is damaged.
     """
     found = find(path)
-    return found if found is None or found.suffix == ".index" else first_format.index_of(found, cache=cache)
+    return None if found is None else first_format.index_of(found, cache=cache)
 
 
 def find(path: Path) -> Path | None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from embexp.checkpoints import restoring, streaming
 from embexp.errors import CheckpointError
 from embexp.specs.tables import Combiner
-from embexp.tables.serving import ExportedTable
+from embexp.tables.row_engine import ExportedTable
 
 ROWS, DIM = 1000, 3
 
@@ -88,7 +88,7 @@ from pathlib import Path
 from embexp.checkpoints import streaming
 from embexp.specs.tables import Combiner
 from embexp.system.machine import PeakMemory
-from embexp.tables.serving import ExportedTable
+from embexp.tables.row_engine import ExportedTable
 
 class Table:
     rows, dim = 500_000, 100
