@@ -424,19 +424,13 @@ class Taking:
                     return False
                 here = next(number for number, each in enumerate(graph.objects) if each is optimizer)
                 return not graph.proto.nodes[here].slot_variables
-        pending, seen = [stored.node], {stored.node}
-        while pending:
-            number = pending.pop(0)
-            for parent, node in enumerate(nodes):
-                if parent in seen or all(child.node_id != number for child in node.children):
-                    continue
-                seen.add(parent)
-                above = self._objects.get(parent)
-                if above is None:
-                    pending.append(parent)
-                elif _unbuilt(above, graph):
-                    return True
-        return False
+        parents = defaultdict[int, list[int]](list)
+        for number, node in enumerate(nodes):
+            for child in node.children:
+                parents[child.node_id].append(number)
+        # As far up as no object exists.
+        above = object_graph.closure([stored.node], lambda number: [] if number in self._objects else parents[number])
+        return any(_unbuilt(self._objects[number], graph) for number in above if number in self._objects)
 
 
 def _reordered(restored: Iterable[tuple[Stored, objects.LiveValue]]) -> list[Reordered]:

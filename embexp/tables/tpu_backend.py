@@ -15,6 +15,7 @@ Converts a feature's input to a form that a TPU takes. Allowed inputs are those 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +31,7 @@ from embexp.system.arrays import Rows
 from embexp.tables import graph
 from embexp.tables.graph import TableShape
 from embexp.tables.inputs import Occurrences, check, check_names, occurrences, without_autograph
-from embexp.tables.tpu_tables import FROZEN_ROWS_OPTIMIZER, DeviceTable, TPUTable
+from embexp.tables.tpu_tables import FROZEN_ROWS_OPTIMIZER, DeviceTable, TPUTable, check_normal
 
 
 class TPUBackend:
@@ -187,7 +188,11 @@ class TPUBackend:
         for table in self._tables.values():
             for device_table in table.device_tables:
                 filled = shard_initializer(
-                    table.initial_values(device_table), device_table.rows, table.dim, table.chunk_bytes
+                    table.initial_values(device_table),
+                    device_table.rows,
+                    table.dim,
+                    table.chunk_bytes,
+                    check=functools.partial(check_normal, table.name) if device_table.frozen else None,
                 )
                 shapes[device_table.name] = TableShape(device_table.rows, table.dim, _combiner_of(table), filled)
                 optimizers[device_table.name] = (
@@ -221,11 +226,14 @@ class TPUBackend:
             ) from error
 
 
-def shard_initializer(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Callable[..., Any]:
+def shard_initializer(
+    rows: Rows, count: int, dim: int, chunk_bytes: int, *, check: Callable[[np.ndarray], object] | None = None
+) -> Callable[..., Any]:
     """An initializer for `TableConfig` that reads only the rows of each shard.
 
     Args:
         chunk_bytes: most bytes that are read at once.
+        check: called with what is read.
 
     Returns:
         A function of (shape, dtype, shard_info). Because it takes `shard_info`, TensorFlow calls it for each shard with
@@ -244,6 +252,8 @@ def shard_initializer(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Cal
         for low in range(start, stop, step):
             high = min(low + step, stop)
             values[low - start : high - start] = rows.read(low, high)
+            if check is not None:
+                check(values[low - start : high - start])
         # The variable keeps this memory: one copy.
         return tf.cast(tf.experimental.dlpack.from_dlpack(values.__dlpack__()), dtype)
 

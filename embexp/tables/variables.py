@@ -42,7 +42,7 @@ class WritableRows(Protocol):
         """Width of a row."""
         ...
 
-    def write(self, start: int, values: np.ndarray) -> None:
+    def write(self, start: int, values: np.ndarray, /) -> None:
         """Assigns float32 [n, dim] to the rows from `start`."""
         ...
 
