@@ -30,7 +30,7 @@ from embexp.checkpoints.object_graph import move_objects, paths_of
 from embexp.checkpoints.objects import VARIABLE, LiveGraph
 from embexp.errors import CheckpointError, DataError
 from embexp.tensor_bundle.index import read_index
-from embexp.tensor_bundle.writer import KEY_END, is_name_based, unescaped
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, unescaped
 
 _SLOTS = {
     ("accumulators",): ("Adagrad",),
@@ -94,7 +94,8 @@ def names_in(path: Path) -> dict[str, str]:
         DataError: there is none, or its index is damaged.
     """
     index = paths.index_of(path, as_objects=False)
-    return {} if is_name_based(index) else names_of_keys(key.removesuffix(KEY_END) for key in read_index(index))
+    entries = read_index(index)
+    return names_of_keys(key.removesuffix(KEY_END) for key in entries) if OBJECT_GRAPH in entries else {}
 
 
 def _table_of(key: str, keys: Collection[str]) -> tuple[str, str]:

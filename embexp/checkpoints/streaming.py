@@ -29,6 +29,7 @@ from embexp.tables.variables import ReadableTable, scatter_rows
 from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.increments import SomeRows
 from embexp.tensor_bundle.index import index_of, read_index
+from embexp.tensor_bundle.tensor import INT64
 from embexp.tensor_bundle.writer import KEY_END, BundleWriter
 
 TABLES = "tables"
@@ -78,7 +79,7 @@ def _add(prefix: str, tables: Mapping[str, StreamedTable], changed: Mapping[str,
     matrices = {}
     with contextlib.closing(BundleWriter(Path(prefix), adding=True)) as writer:
         for name in sorted({table.table for table in tables.values()} & some.keys()):
-            writer.add_numbers(f"{_NUMBERS}{name}", some[name])
+            writer.add_bytes(f"{_NUMBERS}{name}", INT64, some[name].shape, some[name])
         for key, table in tables.items():
             rows, dim = table.shape.as_list()
             if table.table in some:

@@ -179,7 +179,7 @@ def build(spec: specs.Strategy, *, traced: bool = False) -> Strategy:
     return strategy
 
 
-@dataclass
+@dataclass(unsafe_hash=True)
 class OneDevice(Strategy):
     """Rows in the machine's memory, the dense part on one device. It works in graphs of TensorFlow 1 as well.
 

@@ -275,15 +275,7 @@ class ReadableTable(ABC):
             raise ValueError(f"table {self.name!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
 
 
-class Gathers(Protocol):
-    """A table whose rows are tensors of this process."""
-
-    def gather(self, ids: Any, slot: str | None = None) -> Any:
-        """Rows `ids` of the table, or of one slot: float32 [n, dim]."""
-        ...
-
-
-def gathered(table: Gathers, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
+def gathered(table: Any, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
     """`take` of tables that can gather: rows with these numbers, float32 [n, dim]."""
     return in_place(table.gather(tf.constant(numbers), slot))
 

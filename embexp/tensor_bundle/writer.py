@@ -39,7 +39,7 @@ from embexp.tensor_bundle.index import (
     wire_fields,
     wire_number,
 )
-from embexp.tensor_bundle.tensor import FLOAT32, INT64, STRING, read_content
+from embexp.tensor_bundle.tensor import FLOAT32, STRING, read_content
 
 _CHUNK_BYTES = 1 << 24
 _VERSION = b"\x1a\x02\x08\x01"
@@ -124,16 +124,6 @@ class BundleWriter:
         if size != 4 * shape[0] * shape[1]:
             raise ValueError(f"{key}: found {size:,} bytes, expected a matrix of {shape[0]} × {shape[1]}")
         self._enter(key, FLOAT32, shape, offset, size, masked(crc))
-
-    def add_numbers(self, key: str, numbers: np.ndarray) -> None:
-        """Writes an int64 vector.
-
-        Raises:
-            ValueError: it is none.
-        """
-        if numbers.dtype != np.int64 or numbers.ndim != 1:
-            raise ValueError(f"{key}: found {numbers.dtype} {numbers.shape}, expected a vector of int64")
-        self.add_bytes(key, INT64, numbers.shape, np.ascontiguousarray(numbers))
 
     def add_bytes(self, key: str, kind: int, shape: tuple[int, ...], data: bytes | np.ndarray) -> None:
         """Writes numbers of any type, as they are in memory: in row-major order, little-endian.
@@ -389,15 +379,6 @@ def object_index(directory: Path) -> Path:
     (entries, shards), (others, others_shards) = read_encoded(index), read_encoded(beside)
     values = {value for key, value in others.items() if key != OBJECT_GRAPH.encode()}
     return beside if shards == others_shards and values == set(entries.values()) else index
-
-
-def is_name_based(index: Path) -> bool:
-    """Whether a checkpoint has no object graph.
-
-    Raises:
-        DataError: the index is damaged.
-    """
-    return OBJECT_GRAPH.encode() not in read_encoded(index)[0]
 
 
 def _full(key: str) -> str:
