@@ -76,7 +76,8 @@ def names_of_keys(keys: Iterable[str]) -> dict[str, str]:
     keys = set(keys)
     slots: dict[str, list[str]] = {}
     for key in sorted(keys):
-        table, slot = _table_of(key, keys)
+        table, _, slot = key.rpartition(".S")
+        table, slot = (table, slot) if table in keys else (key, "")
         if table.startswith(_TABLES):
             slots.setdefault(table, []).extend([slot] if slot else [])
     names = {_STEP: "global_step"} if _STEP in keys else {}
@@ -96,12 +97,6 @@ def names_in(path: Path) -> dict[str, str]:
     index = paths.index_of(path, as_objects=False)
     entries = read_index(index)
     return names_of_keys(key.removesuffix(KEY_END) for key in entries) if OBJECT_GRAPH in entries else {}
-
-
-def _table_of(key: str, keys: Collection[str]) -> tuple[str, str]:
-    """The key of a table and the name of a slot, or the key itself."""
-    table, _, slot = key.rpartition(".S")
-    return (table, slot) if table in keys else (key, "")
 
 
 def _without_number(path: str, optimizer: Any) -> str:

@@ -167,7 +167,9 @@ def saver_of(checkpoint: Any) -> GraphSaver:
     reached |= {id(part) for each in objects for part in getattr(each, "covered", ())}
     if missing := [each.name for each in tf.compat.v1.global_variables() if id(each) not in reached]:
         raise ValueError(f"no part of the checkpoint: {', '.join(missing)}")
-    whole = {id(each) for each in _variables_of_tables(checkpoint)}
+    reached_parts = tf.train.TrackableView(checkpoint).descendants()
+    own = [each for each in reached_parts if isinstance(each, TableCheckpoint)]
+    whole = {id(each) for part in own for each in part.whole_variables()}
     tables, variables, others = {}, {}, []
     for each in saveables:
         if isinstance(each.op, StreamedTable):
@@ -202,11 +204,6 @@ class RestoredVariable:
             numbers = np.arange(start, start + len(block))
             session.run(self._assign, {self._numbers: numbers, self._values: block})
             start += len(block)
-
-
-def _variables_of_tables(checkpoint: Any) -> list[Any]:
-    reached = tf.train.TrackableView(checkpoint).descendants()
-    return [each for part in reached if isinstance(part, TableCheckpoint) for each in part.whole_variables()]
 
 
 def write_saved_model(

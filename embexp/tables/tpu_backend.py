@@ -194,7 +194,9 @@ class TPUBackend:
                     table.chunk_bytes,
                     check=functools.partial(check_normal, table.name) if device_table.frozen else None,
                 )
-                shapes[device_table.name] = TableShape(device_table.rows, table.dim, _combiner_of(table), filled)
+                # Weights for two device tables are normalised beforehand.
+                combiner = table.combiner if table.index is None else Combiner.SUM
+                shapes[device_table.name] = TableShape(device_table.rows, table.dim, combiner, filled)
                 optimizers[device_table.name] = (
                     FROZEN_ROWS_OPTIMIZER if device_table.frozen or table.optimizer is None else table.optimizer
                 )
@@ -394,11 +396,6 @@ def _add_to_both(into: Enqueued, name: str, table: TPUTable, form: TPUInput, rea
 def _feature_of(name: str, table: TPUTable, device_table: DeviceTable) -> str:
     """Name of the TPU's feature for one device table."""
     return f"{name}/fixed" if table.index is not None and device_table.frozen else name
-
-
-def _combiner_of(table: TPUTable) -> Combiner:
-    """The combiner of the device tables: weights for two of them are normalised beforehand."""
-    return table.combiner if table.index is None else Combiner.SUM
 
 
 def _segments(read: Occurrences) -> Any:

@@ -112,7 +112,7 @@ def _graphs(operations: Sequence[Any], returned: set[Any], soft_placement: bool)
         yield divided
         for operation in filter(lambda one: _calls(one.type), divided.compiled):
             for name in functions_of(operation):
-                graph = _graph_of(operation, name)
+                graph = getattr(operation.graph._get_function(name), "graph", None)
                 if name not in seen and graph is not None:
                     waiting.append((graph.get_operations(), {tensor.op for tensor in graph.outputs}))
                 seen.add(name)
@@ -162,11 +162,6 @@ def _calls(kind: str) -> bool:
     )
 
 
-def _graph_of(operation: Any, name: str) -> Any:
-    function = operation.graph._get_function(name)
-    return None if function is None else getattr(function, "graph", None)
-
-
 def _faults(graph: _Graph) -> Iterator[tuple[Any, str]]:
     """What is wrong with a graph: operations, each with the reason."""
     for operation in graph.compiled:
@@ -205,14 +200,9 @@ def _is_unknown(tensor: Any, on_host: set[Any]) -> bool:
 
 def _has_kernel(operation: Any) -> bool:
     return any(
-        all(_types(operation.get_attr(name)) <= allowed for name, allowed in constraints)
+        all(set(tf.nest.flatten(operation.get_attr(name))) <= allowed for name, allowed in constraints)
         for constraints in _constraints(operation.type)
     )
-
-
-def _types(attribute: Any) -> set[Any]:
-    """The types that an attribute names."""
-    return set(attribute) if isinstance(attribute, list) else {attribute}
 
 
 @functools.cache

@@ -81,7 +81,8 @@ def read_input(feature: FeatureDescription, places: Any, ids: Any, weights: Any)
     else:
         kept, segments = _ragged(feature, places, tf.size(ids))
     if weights is not None:
-        with tf.control_dependencies([_as_many(feature, ids, weights)]):
+        message = f"feature {feature.name!r}: there are not as many weights as ids"
+        with tf.control_dependencies([_equal(tf.size(ids), tf.size(weights), message)]):
             weights = tf.identity(weights)
     if kept is not None:
         ids, segments = tf.boolean_mask(ids, kept), tf.boolean_mask(segments, kept)
@@ -127,7 +128,7 @@ def _sparse(feature: FeatureDescription, indices: Any) -> tuple[Any, Any]:
             f"{len(feature.shape) + 1}"
         )
     message = f"feature {feature.name!r}: sparse ids of more than {feature.shape[0]} examples"
-    with tf.control_dependencies([_true(tf.reduce_all(indices[:, 0] < feature.shape[0]), message)]):
+    with tf.control_dependencies([_equal(tf.reduce_all(indices[:, 0] < feature.shape[0]), True, message)]):
         segments = indices[:, 0] + 0
     for axis, length in enumerate(feature.shape[1:], start=1):
         segments = segments * length + indices[:, axis]
@@ -156,17 +157,8 @@ def _ragged(feature: FeatureDescription, splits: Any, count: Any) -> tuple[Any, 
     return place < length, row * length + place
 
 
-def _as_many(feature: FeatureDescription, ids: Any, weights: Any) -> Any:
-    message = f"feature {feature.name!r}: there are not as many weights as ids"
-    return _equal(tf.size(ids), tf.size(weights), message)
-
-
 def _equal(actual: Any, expected: Any, message: str) -> Any:
     return tf.raw_ops.Assert(condition=tf.equal(actual, expected), data=[message, actual, expected])
-
-
-def _true(condition: Any, message: str) -> Any:
-    return tf.raw_ops.Assert(condition=condition, data=[message])
 
 
 TRAIN, INFERENCE, EITHER = "train", "inference", "train or inference"
