@@ -92,7 +92,6 @@ class StoredValues(Protocol):
     @property
     def dtype(self) -> np.dtype | None:
         """NumPy's type; `object` for strings, as `bytes`; None: they can't be read."""
-        ...
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop; may be a mapping of the file.
@@ -100,7 +99,6 @@ class StoredValues(Protocol):
         Raises:
             DataError: there are no such rows, or they can't be read.
         """
-        ...
 
     def value(self) -> np.ndarray:
         """All values.
@@ -108,7 +106,6 @@ class StoredValues(Protocol):
         Raises:
             DataError: they can't be read.
         """
-        ...
 
     def verify(self) -> None:
         """Reads all values, a block at a time, and compares their checksums where the format has some.
@@ -116,7 +113,6 @@ class StoredValues(Protocol):
         Raises:
             DataError: a checksum is wrong, or values can't be read.
         """
-        ...
 
 
 @dataclass(frozen=True)

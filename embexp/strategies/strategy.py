@@ -21,6 +21,7 @@ from embexp.specs.base import implementation
 from embexp.specs.data import KNOWN
 from embexp.specs.strategies import CPU
 from embexp.specs.tables import Feature
+from embexp.tables.inputs import without_autograph
 from embexp.tables.row_engine import AnyTable, EmbeddingBackend, RowEngine
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.step import ReplicaBatch, Replication
@@ -230,25 +231,18 @@ def build_cpu(spec: CPU, *, traced: bool) -> OneDevice:
     return OneDevice()
 
 
-@dataclass(frozen=True)
 class _OnHost:
     """A backend whose operations all run where the rows are."""
 
-    engine: Any
-    host: Callable[[], AbstractContextManager[Any]]
+    def __init__(self, engine: EmbeddingBackend, host: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._engine, self._host = engine, host
 
-    def enqueue(self, features: Any, *, training: bool) -> None:
-        with self.host():
-            self.engine.enqueue(features, training=training)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(self._engine, name)
 
-    def activations(self) -> Any:
-        with self.host():
-            return self.engine.activations()
+        @without_autograph
+        def on_host(*args: Any, **settings: Any) -> Any:
+            with self._host():
+                return call(*args, **settings)
 
-    def rows(self, feature: str, start: int, stop: int) -> Any:
-        with self.host():
-            return self.engine.rows(feature, start, stop)
-
-    def apply_gradients(self, gradients: Any) -> None:
-        with self.host():
-            self.engine.apply_gradients(gradients)
+        return on_host

@@ -69,19 +69,16 @@ class Rows(Protocol):
     @property
     def rows(self) -> int:
         """Number of rows."""
-        ...
 
     @property
     def dim(self) -> int:
         """Numbers per row."""
-        ...
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop), float32 [stop - start, dim], the same values however the ranges are cut.
 
         May be a view of a file, so it is not to be written to.
         """
-        ...
 
 
 class MappableRows(Rows, Protocol):
@@ -93,25 +90,19 @@ class MappableRows(Rows, Protocol):
         A mapping is float32 [rows, dim], C-contiguous, aligned to 64 bytes, a plain `np.ndarray`; writing to it changes
         nothing on disk (mode `c`).
         """
-        ...
 
 
 class ArrayRows:
-    """Rows of an array in memory."""
+    """Rows of an array in memory.
+
+    Attributes:
+        dim: numbers per row.
+    """
 
     def __init__(self, values: np.ndarray) -> None:
         """Takes the array, float32 [rows, dim]."""
         self._values = values
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return len(self._values)
-
-    @property
-    def dim(self) -> int:
-        """Numbers per row."""
-        return int(self._values.shape[1])
+        self.rows, self.dim = values.shape
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop)."""

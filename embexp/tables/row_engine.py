@@ -58,18 +58,15 @@ class EmbeddingBackend(Protocol):
                 `tf.SparseTensor` or `tf.RaggedTensor`; ids int32 or int64, weights floating-point.
             training: whether `apply_gradients` will follow.
         """
-        ...
 
     def activations(self) -> dict[str, Any]:
         """For every feature name its float32 activations, shape `[..., dim]`."""
-        ...
 
     def rows(self, feature: str, start: int, stop: int) -> Any:
         """Rows [start, stop) of a feature's table, float32 [stop - start, dim], apart from any step.
 
         Only backends whose rows are in this machine's memory have them.
         """
-        ...
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Updates the rows that the step looked up.
@@ -78,7 +75,6 @@ class EmbeddingBackend(Protocol):
             gradients: for every feature name d loss / d activations, float32, of the activations' shape;
                 None counts as zero.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False)

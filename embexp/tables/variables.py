@@ -30,21 +30,17 @@ class WritableRows(Protocol):
     @property
     def name(self) -> str:
         """Name of the table or slot."""
-        ...
 
     @property
     def rows(self) -> int:
         """Number of rows."""
-        ...
 
     @property
     def dim(self) -> int:
         """Width of a row."""
-        ...
 
     def write(self, start: int, values: np.ndarray, /) -> None:
         """Assigns float32 [n, dim] to the rows from `start`."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

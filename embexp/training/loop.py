@@ -404,7 +404,6 @@ class Runtime(Protocol):
     @property
     def graph_def_bytes(self) -> int | None:
         """Size of the GraphDef that holds the training step, in bytes; None before the first step."""
-        ...
 
     def train(self, iterator: Any, steps: int) -> float:
         """Does `steps` steps and returns the sum of their losses.
@@ -413,8 +412,6 @@ class Runtime(Protocol):
             VocabularyError: an id is outside its table.
             RunError: another fault of the inputs.
         """
-        ...
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each batch its labels, float32 [B], and logits, float32 [B] or [B, C], after the last step."""
-        ...
