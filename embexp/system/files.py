@@ -263,6 +263,11 @@ class BackgroundDirectories:
 
         self._pending = self._thread.submit(finish)
 
+    @property
+    def busy(self) -> bool:
+        """Whether the last directory is not yet on disk."""
+        return self._pending is not None and not self._pending.done()
+
     def wait(self) -> None:
         """Waits until the last directory is on disk.
 

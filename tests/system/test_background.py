@@ -34,10 +34,10 @@ def test_the_program_goes_on_and_the_directory_appears_once_it_is_on_disk(
     with background.written_whole(path, on_disk=lambda: done.append(path.is_dir())) as temporary:
         (temporary / "file").write_text("content")
     assert disk.waiting.wait(10)
-    assert (path.exists(), done) == (False, [])
+    assert (path.exists(), done, background.busy) == (False, [], True)
     disk.ready.set()
     background.wait()
-    assert ((path / "file").read_text(), done) == ("content", [True])
+    assert ((path / "file").read_text(), done, background.busy) == ("content", [True], False)
     assert [each.name for each in tmp_path.iterdir()] == ["a"]
     background.close()
 
