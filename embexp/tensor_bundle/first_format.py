@@ -134,10 +134,9 @@ def _described(value: bytes) -> dict[str, _Tensor]:
 
 def _extents(message: int | bytes, shape: tuple[int, ...]) -> list[tuple[int, int]]:
     """Start and length of a slice in each dimension; without a length it is that of the whole."""
-    extents = [index.wire_fields(each) for each in index.wire_fields(message).get(1, [])]
     found = [
-        (index.wire_number(each, 1), index.wire_number(each, 2) if 2 in each else whole)
-        for each, whole in zip(extents, shape, strict=True)
+        (start, whole if length < 0 else length)
+        for (start, length), whole in zip(index.extents_of(message), shape, strict=True)
     ]
     if any(start + length > whole for (start, length), whole in zip(found, shape, strict=True)):
         raise ValueError(f"a tensor of shape {list(shape)} has a slice outside of it")
