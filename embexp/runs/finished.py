@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from embexp.checkpoints import series
+from embexp.checkpoints import store
 from embexp.data import numbers
 from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
@@ -65,7 +65,7 @@ def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
         spec = folder.read_spec()
         if folder.summary.exists():
             return Run(folder, spec, folder.read_summary(), folder.final_checkpoint, tuple(allow_code))
-        newest = next(series.newest_first(folder.checkpoints, [], checked=False), None)
+        newest = next(store.newest_first(folder.checkpoints, [], checked=False), None)
     if newest is None:
         raise NotARunError(
             f"{folder.path} holds a run that has not ended, and has saved no checkpoint yet: complete it:"
@@ -342,7 +342,7 @@ class Run:
             raise RunError(f"{self.folder.path} has no checkpoint (checkpoint.save was never)")
         check_code(named_functions(self.spec), self.allow_code, record=self.folder.spec)
         from embexp.runs import execute
-        from embexp.strategies.one_device import OneDevice
+        from embexp.strategies.strategy import OneDevice
 
         arguments.require_eager("the model of a loaded run")
         self.folder.check(self.checkpoint)

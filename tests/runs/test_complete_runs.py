@@ -20,11 +20,11 @@ from pathlib import Path
 import embexp
 from embexp.reports import plots
 from embexp.records import inventory
-from embexp.checkpoints import series
+from embexp.checkpoints import store
 from embexp.runs import experiment
 overrides, directory, place = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 module, name = {
-    "first removal": (series, "remove"),
+    "first removal": (store, "remove"),
     "plots": (plots, "write_plots"),
     "inventory": (inventory, "seal"),
 }[place]

@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import numpy as np
 import tensorflow as tf
 
-from embexp.checkpoints import naming, store, streaming
+from embexp.checkpoints import naming, restoring, streaming
 from embexp.checkpoints.account import Account, LiveAccount
 from embexp.checkpoints.restoring import DenseValues
 from embexp.initialization import filling
@@ -24,7 +24,7 @@ from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.tables import inputs
-from embexp.tables.reading import ReadableTable
+from embexp.tables.variables import ReadableTable
 from embexp.training.loop import Runtime
 from embexp.training.step import Assembly
 
@@ -163,7 +163,7 @@ def _start_function(blueprint: Blueprint) -> Execution:
     runtime = FunctionRuntime(parts.step.train, parts.step.predict, dataset=strategy.dataset, labels=strategy.labels)
 
     def restore(directory: Path) -> None:
-        store.read(parts.checkpoint, directory)
+        restoring.read_run(parts.checkpoint, directory)
         embeddings.load()
 
     return Execution(
