@@ -149,7 +149,7 @@ def _data_faults(spec: RunSpec, *, fetch: bool) -> Iterator[Fault]:
     if not is_complete(spec.data) or (not fetch and _needs_fetching(spec.data)):
         return
     from embexp.data.columns import columns_of
-    from embexp.data.sources.factory import source_of
+    from embexp.data.sources.source import source_of
 
     try:
         _ensure(spec.data)
@@ -223,7 +223,7 @@ def _shapes(spec: RunSpec) -> tuple[Mapping[str, int | None], Mapping[str, int]]
         from embexp.pretrained import checks  # NumPy and Arrow, which take longer than all of this check
 
         return checks.rows(spec), checks.dims(spec.pretrained, spec.tables)
-    from embexp.data.sources.factory import source_of
+    from embexp.data.sources.source import source_of
 
     source, rows = source_of(spec.data), {}
     for name, table in spec.tables.items():
@@ -251,7 +251,7 @@ def _disk_faults(spec: RunSpec) -> Iterator[Fault]:
     if needed <= free:
         return
     from embexp.data.columns import columns_of
-    from embexp.data.sources.factory import source_of
+    from embexp.data.sources.source import source_of
 
     columns, _ = columns_of(data, spec.features)
     if caching.exists(cache, "clicks", source_of(data).digest(columns, cache=cache)):
@@ -344,7 +344,7 @@ def data_columns(container: Any) -> Sequence[str]:
     Raises:
         ConfigError: the data is not described, is of a kind without columns, or its files can't be read.
     """
-    from embexp.data.sources.factory import source_of
+    from embexp.data.sources.source import source_of
 
     try:
         data: Data = TypeAdapter(Data).validate_python(container)

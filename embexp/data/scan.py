@@ -15,8 +15,7 @@ from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
 from embexp.data.numbers import FittedColumn, PreparedNumbers
-from embexp.data.sources.factory import source_of
-from embexp.data.sources.source import FORMAT, Source
+from embexp.data.sources.source import FORMAT, Source, source_of
 from embexp.data.vocabularies import token_rows
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.specs.data import Data

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,12 @@ from embexp.errors import ConfigError, Fault
 from embexp.freezing import row_policies
 from embexp.freezing.row_policies import NamedRows, RowFacts
 from embexp.specs.base import implementation
-from embexp.specs.freezing import FreezeTable, NoFreeze, Phase
-from embexp.specs.inits import MemoryMap
+from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze, Phase
+from embexp.specs.inits import Init, MemoryMap
 from embexp.specs.optimizers import slot_count
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.specs.tables import Storage
+from embexp.specs.tables import Storage, Table
 
 _FLOAT_BYTES = 4
 _INDEX_BYTES = 4
@@ -73,6 +73,33 @@ class TablePolicy:
         ]
 
 
+@dataclass(frozen=True)
+class _Setting:
+    """How a table is frozen and stored, by its config.
+
+    Attributes:
+        path: config path of the policy.
+        init: its init method.
+        slots: numbers that its optimizer keeps for each parameter.
+    """
+
+    name: str
+    table: Table
+    freeze: Freeze
+    path: str
+    init: Init
+    slots: int
+
+    @property
+    def own(self) -> bool:
+        """Whether the table has a policy of its own."""
+        return self.table.freeze is not None
+
+    def rule_path(self, phase: int, rule: int) -> str:
+        """Config path of a rule."""
+        return f"{self.path}.phases.{phase}.rules.{rule}" if self.freeze.kind == "schedule" else self.path
+
+
 def settle(
     spec: RunSpec,
     facts: Mapping[str, RowFacts],
@@ -91,63 +118,70 @@ def settle(
         ConfigError: a table's own rule takes no row, or an inherited one takes none anywhere; with all of them.
         DataError: a file that a rule names is malformed.
     """
+    settings = [
+        _Setting(
+            name,
+            table,
+            spec.freeze_of(name),
+            spec.freeze_path(name),
+            spec.init_of(name),
+            slot_count(spec.optimizer_of(name)),
+        )
+        for name, table in spec.tables.items()
+    ]
     found: dict[str, TablePolicy] = {}
     faults: list[Fault] = []
-    for name in spec.tables:
+    for each in settings:
+        splits = each.init.fills_parts and runtime is not RuntimeKind.ESTIMATOR
         try:
-            found[name] = _table_policy(spec, name, facts[name], steps_per_epoch, runtime)
+            found[each.name] = _table_policy(
+                each, facts[each.name], steps_per_epoch, splits=splits, must_split=spec.strategy.own_memory
+            )
         except ValueError as error:
-            faults.append(Fault(spec.freeze_path(name), spec.freeze_of(name).kind, str(error)))
-    faults += [] if faults else [*_idle(spec, found), *_layouts(spec, found)]
+            faults.append(Fault(each.path, each.freeze.kind, str(error)))
+    faults += [] if faults else [*_idle(settings, found), *_layouts(settings, found)]
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)))
     return found
 
 
 def _table_policy(
-    spec: RunSpec, name: str, facts: RowFacts, steps_per_epoch: float, runtime: RuntimeKind
+    setting: _Setting, facts: RowFacts, steps_per_epoch: float, *, splits: bool, must_split: bool
 ) -> TablePolicy:
     """Applies one table's policy. What concerns all rows alike makes no groups, which would take a byte a row.
+
+    Args:
+        splits: whether `auto` may split the table.
+        must_split: whether frozen rows are always stored separately, as on a TPU.
 
     Raises:
         ValueError: the policy does not fit the table; says why.
     """
-    freeze = spec.freeze_of(name)
-    mapped = isinstance(spec.init_of(name), MemoryMap) and facts.pretrained is not None
+    freeze, table = setting.freeze, setting.table
+    mapped = isinstance(setting.init, MemoryMap) and facts.pretrained is not None
     match freeze:
         case NoFreeze():
             return TablePolicy(facts.rows, Storage.VARIABLE)
         case FreezeTable():
-            row_policies.check_random(name, freeze.random, facts)
+            row_policies.check_random(setting.name, freeze.random, facts)
             storage = Storage.MEMORY_MAP if mapped else Storage.VARIABLE
             taken = (Taken(0, 0, freeze.kind, 0.0, facts.rows, facts.rows),)
             return TablePolicy(facts.rows, storage, fully_frozen=True, taken=taken)
     phases = freeze.as_phases
-    grouping = group(phases, first_steps(phases, steps_per_epoch), facts, partial(_rule_path, spec, name))
+    grouping = group(phases, first_steps(phases, steps_per_epoch), facts, setting.rule_path)
+    frozen = grouping.frozen_rows
     if mapped and np.any(grouping.frozen & facts.pretrained):
         storage = Storage.MEMORY_MAP
+    elif 0 < frozen < facts.rows and (table.storage is Storage.SPLIT or must_split):
+        storage = Storage.SPLIT
+    elif table.storage is Storage.AUTO:
+        storage = automatic_layout(
+            rows=facts.rows, dim=table.width, slots=setting.slots, frozen_rows=frozen, splits=splits
+        )
     else:
-        storage = _unmapped_storage(spec, name, grouping, runtime)
-    fully_frozen = grouping.frozen_rows == facts.rows
-    alike = fully_frozen or grouping.inert
-    return TablePolicy(facts.rows, storage, None if alike else grouping, fully_frozen, grouping.taken)
-
-
-def _unmapped_storage(spec: RunSpec, name: str, grouping: Grouping, runtime: RuntimeKind) -> Storage:
-    """The layout of a table whose rows are all in memory: as its setting says, or as the strategy or `auto` choose."""
-    setting, frozen = spec.tables[name].storage, grouping.frozen_rows
-    splits_always = setting is Storage.SPLIT or spec.strategy.own_memory
-    if 0 < frozen < grouping.rows and splits_always:
-        return Storage.SPLIT
-    if setting is not Storage.AUTO:
-        return Storage.VARIABLE
-    return automatic_layout(
-        rows=grouping.rows,
-        dim=spec.tables[name].width,
-        slots=slot_count(spec.optimizer_of(name)),
-        frozen_rows=frozen,
-        splits=spec.init_of(name).fills_parts and runtime is not RuntimeKind.ESTIMATOR,
-    )
+        storage = Storage.VARIABLE
+    alike = frozen == facts.rows or grouping.inert
+    return TablePolicy(facts.rows, storage, None if alike else grouping, frozen == facts.rows, grouping.taken)
 
 
 def saved_by_split(*, rows: int, dim: int, slots: int, frozen_rows: int) -> int:
@@ -170,52 +204,39 @@ def automatic_layout(*, rows: int, dim: int, slots: int, frozen_rows: int, split
     return Storage.SPLIT if splits and 0 < frozen_rows < rows and worth else Storage.VARIABLE
 
 
-def _idle(spec: RunSpec, found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
+def _idle(settings: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
     """Rules that take no row: of a table's own policy, or of the inherited one on every table that has it."""
-    heirs = [name for name in spec.tables if spec.tables[name].freeze is None]
-    for name, policy in found.items():
-        if name not in heirs:
-            yield from (_no_row(spec, name, [name], each) for each in policy.taken if not each.rows)
+    heirs = [each for each in settings if not each.own]
+    for users in ([each] for each in settings if each.own):
+        yield from _idle_rules(users, found)
     if heirs:
-        for rules in zip(*(found[name].taken for name in heirs), strict=True):
-            if not any(each.rows for each in rules):
-                yield _no_row(spec, heirs[0], heirs, rules[0])
+        yield from _idle_rules(heirs, found)
 
 
-def _rule_path(spec: RunSpec, name: str, phase: int, rule: int) -> str:
-    path = spec.freeze_path(name)
-    return f"{path}.phases.{phase}.rules.{rule}" if spec.freeze_of(name).kind == "schedule" else path
+def _idle_rules(users: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
+    """Rules of one policy that take no row of any of its tables."""
+    where = f"table {users[0].name}" if len(users) == 1 else f"the tables {', '.join(each.name for each in users)}"
+    for rules in zip(*(found[each.name].taken for each in users), strict=True):
+        if any(each.rows for each in rules):
+            continue
+        why = "rules before it take all that it names" if rules[0].named else rules[0].shortfall or "it names none"
+        path = users[0].rule_path(rules[0].phase, rules[0].rule)
+        yield Fault(path, rules[0].kind, f"this rule takes no row of {where}: {why}", "correct it, or leave it out")
 
 
-def _no_row(spec: RunSpec, name: str, tables: Sequence[str], rule: Taken) -> Fault:
-    path = _rule_path(spec, name, rule.phase, rule.rule)
-    why = rule.shortfall or "it names none"
-    if rule.named:
-        why = "rules before it take all that it names"
-    where = f"table {tables[0]}" if len(tables) == 1 else f"the tables {', '.join(tables)}"
-    return Fault(path, rule.kind, f"this rule takes no row of {where}: {why}", "correct it, or leave it out")
-
-
-def _layouts(spec: RunSpec, found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
+def _layouts(settings: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
     """Layouts that a table asks for itself and whose parts would be empty."""
-    for name, policy in found.items():
-        table, path = spec.tables[name], f"tables.{name}"
+    for each in settings:
+        table, path, policy = each.table, f"tables.{each.name}", found[each.name]
         count = f"{policy.frozen_rows} of its {policy.rows} rows never move"
         if table.storage is Storage.SPLIT and policy.storage is not Storage.SPLIT:
-            yield Fault(
-                f"{path}.storage",
-                "'split'",
-                f"a table is split into rows that never move and rows that may, and {count}",
-                "leave it auto",
-            )
+            rule = f"a table is split into rows that never move and rows that may, and {count}"
+            yield Fault(f"{path}.storage", "'split'", rule, "leave it auto")
         own = isinstance(table.init, MemoryMap)
         if (own or table.storage is Storage.MEMORY_MAP) and policy.storage is not Storage.MEMORY_MAP:
-            yield Fault(
-                f"{path}.{'init' if own else 'storage'}",
-                "memory_map",
-                f"rows that never move and came from the file are mapped, and there are none ({count})",
-                f"choose init@{path}.init=assign" if own else "leave it auto",
-            )
+            key, remedy = ("init", f"choose init@{path}.init=assign") if own else ("storage", "leave it auto")
+            rule = f"rows that never move and came from the file are mapped, and there are none ({count})"
+            yield Fault(f"{path}.{key}", "memory_map", rule, remedy)
 
 
 @dataclass(frozen=True)

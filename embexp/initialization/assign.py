@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.initialization.method import InitMethod, Pairs, SessionFills
-from embexp.initialization.whole import Fills, pairs
+from embexp.initialization.method import Fills, InitMethod, Pairs, SessionFills, pairs
 from embexp.specs.inits import CHUNK_BYTES, Assign, MemoryMap
 from embexp.system import arrays
 from embexp.system.arrays import Rows

@@ -22,8 +22,8 @@ from embexp.data.vocabularies.vocabulary import (
 from embexp.errors import DataError, NotARunError
 from embexp.pretrained.tables import Mismatch
 from embexp.records.folder import RunFolder
-from embexp.specs.optimizers import slots_of
-from embexp.specs.pretrained import Checkpoint, Match, NonFinite, SlotPolicy
+from embexp.specs.optimizers import TableOptimizer, slots_of
+from embexp.specs.pretrained import Match, NonFinite, SlotPolicy
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.system import arrays, caching, digests
@@ -281,16 +281,19 @@ def old_rows(source: EarlierCheckpoint, theirs: str, alignment: Alignment) -> np
 
 
 def slots_of_earlier(
-    spec: RunSpec, setting: Checkpoint, source: EarlierCheckpoint, theirs: str, name: str
+    new: TableOptimizer | None, policy: SlotPolicy, source: EarlierCheckpoint, theirs: str, name: str
 ) -> tuple[dict[str, VectorSource], tuple[str, ...]]:
     """The slots that are kept with their rows, and notes on others, for the user.
 
     Slots of the same name mean different things to optimizers of different kinds (the momenta of Adam are means of
     gradients, those of AdagradMomentum sums of steps), so they are taken over from one of the same kind only.
+
+    Args:
+        new: the table's optimizer; None: it is frozen.
     """
-    if spec.frozen(name) or setting.slots is SlotPolicy.INITIAL:
+    if new is None or policy is SlotPolicy.INITIAL:
         return {}, ()
-    new, before = spec.optimizer_of(name), source.spec.optimizer_of(theirs)
+    before = source.spec.optimizer_of(theirs)
     stored, wanted = source.slots(theirs), tuple(slots_of(new))
     lead = f"tables.{name}: "
     if new.kind != before.kind:

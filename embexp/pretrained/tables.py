@@ -10,15 +10,50 @@ from typing import Any, assert_never
 import numpy as np
 
 from embexp.errors import ConfigError, Fault, RunError
-from embexp.specs.pretrained import Checkpoint, File, MissingRows, Project, Sample
-from embexp.specs.pretrained import Pretrained as Setting
+from embexp.specs.inits import MemoryMap
+from embexp.specs.optimizers import TableOptimizer
+from embexp.specs.pretrained import Checkpoint, File, MissingRows, NoPretrained, Project, Sample
 from embexp.specs.run import RunSpec, combination_faults
 from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
 from embexp.system.arrays import MappableRows, Rows
-from embexp.vectors import projection
+from embexp.vectors import initial_rows
 from embexp.vectors.alignment import Alignment, Coverage
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, like_the_file
+
+
+@dataclass(frozen=True)
+class PretrainedSetting:
+    """What a table takes rows from, by its config.
+
+    Attributes:
+        table: its settings.
+        setting: its own, or the top-level one.
+        path: config path of that.
+        mapped: whether its frozen rows stay in the file.
+        optimizer: of its rows; None: it is frozen.
+    """
+
+    table: Table
+    setting: File | Sample | Checkpoint
+    path: str
+    mapped: bool = False
+    optimizer: TableOptimizer | None = None
+
+
+def settings_of(spec: RunSpec) -> dict[str, PretrainedSetting]:
+    """By table, of those that take rows from a file or a checkpoint."""
+    return {
+        name: PretrainedSetting(
+            table,
+            setting,
+            spec.pretrained_path(name),
+            isinstance(spec.init_of(name), MemoryMap),
+            None if spec.frozen(name) else spec.optimizer_of(name),
+        )
+        for name, table in spec.tables.items()
+        if not isinstance(setting := spec.pretrained_of(name), NoPretrained)
+    }
 
 
 @dataclass(frozen=True)
@@ -106,7 +141,7 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
     """
     if pretrained is None:
         return InitializerRows(table.initializer, rows=rows, dim=table.width, seed=seed, table=name)
-    projected = projection.fit(pretrained.setting.project, pretrained.source, table.width)
+    projected = initial_rows.fit(pretrained.setting.project, pretrained.source, table.width)
     fill = pretrained.setting.missing
     if not np.any(pretrained.alignment.file_rows < 0):
         fill = MissingRows.ZEROS  # nothing is missing: nothing to take a mean for
@@ -194,7 +229,7 @@ def width_mismatch(project: Project, file_dim: int, name: str, table: Table) -> 
     """
     if table.dim is None:
         return None
-    if rule := projection.mismatch(project, file_dim, table.dim):
+    if rule := initial_rows.mismatch(project, file_dim, table.dim):
         choices = "truncate or pca" if file_dim > table.dim else "zero_pad"
         return Mismatch(rule, f"set tables.{name}.dim={file_dim}, or project={choices}")
     if table.pretrained is None and table.dim == 1 < file_dim:
@@ -206,11 +241,7 @@ def width_mismatch(project: Project, file_dim: int, name: str, table: Table) -> 
 
 
 def fit_faults(
-    inherited: Setting | None,
-    tables: Mapping[str, Table],
-    *,
-    matching: Collection[str],
-    mismatched: Mapping[str, Mismatch],
+    settings: Mapping[str, PretrainedSetting], *, matching: Collection[str], mismatched: Mapping[str, Mismatch]
 ) -> list[Fault]:
     """Faults of a run: a table's own file that doesn't fit, a top-level one that fits no table.
 
@@ -218,20 +249,17 @@ def fit_faults(
         matching: tables that a file fits.
         mismatched: tables that it doesn't.
     """
+    heirs = {name: why for name, why in mismatched.items() if settings[name].table.pretrained is None}
     found = [
-        Fault(f"tables.{name}.pretrained.path", _shown(own.path), why.rule, why.remedy)
+        Fault(f"{settings[name].path}.path", _shown(settings[name].setting.path), why.rule, why.remedy)
         for name, why in mismatched.items()
-        if isinstance(own := tables[name].pretrained, File | Sample | Checkpoint)
+        if name not in heirs
     ]
-    heirs = {name: why for name, why in mismatched.items() if tables[name].pretrained is None}
-    if (
-        isinstance(inherited, File | Sample | Checkpoint)
-        and heirs
-        and not any(tables[name].pretrained is None for name in matching)
-    ):
+    if heirs and not any(settings[name].table.pretrained is None for name in matching):
         reasons = "".join(f"\n      {name}: {why.rule}" for name, why in heirs.items())
-        first = next(iter(heirs.values()))
-        found.append(Fault("pretrained.path", _shown(inherited.path), f"it fits no table{reasons}", first.remedy))
+        first, why = next(iter(heirs.items()))
+        path = _shown(settings[first].setting.path)
+        found.append(Fault("pretrained.path", path, f"it fits no table{reasons}", why.remedy))
     return found
 
 

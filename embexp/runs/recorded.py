@@ -14,7 +14,7 @@ from embexp.errors import DataError
 from embexp.freezing.row_policies import row_facts
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
-from embexp.pretrained.tables import Pretrained
+from embexp.pretrained.tables import settings_of
 from embexp.records.folder import RunFolder
 from embexp.runs.prepare import PreparedTables, prepare_tables
 from embexp.specs.freezing import FreezeTable, NoFreeze
@@ -84,9 +84,8 @@ def restored_tables(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]
     initialized, tables = summary["initialization"]["tables"], summary["tables"]
     # A table counts as pretrained only if its file had rows for it.
     spec = spec.settled({}, [name for name in spec.tables if initialized[name]["pretrained"] is None])
-    names = [name for name in spec.tables if spec.kept_by_reference(name)]
-    cache = caching.cache_folder(spec.output.cache)
-    pretrained = pretrained_before(folder, spec, summary, names, cache=cache) if names else Pretrained()
+    settings = {name: each for name, each in settings_of(spec).items() if spec.kept_by_reference(name)}
+    pretrained = pretrained_before(folder, settings, summary, cache=caching.cache_folder(spec.output.cache))
     facts = {
         name: row_facts(None, known["vocabulary_size"], pretrained.pretrained_rows(name), pretrained.old_rows(name))
         for name, known in tables.items()

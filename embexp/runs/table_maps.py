@@ -22,6 +22,7 @@ from embexp.freezing.row_policies import row_facts
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
 from embexp.pretrained.earlier import EarlierCheckpoint
+from embexp.pretrained.tables import settings_of
 from embexp.reports.record import Record
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.metrics import Direction
@@ -227,7 +228,8 @@ def _origin(run: EarlierCheckpoint, table: str, rows: int) -> _Origin:
     if rows > _MOST_ALIGNED:
         return _Origin(None, notes=(f"Provenance is found for tables of up to {_MOST_ALIGNED:,} rows.",), known=False)
     try:
-        found = pretrained_before(run.folder, run.spec, run.summary, [table], cache=run.cache).tables[table]
+        settings = {table: settings_of(run.spec)[table]}
+        found = pretrained_before(run.folder, settings, run.summary, cache=run.cache).tables[table]
     except (EmbexpError, OSError, KeyError) as error:
         return _Origin(None, notes=(f"Provenance can't be told: {error}.",), known=False)
     kinds = found.alignment.kinds

@@ -19,12 +19,12 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from embexp.errors import DataError, read_by_library
+from embexp.errors import DataError, plural, read_by_library
 from embexp.system import arrays, caching, digests, files, hdf5
 from embexp.system.hdf5 import Dataset, File
 from embexp.system.parallel import Progress
-from embexp.vectors import file_source
-from embexp.vectors.stored import BFLOAT16, Place, Stored, Wanted, checked_shape, only_key, plural
+from embexp.vectors import stored
+from embexp.vectors.stored import BFLOAT16, Place, Stored, Wanted, checked_shape, only_key
 
 _CHUNK_BYTES = 1 << 20
 _PICKLED = "found pickled Python objects, which are never read, expected numbers"
@@ -72,7 +72,7 @@ def read_npz(path: Path, wanted: Wanted) -> Stored:
     """
     key = _npz_key(path, wanted.key)
     digest = caching.file_digest(path, cache=wanted.cache, progress=wanted.progress)
-    entry = digests.of_json([file_source.VERSION, digest, "npz", key])
+    entry = digests.of_json([stored.VERSION, digest, "npz", key])
     folder = caching.folder(wanted.cache, "vectors", entry, lambda made: _extract(path, key, made, wanted.progress))
     return replace(_mapped_npy(folder / "array.npy", f"{path}: {key}"), files=[path])
 

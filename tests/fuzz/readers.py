@@ -18,7 +18,7 @@ from embexp.checkpoints.contents import open_checkpoint
 from embexp.checkpoints.difference import statistics
 from embexp.data import numbers
 from embexp.data.columns import columns_of
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError
 from embexp.freezing import row_policies
@@ -30,7 +30,7 @@ from embexp.specs.tables import Feature
 from embexp.system.parallel import quiet
 from embexp.tensor_bundle import first_format
 from embexp.vectors import stored
-from embexp.vectors.open import open_vectors
+from embexp.vectors.file_source import open_vectors
 from tests.fuzz import configs, corpus
 from tests.fuzz.contents import Files
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from embexp.data.files import text_lines
-from embexp.data.files.table_files import data_files
+from embexp.data.files.table_files import data_files, of_form
 from embexp.data.files.text_table import NULLS, WHITESPACE, BadLine, Dialect, is_number, records, seconds_of
 from embexp.errors import DataError, read_by_library
+from embexp.system import compressed
 from embexp.system.files import fault_of
 
 HEAD_ROWS = 10_000
@@ -79,10 +79,10 @@ def sample(path: Path, names: Sequence[str] | None = None) -> Sample:
         ConfigError: there is no such file.
         DataError: it can't be read.
     """
-    if path.is_dir() and (found := text_lines.of_form(path, ".inter")):
+    if path.is_dir() and (found := of_form(path, ".inter")):
         return _recbole(path, found[0])
     files = data_files([path])
-    if text_lines.form_of(files[0]) == ".inter":
+    if compressed.form_of(files[0]) == ".inter":
         return _recbole(path, files[0])
     if files[0].suffix in (".parquet", ".pq"):
         return _parquet(path, files)
@@ -98,7 +98,7 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     file = files[0]
     if fault := fault_of(file):
         raise DataError(f"{file}: {fault}")
-    with text_lines.opened(file) as (data, packed):
+    with compressed.opened(file) as (data, packed):
         content = data.read(HEAD_BYTES)
         ended = not data.read(1)
         read = file.stat().st_size if ended else packed.tell()  # of compressed bytes, if they are
@@ -115,7 +115,7 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     if len(set(names)) < len(names) or not all(names):
         raise DataError(f"{file}: each column must have a name of its own, and the names are {', '.join(names[:9])}")
     # Other places than the beginning can't be reached in compressed files and UTF-16.
-    bound = any(each.suffix.lower() in text_lines.SUFFIXES for each in files) or encoding == "utf-16"
+    bound = any(compressed.suffix_of(each) for each in files) or encoding == "utf-16"
     ended = ended and len(files) == 1
     rows = list(itertools.islice(_rows(text, delimiter), int(headed), None if ended or bound else HEAD_ROWS + headed))
     if not rows:

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.files import text_lines
+from embexp.data.files import table_files
 from embexp.data.files.table_files import looked, stop_at, unreadable
-from embexp.data.files.text_table import excerpt, plural
 from embexp.data.sources.source import (
     HEAD_LINES,
     Description,
@@ -28,8 +27,10 @@ from embexp.data.sources.source import (
     single_columns,
     unknown_columns,
 )
-from embexp.errors import ConfigError, DataError, Fault
+from embexp.errors import ConfigError, DataError, Fault, excerpt, plural
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Triples
+from embexp.system import caching, compressed, digests
+from embexp.system.files import fault_of
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
@@ -76,8 +77,6 @@ class TripleSource(Source):
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the bytes of the three files."""
-        from embexp.system import caching, digests
-
         files = files_of(Path(self.data.path))
         return digests.of_json([caching.file_digest(file, cache=cache) for file in files])
 
@@ -136,9 +135,8 @@ class TripleSource(Source):
         """The queries of one more file of triples."""
         from embexp.data import queries
         from embexp.data.examples import examples
-        from embexp.system import caching, files
 
-        if fault := files.fault_of(path):
+        if fault := fault_of(path):
             raise DataError(f"{path}: {fault}")
         known = {
             queries.RELATIONS if column == RELATION else queries.ENTITIES: vocabularies[table]
@@ -173,7 +171,7 @@ def files_of(path: Path) -> list[Path]:
     found, faults = [], []
     for split in SPLITS:
         names = [f"{split}{suffix}" for suffix in _SUFFIXES]
-        packed = [f"{name}{suffix}" for name in names for suffix in text_lines.SUFFIXES]
+        packed = [f"{name}{suffix}" for name in names for suffix in compressed.SUFFIXES]
         there = [path / name for name in (*names, *packed) if (path / name).is_file()]
         found += there
         if len(there) != 1:
@@ -189,7 +187,7 @@ def lines_of(path: Path) -> Iterator[tuple[list[str], int]]:
     Raises:
         DataError: a line is no triple.
     """
-    for number, line in enumerate(text_lines.lines_of(path), 1):
+    for number, line in enumerate(table_files.lines_of(path), 1):
         place = f"{path}, line {number}"
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
