@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data.vocabularies.vocabulary import (
+    BucketVocabulary,
+    HashVocabulary,
     IdentityVocabulary,
     TokenVocabulary,
     Vocabulary,
-    same_rows,
     stands_for_tokens,
 )
 from embexp.errors import DataError, NotARunError
@@ -234,6 +235,33 @@ def mismatch_with(source: EarlierCheckpoint, theirs: str, name: str, table: Tabl
             f"rows of its table {theirs!r} have {dim} numbers, the table's {table.dim}", f"set tables.{name}.dim={dim}"
         )
     return None
+
+
+def same_rows(a: Vocabulary, b: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of `a`, and those of the same rows of `b`, int64 each.
+
+    Of tokens these are the rows in front: those of missing and of rare values, and the OOV rows if there are as many,
+    as otherwise other values share them. Hash buckets are the same if there are as many, buckets of numbers if they
+    have the same boundaries.
+    """
+    rows = np.empty((0, 2), np.int64)
+    match a, b:
+        case TokenVocabulary(), TokenVocabulary():
+            mine, theirs = ([kind for _, kind, _ in each.special] for each in (a, b))
+            pairs = [(row, row) for row in range(a.oov) if a.oov == b.oov]
+            pairs += [
+                (mine.index(kind), theirs.index(kind))
+                for kind in ("missing", "rare")
+                if kind in mine and kind in theirs
+            ]
+            rows = np.array(pairs, np.int64).reshape(-1, 2)
+        case HashVocabulary(), HashVocabulary() if a.buckets == b.buckets:
+            both = [(0, 0)] * (a.missing and b.missing)
+            rows = np.arange(a.buckets)[:, None] + np.array([a.missing, b.missing])
+            rows = np.concatenate([np.array(both, np.int64).reshape(-1, 2), rows])
+        case BucketVocabulary(), BucketVocabulary() if a.boundaries == b.boundaries:
+            rows = np.repeat(np.arange(a.size)[:, None], 2, axis=1)
+    return rows[:, 0], rows[:, 1]
 
 
 def aligned_with(vocabulary: Vocabulary, rows: int, earlier: Vocabulary, earlier_rows: int, how: Match) -> Alignment:
