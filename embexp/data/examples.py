@@ -141,6 +141,10 @@ class Examples:
     labels: np.ndarray | None
     key: str = ""
 
+    def column(self, name: str, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """int64: the ids of a column with one value per example, of some examples."""
+        return self.ids[rows, self.id_columns.index(name)].astype(np.int64)
+
 
 def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
     """Maps encoded examples.
@@ -190,7 +194,6 @@ def encode(
 
     Args:
         lists: columns that hold several values per example.
-        progress: called as the work goes on.
         label_threshold: labels become 1 where they are at least this, else 0; None: they stay as they are.
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.

@@ -61,8 +61,6 @@ def assignment(
     Random and folds need no memory; by time and leave-one-out sort `timestamps`.
 
     Args:
-        count: number of examples.
-        folds: number of folds of a k-fold split.
         timestamps: float64 [count] for time and leave_one_out; None: an example's position is its time.
         groups: integers [count] for leave_one_out: equal for examples of one user.
     """
@@ -265,7 +263,6 @@ class Order:
 
     Attributes:
         count: examples in an epoch, at least 1.
-        seed: seed of the order.
         shuffle: False: the natural order, every epoch.
         window: examples that are shuffled among each other, at least 1.
     """

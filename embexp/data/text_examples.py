@@ -191,7 +191,6 @@ def write_pairs(data: SkipGram, corpus: Corpus, folder: Path, *, columns: Sequen
 
     Args:
         columns: names of those of the center and the context.
-        progress: called as the work goes on.
 
     Raises:
         DataError: the texts can't be read, or no two words stand together in them.

@@ -182,8 +182,6 @@ def diagnose(
     Args:
         changed: bool [rows], whether a row's bits are others than before the first step.
         looked_up: bool [rows], rows that steps looked up to move them; None: none was.
-        policy: which rows may move.
-        vocabulary: what the rows stand for.
     """
     learning = learning_steps(training, policy.grouping)
     groups = None if policy.grouping is None else policy.grouping.groups

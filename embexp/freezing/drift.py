@@ -106,7 +106,6 @@ class Origin:
         """Draws the sample and writes its initial values.
 
         Args:
-            source: the table's initial values.
             mask: which rows are watched.
 
         Raises:
@@ -171,9 +170,7 @@ def origin_of(name: str, seed: int, source: Rows, pretrained: np.ndarray, policy
     """Initial values of the pretrained rows of a table that may move; None if there are none.
 
     Args:
-        source: the table's initial values.
         pretrained: bool [rows], whether a row came from a file.
-        policy: which rows may move.
     """
     if policy.fully_frozen:
         return None

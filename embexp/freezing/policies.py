@@ -1,4 +1,4 @@
-"""The freeze policies of a run on its tables: their phases, the groups of rows, and the layout of each table."""
+"""Freeze policies: the rows that each one names, the groups of rows that phases make, and the layout of each table."""
 
 from __future__ import annotations
 
@@ -7,20 +7,32 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from embexp.errors import ConfigError, Fault
-from embexp.freezing import row_policies
-from embexp.freezing.row_policies import NamedRows, RowFacts
+from embexp.data.vocabularies.vocabulary import Vocabulary
+from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.base import implementation
-from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze, Phase
+from embexp.specs.freezing import (
+    CustomFreeze,
+    Freeze,
+    FreezeOldRows,
+    FreezePretrainedRows,
+    FreezeRows,
+    FreezeTable,
+    NoFreeze,
+    Phase,
+    TableRule,
+)
 from embexp.specs.inits import Init, MemoryMap
 from embexp.specs.optimizers import slot_count
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage, Table
+from embexp.system import arrays, files
+from embexp.system.user_code import NamedFunction, kind_of
 
 _FLOAT_BYTES = 4
 _INDEX_BYTES = 4
@@ -28,6 +40,41 @@ _WORTH_BYTES = 1 << 20
 _WORTH_PART = 0.1
 MOST_GROUPS = 256
 """A row's group is a byte."""
+
+
+@dataclass(frozen=True)
+class RowFacts:
+    """Facts about a table's rows.
+
+    Attributes:
+        vocabulary: what they stand for; None: it is not at hand.
+        pretrained: bool [rows], whether a row came from a file or a checkpoint; None: the table has none.
+        old: bool [rows], whether a row came from a checkpoint as a trained one; None: the table has none.
+    """
+
+    rows: int
+    vocabulary: Vocabulary | None = None
+    pretrained: np.ndarray | None = None
+    old: np.ndarray | None = None
+
+    def rows_of(self, tokens: Sequence[str]) -> np.ndarray:
+        """int64 row of each token; -1 for one without a row of its own, such as those of the OOV row or a hash bucket.
+
+        Raises:
+            ValueError: no vocabulary is at hand.
+        """
+        if self.vocabulary is None:
+            raise ValueError("a rule about tokens needs the table's vocabulary")
+        rows = self.vocabulary.rows(list(tokens))
+        return np.where(rows < self.vocabulary.first, -1, rows)
+
+
+@dataclass(frozen=True)
+class NamedRows:
+    """The rows of a table that a rule names, bool [rows], and why they are fewer than the config lists, or ""."""
+
+    mask: np.ndarray
+    shortfall: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,13 +122,7 @@ class TablePolicy:
 
 @dataclass(frozen=True)
 class _Setting:
-    """How a table is frozen and stored, by its config.
-
-    Attributes:
-        path: config path of the policy.
-        init: its init method.
-        slots: numbers that its optimizer keeps for each parameter.
-    """
+    """How a table is frozen and stored, by its config; `slots` are numbers that are kept for each parameter."""
 
     name: str
     table: Table
@@ -89,11 +130,6 @@ class _Setting:
     path: str
     init: Init
     slots: int
-
-    @property
-    def own(self) -> bool:
-        """Whether the table has a policy of its own."""
-        return self.table.freeze is not None
 
     def rule_path(self, phase: int, rule: int) -> str:
         """Config path of a rule."""
@@ -110,8 +146,7 @@ def settle(
     """Applies every table's policy to its rows and chooses its layout.
 
     Args:
-        spec: of the run, with every dim settled.
-        facts: of each table's rows.
+        spec: with every dim settled.
         steps_per_epoch: examples of the training split / batch size.
 
     Raises:
@@ -163,7 +198,11 @@ def _table_policy(
         case NoFreeze():
             return TablePolicy(facts.rows, Storage.VARIABLE)
         case FreezeTable():
-            row_policies.check_random(setting.name, freeze.random, facts)
+            if freeze.random is False and not np.any(facts.pretrained):
+                raise ValueError(
+                    f"random is false, and the pretrained file has nothing for table {setting.name}, so that random"
+                    " values would stay as they are"
+                )
             storage = Storage.MEMORY_MAP if mapped else Storage.VARIABLE
             taken = (Taken(0, 0, freeze.kind, 0.0, facts.rows, facts.rows),)
             return TablePolicy(facts.rows, storage, fully_frozen=True, taken=taken)
@@ -184,13 +223,10 @@ def _table_policy(
     return TablePolicy(facts.rows, storage, None if alike else grouping, frozen == facts.rows, grouping.taken)
 
 
-def saved_by_split(*, rows: int, dim: int, slots: int, frozen_rows: int) -> int:
-    """Bytes that a split table takes less than a variable: slots of frozen rows, less the index that finds each row."""
-    return _FLOAT_BYTES * dim * slots * frozen_rows - _INDEX_BYTES * rows
-
-
 def automatic_layout(*, rows: int, dim: int, slots: int, frozen_rows: int, splits: bool) -> Storage:
     """The layout of a table that is not mapped: split where that saves a tenth of its memory, and a megabyte.
+
+    A split table lacks the slots of frozen rows, and needs an index that finds each row.
 
     Args:
         dim: length of a row.
@@ -198,7 +234,7 @@ def automatic_layout(*, rows: int, dim: int, slots: int, frozen_rows: int, split
         frozen_rows: rows that never move.
         splits: whether the init method and the runtime allow it.
     """
-    saved = saved_by_split(rows=rows, dim=dim, slots=slots, frozen_rows=frozen_rows)
+    saved = _FLOAT_BYTES * dim * slots * frozen_rows - _INDEX_BYTES * rows
     whole = _FLOAT_BYTES * rows * dim * (1 + slots)
     worth = saved >= _WORTH_BYTES and saved >= _WORTH_PART * whole
     return Storage.SPLIT if splits and 0 < frozen_rows < rows and worth else Storage.VARIABLE
@@ -206,11 +242,9 @@ def automatic_layout(*, rows: int, dim: int, slots: int, frozen_rows: int, split
 
 def _idle(settings: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
     """Rules that take no row: of a table's own policy, or of the inherited one on every table that has it."""
-    heirs = [each for each in settings if not each.own]
-    for users in ([each] for each in settings if each.own):
+    heirs = [each for each in settings if each.table.freeze is None]
+    for users in [*([each] for each in settings if each not in heirs), *([heirs] if heirs else [])]:
         yield from _idle_rules(users, found)
-    if heirs:
-        yield from _idle_rules(heirs, found)
 
 
 def _idle_rules(users: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
@@ -310,7 +344,6 @@ def group(
     Args:
         phases: rules of each; the first rule that names a row decides.
         starts: the step at which each begins, see `first_steps`.
-        facts: about the rows.
         path: from the numbers of a phase and of a rule in it to the config path of the rule.
 
     Raises:
@@ -322,8 +355,7 @@ def group(
     histories: list[tuple[float, ...]] = [()]
     taken: list[Taken] = []
     for number, phase in enumerate(phases):
-        deciding, of_phase = _deciding(number, phase, facts, path)
-        taken += of_phase
+        deciding = _deciding(number, phase, facts, path, taken)
         factors = [*(rule.factor for rule in phase.rules), 1.0]
         groups, histories = _refined(groups, histories, deciding, factors)
     multipliers = np.array(histories, np.float32).T
@@ -331,21 +363,20 @@ def group(
 
 
 def _deciding(
-    number: int, phase: Phase, facts: RowFacts, path: Callable[[int, int], str]
-) -> tuple[np.ndarray, list[Taken]]:
-    """uint8 [rows], the rule that takes each row (one behind the last: none does), and what each rule takes."""
+    number: int, phase: Phase, facts: RowFacts, path: Callable[[int, int], str], taken: list[Taken]
+) -> np.ndarray:
+    """uint8 [rows], the rule that takes each row (one behind the last: none does); adds what each rule takes."""
     none = len(phase.rules)
     if none >= MOST_GROUPS:
         raise ValueError(f"phase {number} has {none} rules; there may be {MOST_GROUPS - 1}")
     deciding = np.full(facts.rows, none, np.uint8)
-    taken = []
     for place, rule in enumerate(phase.rules):
         found: NamedRows = implementation(rule)(path(number, place), facts)
         mine = found.mask & (deciding == none)
         deciding[mine] = place
         counts = int(np.count_nonzero(found.mask)), int(np.count_nonzero(mine))
         taken.append(Taken(number, place, rule.kind, rule.factor, *counts, found.shortfall))
-    return deciding, taken
+    return deciding
 
 
 def _refined(
@@ -370,7 +401,6 @@ def first_steps(phases: Sequence[Phase], steps_per_epoch: float) -> tuple[int, .
     An epoch's phase begins with the first step that reads an example of that epoch.
 
     Args:
-        phases: in their order.
         steps_per_epoch: examples of the training split / batch size.
 
     Raises:
@@ -384,3 +414,86 @@ def first_steps(phases: Sequence[Phase], steps_per_epoch: float) -> tuple[int, .
         if after <= before:
             raise ValueError(f"phase {number} begins at step {after}, the one before it at step {before}")
     return tuple(starts)
+
+
+def listed_rows(rule: FreezeRows, path: str, facts: RowFacts) -> NamedRows:
+    """Rows that are listed by number, by token or by a mask.
+
+    Raises:
+        DataError: a file is malformed.
+        ValueError: there are tokens, and no vocabulary is at hand.
+    """
+    mask = np.zeros(facts.rows, np.bool_)
+    shortfalls = []
+    for start, stop in rule.rows:
+        mask[start:stop] = True
+        if stop > facts.rows:
+            shortfalls.append(f"[{start}, {stop}] goes beyond the table's {facts.rows} rows")
+    tokens = [*rule.tokens, *([] if rule.tokens_file is None else _tokens(Path(rule.tokens_file)))]
+    if tokens:
+        found = facts.rows_of(tokens)
+        mask[found[found >= 0]] = True
+        lacking = [token for token, row in zip(tokens, found, strict=True) if row < 0]
+        if lacking:
+            some = ", ".join(map(repr, lacking[:3])) + (", …" if len(lacking) > 3 else "")
+            shortfalls.append(f"{len(lacking)} of {len(tokens)} tokens are not in the vocabulary ({some})")
+    if rule.mask_file is not None:
+        of_file = _mask(Path(rule.mask_file))
+        if len(of_file) == facts.rows:
+            mask |= of_file
+        else:
+            shortfalls.append(f"{rule.mask_file} has {len(of_file)} values, and the table {facts.rows} rows")
+    return NamedRows(mask, "; ".join(shortfalls))
+
+
+def _tokens(path: Path) -> list[str]:
+    try:
+        with files.opened(path) as file:
+            lines = file.read().decode("utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: found no UTF-8 text with a token per line: {error}") from error
+    lines = lines[:-1] if lines[-1] == "" else lines
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _mask(path: Path) -> np.ndarray:
+    try:
+        mask, _ = arrays.mapped(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: found no .npy file of booleans: {error}") from error
+    if mask.dtype != np.bool_ or mask.ndim != 1:
+        raise DataError(f"{path}: found no .npy file of booleans, one for each row of a table")
+    return mask
+
+
+def old_rows(rule: FreezeOldRows, path: str, facts: RowFacts) -> NamedRows:
+    """Rows that an earlier run trained; rows that are new since are not named."""
+    return _of_mask(facts.old, facts.rows, "the table has no rows of a checkpoint")
+
+
+def pretrained_rows(rule: FreezePretrainedRows, path: str, facts: RowFacts) -> NamedRows:
+    """Rows of the pretrained file; those that it lacks are not named."""
+    return _of_mask(facts.pretrained, facts.rows, "the table has no pretrained file")
+
+
+def _of_mask(mask: np.ndarray | None, rows: int, shortfall: str) -> NamedRows:
+    return NamedRows(np.zeros(rows, np.bool_), shortfall) if mask is None else NamedRows(mask)
+
+
+def custom_rows(rule: CustomFreeze, path: str, facts: RowFacts) -> NamedRows:
+    """Rows that the user's own function names: `function(facts, **args)` returns bool [rows].
+
+    Raises:
+        ConfigError: it can't be imported or called, or returns something else.
+    """
+    function = NamedFunction(path, rule.function, rule.args, "facts")
+    mask = function(facts)
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (facts.rows,):
+        found = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, np.ndarray) else kind_of(mask)
+        raise function.fault(f"it must return an array of bool [{facts.rows}], one for each row, but returned {found}")
+    return NamedRows(mask, "" if mask.any() else f"{function.name} names none")
+
+
+def whole_table(rule: FreezeTable | TableRule, path: str, facts: RowFacts) -> NamedRows:
+    """Every row."""
+    return NamedRows(np.ones(facts.rows, np.bool_))

@@ -35,7 +35,6 @@ class Watched:
     """A table under watch.
 
     Attributes:
-        vocabulary: what its rows stand for.
         policy: which of them may move.
         pretrained: bool [rows], whether a row came from a file; None: none did.
         optimizer_path: config path of its optimizer.

@@ -45,8 +45,6 @@ def assign_rows(table: WritableRows, source: Rows, chunk_bytes: int = CHUNK_BYTE
     """Reads a chunk of rows from the source and assigns it, until the table is full.
 
     Args:
-        table: a table, or a part of one.
-        source: the values of its rows.
         chunk_bytes: largest chunk, in bytes; a single row may be larger.
 
     Raises:

@@ -45,11 +45,7 @@ class TablePlan:
     """A table before its variables are made, in any graph and strategy.
 
     Attributes:
-        name: the table's name.
-        combiner: how several rows of one example become one vector.
         optimizer: the optimizer of its rows; None: the whole table is frozen.
-        init_path: config path of its init method.
-        storage: how its rows are stored.
         by_reference: its rows can be read again from their file, so no checkpoint holds them.
         groups: makes the groups of rows with their freeze schedules and learning rates; None: all rows are alike.
         frozen_rows: bool [rows], rows that never move; None: all rows are alike.

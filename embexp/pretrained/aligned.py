@@ -62,7 +62,7 @@ def align(
         ConfigError: a file does not fit; with all of them.
         DataError: a file's content is malformed.
     """
-    sources: dict[File, VectorSource] = {}
+    sources: dict[tuple[object, ...], VectorSource] = {}
     checkpoints: dict[str, EarlierCheckpoint] = {}
     tables: dict[str, PretrainedTable] = {}
     mismatched: dict[str, Mismatch] = {}
@@ -77,9 +77,11 @@ def align(
                 used[each.path] = run
             else:
                 chosen = with_sample(chosen, cache=cache)
-                reading = chosen.model_dump(exclude={"match", "missing", "project"})
-                if (key := File(**reading)) not in sources:
-                    sources[key] = _open(key, cache, progress)
+                options = chosen.model_dump(exclude={"kind", "path", "match", "missing", "project"})
+                if (key := (chosen.path, *options.values())) not in sources:
+                    tokens = options.pop("tokens_file")
+                    options |= {"tokens_file": None if tokens is None else Path(tokens), "progress": progress}
+                    sources[key] = open_vectors(Path(chosen.path), cache=cache, **options)
                 source = sources[key]
                 used[each.path] = source
         if isinstance(chosen, Checkpoint):
@@ -101,22 +103,6 @@ def align(
             with _named(path):
                 opened.memory_map()
     return replace(found, digests={path: opened.digest for path, opened in used.items()})
-
-
-def _open(setting: File, cache: Path, progress: Progress) -> VectorSource:
-    """Opens the file; one in a format of text is converted."""
-    return open_vectors(
-        Path(setting.path),
-        cache=cache,
-        format=setting.format,
-        key=setting.key,
-        token_column=setting.token_column,
-        tokens_file=None if setting.tokens_file is None else Path(setting.tokens_file),
-        invalid_text=setting.invalid_text,
-        non_finite=setting.non_finite,
-        header_count=setting.header_count,
-        progress=progress,
-    )
 
 
 @contextmanager

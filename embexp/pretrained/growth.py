@@ -59,7 +59,6 @@ class TableGrowth:
     """A table before and after.
 
     Attributes:
-        dim: numbers per row.
         alignment: which old row each row is.
     """
 
@@ -123,7 +122,6 @@ def growths(
     """The growth of every table.
 
     Args:
-        source: the run, or checkpoint, that is grown.
         paths: file of the new vocabulary, by table; others stay as they are.
         match: when two tokens are the same.
         gone: whether rows stay whose token a new vocabulary lacks.
@@ -167,7 +165,6 @@ def vocabulary_files(arguments: Sequence[str], source: EarlierCheckpoint) -> dic
 
     Args:
         arguments: `FILE` where there is one table, `TABLE=FILE`, or a folder of vocabularies as a run writes it.
-        source: the run, or checkpoint, that is grown.
 
     Raises:
         CommandLineError: an argument is none of these; with all faults.
@@ -311,14 +308,11 @@ def write(
     """Writes the directory of a grown checkpoint.
 
     Args:
-        source: the run, or checkpoint, that is grown.
-        tables: the growth of each table.
         out: the directory, which must not be there.
         missing: what fills new rows.
         match: as the tables were matched, for the record.
         gone: what was done with tokens that a new vocabulary lacks, for the record.
         seed: of new rows; None: the run's.
-        progress: called as writing goes on.
 
     Raises:
         FileExistsError: `out` is there already.

@@ -61,7 +61,6 @@ class PretrainedTable:
     """A table that takes rows of a file, or of an earlier checkpoint.
 
     Attributes:
-        setting: of the config, a sample with the path of its file.
         alignment: the provenance of each row.
         coverage: how much of the vocabulary the file has.
         old: bool [rows], whether a row came from a checkpoint as a trained one; None: from a file.

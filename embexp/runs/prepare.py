@@ -16,9 +16,7 @@ from embexp.data import numbers
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import CheckpointError, ConfigError, DataError, VocabularyError
 from embexp.freezing import policies
-from embexp.freezing.policies import TablePolicy
-from embexp.freezing.row_policies import RowFacts
-from embexp.freezing.row_policies import row_facts as table_facts
+from embexp.freezing.policies import RowFacts, TablePolicy
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
@@ -229,7 +227,7 @@ def _row_facts(data: Data, rows: Mapping[str, int], pretrained: Pretrained) -> d
     for name, vocabulary in data.vocabularies.items():
         file = pretrained.tables.get(name)
         count = rows[name] if file is None else file.rows
-        found[name] = table_facts(vocabulary, count, pretrained.pretrained_rows(name), pretrained.old_rows(name))
+        found[name] = RowFacts(count, vocabulary, pretrained.pretrained_rows(name), pretrained.old_rows(name))
     return found
 
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import EmbexpError
-from embexp.freezing.policies import first_steps, group
-from embexp.freezing.row_policies import row_facts
+from embexp.freezing.policies import RowFacts, first_steps, group
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
 from embexp.pretrained.earlier import EarlierCheckpoint
@@ -267,7 +266,7 @@ def _frozen(
     if not origin.known and kinds & {"pretrained_rows", "old_rows"}:
         raise ValueError("the policy is about pretrained rows, whose provenance is not known")
     steps_per_epoch = run.summary["examples"]["train"] / run.summary["batch_size"]
-    facts = row_facts(vocabulary, rows, origin.pretrained, origin.old)
+    facts = RowFacts(rows, vocabulary, origin.pretrained, origin.old)
     grouping = group(phases, first_steps(phases, steps_per_epoch), facts)
     if grouping.frozen_rows != counts["frozen_rows"]:
         raise ValueError(

@@ -94,9 +94,6 @@ def _npz_key(path: Path, key: str | None) -> str:
 def _extract(path: Path, key: str, folder: Path, progress: Progress) -> None:
     """Puts one array of a `.npz` file into a folder of the cache, as `.npy`.
 
-    Args:
-        progress: called as unpacking goes on.
-
     Raises:
         DataError: the archive is broken, holds more or less of the array than its header says, or has no room there.
     """

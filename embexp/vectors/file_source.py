@@ -20,7 +20,7 @@ from embexp.system import arrays, caching, compressed, digests, files
 from embexp.system.arrays import MappableRows
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import stored
-from embexp.vectors.stored import Place, Stored, Wanted, Writer, as_float32, first_non_finite, non_finite_rows, set_zero
+from embexp.vectors.stored import Place, Stored, Wanted, Writer, as_float32, mended, non_finite_rows
 
 BY_SUFFIX = {suffix: form for form in Format for suffix in form.reader.suffixes}
 
@@ -58,7 +58,6 @@ class FileSource:
         cache: folder for converted files, and for facts about files.
         non_finite: what becomes of NaN and infinities. A mapped file is checked once, and the result cached; not under
             KEEP.
-        progress: receives how far a pass over the file is.
     """
 
     def __init__(
@@ -69,10 +68,9 @@ class FileSource:
         self._name = matrix.name
         if non_finite is NonFinite.SKIP and not matrix.finite and self._non_finite_rows.size:
             if matrix.tokens is None:
-                row, found = self._first()
-                raise DataError(
-                    f"{matrix.name}, row {row + 1}: found {found}, and the file has no tokens, so that rows are known "
-                    f"by their numbers and none can be removed; set the policy to {NonFinite.ZERO}, or name the tokens"
+                raise self._not_finite(
+                    "and the file has no tokens, so that rows are known by their numbers and none can be removed; set"
+                    f" the policy to {NonFinite.ZERO}, or name the tokens"
                 )
             self._stored = self._converted()
 
@@ -128,12 +126,8 @@ class FileSource:
             raise IndexError(f"{self._stored.name} has no rows {start} to {stop}, there are {self.rows}")
         self._verified  # noqa: B018  a property that is computed once
         values = as_float32(self._stored.read(start, stop))
-        if self._stored.finite or self._non_finite is NonFinite.KEEP:
-            return values
-        rows = non_finite_rows(values)
-        if rows.size and self._non_finite is not NonFinite.ZERO:
-            raise self._not_finite(start + int(rows[0]), first_non_finite(values[rows[0]]))
-        set_zero(values, rows)
+        if not self._stored.finite:
+            mended(values, self._non_finite, f"{self._stored.name}, row", start + 1)
         return values
 
     def view(self) -> np.ndarray | None:
@@ -173,7 +167,7 @@ class FileSource:
         if not self._non_finite_rows.size:
             return True
         if self._non_finite is NonFinite.ERROR:
-            raise self._not_finite(*self._first())
+            raise self._not_finite()
         return False
 
     @cached_property
@@ -194,13 +188,11 @@ class FileSource:
         folder = caching.folder(self._cache, "finite", self._key(), look)
         return np.asarray(np.load(folder / "rows.npy", allow_pickle=False))
 
-    def _first(self) -> tuple[int, str]:
-        """The first row that is not finite, and what was found there."""
+    def _not_finite(self, *rest: str) -> DataError:
+        """The error of the first row that is not finite."""
         row = int(self._non_finite_rows[0])
-        return row, first_non_finite(as_float32(self._stored.read(row, row + 1))[0])
-
-    def _not_finite(self, row: int, found: str) -> DataError:
-        return DataError(f"{self._stored.name}, row {row + 1}: found {found}, expected finite numbers; {stored.REMEDY}")
+        values = as_float32(self._stored.read(row, row + 1))
+        return stored.not_finite(values[0], f"{self._stored.name}, row {row + 1}", *rest)
 
     def _converted(self) -> Stored:
         """The matrix in the cache, as float32 and mended by the policy."""

@@ -168,7 +168,6 @@ class InitializerRows:
 
     Attributes:
         dim: width of a row.
-        table: name of the table: tables of one run differ.
     """
 
     initializer: Initializer

@@ -33,9 +33,7 @@ def nearest(matrix: Rows, queries: Sequence[int], count: int) -> list[list[Neigh
     Rows of zeros have no direction and are near to none. Memory is bounded by a chunk of rows.
 
     Args:
-        matrix: all rows.
         queries: the rows whose neighbors are wanted.
-        count: how many of each.
 
     Raises:
         DataError: one of the queries is a row of zeros.

@@ -30,8 +30,7 @@ VERSION = 1
 _MATRIX, _TOKENS, _NOTES = "matrix.npy", "tokens.arrow", "notes.json"
 CHUNK_BYTES = 16 * 1024 * 1024
 """Of rows that are converted at a time."""
-REMEDY = f"set the policy to {NonFinite.ZERO} or {NonFinite.SKIP} to go on"
-"""Of numbers that are not finite."""
+_FINITE = f"expected finite numbers; set the policy to {NonFinite.ZERO} or {NonFinite.SKIP} to go on"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Wanted:
         cache: folder for what it has to unpack or convert.
         key: which matrix of a file that may hold several; None: the only one.
         token_column: where the tokens are, in a file of columns or datasets.
-        progress: called as reading goes on.
     """
 
     cache: Path
@@ -65,8 +63,6 @@ class Stored:
 
     Attributes:
         name: of the file, and of the matrix in it where there are several; how errors begin.
-        rows: number of rows.
-        dim: numbers per row.
         dtype: as stored, one of `FLOATS`.
         read: rows start to stop as stored, [stop - start, dim].
         files: those of which the digest is taken.
@@ -182,7 +178,6 @@ class Writer:
 
     Args:
         folder: an empty one.
-        dim: numbers per row.
         invalid_text: what becomes of tokens that are not UTF-8.
         non_finite: what becomes of numbers that are not finite.
         distinct: whether only the first row of each token is kept.
@@ -209,7 +204,7 @@ class Writer:
         """Appends rows.
 
         Args:
-            values: float32 [n, dim], of which non-finite numbers may be set to 0.
+            values: float32 [n, dim], which may be changed.
             tokens: [n], perhaps not valid UTF-8; None: there are none.
             where: the file, and the word for a row of it, such as `a.txt, line`.
             first: number of the first of these rows in the file, for errors.
@@ -220,18 +215,13 @@ class Writer:
         kept = np.ones(len(values), bool)
         if tokens is not None:
             tokens = self._as_utf8(tokens, kept, where, first)
-        if self._non_finite is not NonFinite.KEEP:
-            rows = non_finite_rows(values)
-            rows = rows[kept[rows]]
-            if rows.size and self._non_finite is NonFinite.ERROR:
-                found = first_non_finite(values[rows[0]])
-                raise DataError(f"{where} {first + rows[0]}: found {found}, expected finite numbers; {REMEDY}")
-            if rows.size and self._non_finite is NonFinite.ZERO:
-                set_zero(values, rows)
-                self._notes["rows with numbers that were not finite, set to 0"] += rows.size
-            elif rows.size:
-                kept[rows] = False
-                self._notes["rows left out: numbers that are not finite"] += rows.size
+        values[~kept] = 0
+        rows = mended(values, self._non_finite, where, first)
+        if rows.size and self._non_finite is NonFinite.ZERO:
+            self._notes["rows with numbers that were not finite, set to 0"] += rows.size
+        elif rows.size:
+            kept[rows] = False
+            self._notes["rows left out: numbers that are not finite"] += rows.size
         if not kept.all():
             values = values[kept]
             tokens = None if tokens is None else tokens.filter(pa.array(kept))
@@ -365,15 +355,27 @@ def non_finite_rows(values: np.ndarray) -> np.ndarray:
     return np.flatnonzero(~np.isfinite(values).all(axis=1))
 
 
-def first_non_finite(row: np.ndarray) -> str:
-    """The first number of a row that is not finite, and its place, for errors."""
-    place = int(np.flatnonzero(~np.isfinite(row))[0])
-    return f"{row[place]} at place {place + 1} of {row.size}"
+def mended(values: np.ndarray, policy: NonFinite, where: str, first: int) -> np.ndarray:
+    """Numbers of the rows that are not finite, none where all may be kept; under ZERO, what is not finite becomes 0.
 
+    Args:
+        values: [n, dim], changed in place.
+        where: see `Writer.add`; so is `first`.
 
-def set_zero(values: np.ndarray, rows: np.ndarray) -> None:
-    """Sets NaN and infinities in these rows to 0, in place."""
-    if rows.size:
+    Raises:
+        DataError: there are some, under ERROR.
+    """
+    rows = np.empty(0, np.int64) if policy is NonFinite.KEEP else non_finite_rows(values)
+    if rows.size and policy is NonFinite.ERROR:
+        raise not_finite(values[rows[0]], f"{where} {first + rows[0]}")
+    if rows.size and policy is NonFinite.ZERO:
         some = values[rows]
         some[~np.isfinite(some)] = 0
         values[rows] = some
+    return rows
+
+
+def not_finite(row: np.ndarray, where: str, rest: str = _FINITE) -> DataError:
+    """The error of a row with a number that is not finite."""
+    place = int(np.flatnonzero(~np.isfinite(row))[0])
+    return DataError(f"{where}: found {row[place]} at place {place + 1} of {row.size}, {rest}")

@@ -61,7 +61,6 @@ def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, 
         tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` next to a `.npy` or
             `.safetensors`.
         path: where to, replaced if there is one.
-        progress: called as writing goes on.
 
     Raises:
         DataError: the form can't hold the tokens, or needs some and there are none.
@@ -202,7 +201,6 @@ def write_projector_table(
         source: the rows; as many as `tokens` are written.
         tokens: what each row stands for. Backslash, tab and line end are written as in vocabularies.
         columns: more about each row as text, by the name of the column, such as frequency.
-        progress: called as writing goes on.
     """
     step = max(1, _PROJECTOR_CHUNK_BYTES // (4 * source.dim))
     with files.atomic_write(folder / f"{name}.tsv") as file:

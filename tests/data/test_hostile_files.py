@@ -19,8 +19,8 @@ from embexp.data.sources.source import source_of
 from embexp.data.texts import Corpus, Text
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
-from embexp.freezing import row_policies
-from embexp.freezing.row_policies import RowFacts
+from embexp.freezing import policies
+from embexp.freezing.policies import RowFacts
 from embexp.specs.data import Data
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.tables import Feature
@@ -158,7 +158,7 @@ def test_a_vocabulary_that_is_a_fifo(tmp_path: Path) -> None:
 def test_masks(header: str, tmp_path: Path) -> None:
     (tmp_path / "m.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
     with pytest.raises(DataError, match=r"m.npy: found no \.npy file of booleans"):
-        row_policies.listed_rows(FreezeRows(mask_file=str(tmp_path / "m.npy")), "freeze", RowFacts(8))
+        policies.listed_rows(FreezeRows(mask_file=str(tmp_path / "m.npy")), "freeze", RowFacts(8))
 
 
 def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,5 +172,5 @@ def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_mask_is_read(tmp_path: Path) -> None:
     np.save(tmp_path / "m.npy", np.array([True, False] * 4))
-    found = row_policies.listed_rows(FreezeRows(mask_file=str(tmp_path / "m.npy")), "freeze", RowFacts(8))
+    found = policies.listed_rows(FreezeRows(mask_file=str(tmp_path / "m.npy")), "freeze", RowFacts(8))
     assert json.dumps(found.mask.tolist()) == json.dumps([True, False] * 4)

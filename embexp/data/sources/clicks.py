@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.sources.source import FORMAT, Description, Division, Source, unknown_columns
+from embexp.data.sources.source import FORMAT, Description, Source, unknown_columns
 from embexp.errors import Fault
 from embexp.specs.data import Clicks
 from embexp.system import caching, digests
@@ -66,7 +66,7 @@ class ClickSource(Source):
         """The split; vocabularies depend on nothing else."""
         return super().division_key() | {"vocabulary": None}
 
-    def divide(self, encoded: Encoded, folder: Path) -> Division:
+    def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
         """Writes splits, an example's position being its time; the truth is the best possible on the test split."""
         from embexp.data import click_log, splits
         from embexp.system.arrays import mapped_array
@@ -77,7 +77,7 @@ class ClickSource(Source):
         splits.divide(self.data, layout.count, folder, groups=groups)
         test = mapped_array(folder / "test.npy")
         labels, probability = (mapped_array(encoded.folder / f"{name}.npy")[test] for name in ("labels", "probability"))
-        return Division(truth=click_log.bayes(labels, probability))
+        return {"truth": click_log.bayes(labels, probability)}
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """Numbers of users, and of items."""

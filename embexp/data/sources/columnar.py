@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from embexp.data.columns import Columns, Wanted, wanted
 from embexp.data.files import table_files
 from embexp.data.files.table_files import Files
-from embexp.data.sources.source import HEAD_LINES, Description, Division, Source, cached
+from embexp.data.sources.source import HEAD_LINES, Description, OtherFile, Source, cached
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Columnar, Text
 from embexp.specs.vocabularies import VocabularyRules
@@ -62,21 +62,12 @@ class TokenSource(Source):
 
         return token_rows.learned(encoded, columns.buckets, folder)
 
-    def encode_file(
-        self,
-        path: Path,
-        columns: Columns,
-        vocabularies: Mapping[str, Vocabulary],
-        *,
-        classes: Sequence[str],
-        cache: Path,
-        progress: Progress,
-    ) -> Examples:
+    def encode_file(self, file: OtherFile, columns: Columns, *, cache: Path, progress: Progress) -> Examples:
         """The codes of the other file, as rows of the run's tables."""
         from embexp.data.vocabularies import token_rows
 
-        encoded = replace(self, other=path, classes=classes).encode(columns, cache=cache, progress=progress)
-        return token_rows.numbered(encoded, vocabularies, columns.buckets, cache=cache)
+        encoded = replace(self, other=file.path, classes=file.classes).encode(columns, cache=cache, progress=progress)
+        return token_rows.numbered(encoded, file.vocabularies, columns.buckets, cache=cache)
 
 
 @dataclass(frozen=True)
@@ -154,7 +145,7 @@ class ColumnarSource(TokenSource):
 
         return cached("codes", self._digest(located, cache), settings, make, cache=cache)
 
-    def divide(self, encoded: Encoded, folder: Path) -> Division:
+    def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
         """Writes splits."""
         import numpy as np
 
@@ -178,7 +169,7 @@ class ColumnarSource(TokenSource):
         if chosen is not None:
             found = {name: chosen[np.load(folder / f"{name}.npy")] for name in splits.SPLITS}
             splits.rewrite(found, folder)
-        return Division()
+        return {}
 
     def _split_faults(self) -> list[Fault]:
         """The fault of a split that needs the time where there is no column of it."""

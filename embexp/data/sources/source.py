@@ -49,16 +49,17 @@ class Description:
 
 
 @dataclass(frozen=True)
-class Division:
-    """What dividing the examples gave, in addition to the files it wrote.
+class OtherFile:
+    """A file, or folder, of the same form as those of a finished run, and what the run knew of its tokens.
 
     Attributes:
-        more_splits: names of splits in addition to train, validation and test.
-        truth: what only a synthetic source knows, on the test split.
+        vocabularies: of the run, by table.
+        classes: of a run on labelled texts, by number.
     """
 
-    more_splits: Sequence[str] = ()
-    truth: Mapping[str, float] = field(default_factory=dict)
+    path: Path
+    vocabularies: Mapping[str, Vocabulary]
+    classes: Sequence[str] = ()
 
 
 class Source(ABC):
@@ -108,8 +109,12 @@ class Source(ABC):
         fold = [self.data.folds, self.data.fold] if split.kind is SplitKind.FOLDS else None
         return {"split": split.model_dump(mode="json"), "fold": fold}
 
-    def divide(self, encoded: Encoded, folder: Path) -> Division:
+    def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
         """Writes splits into an empty folder.
+
+        Returns:
+            JSON: `parts`, names of splits if they are others than train, validation and test; `truth`, what only a
+            synthetic source knows, on the test split.
 
         Raises:
             DataError: nothing is left to train on.
@@ -117,7 +122,7 @@ class Source(ABC):
         from embexp.data import splits
 
         splits.divide(self.data, encoded.layout.count, folder)
-        return Division()
+        return {}
 
     def learning_key(self, columns: Columns) -> Mapping[str, Any]:
         """JSON of the settings on which `learn` depends."""
@@ -136,24 +141,15 @@ class Source(ABC):
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """By table of `columns.ids`; `folder` is the one that `divide` filled."""
 
-    def encode_file(
-        self,
-        path: Path,
-        columns: Columns,
-        vocabularies: Mapping[str, Vocabulary],
-        *,
-        classes: Sequence[str],
-        cache: Path,
-        progress: Progress,
-    ) -> Examples:
-        """Another file, or folder, of the same form, with the vocabularies of a run; see `scan.encode_file`.
+    def encode_file(self, file: OtherFile, columns: Columns, *, cache: Path, progress: Progress) -> Examples:
+        """Another file, with the vocabularies of a run; see `scan.encode_file`.
 
         Raises:
             ConfigError: the file lacks a column.
             DataError: its content is malformed, or no other file can be read as this source is.
             VocabularyError: a value is unknown and its vocabulary has no OOV row.
         """
-        raise DataError(f"{self.no_other_file}, so {path} can't be read for it")
+        raise DataError(f"{self.no_other_file}, so {file.path} can't be read for it")
 
     def column_names(self) -> Sequence[str]:
         """The names of all columns that may be read, in their order, from the headers of the files.

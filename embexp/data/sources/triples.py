@@ -9,7 +9,7 @@ field is the relation differs from graph to graph. Each may be compressed, such 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from embexp.data.files.table_files import looked, stop_at, unreadable
 from embexp.data.sources.source import (
     HEAD_LINES,
     Description,
-    Division,
+    OtherFile,
     Source,
     cached,
     single_columns,
@@ -93,7 +93,7 @@ class TripleSource(Source):
         """Nothing: the files are the splits."""
         return {}
 
-    def divide(self, encoded: Encoded, folder: Path) -> Division:
+    def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
         """Writes splits: the files, and two more where some entities count as new."""
         import numpy as np
 
@@ -102,7 +102,7 @@ class TripleSource(Source):
         splits.write(splits.in_order([count for _, count in encoded.layout.files]), encoded.layout.count, folder)
         new = self.data.new_entities
         if new is None:
-            return Division()
+            return {}
         divided = queries.new_entity_splits(
             new.train, encoded.folder, {name: np.load(folder / f"{name}.npy") for name in splits.SPLITS}
         )
@@ -112,7 +112,7 @@ class TripleSource(Source):
                 f" share of them than {new.share:g}, or another seed"
             )
         splits.rewrite(divided, folder)
-        return Division(more_splits=[name for name in divided if name not in splits.SPLITS])
+        return {"parts": list(divided)}
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """One of entities, one of relations."""
@@ -122,24 +122,16 @@ class TripleSource(Source):
         entities, relations = (Vocabulary.read(encoded.folder / name) for name in (ENTITIES, RELATIONS))
         return {table: relations if column == RELATION else entities for column, table in columns.ids.items()}
 
-    def encode_file(
-        self,
-        path: Path,
-        columns: Columns,
-        vocabularies: Mapping[str, Vocabulary],
-        *,
-        classes: Sequence[str],
-        cache: Path,
-        progress: Progress,
-    ) -> Examples:
+    def encode_file(self, file: OtherFile, columns: Columns, *, cache: Path, progress: Progress) -> Examples:
         """The queries of one more file of triples."""
         from embexp.data import queries
         from embexp.data.examples import examples
 
+        path = file.path
         if fault := fault_of(path):
             raise DataError(f"{path}: {fault}")
         known = {
-            queries.RELATIONS if column == RELATION else queries.ENTITIES: vocabularies[table]
+            queries.RELATIONS if column == RELATION else queries.ENTITIES: file.vocabularies[table]
             for column, table in columns.ids.items()
         }
         how = self.data.model_dump(mode="json", include={"columns", "reciprocal"})

@@ -94,7 +94,6 @@ def unpacked(keys: np.ndarray, long: pa.LargeStringArray) -> pa.LargeStringArray
     """The tokens of keys.
 
     Args:
-        keys: uint64 [n].
         long: the tokens that go by their text, in the order of their numbers.
     """
     is_long = keys >= _LONG
