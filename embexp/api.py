@@ -81,7 +81,9 @@ def run(
     added = arguments.items(listeners, Listener, "embexp.run", "listeners")
     chosen = None if directory is None else arguments.directory(directory, "embexp.run")
     allowed = arguments.texts(allow_code, "embexp.run", "allow_code")
-    checked, faults = composition.check_spec(spec, Permission(frozenset(allowed)))
+    checked, faults = composition.check_container(
+        spec.model_dump(mode="json", warnings=False), Permission(frozenset(allowed))
+    )
     if checked is None or faults:
         raise ConfigError(faults)
     arguments.require_eager("embexp.run")
@@ -152,7 +154,7 @@ def _specs(values: Sequence[RunSpec | Sequence[str]], permission: Permission) ->
             raise UsageError(f"{function} takes a list of specs or of lists of overrides, not of texts; {remedy}")
         try:
             if isinstance(each, RunSpec):
-                spec, wrong = composition.check_spec(each, permission)
+                spec, wrong = composition.check_container(each.model_dump(mode="json", warnings=False), permission)
                 wrong = [fault for fault in wrong if not isinstance(fault, CombinationFault)]
             else:
                 loader = loader or composition.loader(permission=permission)
@@ -212,7 +214,7 @@ def resume(
     allowed_code.check(recorded, allowed, record=RunFolder(folder).spec)  # before TensorFlow is loaded
     tracking.check_addresses([recorded], RunFolder(folder).spec)
     if texts:
-        changed = composition.changed_spec(recorded, texts, composition.loader())
+        changed = composition.changed_spec(recorded.model_dump(mode="json"), texts, composition.loader())
     environment.load_tensorflow()
     arguments.require_eager("embexp.resume")
     from embexp.runs.studies import run as studies

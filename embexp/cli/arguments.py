@@ -39,6 +39,14 @@ class Parser(argparse.ArgumentParser):
         self._help = help_text
         self._questions: dict[str, str] = {}
 
+    @classmethod
+    def of_run(cls, command: str, help_text: str) -> Parser:
+        """The parser of a command that takes the directory of a run, and the code that its record may name."""
+        parser = cls(command, help_text)
+        parser.needs("directory", WHICH_RUN)
+        add_allow_code(parser)
+        return parser
+
     def switches(self, *names: str) -> None:
         """Adds options without a value. One of a single dash is short for the next."""
         waiting: list[str] = []
@@ -58,7 +66,6 @@ class Parser(argparse.ArgumentParser):
 
         Args:
             question: what to say where it is missing.
-            **kind: of `add_argument`.
         """
         self.add_argument(name, **({} if name.startswith("-") else {"nargs": "?"}) | kind)
         self._questions[name.lstrip("-")] = question
@@ -190,9 +197,9 @@ def is_multirun(options: argparse.Namespace) -> bool:
     Raises:
         CommandLineError: these contradict each other.
     """
-    from embexp.config import outline
+    from embexp.config import folders
 
     if options.multirun and options.run:
         raise CommandLineError("-m runs several experiments, --run is for one")
     flag = True if options.multirun else False if options.run else None
-    return outline.is_multirun(config_folders(options), options.config_name, options.overrides, flag=flag)
+    return folders.is_multirun(config_folders(options), options.config_name, options.overrides, flag=flag)

@@ -16,7 +16,6 @@ from embexp.specs.pretrained import Match, MissingRows
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
-    from embexp.checkpoints.saving import Conversion
     from embexp.pretrained.growth import TableGrowth
 
 CONVERT_HELP = """\
@@ -67,8 +66,10 @@ def convert(arguments: Sequence[str]) -> int:
     names: dict[str, str] = {}
 
     def faults(options: argparse.Namespace) -> Iterator[str]:
-        if options.out is not None and (index := Path(f"{_prefix(options.out)}.index")).exists():
-            yield f"{index} already exists: give the new checkpoint another name"
+        if options.out is not None:
+            index = Path(f"{options.out / 'checkpoint' if options.out.is_dir() else options.out}.index")
+            if index.exists():
+                yield f"{index} already exists: give the new checkpoint another name"
         if options.to not in ("name", "object"):
             yield f"--to {options.to}: must be name or object" if options.to else "to which kind? Add --to name|object"
         found, wrong = _read_names(options.names)
@@ -100,10 +101,6 @@ def _read_names(file: Path | None) -> tuple[dict[str, str], list[str]]:
     return dict(names), [f"--names {file}: {each} must be text; put it in quotes" for each in strange]
 
 
-def _prefix(out: Path) -> Path:
-    return out / "checkpoint" if out.is_dir() else out
-
-
 def _convert(options: argparse.Namespace, names: Mapping[str, str]) -> None:
     from embexp.checkpoints import paths
     from embexp.records.folder import RunFolder, check_checkpoint
@@ -116,10 +113,8 @@ def _convert(options: argparse.Namespace, names: Mapping[str, str]) -> None:
 
     if RunFolder(options.path).spec.is_file() and options.to == "name":
         names = {**naming.names_in(options.path), **names}
-    _show_conversion(convert(options.path, options.out, kind=options.to, rename=names), options.to)
-
-
-def _show_conversion(conversion: Conversion, kind: str) -> None:
+    conversion = convert(options.path, options.out, kind=options.to, rename=names)
+    kind = options.to
     import tensorflow as tf
 
     from embexp.system import terminal

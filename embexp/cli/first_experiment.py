@@ -41,7 +41,6 @@ class Use:
     """What becomes of a column.
 
     Attributes:
-        facts: of the column.
         why: the reason, where it is another than that of the column's kind.
     """
 
@@ -84,7 +83,6 @@ def uses(columns: Sequence[ColumnFacts], label: str, *, splits_text: bool) -> li
     """What becomes of each column.
 
     Args:
-        label: name of the label's column.
         splits_text: whether the source can split a text into the values of a list.
 
     Raises:

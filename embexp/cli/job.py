@@ -54,9 +54,6 @@ def _planned(sweep: Path, number: int) -> LedgerJob:
 def execute(sweep: Path, job: LedgerJob) -> int:
     """Trains a job in this process, from its newest checkpoint if it has one.
 
-    Args:
-        job: of the ledger, which is left as it is.
-
     Returns:
         The exit status of the process: 0, `jobs.BUSY` if another process works there, or another one if the job failed.
     """
@@ -109,23 +106,15 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
         terminal.say(console, sentence)
 
     reached = progress.ProgressFile(directory)
-    if has_begun:
-        result = studies.resume(
-            directory,
-            allow_code=allowed_code.named(spec),  # the sweep has checked it
-            listeners=lambda: [ProgressLines(console), reached, *listeners],
-            progress=reached,
-            announce=say,
-            say=say,
-        )
+    shown: dict[str, Any] = {
+        "listeners": lambda: [ProgressLines(console), reached, *listeners],
+        "progress": reached,
+        "announce": say,
+    }
+    if has_begun:  # the sweep has checked the code
+        result = studies.resume(directory, allow_code=allowed_code.named(spec), say=say, **shown)
     else:
-        result = studies.run(
-            spec,
-            directory,
-            listeners=lambda: [ProgressLines(console), reached, *listeners],
-            progress=reached,
-            announce=say,
-        )
+        result = studies.run(spec, directory, **shown)
     console.print(studies.terminal_report(result.summary, directory))
 
 

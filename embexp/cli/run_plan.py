@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -22,7 +22,7 @@ from embexp.specs.base import merged, named_code, summarize_names
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.optimizers import TableOptimizer, slot_count
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
-from embexp.specs.run import RunSpec, doubtful_settings, inert_settings
+from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import BASE, DESCRIPTIONS, GROWN, NoStudy, RuntimeKind
 from embexp.specs.tables import Storage, Table
 from embexp.system import environment, terminal
@@ -30,7 +30,6 @@ from embexp.system.terminal import byte_size, say
 from embexp.training.progress import duration
 
 if TYPE_CHECKING:
-    from embexp.data.scan import Scan
     from embexp.data.vocabularies.token_rows import Share, Shares
     from embexp.freezing.policies import TablePolicy
     from embexp.runs.dry_run import Timed
@@ -42,6 +41,7 @@ _DIRECTORY = Path("…")
 """Placeholder of the study's directory, which gets its name when the study starts."""
 
 
+_TRIPLES = {"train": "train", "validation": "validate", "test": "test", "test_new": "of them new"}
 _LONGEST = 120
 """Lines of a configuration that are printed; the middle of a longer one is cut out."""
 
@@ -82,7 +82,6 @@ def from_prepared(prepared: Prepared) -> Plan:
     """The plan of a prepared run."""
     tables = prepared.tables
     dims = {name: table.width for name, table in tables.spec.tables.items()}
-    sizes = [] if prepared.data.candidates is None else _sizes(prepared.spec, prepared.data.candidates.entities)
     return Plan(
         prepared.requested,
         tables.spec,
@@ -91,7 +90,7 @@ def from_prepared(prepared: Prepared) -> Plan:
         tables.policies,
         prepared.warnings,
         prepared.run_id,
-        sizes,
+        list(_sizes(prepared)),
         prepared.data.shares,
     )
 
@@ -103,7 +102,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
         EmbexpError: `embexp run` would refuse the run, too.
     """
     if not isinstance(spec.study, NoStudy):
-        _show_study(spec, console, scan=scan)
+        _show_study(running.study_runs(spec, _DIRECTORY), console, scan=scan)
     elif not scan:
         _show(from_spec(spec), console)
     else:
@@ -119,11 +118,16 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
         if trace:
             _trace(prepared, console)
         if timed:
-            _time(prepared, console)
+            from embexp.runs import dry_run, run
+
+            with show_stages() as stages:
+                measured = dry_run.measure(prepared, run.prepare_machine(prepared.spec.strategy), stages)
+            stopping = prepared.spec.train.early_stopping.patience is not None
+            for line in _time_lines(measured, may_stop_early=stopping):
+                say(console, line)
 
 
 def _show_pretrained(prepared: Prepared, console: Console) -> None:
-    """Prints how much of each table its pretrained file covers."""
     content = prepared.tables.pretrained.as_json()
     form = box.SIMPLE_HEAD if console.is_terminal else None
     if (table := results.coverage_table(content, form)) is not None:
@@ -159,21 +163,9 @@ def _trace(prepared: Prepared, console: Console) -> None:
             say(console, f"  {each}")
 
 
-def _time(prepared: Prepared, console: Console) -> None:
-    from embexp.runs import dry_run, run
-
-    with show_stages() as stages:
-        timed = dry_run.measure(prepared, run.prepare_machine(prepared.spec.strategy), stages)
-    stopping = prepared.spec.train.early_stopping.patience is not None
-    for line in _time_lines(timed, may_stop_early=stopping):
-        say(console, line)
-
-
 def _show(plan: Plan, console: Console) -> None:
-    for key, text in _headlines(plan.requested):
+    for key, text in _headlines(plan):
         say(console, f"{key:10}{text}")
-    if plan.run_id is not None:
-        say(console, f"{'run_id':10}{plan.run_id}")
     say(console)
     console.print(_tables(plan, console))
     say(console)
@@ -189,8 +181,8 @@ def _show(plan: Plan, console: Console) -> None:
         say(console, note)
 
 
-def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
-    train = spec.train
+def _headlines(plan: Plan) -> Iterator[tuple[str, str]]:
+    spec, train = plan.requested, plan.requested.train
     length = [f"{train.epochs:g} epochs" if train.epochs is not None else ""]
     length.append(f"{train.steps:,} steps" if train.steps is not None else "")
     dense = spec.dense_optimizer
@@ -208,6 +200,8 @@ def _headlines(spec: RunSpec) -> Iterator[tuple[str, str]]:
     if spec.restore.path is not None:
         what = "everything" if spec.restore.only is None else ", ".join(spec.restore.only)
         yield "restore", f"{what} from {spec.restore.path}"
+    if plan.run_id is not None:
+        yield "run_id", plan.run_id
 
 
 def _tables(plan: Plan, console: Console) -> Rich:
@@ -222,11 +216,8 @@ def _tables(plan: Plan, console: Console) -> Rich:
     for name, each in spec.tables.items():
         optimizer, frozen = spec.optimizer_of(name), spec.frozen(name)
         rows, dim = plan.rows[name], plan.dims.get(name)
-        numbers = {
-            "parameters": 1,
-            "slots": 0 if frozen else slot_count(optimizer),
-            "frozen": int(frozen or name in policies),
-        }
+        slots = 0 if frozen else slot_count(optimizer)
+        numbers = {"parameters": 1, "slots": slots, "frozen": int(frozen or name in policies)}
         if rows is not None and dim is not None:
             counts = dict.fromkeys(numbers, rows) | _counts(policies.get(name))
             amounts = {what: FLOAT_BYTES * counts[what] * dim * number for what, number in numbers.items()}
@@ -301,14 +292,17 @@ def _features(plan: Plan, console: Console) -> Rich:
     return table
 
 
-def _sizes(spec: RunSpec, entities: int) -> list[str]:
+def _sizes(prepared: Prepared) -> Iterator[str]:
     """What steps and evaluations of a knowledge graph take, beyond tables and slots."""
-    queries = footprint.evaluation_batch(entities, spec.evaluation_batch_size)
-    return [
-        f"memory: a step takes about {byte_size(footprint.step_bytes(spec, entities))} beyond tables and slots",
-        f"memory: an evaluation takes about {byte_size(footprint.evaluation_bytes(spec, entities))} beyond tables,"
-        f" ranking {queries:,} queries at a time among {entities:,} entities",
-    ]
+    if prepared.data.candidates is not None:
+        spec, entities = prepared.spec, prepared.data.candidates.entities
+        queries = footprint.evaluation_batch(entities, spec.evaluation_batch_size)
+        step, evaluation = footprint.step_bytes(spec, entities), footprint.evaluation_bytes(spec, entities)
+        yield f"memory: a step takes about {byte_size(step)} beyond tables and slots"
+        yield (
+            f"memory: an evaluation takes about {byte_size(evaluation)} beyond tables, ranking {queries:,} queries at a"
+            f" time among {entities:,} entities"
+        )
 
 
 def _notes(plan: Plan) -> Iterator[str]:
@@ -339,28 +333,18 @@ def _notes(plan: Plan) -> Iterator[str]:
 
 
 def _pretrained(setting: Pretrained) -> str:
-    match setting:
-        case NoPretrained():
-            return setting.kind
-        case Checkpoint():
-            return f"{setting.path} (match {setting.match}, missing {setting.missing}, slots {setting.slots})"
-        case File() | Sample():
-            path = setting.path
-            if isinstance(setting, Sample) and path is None:
-                path = f"sample of {setting.rows:,} × {setting.dim:,}"
-            return f"{path} (match {setting.match}, missing {setting.missing}, project {setting.project})"
-        case _:
-            assert_never(setting)
+    if isinstance(setting, NoPretrained):
+        return setting.kind
+    path = setting.path
+    if isinstance(setting, Sample) and path is None:
+        path = f"sample of {setting.rows:,} × {setting.dim:,}"
+    last = f"slots {setting.slots}" if isinstance(setting, Checkpoint) else f"project {setting.project}"
+    return f"{path} (match {setting.match}, missing {setting.missing}, {last})"
 
 
 def _own(table: Table) -> str:
     """The table's own settings; it inherits the others from the top level."""
-    settings = {
-        "optimizer": table.optimizer,
-        "pretrained": table.pretrained,
-        "init": table.init,
-        "freeze": table.freeze,
-    }
+    settings = {name: getattr(table, name) for name in INHERITED}
     chosen = [f"{name} {setting.kind}" for name, setting in settings.items() if setting is not None]
     return ", ".join([*chosen, *(f"{name} {value}" for name, value in table.vocabulary.own.items())])
 
@@ -379,45 +363,31 @@ def _share(share: Share) -> str:
     if not share.count:
         return "none"
     parts = {"missing": share.missing, "rare": share.rare, "unknown": share.unknown}
-    shown = [f"{_percent(count / share.count)} {kind}" for kind, count in parts.items() if count]
+    fractions = {kind: count / share.count for kind, count in parts.items() if count}
+    shown = [f"{each:.2%} {kind}" if each >= 0.0001 else f"< 0.01% {kind}" for kind, each in fractions.items()]
     return ", ".join(shown) or "all known"
 
 
-def _percent(fraction: float) -> str:
-    return f"{fraction:.2%}" if fraction >= 0.0001 else "< 0.01%"
-
-
-def _show_study(spec: RunSpec, console: Console, *, scan: bool) -> None:
-    runs = running.study_runs(spec, _DIRECTORY)
-    prepared = _prepared_runs(runs) if scan else {}
+def _show_study(runs: Mapping[str, RunSpec], console: Console, *, scan: bool) -> None:
+    prepared: dict[str, Prepared] = {}
+    with show_stages() as stages:
+        for name, run in runs.items() if scan else ():  # the grown run has the rows that its base run will have
+            after = prepare_successor(run, prepared[BASE], stages) if name == GROWN else prepare(run, stages)
+            prepared[name] = after
     for number, (name, run) in enumerate(runs.items(), 1):
         say(console, f"{number} of {len(runs)}, {name}: {DESCRIPTIONS[name]}")
         if name in prepared:
             _show(from_prepared(prepared[name]), console)
-            say(console, f"triples: {_triple_counts(prepared[name].data.scan)}")
+            splits = prepared[name].data.scan.splits.items()
+            counts = (f"{len(rows) // 2:,} {_TRIPLES[split]}" for split, rows in splits if split in _TRIPLES)
+            say(console, f"triples: {', '.join(counts)}")
         else:
             _show(from_spec(run), console)
         say(console)
     say(console, f"{len(runs)} runs, in the folders {', '.join(runs)}; then their comparison")
 
 
-def _prepared_runs(runs: Mapping[str, RunSpec]) -> dict[str, Prepared]:
-    """Prepares the runs as `embexp run` does; the grown run with the rows that its base run will have."""
-    found: dict[str, Prepared] = {}
-    with show_stages() as stages:
-        for name, run in runs.items():
-            found[name] = prepare_successor(run, found[BASE], stages) if name == GROWN else prepare(run, stages)
-    return found
-
-
-def _triple_counts(found: Scan) -> str:
-    names = {"train": "train", "validation": "validate", "test": "test", "test_new": "of them new", "test_known": ""}
-    counts = {names[split]: len(rows) // 2 for split, rows in found.splits.items() if names.get(split)}
-    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
-
-
 def _length_line(prepared: Prepared) -> str:
-    """Examples, steps and steps per epoch."""
     examples, batch, steps = prepared.data.training_examples, prepared.spec.train.batch_size, prepared.schedule.steps
     splits = prepared.data.scan.splits.items()
     others = [f"{len(rows):,} for {split}" for split, rows in splits if split != "train" and len(rows)]

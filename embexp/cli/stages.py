@@ -21,7 +21,7 @@ from embexp.training.listeners import Listener
 
 if TYPE_CHECKING:
     from embexp.runs.run import RunResult
-    from embexp.specs.run import RunSpec
+    from embexp.specs.strategies import Strategy
 
 _APART_SECONDS = 10.0
 """Between lines of one stage where there is no terminal."""
@@ -116,33 +116,6 @@ class Shown:
             say(console, sentence)
 
 
-def logged(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult]) -> RunResult:
-    """Has `execute` train, and prints the results.
-
-    Args:
-        spec: of the run: its strategy is checked before TensorFlow is loaded.
-        directory: of the run, where run.log is appended to.
-        execute: trains; called after TensorFlow was loaded.
-    """
-    from embexp.errors import EmbexpError
-
-    with _Log(directory / "run.log") as log:
-        try:
-            result = _shown(spec, directory, execute, log)
-        except EmbexpError as error:
-            log.note(f"error: {error}")
-            raise
-        except KeyboardInterrupt:
-            log.note(f"interrupted by {interruption.name()}")
-            raise
-        except Exception as error:
-            if (sentence := machine_faults.sentence(error)) is not None:
-                log.note(f"error: {sentence}")
-            raise
-    sys.stdout.flush()
-    return result
-
-
 class _Log:
     """run.log, as a file of text. A failure to write to it, as on a full disk, is reported once and ends nothing."""
 
@@ -180,10 +153,34 @@ class _Log:
         self.write(f"{sentence}\n")
 
 
-def _shown(spec: RunSpec, directory: Path, execute: Callable[[Shown], RunResult], log: _Log) -> RunResult:
+def logged(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunResult]) -> RunResult:
+    """Has `execute` train, and prints the results.
+
+    Args:
+        strategy: of the run: it is checked before TensorFlow is loaded.
+        execute: trains; called after TensorFlow was loaded.
+    """
+    from embexp.errors import EmbexpError
+
+    with _Log(directory / "run.log") as log:
+        try:
+            result = _trained(strategy, directory, execute, log)
+        except KeyboardInterrupt:
+            log.note(f"interrupted by {interruption.name()}")
+            raise
+        except Exception as error:
+            sentence = str(error) if isinstance(error, EmbexpError) else machine_faults.sentence(error)
+            if sentence is not None:
+                log.note(f"error: {sentence}")
+            raise
+    sys.stdout.flush()
+    return result
+
+
+def _trained(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunResult], log: _Log) -> RunResult:
     from embexp.strategies import tpu_address
 
-    tpu_address.check_strategy(spec.strategy)  # a missing TPU is reported before TensorFlow is loaded
+    tpu_address.check_strategy(strategy)  # a missing TPU is reported before TensorFlow is loaded
     with interruption.leaving_at_once(), environment.collecting_paused():
         environment.load_tensorflow()
         from embexp.records import inventory

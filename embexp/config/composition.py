@@ -1,12 +1,10 @@
-"""From files and overrides to a checked `RunSpec`: composes, validates and applies every rule. No TensorFlow.
-
-Each of `b: ${a}${a}`, `c: ${b}${b}`, … doubles the last one, so thirty short lines stand for a text of a gigabyte: what
-an interpolation stands for is counted before it is resolved.
-"""
+"""From files and overrides to a checked `RunSpec`: composes, validates and applies every rule. No TensorFlow."""
 
 from __future__ import annotations
 
+import copy
 import functools
+import itertools
 import os
 import re
 import sys
@@ -16,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
-from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from embexp.config import (
     folders,
@@ -31,11 +28,12 @@ from embexp.config import (
     validate,
 )
 from embexp.config import selections as choices
-from embexp.config.loader import Loader
-from embexp.config.messages import did_you_mean, format_value
+from embexp.config.folders import at
+from embexp.config.hydra_globals import UnresolvedError
+from embexp.config.loader import Loader, Sources
+from embexp.config.messages import format_value
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.config.patterns import Expansion
-from embexp.config.sources import Sources
 from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.specs import arguments, run
 from embexp.specs.models import RENAMED_TASKS
@@ -62,9 +60,6 @@ _PATHS = (
 from any directory."""
 _OF_THE_APP = re.compile(r"\$\{(?!hydra[.:]|now:)")
 """An interpolation whose value may differ from job to job."""
-MOST = 10_000
-"""Values that an interpolation may stand for, with all that these refer to."""
-_REFERENCE = re.compile(r"\$\{(\.*)([^${}:]*)\}")
 
 
 @dataclass(frozen=True)
@@ -72,11 +67,9 @@ class Composition:
     """A composed config.
 
     Attributes:
-        config: Hydra's config, with its own settings under `hydra`; interpolations are not resolved.
         container: plain dicts, lists and scalars with interpolations resolved; without `hydra` and without values that
             can't be resolved.
         added: keys that plain overrides added to those of the files.
-        permission: which code it may name.
     """
 
     config: DictConfig
@@ -143,11 +136,11 @@ def spec_of(cfg: DictConfig, *, without: Sequence[str] = (), allow_code: Sequenc
     allowed = arguments.texts(allow_code, "embexp.spec_of", "allow_code")
     if missing := [key for key in own if key not in cfg]:
         raise UsageError(f"embexp.spec_of: without names {', '.join(missing)}, which the config does not have")
-    check_interpolations(cfg)
+    hydra_globals.check_interpolations(cfg)
     container, before = _resolved(cfg, hydra_globals.started_in(), own)
     expansion = patterns.expand(container, lambda: resources.data_columns(container.get("data")))
     before += expansion.faults
-    spec, faults = _checked(container, before, Permission(frozenset(allowed)), unknown=expansion.unknown)
+    spec, faults = check_container(container, Permission(frozenset(allowed)), before, unknown=expansion.unknown)
     if spec is None or before or faults:
         raise ConfigError([*before, *patterns.folded(faults, expansion.origins)])
     return spec
@@ -169,8 +162,6 @@ def job(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, in_p
     """Composes and checks one run that can be started.
 
     Args:
-        texts: overrides, as on the command line.
-        look_at_data: whether to read the headers of data files.
         in_python: whether the caller has no settings of Hydra.
 
     Raises:
@@ -215,13 +206,14 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     Returns:
         The spec, or None if the config is invalid, and all faults, including those of composing.
     """
-    _report_old_name(composition.container.get("task"))
-    spec, faults = _checked(
+    _report_old_name(str(composition.container.get("task")))
+    launcher: Any = composition.config.hydra.runtime.choices.get("hydra/launcher")
+    spec, faults = check_container(
         composition.container,
-        composition.faults,
         composition.permission,
+        composition.faults,
         look_at_data=look_at_data,
-        here=runs_here(composition.config),
+        here=bool(launcher == _OWN_LAUNCHER),  # another one may have a machine with more memory
         unknown=composition.expansion.unknown,
     )
     faults = patterns.folded(_kinds_reported_once(faults, composition), composition.expansion.origins)
@@ -229,9 +221,9 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
 
 
 @functools.cache
-def _report_old_name(task: object) -> None:
+def _report_old_name(task: str) -> None:
     """Says once what a task is called now."""
-    if (new := RENAMED_TASKS.get(str(task))) is not None:
+    if (new := RENAMED_TASKS.get(task)) is not None:
         print(f"task={task} is called task={new} since 0.2.0", file=sys.stderr)
 
 
@@ -250,44 +242,24 @@ def _kinds_reported_once(faults: list[Fault], composition: Composition) -> list[
     return faults
 
 
-def runs_here(config: DictConfig) -> bool:
-    """Whether a config is run on this machine: another launcher may have one with more memory."""
-    found: Any = config.hydra.runtime.choices.get("hydra/launcher")
-    return bool(found == _OWN_LAUNCHER)
-
-
 def check_container(
-    container: Mapping[str, Any], permission: Permission, *, here: bool
-) -> tuple[RunSpec | None, list[Fault]]:
-    """Checks a config that has been composed without faults.
-
-    Args:
-        here: whether it is run on this machine.
-
-    Returns:
-        The spec, or None if the config is invalid, and all faults, without their sources.
-    """
-    return _checked(container, (), permission, here=here)
-
-
-def check_spec(spec: RunSpec, permission: Permission) -> tuple[RunSpec | None, list[Fault]]:
-    """Checks a spec that Python code may have made or changed without a check, as by `model_copy`.
-
-    Returns:
-        The spec, or None if it is invalid, and all faults.
-    """
-    return _checked(spec.model_dump(mode="json", warnings=False), (), permission)
-
-
-def _checked(
     container: Mapping[str, Any],
-    before: Sequence[Fault],
     permission: Permission,
+    before: Sequence[Fault] = (),
     *,
     look_at_data: bool = True,
     here: bool = True,
     unknown: Sequence[str] = (),
 ) -> tuple[RunSpec | None, list[Fault]]:
+    """Checks a config as plain values, such as that of a spec which Python code may have changed without a check.
+
+    Args:
+        before: faults found so far, whose paths are not reported again.
+        unknown: paths of what is not known because of faults.
+
+    Returns:
+        The spec, or None if the config is invalid, and all other faults, without their sources.
+    """
     reported = {fault.path for fault in before} | set(unknown)
     named = [fault for fault in resources.name_faults(container) if fault.path not in reported]
     reported |= {fault.path for fault in named}
@@ -301,44 +273,39 @@ def _checked(
     return spec, [*named, *faults, *(fault for fault in between if fault.path not in reported)]
 
 
-def changed_spec(spec: RunSpec, texts: Sequence[str], loader: Loader, *, rule: str = RESUMED) -> RunSpec:
+def changed_spec(recorded: dict[str, Any], texts: Sequence[str], loader: Loader, *, rule: str = RESUMED) -> RunSpec:
     """A recorded spec with overrides such as `train.epochs=40`.
 
     Args:
+        recorded: the spec as plain values, which are changed.
         rule: why other settings can't change, for the error message.
 
     Raises:
         ConfigError: with all faults; an override of anything that decides the results before the resumption is one.
     """
     parsed, faults = overrides.parse(loader, texts)
-    container: dict[str, Any] = spec.model_dump(mode="json")
     for override in parsed:
         path, value = override.key_or_group, override.value()
         if any(path == each or path.startswith(f"{each}.") for each in CHANGEABLE):
-            _set(container, path.split("."), value)
+            *parents, last = path.split(".")
+            node = recorded
+            for key in parents:  # what is no mapping on the way becomes one, so that validation reports the path
+                if not isinstance(node.get(key), dict):
+                    node[key] = {}
+                node = node[key]
+            node[last] = value
         else:
-            recorded = _at(container, path)
-            was = "" if recorded is None else f" (it is {format_value(recorded)})"
+            was = "" if (known := at(recorded, path)) is None else f" (it is {format_value(known)})"
             remedy = f"only {', '.join(CHANGEABLE)} can change; start a new run for anything else"
             faults.append(Fault(path, format_value(value), f"{rule}{was}", remedy))
     if faults:
         raise ConfigError(faults)
-    changed, faults = validate.validate(container)
+    changed, faults = validate.validate(recorded)
     if changed is not None:
         faults += run.rule_faults(changed)
     if changed is None or faults:
         raise ConfigError(validate.with_sources(faults, lambda path: "an override"))
     return changed
-
-
-def _set(container: dict[str, Any], keys: Sequence[str], value: Any) -> None:
-    """Sets a value; what is no mapping on the way becomes one, so that validation reports the path."""
-    node = container
-    for key in keys[:-1]:
-        if not isinstance(node.get(key), dict):
-            node[key] = {}
-        node = node[key]
-    node[keys[-1]] = value
 
 
 def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
@@ -352,27 +319,30 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
     config, selections, rejected = choices.select(loader, overrides.with_additions(loader, chosen))
     lifted = choices.lift(loader, selections, config)
     faults += [*rejected, *lifted.values()]
-    applied, added, expansion = [], set(), None
-    rest = [each for each in parsed if each not in chosen]
-    for override in sorted(rest, key=lambda each: not _of_data(each)):  # whose columns patterns match
-        if expansion is None and not _of_data(override):
-            expansion = _expand(config)
-        plain = not (override.is_add() or override.is_force_add() or override.is_delete())
+    applied: list[Override] = []
+    added: set[str] = set()
+
+    def apply(override: Override, expansion: Expansion) -> None:
         key = override.key_or_group
-        new = plain and not (overrides.is_present(config, key) and (expansion is None or not expansion.made(key)))
-        fault = overrides.set_value(loader.folders, override, config)
-        if fault is not None:
+        prefixed = override.is_add() or override.is_force_add() or override.is_delete()
+        new = not prefixed and (not overrides.is_present(config, key) or expansion.made(key))
+        if (fault := overrides.set_value(loader.folders, override, config)) is not None:
             faults.append(fault)
-            continue
+            return
         applied.append(override)
-        if new:
-            added.add(key)
-    expansion = _expand(config) if expansion is None else expansion
-    applied = [each for each in rest if each in applied]
+        added.update([key] if new else [])
+
+    rest = [each for each in parsed if each not in chosen]
+    for override in filter(_of_data, rest):  # whose columns patterns match
+        apply(override, Expansion())
+    expansion = _expand(config)
+    for override in itertools.filterfalse(_of_data, rest):
+        apply(override, expansion)
+    applied.sort(key=rest.index)
     hydra_job.note_overrides([each for each in parsed if each in selections or each in applied], config)
 
     sources = Sources(loader, selections, applied, lifted, expansion.origins)
-    check_interpolations(config)
+    hydra_globals.check_interpolations(config)
     found = [*_hydra_faults(loader, selections, config), *expansion.faults]
     with hydra_globals.recorded(config):
         container, unresolved = _resolved(config, Path.cwd())
@@ -386,14 +356,13 @@ def _hydra_faults(loader: Loader, selections: Sequence[Override], config: DictCo
     if key in loader.hydra_faults:
         return loader.hydra_faults[key]
     found = list(hydra_checks.faults(config, choices.hydra_in_files(loader, selections), loader.permission))
-    written: Any = OmegaConf.to_container(config.hydra, resolve=False)
     for path in hydra_checks.DIRECTORIES[:2]:  # that of a job is resolved once its number is known
         try:
-            with hydra_globals.recorded(config):
-                OmegaConf.select(config, path)
-        except OmegaConfBaseException as error:
-            found.append(_unresolved(path, str(written[path.split(".")[1]]["dir"]), error, config))
-    if not any(_OF_THE_APP.search(str(written.get(kind))) for kind in (*named_code.NODES, "run", "sweep")):
+            hydra_globals.hydra_setting(config, path, secrets=False)
+        except UnresolvedError as error:
+            found += error.faults
+    written: Any = OmegaConf.to_container(config.hydra, resolve=False)
+    if not any(_OF_THE_APP.search(str(written.get(kind))) for kind in (*named_code.NODES[1:], "run", "sweep")):
         loader.hydra_faults[key] = tuple(found)
     return found
 
@@ -408,19 +377,19 @@ def _expand(config: DictConfig) -> Expansion:
     """Replaces the patterns of a composed config by what they stand for, in place."""
     places = ("data", *patterns.PLACES)
     written = {key: OmegaConf.to_container(config[key]) for key in places if OmegaConf.is_dict(config.get(key))}
-    if not patterns.present(written):
-        return Expansion()
+    before = copy.deepcopy(written)
 
     def columns() -> Sequence[str]:
-        check_interpolations(config)
+        hydra_globals.check_interpolations(config)
         with hydra_globals.recorded(config):
             container, _ = _resolved(config, Path.cwd())
         return resources.data_columns(container.get("data"))
 
     done = patterns.expand(written, columns)
-    with open_dict(config):
-        for place, content in written.items():
-            config[place] = content
+    if written != before:
+        with open_dict(config):
+            for place, content in written.items():
+                config[place] = content
     return done
 
 
@@ -432,7 +401,7 @@ def _resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> 
         without: keys at its top to leave out, as `hydra`.
     """
     faults: list[Fault] = []
-    found = _plain(config, config, "", faults)
+    found = hydra_globals.plain(config, config, "", faults)
     container = {str(key): value for key, value in found.items() if key not in without}
     twice = resources.fill_path(container)
     if resources.name_of(container.get("data")) is not None:
@@ -464,89 +433,3 @@ def _make_absolute(section: Any, path: Sequence[str], folder: Path) -> None:
 
 def _absolute(path: Any, folder: Path) -> Any:
     return os.path.abspath(folder / os.path.expanduser(path)) if isinstance(path, str) and path else path
-
-
-def _plain(root: DictConfig, node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:
-    """A mapping as a plain dict, without `hydra` and values that can't be resolved; each of those becomes a fault."""
-    found: dict[Any, Any] = {}
-    for key in node.keys():  # noqa: SIM118 — items() would resolve, and stop at the first fault
-        path = f"{prefix}{key!s}"
-        if path == "hydra":
-            continue
-        if OmegaConf.is_missing(node, key):
-            faults.append(Fault(path, "nothing", "it must be given", f"set {path}=…"))
-            continue
-        try:
-            value = node[key]
-            if isinstance(value, DictConfig):
-                found[key] = _plain(root, value, f"{path}.", faults)
-            elif isinstance(value, ListConfig):
-                found[key] = OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
-            else:
-                found[key] = value
-        except OmegaConfBaseException as error:
-            written = OmegaConf.to_container(node, resolve=False)
-            text = str(written[key]) if isinstance(written, dict) else ""
-            faults.append(_unresolved(path, text, error, root))
-    return found
-
-
-def _unresolved(path: str, text: str, error: OmegaConfBaseException, root: DictConfig) -> Fault:
-    """The fault of a value with an interpolation that can't be resolved."""
-    first = str(error).splitlines()[0].rstrip(".")
-    rule, remedy = f"it can't be resolved: {first}", ""
-    if found := re.search(r"Environment variable '([^']+)' not found", first):
-        rule = f"the environment has no variable {found[1]}"
-        remedy = f"set it before the command, or give a default: ${{oc.env:{found[1]},VALUE}}"
-    elif found := re.search(f"{hydra_globals.SECRET}'([^']+)'", first):
-        rule = f"by its name, the environment variable {found[1]} is a secret, and a run records its config"
-        remedy = f"if you want that, give it on the command line: '{path}=${{oc.env:{found[1]}}}'"
-    elif isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([^']+)' not found", first)):
-        known = set(overrides.paths(OmegaConf.to_container(root))) - {path}
-        remedy = did_you_mean(found[1], known) or "write \\${…} for a text with ${…}"
-    elif isinstance(error, UnsupportedInterpolationType):
-        remedy = "interpolations are ${KEY}, ${oc.env:VARIABLE} and ${now:FORMAT}"
-    return Fault(path, text, rule, remedy)
-
-
-def check_interpolations(config: DictConfig) -> None:
-    """Checks the number of values that each interpolation stands for.
-
-    Raises:
-        ConfigError: it is too large; with a fault for the first such value.
-    """
-    content: Any = OmegaConf.to_container(config, resolve=False)
-    counted: dict[str, int] = {}
-
-    def count(path: str, value: Any) -> int:
-        if path in counted:
-            return counted[path]
-        counted[path] = 1  # of a value that leads back to itself, which resolving reports
-        found = 1
-        if isinstance(value, Mapping | list):
-            items = value.items() if isinstance(value, Mapping) else enumerate(value)
-            found += sum(count(f"{path}.{key}" if path else str(key), each) for key, each in items)
-        elif isinstance(value, str) and "${" in value:
-            for dots, key in _REFERENCE.findall(value):
-                target = ".".join(filter(None, [*path.split(".")[: -len(dots)], key])) if dots else key
-                found += count(target, _at(content, target))
-            if found > MOST:
-                rule = f"its interpolations stand for more than {MOST:,} values"
-                raise ConfigError(
-                    [Fault(path, format_value(value), rule, "refer to fewer values that refer to others")]
-                )
-        counted[path] = found
-        return found
-
-    if isinstance(content, dict):
-        for key, value in content.items():
-            count(str(key), value)
-
-
-def _at(node: Any, path: str) -> Any:
-    for key in filter(None, path.replace("[", ".").replace("]", "").split(".")):
-        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-            node = node[int(key)]
-        else:
-            node = node.get(key) if isinstance(node, Mapping) else None
-    return node

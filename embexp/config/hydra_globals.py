@@ -1,13 +1,16 @@
-"""Hydra's process-wide settings: embexp's while it uses Hydra, then those of the caller again.
+"""Hydra's process-wide settings: embexp's while it uses Hydra, then those of the caller again; and what it resolves.
 
 A notebook or another Hydra application may use them. Not thread-safe, like Hydra.
+
+Each of `b: ${a}${a}`, `c: ${b}${b}`, … doubles the last one, so thirty short lines stand for a text of a gigabyte: what
+an interpolation stands for is counted before it is resolved.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,14 +19,22 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobRuntime
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException, UnsupportedInterpolationType
 from omegaconf.resolvers import oc
+
+from embexp.config.folders import at, paths
+from embexp.config.messages import did_you_mean, first_line, format_value
+from embexp.errors import ConfigError, Fault
 
 VERSION_BASE = "1.3"
 JOB_NAME = "embexp"
 _within: list[bool] = []
 """An entry for each block that is entered: the last one to be left restores what is the same for all."""
 SECRET = "by its name, this environment variable is a secret: "
+MOST = 10_000
+"""Values that an interpolation may stand for, with all that these refer to."""
+_REFERENCE = re.compile(r"\$\{(\.*)([^${}:]*)\}")
 
 
 @contextlib.contextmanager
@@ -121,3 +132,104 @@ def _hydra_config() -> Any:
         return None
     config: Any = HydraConfig.get()
     return None if "runtime" not in config or config.runtime.get("output_dir", None) is None else config
+
+
+class UnresolvedError(ConfigError):
+    """A setting of Hydra can't be resolved."""
+
+
+def hydra_setting(config: DictConfig, path: str, *, secrets: bool = True) -> Any:
+    """A setting of Hydra as plain values, with interpolations resolved.
+
+    Args:
+        secrets: whether it may have the value of a variable that is a secret by its name, see `recorded`.
+
+    Raises:
+        UnresolvedError: it can't be resolved, or is missing.
+    """
+    try:
+        with borrowed() if secrets else recorded():
+            HydraConfig.instance().cfg = cast(Any, config)  # not set_config, which copies it
+            value = OmegaConf.select(config, path, throw_on_missing=True)
+            return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    except Exception as error:  # also of a resolver
+        written = at(OmegaConf.to_container(config, resolve=False), path)
+        text = written if isinstance(written, str) else format_value(written)
+        raise UnresolvedError([_unresolved(path, text, error, config)]) from error
+
+
+def plain(root: DictConfig, node: DictConfig, prefix: str, faults: list[Fault]) -> dict[Any, Any]:
+    """A mapping as a plain dict, without `hydra` and values that can't be resolved; each of those becomes a fault."""
+    found: dict[Any, Any] = {}
+    for key in node.keys():  # noqa: SIM118 — items() would resolve, and stop at the first fault
+        path = f"{prefix}{key!s}"
+        if path == "hydra":
+            continue
+        if OmegaConf.is_missing(node, key):
+            faults.append(Fault(path, "nothing", "it must be given", f"set {path}=…"))
+            continue
+        try:
+            value = node[key]
+            if isinstance(value, DictConfig):
+                found[key] = plain(root, value, f"{path}.", faults)
+            elif isinstance(value, ListConfig):
+                found[key] = OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+            else:
+                found[key] = value
+        except OmegaConfBaseException as error:
+            written = OmegaConf.to_container(node, resolve=False)
+            text = str(written[key]) if isinstance(written, dict) else ""
+            faults.append(_unresolved(path, text, error, root))
+    return found
+
+
+def _unresolved(path: str, text: str, error: Exception, root: DictConfig) -> Fault:
+    """The fault of a value with an interpolation that can't be resolved."""
+    first = first_line(error)
+    rule, remedy = f"it can't be resolved: {first}", ""
+    if found := re.search(r"Environment variable '([^']+)' not found", first):
+        rule = f"the environment has no variable {found[1]}"
+        remedy = f"set it before the command, or give a default: ${{oc.env:{found[1]},VALUE}}"
+    elif found := re.search(f"{SECRET}'([^']+)'", first):
+        rule = f"by its name, the environment variable {found[1]} is a secret, and a run records its config"
+        remedy = f"if you want that, give it on the command line: '{path}=${{oc.env:{found[1]}}}'"
+    elif isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([^']+)' not found", first)):
+        known = set(paths(OmegaConf.to_container(root))) - {path}
+        remedy = did_you_mean(found[1], known) or "write \\${…} for a text with ${…}"
+    elif isinstance(error, UnsupportedInterpolationType):
+        remedy = "interpolations are ${KEY}, ${oc.env:VARIABLE} and ${now:FORMAT}"
+    return Fault(path, text, rule, remedy)
+
+
+def check_interpolations(config: DictConfig) -> None:
+    """Checks the number of values that each interpolation stands for.
+
+    Raises:
+        ConfigError: it is too large; with a fault for the first such value.
+    """
+    content: Any = OmegaConf.to_container(config, resolve=False)
+    counted: dict[str, int] = {}
+
+    def count(path: str, value: Any) -> int:
+        if path in counted:
+            return counted[path]
+        counted[path] = 1  # of a value that leads back to itself, which resolving reports
+        found = 1
+        if isinstance(value, Mapping | list):
+            items = value.items() if isinstance(value, Mapping) else enumerate(value)
+            found += sum(count(f"{path}.{key}" if path else str(key), each) for key, each in items)
+        elif isinstance(value, str) and "${" in value:
+            for dots, key in _REFERENCE.findall(value):
+                target = ".".join(filter(None, [*path.split(".")[: -len(dots)], key])) if dots else key
+                found += count(target, at(content, target.replace("[", ".").replace("]", "")))
+            if found > MOST:
+                rule = f"its interpolations stand for more than {MOST:,} values"
+                raise ConfigError(
+                    [Fault(path, format_value(value), rule, "refer to fewer values that refer to others")]
+                )
+        counted[path] = found
+        return found
+
+    if isinstance(content, dict):
+        for key, value in content.items():
+            count(str(key), value)

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partialmethod
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,10 +20,10 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import hydra_globals, named_code
-from embexp.config.messages import format_value
+from embexp.config.hydra_globals import hydra_setting
+from embexp.config.messages import first_line, format_value
 from embexp.config.named_code import Permission
 from embexp.errors import ConfigError, Fault
 from embexp.system import files, user_code
@@ -56,26 +56,26 @@ def settings(config: DictConfig, permission: Permission, *, kind: str = "job_log
     """The settings in a composed config, whose output directory is known.
 
     Args:
-        permission: which code it may name.
         kind: job_logging, or hydra_logging for the process of a sweep.
 
     Raises:
         ConfigError: they can't be resolved, or name code or set variables that they may not.
     """
     log = named_code.check(config, kind, permission) or None
-    variables = named_code.check_variables(config, permission)
-    verbose: Any = OmegaConf.to_container(config.hydra, resolve=False)
-    verbose = verbose["verbose"]
-    names = [verbose] if isinstance(verbose, str) else verbose
-    return JobSettings(variables, bool(config.hydra.job.chdir), log, names)
+    variables = named_code.check(config, named_code.VARIABLES, permission)
+    written: Any = OmegaConf.to_container(config.hydra, resolve=False)
+    verbose = written["verbose"]
+    return JobSettings(
+        {str(key): str(value) for key, value in variables.items()},
+        bool(config.hydra.job.chdir),
+        log,
+        [verbose] if isinstance(verbose, str) else verbose,
+    )
 
 
 @contextlib.contextmanager
 def applied(job: JobSettings, directory: Path) -> Iterator[None]:
     """Within the block, the process has these settings.
-
-    Args:
-        directory: of the run, absolute.
 
     Raises:
         ConfigError: the loggers can't be configured as the config says.
@@ -87,9 +87,9 @@ def applied(job: JobSettings, directory: Path) -> Iterator[None]:
         stack.enter_context(env_override(job.variables))
         stack.enter_context(_configured(job))
         if job.chdir:
-            here = os.getcwd()  # modules of the user's model lie where the command was given
-            sys.path.append(here)
-            stack.callback(_remove_last, here)
+            before = sys.path
+            sys.path = [*before, os.getcwd()]  # modules of the user's model lie where the command was given
+            stack.callback(setattr, sys, "path", before)
             stack.enter_context(contextlib.chdir(directory))
         yield
 
@@ -99,17 +99,15 @@ def call(
 ) -> _Result:
     """Calls a task with the settings and the callbacks of a single run.
 
-    Args:
-        config: composed; its output directory is known.
-        permission: which code the config may name.
-        directory: of the run, absolute.
-
     Raises:
         ConfigError: the loggers can't be configured as the config says.
     """
     job_settings = settings(config, permission)
     with applied(job_settings, directory), hydra_globals.borrowed(config):
-        name, ended = config.hydra.job.config_name, _job_return(config)
+        name = config.hydra.job.config_name
+        overrides: Any = OmegaConf.to_container(config.hydra.overrides.task)
+        task_config, hydra = _divided(config)
+        ended = JobReturn(overrides, task_config, hydra, os.getcwd(), config.hydra.job.name)
         callbacks.on_run_start(config=config, config_name=name)
         callbacks.on_job_start(config=config, task_function=task)
         try:
@@ -125,28 +123,23 @@ def call(
         return result
 
 
-def _job_return(config: DictConfig) -> JobReturn:
-    task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    hydra = OmegaConf.masked_copy(config, ["hydra"])
-    overrides: Any = OmegaConf.to_container(config.hydra.overrides.task)
-    return JobReturn(
-        overrides=overrides, cfg=task, hydra_cfg=hydra, working_dir=os.getcwd(), task_name=config.hydra.job.name
-    )
-
-
-def _remove_last(entry: str) -> None:
-    """Removes the last entry of `sys.path` that is this one."""
-    place = len(sys.path) - 1 - sys.path[::-1].index(entry)
-    del sys.path[place]
-
-
 @contextlib.contextmanager
 def _configured(job: JobSettings) -> Iterator[None]:
     """Within the block, Python's loggers are configured; afterwards the root logger is as before."""
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
+    log = job.logging if job.logging is not None and job.logging.get("root") else {"root": None}
+    verbose: Any = job.verbose if isinstance(job.verbose, bool) else OmegaConf.create(list(job.verbose))
     try:
-        _configure(job, root)
+        if verbose and not root.handlers and log["root"] is None:
+            terminal = logging.StreamHandler()
+            terminal.setFormatter(logging.Formatter("[%(asctime)s][%(name)s][%(levelname)s] %(message)s"))
+            root.addHandler(terminal)
+        try:
+            configure_log(OmegaConf.create(log), verbose)
+        except Exception as error:  # of any class that the config names
+            rule = f"Python's logging rejects it: {first_line(error.__cause__ or error)}"
+            raise ConfigError([Fault("hydra.job_logging", "a configuration", rule)]) from error
         yield
     finally:
         for handler in [each for each in root.handlers if each not in handlers]:
@@ -155,29 +148,11 @@ def _configured(job: JobSettings) -> Iterator[None]:
         root.setLevel(level)
 
 
-def _configure(job: JobSettings, root: logging.Logger) -> None:
-    log = job.logging if job.logging is not None and job.logging.get("root") else {"root": None}
-    if job.verbose and not root.handlers and log["root"] is None:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("[%(asctime)s][%(name)s][%(levelname)s] %(message)s"))
-        root.addHandler(handler)
-    verbose: Any = job.verbose if isinstance(job.verbose, bool) else OmegaConf.create(list(job.verbose))
-    try:
-        configure_log(OmegaConf.create(log), verbose)
-    except Exception as error:  # of any class that the config names
-        text = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
-        fault = Fault("hydra.job_logging", "a configuration", f"Python's logging rejects it: {text}")
-        raise ConfigError([fault]) from error
-
-
 class Callbacks:
     """Calls every callback: at a start in the order of the config, at an end the last one first."""
 
     def __init__(self, config: DictConfig, permission: Permission) -> None:
         """Makes the callbacks.
-
-        Args:
-            permission: which code it may name.
 
         Raises:
             ConfigError: with those that can't be made, or that may not be run.
@@ -213,6 +188,12 @@ class Callbacks:
             if type(each).on_job_start is not Callback.on_job_start or type(each).on_job_end is not Callback.on_job_end
         ]
 
+    def __getattr__(self, event: str) -> Callable[..., None]:
+        """What notifies every callback of an event such as `on_run_start`."""
+        if not event.startswith("on_"):
+            raise AttributeError(event)
+        return partial(self._notify, event)
+
     def _notify(self, event: str, **arguments: Any) -> None:
         """Calls every callback. As in Hydra, an exception becomes a warning, so that it can't end what it watches."""
         callbacks = list(self._callbacks.values())
@@ -221,13 +202,6 @@ class Callbacks:
                 getattr(each, event)(**arguments)
             except Exception as error:
                 warnings.warn(f"callback {type(each).__name__}.{event}: {type(error).__name__}: {error}", stacklevel=3)
-
-    on_run_start = partialmethod(_notify, "on_run_start")
-    on_run_end = partialmethod(_notify, "on_run_end")
-    on_multirun_start = partialmethod(_notify, "on_multirun_start")
-    on_multirun_end = partialmethod(_notify, "on_multirun_end")
-    on_job_start = partialmethod(_notify, "on_job_start")
-    on_job_end = partialmethod(_notify, "on_job_end")
 
 
 def _reason(error: BaseException) -> str:
@@ -255,7 +229,7 @@ def note_overrides(overrides: Sequence[Override], config: DictConfig) -> None:
 
 def run_directory(config: DictConfig) -> Path:
     """The directory of a single run."""
-    return _path(config, "hydra.run.dir")
+    return Path(str(hydra_setting(config, "hydra.run.dir", secrets=False)))
 
 
 def is_dated(config: DictConfig) -> bool:
@@ -265,7 +239,7 @@ def is_dated(config: DictConfig) -> bool:
 
 def sweep_directory(config: DictConfig) -> Path:
     """The directory of a sweep."""
-    return _path(config, "hydra.sweep.dir")
+    return Path(str(hydra_setting(config, "hydra.sweep.dir", secrets=False)))
 
 
 def job_directory(config: DictConfig, number: int) -> Path:
@@ -273,7 +247,7 @@ def job_directory(config: DictConfig, number: int) -> Path:
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.job.num = number
         config.hydra.job.id = str(number)
-    return _path(config, "hydra.sweep.subdir")
+    return Path(str(hydra_setting(config, "hydra.sweep.subdir", secrets=False)))
 
 
 def note_sweep(config: DictConfig, directory: Path) -> None:
@@ -300,15 +274,12 @@ def texts(config: DictConfig, directory: Path) -> dict[str, str]:
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.runtime.output_dir = str(directory.absolute())
         config.hydra.mode = config.hydra.mode or RunMode.RUN
-    job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    hydra = OmegaConf.masked_copy(config, ["hydra"])
+    job, hydra = _divided(config)
     nodes = {"config": job, "hydra": hydra, "overrides": config.hydra.overrides.task}
     return {f"{config.hydra.output_subdir}/{name}.yaml": OmegaConf.to_yaml(node) for name, node in nodes.items()}
 
 
-def _path(config: DictConfig, key: str) -> Path:
-    try:
-        with hydra_globals.recorded(config):
-            return Path(str(OmegaConf.select(config, key, throw_on_missing=True)))
-    except OmegaConfBaseException as error:
-        raise ConfigError([Fault(key, "a path", f"it can't be resolved: {str(error).splitlines()[0]}")]) from error
+def _divided(config: DictConfig) -> tuple[DictConfig, DictConfig]:
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), OmegaConf.masked_copy(
+        config, ["hydra"]
+    )

@@ -1,12 +1,13 @@
-"""Composes configs and runs sweeps with Hydra's config loader, plugins and callbacks."""
+"""Composes configs and runs sweeps with Hydra's config loader, plugins and callbacks; knows what set each value."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +29,8 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code, yaml_files
-from embexp.config.folders import Folders
+from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code
+from embexp.config.folders import Folders, checked
 from embexp.config.hydra_job import Callbacks
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import ConfigError, Fault
@@ -77,9 +78,6 @@ class Loader:
     ) -> None:
         """Prepares Hydra.
 
-        Args:
-            permission: which code the configs may name.
-
         Raises:
             ConfigError: the primary config names packages to search for configs, which composing would import.
         """
@@ -97,10 +95,9 @@ class Loader:
             if source.scheme() == "file":
                 _check_files(source)
         self._parser = OverridesParser.create(config_loader=self._loader)
-        self._composed: dict[tuple[str, ...], bytes] = {}
+        self._composed: dict[tuple[str, ...], bytes | Exception] = {}
         self._files: dict[tuple[str, ...], tuple[ResultDefault, ...]] = {}
         self._parsed: dict[str, Override] = {}
-        self._failed: dict[tuple[str, ...], Exception] = {}
         self.hydra_faults: dict[tuple[str, ...], tuple[Fault, ...]] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
@@ -113,19 +110,18 @@ class Loader:
             Exception: one of `COMPOSITION_ERRORS`.
         """
         key = tuple(overrides)
-        if key in self._failed:
-            raise self._failed[key]
         if key not in self._composed:
             try:
                 with hydra_globals.borrowed():
                     config = self._loader.load_configuration(
-                        self.config_name, list(overrides), RunMode.RUN, from_shell=True
+                        self.config_name, [*overrides], RunMode.RUN, from_shell=True
                     )
+                self._composed[key] = pickle.dumps(config)
             except COMPOSITION_ERRORS as error:
-                self._failed[key] = error
-                raise
-            self._composed[key] = pickle.dumps(config)
-        return cast(DictConfig, pickle.loads(self._composed[key]))
+                self._composed[key] = error
+        if isinstance(found := self._composed[key], Exception):
+            raise found
+        return cast(DictConfig, pickle.loads(found))
 
     def files(self, overrides: Sequence[str]) -> Sequence[ResultDefault]:
         """The configs that `overrides` compose, in merge order; found once for the same overrides."""
@@ -154,10 +150,6 @@ class Loader:
 
         Hydra's own multirun first composes a config without the swept overrides, and fails on values that belong to
         a swept choice. Every job has been checked by then, so this one uses `config` unchanged.
-
-        Args:
-            config: with Hydra's settings for the sweep.
-            overrides: of the sweep, without those for Hydra.
 
         Raises:
             ConfigError: the sweeper's settings name code that may not be run.
@@ -204,7 +196,7 @@ def _check_files(source: ConfigSource) -> None:
         file = Path(source.path, config_path if config_path.endswith(".yaml") else f"{config_path}.yaml")
         if not file.is_file():
             return own(config_path)
-        key = source.provider, str(file), yaml_files.checked(file)
+        key = source.provider, str(file), checked(file)
         if key not in _LOADED:
             if len(_LOADED) == _MOST_LOADED:
                 _LOADED.clear()
@@ -224,3 +216,95 @@ def _searched_first(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         _user_folder.reset(token)
+
+
+class Sources:
+    """The sources of the values of a composed config."""
+
+    def __init__(
+        self,
+        loader: Loader,
+        selections: Sequence[Override],
+        values: Sequence[Override],
+        lifted: Collection[str] = (),
+        origins: Mapping[str, str] | None = None,
+    ) -> None:
+        """Stores what the config was composed from.
+
+        Args:
+            lifted: packages of files whose keys were moved to the top of the config.
+        """
+        self._loader = loader
+        self._selections = selections
+        self.values = values
+        self._lifted = lifted
+        self._origins = origins or {}
+
+    def describe(self, path: str) -> str:
+        """The source of a value, such as `conf/config.yaml:31` or `the command line (seed=1)`; "" if it has none."""
+        below = ""
+        for override in reversed(self.values):
+            key = override.key_or_group
+            if key == path or path.startswith(f"{key}."):
+                return f"the command line ({override.input_line})"
+            if key.startswith(f"{path}."):
+                below = below or f"the command line ({override.input_line})"
+        for override in self._selections:
+            if override.get_key_element().lstrip("+~").rpartition("@")[2] == path:
+                return f"the command line ({override.input_line})"
+        if below:
+            return below
+        for written in (path, self._in_pattern(path)):
+            for package, file in reversed(self._files):
+                inner = _inside(written, package)
+                if inner is not None and (line := _lines(file).get(inner)) is not None:
+                    return f"{_short(file)}:{line}"
+        return ""
+
+    def _in_pattern(self, path: str) -> str:
+        """The path of a value in the pattern that it is from; the path itself if it is from none."""
+        for name, pattern in self._origins.items():
+            if path == name or path.startswith(f"{name}."):
+                return f"{pattern}{path.removeprefix(name)}"
+        return path
+
+    @functools.cached_property
+    def _files(self) -> Sequence[tuple[str, Path]]:
+        """Packages and files, in merge order."""
+        found = []
+        for each in self._loader.files([str(selection.input_line) for selection in self._selections]):
+            file = self._loader.folders.file(each.config_path or "")
+            if file is not None:
+                package = "" if each.package in self._lifted else each.package or ""
+                found.append((package.replace("_global_", "").strip("."), file))
+        return found
+
+
+def _inside(path: str, package: str) -> str | None:
+    """`path` relative to `package`, or None if it is not inside it."""
+    if not package:
+        return path
+    return path.removeprefix(f"{package}.") if path.startswith(f"{package}.") else None
+
+
+@functools.cache
+def _lines(file: Path) -> dict[str, int]:
+    """Line of each key of a YAML file, by its dotted path."""
+    try:
+        node = yaml.compose(checked(file), Loader=yaml.CSafeLoader)
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return dict(_walk(node, ""))
+
+
+def _walk(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            path = f"{prefix}{key.value}"
+            yield path, key.start_mark.line + 1
+            yield from _walk(value, f"{path}.")
+
+
+def _short(path: Path) -> str:
+    here = Path(os.getcwd())
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

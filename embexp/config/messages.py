@@ -66,3 +66,11 @@ def listing(names: Iterable[str]) -> str:
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, or of its cause if the error has no text."""
+    text = str(error).strip()
+    if not text and error.__cause__ is not None:
+        return first_line(error.__cause__)
+    return text.split("\n")[0].rstrip(".") or type(error).__name__

@@ -11,7 +11,7 @@ import copy
 import os
 import re
 import string
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,16 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_globals
+from embexp.config.hydra_globals import UnresolvedError, hydra_setting
 from embexp.config.messages import format_value
 from embexp.errors import ConfigError, Fault
 from embexp.system import user_code
 
 LOGS = ("job_logging", "hydra_logging")
-NODES = ("callbacks", "launcher", "sweeper", *LOGS)
-"""Parts of the node `hydra` that name code."""
-VARIABLES = "hydra.job.env_set"
+VARIABLES = "job.env_set"
+NODES = (VARIABLES, "callbacks", "launcher", "sweeper", *LOGS)
+"""Parts of the node `hydra` that name code, or set what code the process runs."""
 _FINE = (
     "hydra_plugins.embexp_",
     "hydra._internal.core_plugins.basic_",
@@ -69,104 +68,65 @@ _OWN_VARIABLE = re.compile(r"EMBEXP_\w+")
 """Variables for the user's own model; those that embexp reads itself are not among them."""
 _READ_BY_EMBEXP = frozenset({"EMBEXP_DATA", "EMBEXP_PARENT", "EMBEXP_ISOLATED_BY"})
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
-_OF_HANDLERS = frozenset({"class", "()", "level", "formatter", "filters"})
-_OF_FILES = frozenset({"filename", "mode", "encoding", "delay", "errors"})
-_HANDLERS = {
-    "logging.StreamHandler": frozenset({"stream"}),
-    "logging.NullHandler": frozenset[str](),
-    "logging.FileHandler": _OF_FILES,
-    "logging.handlers.WatchedFileHandler": _OF_FILES,
-    "logging.handlers.RotatingFileHandler": _OF_FILES | {"maxBytes", "backupCount"},
-    "logging.handlers.TimedRotatingFileHandler": _OF_FILES | {"when", "interval", "backupCount", "utc"},
-    "logging.handlers.MemoryHandler": frozenset({"capacity", "flushLevel", "target", "flushOnClose"}),
-    "rich.logging.RichHandler": frozenset(
-        {"show_time", "omit_repeated_times", "show_level", "show_path", "enable_link_path", "markup", "keywords"}
-        | {"log_time_format", "rich_tracebacks", "tracebacks_width", "tracebacks_extra_lines", "tracebacks_max_frames"}
+_CLASSES = {
+    "handlers": (
+        "logging.StreamHandler",
+        "logging.NullHandler",
+        "logging.FileHandler",
+        "logging.handlers.WatchedFileHandler",
+        "logging.handlers.RotatingFileHandler",
+        "logging.handlers.TimedRotatingFileHandler",
+        "logging.handlers.MemoryHandler",
+        "rich.logging.RichHandler",
     ),
+    "formatters": ("logging.Formatter", "colorlog.ColoredFormatter", "colorlog.formatter.ColoredFormatter"),
+    "filters": ("logging.Filter",),
 }
-"""Handlers that write to the terminal or to a file, with their own keys."""
-_OF_FORMATTERS = frozenset({"class", "()", "format", "fmt", "datefmt", "style", "validate", "defaults"})
-_OF_COLORLOG = frozenset({"log_colors", "secondary_log_colors", "reset", "no_color", "force_color"})
-_FORMATTERS = {
-    "logging.Formatter": frozenset[str](),
-    "colorlog.ColoredFormatter": _OF_COLORLOG,
-    "colorlog.formatter.ColoredFormatter": _OF_COLORLOG,
-}
-_FILTERS = {"logging.Filter": frozenset({"name"})}
+"""Handlers that write to the terminal or to a file, formatters and filters."""
+_KEYS = re.compile(
+    r"class|\(\)|level|formatter|filters|name"
+    r"|stream|filename|mode|encoding|delay|errors|maxBytes|backupCount|when|interval|utc"
+    r"|capacity|flushLevel|target|flushOnClose"
+    r"|show_(time|level|path)|omit_repeated_times|enable_link_path|markup|keywords|log_time_format"
+    r"|rich_tracebacks|tracebacks_(width|extra_lines|max_frames)"
+    r"|format|fmt|datefmt|style|validate|defaults|(secondary_)?log_colors|reset|(no|force)_color"
+)
+"""What files may set of these classes: no object, nothing that is imported, and no values of variables in traces."""
 _OF_PYTHON = re.compile(r"logging(\.handlers)?\.\w*(Handler|Formatter|Filter)|rich\.logging\.RichHandler|colorlog\.\w+")
 """Classes for logs. Those that are not listed above send over a network, or are given code to call: see `QueueHandler`
 in `logging.config` of Python 3.12."""
 _CALLED = ("queue", "listener")
 """Keys of a `QueueHandler` and its subclasses whose value `logging.config` imports and calls, since Python 3.12."""
-_SECTIONS = {
-    "handlers": (_HANDLERS, _OF_HANDLERS, ""),
-    "formatters": (_FORMATTERS, _OF_FORMATTERS, "logging.Formatter"),
-    "filters": (_FILTERS, frozenset({"class", "()"}), "logging.Filter"),
-}
-"""Of each, the classes with their own keys, the keys of all of them, and the class that needs no name."""
 _EXTERNAL = re.compile(r"(ext|cfg)://(.*)", re.DOTALL)
 """Texts that `logging.config` replaces, at any place: by an object of a module, or by another part of the config."""
 
-Code = Callable[[str, str], Iterator[Fault]]
-"""The faults of a path whose value names code: path and dotted name."""
-
 
 def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, Any]:
-    """Checks a part of the node `hydra`.
+    """Checks a part of the node `hydra`, and returns it with interpolations resolved.
 
     Args:
         kind: one of `NODES`.
-        permission: which code it may name.
-
-    Returns:
-        The part, with interpolations resolved.
 
     Raises:
-        ConfigError: it names code that may not be run, or can't be resolved.
+        ConfigError: it names code that may not be run, sets what it may not, or can't be resolved.
     """
-    try:
-        with (hydra_globals.recorded if kind in LOGS else hydra_globals.borrowed)(config):
-            node = _resolved(config, kind)
-    except Exception as error:  # also of a resolver
-        text = str(error).split("\n")[0]
-        raise ConfigError([Fault(f"hydra.{kind}", "a value", f"it can't be resolved: {text}")]) from error
+    node = hydra_setting(config, f"hydra.{kind}", secrets=kind not in (VARIABLES, *LOGS))
     if found := list(_faults(config, node, kind, permission)):
         raise ConfigError(found)
     return node if isinstance(node, dict) else {}
 
 
-def check_variables(config: DictConfig, permission: Permission) -> dict[str, str]:
-    """Checks the environment variables of the node `hydra`, and returns them with interpolations resolved.
-
-    Raises:
-        ConfigError: a file sets one that it may not, or they can't be resolved.
-    """
-    try:
-        with hydra_globals.recorded(config):
-            variables: Any = OmegaConf.to_container(config.hydra.job.env_set, resolve=True)
-    except Exception as error:  # also of a resolver
-        text = str(error).splitlines()[0]
-        raise ConfigError([Fault(VARIABLES, "a value", f"it can't be resolved: {text}")]) from error
-    if found := list(_variable_faults(variables, VARIABLES, Given(config, permission))):
-        raise ConfigError(found)
-    return {str(key): str(value) for key, value in variables.items()}
-
-
 def faults(config: DictConfig, permission: Permission) -> list[Fault]:
-    """The faults that `check` and `check_variables` would raise, but for what can't be resolved before the run."""
+    """The faults that `check` would raise, but for what can't be resolved before the run."""
     variables = OmegaConf.to_container(config.hydra.job.env_set, resolve=False)
-    found = list(_variable_faults(variables, VARIABLES, Given(config, permission)))
+    found = list(_faults(config, variables, VARIABLES, permission))
     if OmegaConf.is_missing(config.hydra.runtime, "output_dir"):
         config = copy.deepcopy(config)
         with read_write(config.hydra), open_dict(config.hydra):
             config.hydra.runtime.output_dir = _DIRECTORY
-    with hydra_globals.borrowed(config):
-        for kind in NODES:
-            try:
-                node = _resolved(config, kind)
-            except Exception:  # also of a resolver
-                continue
-            found += _faults(config, node, kind, permission)
+    for kind in NODES[1:]:
+        with contextlib.suppress(UnresolvedError):
+            found += _faults(config, hydra_setting(config, f"hydra.{kind}"), kind, permission)
     return found
 
 
@@ -175,17 +135,12 @@ def is_known_launcher(config: DictConfig) -> bool:
 
     Such settings are shell commands, as `setup` of submitit, environments for workers, as `runtime_env` of Ray, and
     folders outside of the sweep's.
-
-    Args:
-        config: with Hydra's node.
     """
     try:
-        with hydra_globals.borrowed(config):
-            node = _resolved(config, "launcher")
-            found = list(_faults(config, node, "launcher", Permission(own=False)))
-    except Exception:  # also of a resolver
+        node = check(config, "launcher", Permission(own=False))
+    except ConfigError:
         return False
-    return isinstance(node, dict) and str(node.get("_target_")) in _LAUNCHERS and not found
+    return str(node.get("_target_")) in _LAUNCHERS
 
 
 def plugins() -> Mapping[str, type]:
@@ -202,23 +157,17 @@ def function_of(target: str) -> str:
     return f"{'.'.join(parts[:-1])}:{parts[-1]}"
 
 
-def _resolved(config: DictConfig, kind: str) -> Any:
-    return OmegaConf.to_container(config.hydra[kind], resolve=True) if config.hydra[kind] else {}
-
-
 def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) -> Iterator[Fault]:
-    path = f"hydra.{kind}"
-    logs = kind in LOGS
+    path, logs = f"hydra.{kind}", kind in LOGS
+    if kind == VARIABLES:
+        yield from _variable_faults(node, path, Given(config, permission))
+        return
     if logs and isinstance(node, Mapping):
+        key = "hydra.runtime.output_dir" if kind == "job_logging" else "hydra.sweep.dir"
         folder = _DIRECTORY
-        with hydra_globals.borrowed(config):
-            key = "hydra.runtime.output_dir" if kind == "job_logging" else "hydra.sweep.dir"
-            with contextlib.suppress(OmegaConfBaseException):  # a fault of its own
-                folder = str(OmegaConf.select(config, key) or _DIRECTORY)
-        loggers = Loggers(
-            path, Given(config, permission), folder, lambda place, target: _fault(place, target, permission)
-        )
-        yield from loggers.faults(node)
+        with contextlib.suppress(UnresolvedError):  # a fault of its own
+            folder = str(hydra_setting(config, key) or _DIRECTORY)
+        yield from _Loggers(path, key, folder, Given(config, permission), permission).faults(node)
     if kind == "launcher":
         yield from _launcher_faults(config, node, permission)
     for place, key, value in _texts(node, path):
@@ -241,8 +190,11 @@ def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> I
         return
     choice = config.hydra.runtime.choices.get("hydra/launcher")
     stored = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {}).get(f"{choice}.yaml")
-    own = {} if stored is None else dict(_places(OmegaConf.to_container(stored.node, resolve=False)))
-    written = dict(_places(OmegaConf.to_container(config.hydra.launcher, resolve=False)))
+    stored_node = {} if stored is None else OmegaConf.to_container(stored.node, resolve=False)
+    own, written = (
+        {path: value for path, _, value in _texts(each, "hydra.launcher")}
+        for each in (stored_node, OmegaConf.to_container(config.hydra.launcher, resolve=False))
+    )
     given = Given(config, permission)
     listed, sweep = target in _LAUNCHERS, f"{config.hydra.sweep.get('dir')}/"
     for path, key, value in _texts(node, "hydra.launcher"):
@@ -253,10 +205,6 @@ def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> I
             rule = f"the launcher {choice} may run a text as a command, and a file sets this one"
             remedy = f"give it on the command line: {path}=VALUE, or allow the launcher: --allow-code {function}"
             yield Fault(path, format_value(value), rule, remedy)
-
-
-def _places(node: Any) -> Iterator[tuple[str, str]]:
-    return ((path, value) for path, _, value in _texts(node, "hydra.launcher"))
 
 
 def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:
@@ -311,7 +259,6 @@ class Given:
         """Reads nothing yet.
 
         Args:
-            config: composed, with the overrides that Hydra records.
             permission: whether these are the user's: those of a recorded config are anybody's.
         """
         self._texts = OmegaConf.to_container(config.hydra.overrides.hydra) if permission.own else []
@@ -342,12 +289,6 @@ def is_harmless(variable: str) -> bool:
 
 
 def _variable_faults(variables: Any, path: str, given: Given) -> Iterator[Fault]:
-    """The faults of environment variables that files set.
-
-    Args:
-        variables: the mapping `env_set`.
-        path: of that, in the config.
-    """
     for name, value in variables.items() if isinstance(variables, Mapping) else ():
         place = f"{path}.{name}"
         if not is_harmless(str(name)) and place not in given:
@@ -355,85 +296,73 @@ def _variable_faults(variables: Any, path: str, given: Given) -> Iterator[Fault]
                 "a file sets only numbers of threads, visible devices, log levels and EMBEXP_…, as other variables may"
                 " load code or redirect files and connections"
             )
-            yield Fault(place, format_value(value), rule, f"if you want it, give it on the command line: {place}=VALUE")
+            yield _refused(place, value, rule)
 
 
 @dataclass(frozen=True)
-class Loggers:
+class _Loggers:
     """A check of a configuration of Python's loggers, as `logging.config.dictConfig` takes it.
 
     Attributes:
         path: of the configuration, such as `hydra.job_logging`.
-        folder: in which the files of logs may be.
-        code: the faults of a name of code, which the lists don't have.
+        folder_key, folder: in which the files of logs may be.
     """
 
     path: str
-    given: Given
+    folder_key: str
     folder: str
-    code: Code
+    given: Given
+    permission: Permission
 
     def faults(self, node: Mapping[Any, Any]) -> Iterator[Fault]:
         """The faults of a configuration, with interpolations resolved."""
-        for section, (classes, keys, unnamed) in _SECTIONS.items():
+        for section, classes in _CLASSES.items():
             entries = node.get(section)
             for name, entry in entries.items() if isinstance(entries, Mapping) else ():
                 if isinstance(entry, Mapping):
-                    named = {key: str(entry[key]) for key in ("class", "()") if entry.get(key) is not None}
                     place = f"{self.path}.{section}.{name}"
+                    named = {key: str(entry[key]) for key in ("class", "()") if entry.get(key) is not None}
                     for key, target in named.items():
                         yield from self._class(f"{place}.{key}", target, classes)
-                    targets = list(named.values()) or [unnamed]
-                    own = not any(_OF_PYTHON.fullmatch(each) for each in targets)  # its keys are its own
-                    known = keys.union(*(classes.get(each, ()) for each in targets))
-                    yield from self._keys(entry, place, None if own else known)
+                    own = named and not any(map(_OF_PYTHON.fullmatch, named.values()))  # its keys are its own
+                    yield from self._keys(entry, place, any_key=bool(own))
         yield from self._external(node, self.path)
-
-    def _keys(self, entry: Mapping[Any, Any], path: str, known: Collection[str] | None) -> Iterator[Fault]:
-        """The faults of the keys of a handler, a formatter or a filter; `known`: which there may be, None: any."""
-        for key, value in entry.items():
-            place = f"{path}.{key}"
-            if key in _CALLED:
-                yield from self._called(value, place)
-            elif place in self.given:
-                continue
-            elif key == "." or not (known is None or key in known):
-                listed = ", ".join(sorted(each for each in known or () if each != "()"))
-                yield _refused(place, value, f"files set only {listed or 'arguments of the class'} here")
-            elif key == "filename" and not self._is_inside(value):
-                folder = "hydra.runtime.output_dir" if self.path == "hydra.job_logging" else "hydra.sweep.dir"
-                yield _refused(place, value, f"a file of logs must be in the directory of the run, ${{{folder}}}")
-            elif key in ("format", "fmt") and entry.get("style") == "{" and _looks_inside(str(value)):
-                yield _refused(place, value, "it must name no attribute or item of a value, as these may hold secrets")
 
     def _class(self, path: str, target: str, classes: Iterable[str]) -> Iterator[Fault]:
         """The faults of a class that files can't name just so."""
-        if target in classes:
-            return
-        if not _OF_PYTHON.fullmatch(target):
-            yield from self.code(path, target)
-        elif path not in self.given:
-            yield _refused(path, target, f"files name only {', '.join(classes)}, or a class of your own modules")
+        if target not in classes:
+            if not _OF_PYTHON.fullmatch(target):
+                yield from _fault(path, target, self.permission)
+            elif path not in self.given:
+                yield _refused(path, target, f"files name only {', '.join(classes)}, or a class of your own modules")
 
-    def _called(self, value: Any, path: str) -> Iterator[Fault]:
-        if isinstance(value, str) and not _EXTERNAL.match(value):
-            yield from self.code(path, value)
-        elif isinstance(value, Mapping):
-            yield from self.code(f"{path}.()", str(value.get("()")))
+    def _keys(self, entry: Mapping[Any, Any], path: str, *, any_key: bool) -> Iterator[Fault]:
+        for key, value in entry.items():
+            place = f"{path}.{key}"
+            if key in _CALLED:
+                if isinstance(value, str) and not _EXTERNAL.match(value):
+                    yield from _fault(place, value, self.permission)
+                elif isinstance(value, Mapping):
+                    yield from _fault(f"{place}.()", str(value.get("()")), self.permission)
+            elif place in self.given:
+                continue
+            elif key == "." or not (any_key or _KEYS.fullmatch(str(key))):
+                yield _refused(place, value, "it may be an object or code, or show values of variables")
+            elif key == "filename" and not self._is_inside(value):
+                rule = f"a file of logs must be in the directory of the run, ${{{self.folder_key}}}"
+                yield _refused(place, value, rule)
+            elif key in ("format", "fmt") and entry.get("style") == "{" and _looks_inside(str(value)):
+                yield _refused(place, value, "it must name no attribute or item of a value, as these may hold secrets")
 
     def _external(self, node: Any, path: str) -> Iterator[Fault]:
-        for key, value in node.items() if isinstance(node, Mapping) else enumerate(node):
-            place = f"{path}.{key}"
-            if isinstance(value, str):
-                found = _EXTERNAL.match(value)
-                if found is None or value in _STREAMS:
-                    continue
-                if place not in self.given:
-                    yield _refused(place, value, f"files refer only to {' and '.join(_STREAMS)}")
-                elif found[1] == "ext":
-                    yield from self.code(place, found[2])
-            elif isinstance(value, Mapping | list):
-                yield from self._external(value, place)
+        for place, _, value in _texts(node, path):
+            found = _EXTERNAL.match(value)
+            if found is None or value in _STREAMS:
+                continue
+            if place not in self.given:
+                yield _refused(place, value, f"files refer only to {' and '.join(_STREAMS)}")
+            elif found[1] == "ext":
+                yield from _fault(place, found[2], self.permission)
 
     def _is_inside(self, value: Any) -> bool:
         return os.path.realpath(str(value)).startswith(f"{os.path.realpath(self.folder)}{os.sep}")
@@ -465,11 +394,7 @@ class Permission:
     own: bool = True
 
     def refusal(self, function: str) -> str:
-        """Why a config may not name a function or a class, without a full stop; "" if it may.
-
-        Args:
-            function: `package.module:name`.
-        """
+        """Why a config may not name a function or a class, without a full stop; "" if it may."""
         if function in self.allowed:
             return ""
         if not self.own:

@@ -13,12 +13,10 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import patterns
-from embexp.config.folders import Folders
+from embexp.config.folders import DEEPEST, MOST_DIGITS, Folders, outline, paths
 from embexp.config.loader import Loader
-from embexp.config.messages import did_you_mean, format_value
-from embexp.config.outline import outline
+from embexp.config.messages import did_you_mean, first_line, format_value
 from embexp.config.selections import choices
-from embexp.config.yaml_files import DEEPEST, MOST_DIGITS
 from embexp.errors import Fault
 
 _QUOTED = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
@@ -272,12 +270,12 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
         if (group := next((each for each in groups if each.endswith(f"@{key}")), None)) is not None:
             return Fault(key, format_value(value), "it is a mapping of keys", f"choose a file: {group}={value}")
         present = is_present(config, key)
+        prefixed = override.is_add() or override.is_force_add()
         taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either
         if override.is_add() and taken and not isinstance(value, dict | list):
             rule = "+ adds a key, and this one already exists"
             return Fault(key, format_value(value), rule, f"write {key}=… without the +")
         _as_mappings(config, key, value)
-        prefixed = override.is_add() or override.is_force_add()
         if not (prefixed or present or _may_be_an_option(config, key)):
             return _unknown_key(config, override)
         known = isinstance(value, dict) and _may_be_an_option(config, f"{key}.")
@@ -286,8 +284,9 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
         if isinstance(value, list) and isinstance(_node(config, key), DictConfig):
             rule, remedy = "it is a mapping, and this is a list", f"write {key}.NAME=… for each key"
         else:
-            rule = f"the override can't be applied: {str(error).splitlines()[0].rstrip('.')}"
-            remedy = f"add keys with +: +{override.input_line}" if isinstance(value, dict) and value else ""
+            rule = f"the override can't be applied: {first_line(error)}"
+            addable = isinstance(value, dict) and value and not prefixed
+            remedy = f"add keys with +: +{override.input_line}" if addable else ""
         return Fault(key, format_value(value), rule, remedy)
     except ValueError:  # OmegaConf's, of a place in a list
         remedy = f"write {key.rpartition('.')[0]}=[…] for the whole list"
@@ -368,12 +367,3 @@ def _unknown_key(config: DictConfig, override: Override) -> Fault:
         known = paths(OmegaConf.to_container(config))
         near = did_you_mean(key, [path for path in (*known, *made) if not key.startswith(f"{path}.")])
     return Fault(key, value, "there is no such key in this config", near)
-
-
-def paths(node: object, prefix: str = "") -> Iterator[str]:
-    """Every dotted path of a config, without Hydra's own."""
-    for key, child in node.items() if isinstance(node, dict) else ():
-        path = f"{prefix}{key!s}"
-        if path != "hydra":
-            yield path
-            yield from paths(child, f"{path}.")

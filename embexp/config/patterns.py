@@ -54,16 +54,6 @@ class Expansion:
         return any(path.startswith(f"{name}.") for name in self.origins)
 
 
-def present(container: Mapping[str, Any]) -> bool:
-    """Whether a config has patterns, or features that are to be completed."""
-    dense = _mapping(container.get("data")).get(DENSE)
-    if any(map(is_pattern, dense if isinstance(dense, list | dict) else ())):
-        return True
-    if any(is_pattern(name) for place in PLACES for name in _mapping(container.get(place))):
-        return True
-    return any(_lacks_table(container, name) for name in _mapping(container.get("features")))
-
-
 def has_globs(container: Mapping[str, Any]) -> bool:
     """Whether a pattern of a config depends on the columns of the data."""
     keys = [key for place in PLACES for key in _mapping(container.get(place))]
@@ -94,14 +84,14 @@ def expand(container: dict[str, Any], columns: Columns) -> Expansion:
         return found
 
     data = _mapping(container.get("data"))
-    if any(map(is_pattern, data.get(DENSE) or ())):
-        container["data"] = {**data, DENSE: _dense(data[DENSE], others("label", "timestamp"), done)}
+    if isinstance(dense := data.get(DENSE), list | dict) and any(map(is_pattern, dense)):
+        container["data"] = {**data, DENSE: _dense(dense, others("label", "timestamp"), done)}
     for place in PLACES:
         entries = container.get(place)
         if isinstance(entries, dict) and any(map(is_pattern, entries)):
             container[place] = _entries(entries, place, others("label", "timestamp", DENSE), done)
     for name in _mapping(container.get("features")):
-        if _lacks_table(container, name) and name in _mapping(container.get("tables")):
+        if _lacks_table(container, name):
             container["features"][name] = {**_mapping(container["features"][name]), "table": name}
     return done
 
@@ -192,11 +182,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def folded(faults: Sequence[Fault], origins: Mapping[str, str]) -> list[Fault]:
-    """The faults, with one for those that all names of a pattern have, at the pattern's path.
-
-    Args:
-        origins: see `Expansion`.
-    """
+    """The faults, with one for those that all names of a pattern have, at the pattern's path."""
     sizes = Counter(origins.values())
     groups: dict[tuple[str | None, Fault], list[Fault]] = {}
     for fault in faults:

@@ -7,9 +7,9 @@ import importlib.util
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,17 +18,17 @@ from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.named_code import Permission
 from embexp.data import datasets, fetching
 from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs import footprint, tracking, vocabularies
-from embexp.specs.base import UnknownPartError, is_complete, known_or, named_code, where_known
+from embexp.specs import footprint, metrics, tracking, vocabularies
+from embexp.specs.base import NamedCode, Scope, Spec, is_complete, known_or, named_code, where_known
 from embexp.specs.data import Clicks, Data
 from embexp.specs.freezing import FreezeRows
-from embexp.specs.models import Task
-from embexp.specs.pretrained import NoPretrained
+from embexp.specs.models import Model, Task
+from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
+from embexp.specs.tables import Feature, Table
 from embexp.system import machine, user_code
 
-_Part = TypeVar("_Part")
 _BYTES = 32
 """Of an example of a click log in the cache, without its history: ids, splits, label, probability, division."""
 _WORTH = 100_000_000
@@ -50,26 +50,64 @@ def faults(
 
     Args:
         spec: may be partial.
-        permission: which code it may name.
         look_at_data: whether to read the headers of data and pretrained files.
         here: whether the run is to have the memory and the disk of this machine.
         fetch: whether to fetch the data set that the spec names; if not, one that is not here is not looked at.
     """
-    checks = [_code_faults(spec, permission), _model_faults(spec), _metric_faults(spec), _objective_faults(spec)]
-    checks += [_runtime_faults(spec), _tracking_faults(spec)]
+    data, pretrained, tables = (_complete(spec, name) for name in ("data", "pretrained", "tables"))
+    some_tables, some_features = _complete_entries(spec, "tables"), _complete_entries(spec, "features")
+    classes = known_or(None, lambda: spec.task) is Task.CLASSIFICATION
+    rules: list[Callable[[], Iterable[Fault]]] = [
+        lambda: _code_faults(named_code(spec), permission),
+        lambda: _model_faults(_complete(spec, "model"), tables, _complete(spec, "features"), pretrained, data, classes),
+        lambda: _own_metric_faults(spec.metrics),
+        lambda: _raised(
+            lambda: metrics.watched(
+                spec.task, spec.train.early_stopping.metric, spec.recommendation.cutoffs, spec.metrics
+            )
+        ),
+        lambda: _raised(
+            lambda: metrics.objectives(spec.task, spec.sweep.objective, spec.recommendation.cutoffs, spec.own_metrics)
+        ),
+        lambda: _runtime_faults(spec.runtime.kind),
+        lambda: _tracking_faults(spec.tracking),
+    ]
     if not permission.own:  # composed from what a sweep has recorded
-        checks += [tracking.address_faults(spec)]
+        rules.append(lambda: tracking.address_faults(spec))
     if look_at_data:
-        checks += [_data_faults(spec, fetch=fetch), _pretrained_faults(spec), _restored_faults(spec)]
-        checks += [_frozen_faults(spec)]
+        rules += [
+            lambda: _data_faults(data, some_features, some_tables, fetch=fetch),
+            lambda: _pretrained_faults(spec.settings_of("pretrained"), pretrained, some_tables),
+            lambda: _restored_faults(spec.restore.path),
+            lambda: _frozen_faults(spec.settings_of("freeze")),
+        ]
     if here:
-        checks += [_memory_faults(spec), _disk_faults(spec)]
-    return list(where_known(*checks))
+        rules += [
+            lambda: _memory_faults(spec),
+            lambda: _disk_faults(data, spec.features, spec.output.cache),
+        ]
+    return list(where_known(*rules))
 
 
-def _code_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
-    """Functions that do not exist or may not be run."""
-    for part, code in named_code(spec):
+def _complete(spec: Spec, name: str) -> Any:
+    """A part of a spec; None if it is not complete."""
+    found = spec.__dict__.get(name)
+    return found if is_complete(found) else None
+
+
+def _complete_entries(spec: Spec, name: str) -> dict[str, Any]:
+    return {key: each for key, each in spec.__dict__.get(name, {}).items() if is_complete(each)}
+
+
+def _raised(check: Callable[[], object]) -> Iterator[Fault]:
+    try:
+        check()
+    except ConfigError as error:
+        yield from error.faults
+
+
+def _code_faults(named: Iterable[tuple[str, NamedCode]], permission: Permission) -> Iterator[Fault]:
+    for part, code in named:
         if (function := code.__dict__.get("function")) is None:
             continue
         path = f"{part}.function"
@@ -78,110 +116,80 @@ def _code_faults(spec: RunSpec, permission: Permission) -> Iterator[Fault]:
             yield Fault(path, repr(function), refusal, permission.remedy(function))
 
 
-def _model_faults(spec: RunSpec) -> Iterator[Fault]:
+def _model_faults(
+    model: Model | None,
+    tables: Mapping[str, Table] | None,
+    features: Mapping[str, Feature] | None,
+    pretrained: Pretrained | None,
+    data: Data | None,
+    classes: bool,
+) -> Iterator[Fault]:
     """Vectors with shapes that the model can't take."""
-    model = _if_complete(lambda: spec.model)
-    tables, features = spec.tables, spec.features
-    if model is None or not (tables and features and is_complete(tables) and is_complete(features)):
-        return
-    if any(feature.table not in tables for feature in features.values()):
+    if model is None or not tables or not features or any(each.table not in tables for each in features.values()):
         return
     dims = {name: table.dim for name, table in tables.items() if table.dim is not None}
     if len(dims) < len(tables):
         from embexp.pretrained import checks
 
-        dims = checks.dims(_if_complete(lambda: spec.pretrained), tables)
-    if len(dims) < len(tables):  # the run checks it, once the files are open
-        return
-    yield from model.input_faults(
-        {name: feature.activation_shape(dims[feature.table]) for name, feature in features.items()},
-        getattr(_if_complete(lambda: spec.data), "dense_width", 0),
-        known_or(None, lambda: spec.task) is Task.CLASSIFICATION,
-    )
+        dims = checks.dims(pretrained, tables)
+    if len(dims) == len(tables):  # else the run checks it, once the files are open
+        shapes = {name: feature.activation_shape(dims[feature.table]) for name, feature in features.items()}
+        yield from model.input_faults(shapes, 0 if data is None else data.dense_width, classes)
 
 
-def _metric_faults(spec: RunSpec) -> Iterator[Fault]:
-    """An own metric with the name of another, and early stopping on a metric that the task lacks."""
-    from embexp.specs import metrics as metric_specs
-
-    for name in spec.metrics:
-        if metric_specs.direction(name) is not None:
+def _own_metric_faults(own: Iterable[str]) -> Iterator[Fault]:
+    for name in own:
+        if metrics.direction(name) is not None:
             yield Fault(f"metrics.{name}", repr(name), "embexp has a metric of that name", "choose another name")
-    metric = spec.train.early_stopping.metric
-    if metric is None:
-        return
-    try:
-        metric_specs.watched(spec.task, metric, spec.recommendation.cutoffs, spec.metrics)
-    except ConfigError as error:
-        yield from error.faults
 
 
-def _objective_faults(spec: RunSpec) -> Iterator[Fault]:
-    """An objective of searches that is no validation metric of the task."""
-    chosen = spec.sweep.objective
-    if chosen is None:
-        return
-    from embexp.specs.metrics import objectives
-
-    try:
-        objectives(spec.task, chosen, spec.recommendation.cutoffs, spec.own_metrics)
-    except ConfigError as error:
-        yield from error.faults
-
-
-def _runtime_faults(spec: RunSpec) -> Iterator[Fault]:
-    """A runtime whose package is not installed."""
-    if spec.runtime.kind is RuntimeKind.ESTIMATOR and importlib.util.find_spec("tensorflow_estimator") is None:
+def _runtime_faults(kind: RuntimeKind) -> Iterator[Fault]:
+    if kind is RuntimeKind.ESTIMATOR and importlib.util.find_spec("tensorflow_estimator") is None:
         rule = "it needs the package tensorflow-estimator, which is not installed"
-        remedy = "pip install 'embexp[estimator]', or set runtime=session"
-        yield Fault("runtime", repr(spec.runtime.kind.value), rule, remedy)
+        yield Fault("runtime", repr(kind.value), rule, "pip install 'embexp[estimator]', or set runtime=session")
 
 
-def _tracking_faults(spec: RunSpec) -> Iterator[Fault]:
-    """A tracker whose packages are not installed."""
-    if missing := tracking.missing_packages(spec.tracking):
+def _tracking_faults(settings: tracking.Tracking) -> Iterator[Fault]:
+    if missing := tracking.missing_packages(settings):
         rule, remedy = missing
-        yield Fault("tracking", repr(spec.tracking.kind), rule, f"{remedy}, or set tracking=none")
+        yield Fault("tracking", repr(settings.kind), rule, f"{remedy}, or set tracking=none")
 
 
-def _data_faults(spec: RunSpec, *, fetch: bool) -> Iterator[Fault]:
-    """Missing data files and columns, and a data set that can't be fetched."""
-    if not is_complete(spec.data) or (not fetch and _needs_fetching(spec.data)):
+def _data_faults(
+    data: Data | None, features: Mapping[str, Feature], tables: Mapping[str, Table], *, fetch: bool
+) -> Iterator[Fault]:
+    if data is None or not (fetch or (name := getattr(data, "fetch", None)) is None or fetching.is_here(name)):
         return
     from embexp.data.columns import columns_of
     from embexp.data.sources.source import source_of
 
     try:
-        _ensure(spec.data)
-        columns, _ = columns_of(
-            spec.data, _complete_entries(lambda: spec.features), _complete_entries(lambda: spec.tables)
-        )
+        _ensure(data)
+        columns, _ = columns_of(data, features, tables)
     except ConfigError as error:
         yield from error.faults
     else:
-        yield from source_of(spec.data).head_faults(columns)
+        yield from source_of(data).head_faults(columns)
 
 
-def _pretrained_faults(spec: RunSpec) -> Iterator[Fault]:
-    """Missing or invalid pretrained files and checkpoints."""
-    if all(isinstance(setting, NoPretrained) for _, setting in spec.settings_of("pretrained")):
-        return
-    from embexp.pretrained import checks
+def _pretrained_faults(
+    settings: Iterable[tuple[Scope, Any]], inherited: Pretrained | None, tables: Mapping[str, Table]
+) -> Iterator[Fault]:
+    if any(not isinstance(setting, NoPretrained) for _, setting in settings):
+        from embexp.pretrained import checks
 
-    yield from checks.faults(_if_complete(lambda: spec.pretrained), _complete_entries(lambda: spec.tables))
+        yield from checks.faults(inherited, tables)
 
 
-def _restored_faults(spec: RunSpec) -> Iterator[Fault]:
-    """A checkpoint to restore from of which there is no file."""
-    path = None if spec.restore.path is None else Path(spec.restore.path)
+def _restored_faults(checkpoint: str | None) -> Iterator[Fault]:
+    path = None if checkpoint is None else Path(checkpoint)
     if path is not None and not path.exists() and not any(path.parent.glob(f"{glob.escape(path.name)}.*")):
         remedy = "name a run's directory, or a checkpoint: its prefix, its folder or its .index file"
         yield Fault("restore.path", repr(str(path)), "there is no such file or folder", remedy)
 
 
-def _frozen_faults(spec: RunSpec) -> Iterator[Fault]:
-    """Missing files with the tokens or the mask of frozen rows."""
-    for scope, freeze in spec.settings_of("freeze"):
+def _frozen_faults(settings: Iterable[tuple[Scope, Any]]) -> Iterator[Fault]:
+    for scope, freeze in settings:
         if isinstance(freeze, FreezeRows) and is_complete(freeze):
             for key, path in (("tokens_file", freeze.tokens_file), ("mask_file", freeze.mask_file)):
                 if path is not None and not Path(path).is_file():
@@ -189,84 +197,59 @@ def _frozen_faults(spec: RunSpec) -> Iterator[Fault]:
                     yield Fault(f"{scope.path}.{key}", repr(path), what)
 
 
-def _if_complete(part: Callable[[], _Part]) -> _Part | None:
-    """A part of the spec, or None if it is not complete."""
-    found = known_or(None, part)
-    return found if is_complete(found) else None
-
-
-def _complete_entries(named: Callable[[], Mapping[str, _Part]]) -> dict[str, _Part]:
-    """The tables or features that are complete."""
-    try:
-        return {name: each for name, each in named().items() if is_complete(each)}
-    except UnknownPartError:
-        return {}
-
-
 def _memory_faults(spec: RunSpec) -> Iterator[Fault]:
-    """A run that needs more memory than there is."""
+    """A run that needs more memory than there is, by the rows and dims that are known without the data."""
     if not is_complete(spec):
         return
-    try:
-        rows, dims = _shapes(spec)
-    except DataError:  # a pretrained file that can't be read, which is a fault of its own
-        return
-    found = footprint.needs(spec, footprint.rows_known(spec, rows), dims)
+    rows: dict[str, int | None] = {}
+    if any(not isinstance(setting, NoPretrained) for _, setting in spec.settings_of("pretrained")):
+        from embexp.pretrained import checks  # NumPy and Arrow, which take longer than all of this check
+
+        try:
+            rows, dims = checks.rows(spec), checks.dims(spec.pretrained, spec.tables)
+        except DataError:  # a pretrained file that can't be read, which is a fault of its own
+            return
+    else:
+        from embexp.data.sources.source import source_of
+
+        source = source_of(spec.data)
+        for name, table in spec.tables.items():
+            sizes = (source.vocabulary_size(spec.column_of(feature)) for feature in spec.features_of(name))
+            known = table.vocabulary_size or vocabularies.rows_of(spec, name)
+            rows[name] = known or max((size for size in sizes if size is not None), default=None)
+        dims = {name: table.dim for name, table in spec.tables.items() if table.dim is not None}
     free = machine.available()
+    found = footprint.needs(spec, footprint.rows_known(spec, rows), dims)
     if (fault := footprint.fault(found, free.bytes, free.limit)) is not None:
         yield fault
 
 
-def _shapes(spec: RunSpec) -> tuple[Mapping[str, int | None], Mapping[str, int]]:
-    """Rows and dims of the tables that are known without the data."""
-    if any(not isinstance(setting, NoPretrained) for _, setting in spec.settings_of("pretrained")):
-        from embexp.pretrained import checks  # NumPy and Arrow, which take longer than all of this check
-
-        return checks.rows(spec), checks.dims(spec.pretrained, spec.tables)
-    from embexp.data.sources.source import source_of
-
-    source, rows = source_of(spec.data), {}
-    for name, table in spec.tables.items():
-        sizes = [source.vocabulary_size(spec.column_of(feature)) for feature in spec.features_of(name)]
-        known = vocabularies.rows_of(spec, name)
-        rows[name] = table.vocabulary_size or known or max((size for size in sizes if size is not None), default=None)
-    return rows, {name: table.dim for name, table in spec.tables.items() if table.dim is not None}
-
-
-def _disk_faults(spec: RunSpec) -> Iterator[Fault]:
+def _disk_faults(data: Data | None, features: Mapping[str, Feature], cache_folder: str | None) -> Iterator[Fault]:
     """A synthetic log that the cache's disk has no room for, unless it is there already."""
-    data = spec.data
-    if not isinstance(data, Clicks) or not is_complete(data):
+    if not isinstance(data, Clicks):
         return
     needed = data.examples * (_BYTES + _HISTORY_BYTES * data.history_length)
     if needed < _WORTH:
         return
-    from embexp.system import caching
-
-    cache = caching.cache_folder(spec.output.cache)
-    try:
-        free = shutil.disk_usage(_existing(cache)).free
-    except OSError:  # told when it is written to
-        return
-    if needed <= free:
-        return
     from embexp.data.columns import columns_of
     from embexp.data.sources.source import source_of
+    from embexp.system import caching
 
-    columns, _ = columns_of(data, spec.features)
-    if caching.exists(cache, "clicks", source_of(data).digest(columns, cache=cache)):
+    cache = caching.cache_folder(cache_folder)
+    path = Path(os.path.abspath(cache))
+    try:
+        free = shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
+    except OSError:  # reported when it is written to
+        return
+    if needed <= free or caching.exists(
+        cache, "clicks", source_of(data).digest(columns_of(data, features)[0], cache=cache)
+    ):
         return
     rule = (
         f"its examples take at least {needed / 1e9:,.1f} GB in the cache, and the disk of {cache} has"
         f" {free / 1e9:,.1f} GB left"
     )
     yield Fault("data.examples", f"{data.examples:,}", rule, "choose fewer, or another disk: output.cache=DIR")
-
-
-def _existing(path: Path) -> Path:
-    """A path, or the nearest folder above it that is there."""
-    path = Path(os.path.abspath(path))
-    return next(each for each in (path, *path.parents) if each.exists())
 
 
 def name_of(data: Any) -> str | None:
@@ -306,12 +289,6 @@ def name_faults(container: Mapping[str, Any]) -> Iterator[Fault]:
         rule = f"data={data.get('kind')} does not read this data set; it is for data={listing(kinds)}"
         experiments = listing(f"experiment={each}" for each in datasets.DATA_SETS[name].experiments)
         yield Fault("data.fetch", format_value(name), rule, f"choose {experiments}")
-
-
-def _needs_fetching(data: Data) -> bool:
-    """Whether a description of data names a data set that is not here yet."""
-    name = getattr(data, "fetch", None)
-    return name is not None and not fetching.is_here(name)
 
 
 def _ensure(data: Data) -> None:

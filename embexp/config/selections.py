@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -15,11 +16,10 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigTypeError
 
-from embexp.config import hydra_checks, yaml_files
-from embexp.config.folders import Folders
+from embexp.config import hydra_checks
+from embexp.config.folders import Folders, Refused, checked, keys_of, outline, package_of
 from embexp.config.loader import COMPOSITION_ERRORS, Loader
-from embexp.config.messages import did_you_mean, format_value, listing, nearest
-from embexp.config.outline import keys_of, outline, package_of
+from embexp.config.messages import did_you_mean, first_line, format_value, listing, nearest
 from embexp.errors import ConfigError, Fault
 from embexp.specs.run import RunSpec
 
@@ -31,9 +31,6 @@ _BYTE_ORDER_MARK = "\ufeff".encode()
 
 def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, list[Override], list[Fault]]:
     """Composes the config of all choices that can be made.
-
-    Returns:
-        The config, its choices, and a fault for each choice that can't be made.
 
     Raises:
         ConfigError: the files can't be composed with any choice.
@@ -108,7 +105,7 @@ def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> Any:
     """The node `hydra` as the files of some choices have it, without what Hydra itself puts there."""
     made = [each for each in selections if "/" in each.key_or_group or not each.is_hydra_override()]
     chosen: dict[str, Any] = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_delete()}
-    return outline(loader.folders, loader.config_name, chosen).at("hydra")
+    return outline(loader.folders, loader.config_name, chosen).values.get("hydra")
 
 
 def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
@@ -162,7 +159,7 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
     """
     key, value = override.get_key_element().lstrip("+~"), format_value(override.value())
     if override.is_hydra_override():
-        return hydra_checks.rejected(override, error)
+        return hydra_checks.rejected(key, override.value(), error)
     if made is not None:
         if override.is_add() and key in made:
             return Fault(key, value, "it is already chosen", f"write {key}=… without the +")
@@ -176,65 +173,46 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
         remedy = f"choose one, or with -m once for each: {key}={','.join(map(str, several))}"
         return Fault(key, value, "these can't be chosen together", remedy)
     file = f"{override.key_or_group}/{override.value()}"
-    if (hydra := hydra_checks.rejected_in_file(error)) is not None:
-        return Fault(*hydra, source=str(loader.folders.file(file) or ""))
+    if (fault := hydra_checks.rejected_in_file(error)) is not None:
+        return replace(fault, source=str(loader.folders.file(file) or ""))
     fault = broken(loader.folders, error, [file, loader.config_name])
     return Fault(key, value, fault.rule, fault.remedy, fault.source)
 
 
 def lift(loader: Loader, selections: Sequence[Override], config: DictConfig) -> dict[str, Fault]:
-    """Moves misplaced keys to the top of the config, so that they can be checked.
-
-    Args:
-        selections: the choices that it was composed from.
+    """Moves misplaced keys to the top of the config, or below its group, so that they can be checked.
 
     Returns:
         A fault for each file, by the place where its keys were.
     """
     strange = [str(key) for key in config if key != "hydra" and key not in RunSpec.model_fields]
-    if not strange:
-        return {}
-    faults = {}
-    for each in loader.files([str(selection.input_line) for selection in selections]):
+    faults: dict[str, Fault] = {}
+    for each in loader.files([str(selection.input_line) for selection in selections]) if strange else ():
         group, _, choice = (each.config_path or "").rpartition("/")
-        file = loader.folders.file(each.config_path or "")
+        package, file = each.package or "", loader.folders.file(each.config_path or "")
         if file is None:
             continue
-        if each.package in ("", _GLOBAL) and group in RunSpec.model_fields and package_of(file) == _GLOBAL:
+        others = [other for other in loader.folders.choices.get(group, {}).values() if other != file]
+        global_group = any(package_of(other) == _GLOBAL for other in others)
+        if package in ("", _GLOBAL) and group in RunSpec.model_fields and package_of(file) == _GLOBAL:
             keys = [key for key in strange if key in keys_of(file)]
-            if keys and not _belongs_at_the_top(loader.folders, group, "", without=file):
-                faults[_GLOBAL] = _fault_below(group, choice, file)
+            if keys and not global_group:
+                place, rule = _GLOBAL, f"its keys belong to {group}, and it puts them at the top of the config"
+                remedy = f"remove the line # @package {_GLOBAL}"
                 with open_dict(config):
                     config[group] = {**(config.get(group) or {}), **{key: config.pop(key) for key in keys}}
-            continue
-        if each.package not in strange or not _belongs_at_the_top(loader.folders, group, each.package):
-            continue
-        faults[each.package] = _fault(group, choice, each.package, file)
-        with open_dict(config):
-            misplaced = config.pop(each.package, None)
-            if OmegaConf.is_dict(misplaced):
-                with suppress(ConfigTypeError):  # a list where the config has a mapping: the fault above says enough
+                faults[place] = Fault(group, format_value(choice), rule, remedy, os.fspath(file))
+        elif package in strange and (global_group or nearest(package, [_GLOBAL]) or package_of(file) == _GLOBAL):
+            rule = f"its keys belong at the top of a config, and it puts them at {package!r}"
+            remedy = f"begin the file with the line: # @package {_GLOBAL}"
+            if file.read_bytes().startswith(_BYTE_ORDER_MARK):
+                remedy = "save the file without a byte order mark, which hides its line with @package"
+            with open_dict(config), suppress(ConfigTypeError):  # a list where the config has a mapping: see the fault
+                misplaced = config.pop(package, None)
+                if OmegaConf.is_dict(misplaced):
                     config.merge_with(misplaced)
+            faults[package] = Fault(group, format_value(choice), rule, remedy, os.fspath(file))
     return faults
-
-
-def _belongs_at_the_top(folders: Folders, group: str, package: str, without: Path | None = None) -> bool:
-    """Whether files of a group have their keys at the top of a config, or this one's package looks as if it should."""
-    files = [file for file in folders.choices.get(group, {}).values() if file != without]
-    return bool(nearest(package, [_GLOBAL])) or any(package_of(file) == _GLOBAL for file in files)
-
-
-def _fault_below(group: str, choice: str, file: Path) -> Fault:
-    rule = f"its keys belong to {group}, and it puts them at the top of the config"
-    return Fault(group, format_value(choice), rule, f"remove the line # @package {_GLOBAL}", os.fspath(file))
-
-
-def _fault(group: str, choice: str, package: str, file: Path) -> Fault:
-    rule = f"its keys belong at the top of a config, and it puts them at {package!r}"
-    remedy = f"begin the file with the line: # @package {_GLOBAL}"
-    if file.read_bytes().startswith(_BYTE_ORDER_MARK):
-        remedy = "save the file without a byte order mark, which hides its line with @package"
-    return Fault(group, format_value(choice), rule, remedy, os.fspath(file))
 
 
 _NO_OVERRIDE = re.compile(r"(?:In '(?P<config>[^']+)': )?Could not override '(?P<key>[^']+)'")
@@ -261,7 +239,6 @@ def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault
     """The fault of config files that can't be composed.
 
     Args:
-        error: what composing raised, one of `loader.COMPOSITION_ERRORS`.
         composed: the requested configs, such as `config` and `optimizer/adam`, the likely culprit first.
     """
     composed = list(composed)
@@ -287,16 +264,7 @@ def broken(folders: Folders, error: Exception, composed: Iterable[str]) -> Fault
     )
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error, or of its cause if the error has no text."""
-    text = str(error).strip()
-    if not text and error.__cause__ is not None:
-        return first_line(error.__cause__)
-    return text.split("\n")[0].rstrip(".") or type(error).__name__
-
-
 def _missing(folders: Folders, error: MissingConfigException, composed: list[str]) -> Fault:
-    """The fault of a file that is not there."""
     missing = error.missing_cfg_file or ""
     group, _, choice = missing.rpartition("/")
     where = listing(map(str, folders.in_order))
@@ -340,22 +308,19 @@ def _of_defaults(folders: Folders, text: str, composed: list[str], files: list[P
     config = found.groupdict().get("config")
     of_config = folders.file(config) if config else None
     files = files if of_config is None else [of_config]
-    places = [f"{file}:{line}" for file in files if (line := _line(file, key)) is not None]
-    return Fault("", "its files", rule, near, places[0] if places else "")
+    entry = rf"\s*-\s*(override\s+)?/?{re.escape(key)}\s*:"
+    places = (f"{file}:{line}" for file in files if (line := _line(file, entry)) is not None)
+    return Fault("", "its files", rule, near, next(places, ""))
 
 
-def _line(file: Path, key: str) -> int | None:
-    """The line of a defaults list that names a group."""
-    entry = re.compile(rf"\s*-\s*(override\s+)?/?{re.escape(key)}\s*:")
-    for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        if entry.match(text):
-            return number
-    return None
+def _line(file: Path, entry: str) -> int | None:
+    """The first line of a file that begins as a pattern does."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return next((number for number, text in enumerate(lines, 1) if re.match(entry, text)), None)
 
 
 def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
-    """The fault of a file that is not valid YAML, or is refused."""
-    if isinstance(error, yaml_files.Refused):
+    if isinstance(error, Refused):
         return error.fault
     mark, problem = error.problem_mark, error.problem or "it can't be read"
     remedy = next((remedy for part, remedy in _YAML_REMEDIES.items() if part in problem), "")
@@ -363,15 +328,10 @@ def _invalid(file: str | Path, error: yaml.MarkedYAMLError) -> Fault:
     return Fault("", "a file", f"it is not valid YAML: {problem}", remedy, f"{file}{line}")
 
 
-def _key_line(file: Path, key: str) -> int:
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return next((number for number, line in enumerate(lines, 1) if line.startswith(f"{key}:")), 1)
-
-
 def unreadable(file: Path) -> Fault | None:
     """The fault of a file that holds no text, or no mapping; None: it does."""
     try:
-        yaml_files.checked(file)
+        checked(file)
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)  # with the messages of Hydra's
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
@@ -392,7 +352,7 @@ def unreadable(file: Path) -> Fault | None:
         entries = defaults if isinstance(defaults, list) else [0]
         if any(not isinstance(entry, str | dict) for entry in entries):
             rule = f"its defaults are a list of choices, and these are {format_value(defaults)}"
-            return Fault("", "a file", rule, "write - GROUP: CHOICE", f"{file}:{_key_line(file, 'defaults')}")
+            return Fault("", "a file", rule, "write - GROUP: CHOICE", f"{file}:{_line(file, 'defaults:') or 1}")
         return None
     what = "a list" if isinstance(content, list) else format_value(content)
     return Fault("", "a file", f"a config is a mapping of keys, and this is {what}", "write KEY: VALUE", str(file))

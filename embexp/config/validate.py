@@ -28,9 +28,15 @@ def validate(container: Mapping[str, Any], *, reported: Collection[str] = ()) ->
     try:
         return RunSpec.model_validate(container), []
     except ValidationError as error:
-        faults = [_fault(each, container) for each in error.errors()]
+        errors = error.errors()
+    faults = [_fault(each, container) for each in errors]
+    known: dict[str, Any] = copy.deepcopy(dict(container))  # at an unknown key pydantic skips the rules between keys
+    for each in errors:
+        keys, parent = _place(each["loc"], known)
+        if each["type"] == "extra_forbidden" and isinstance(parent, dict):
+            parent.pop(keys[-1], None)
     try:
-        RunSpec.model_validate(known_keys(container))  # at an unknown key pydantic skips the rules between keys
+        RunSpec.model_validate(known)
     except ValidationError as error:
         faults += [_fault(each, container) for each in error.errors()]
     meant = {path for fault in faults for path in _meant(fault)}
@@ -47,20 +53,6 @@ def _meant(fault: Fault) -> Iterator[str]:
 def _follows(fault: Fault, meant: Collection[str]) -> bool:
     """Whether a fault is that of a value that a misspelt key would have set."""
     return fault.path in meant and (fault.value == "nothing" or " not set" in fault.rule or "neither " in fault.rule)
-
-
-def known_keys(container: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a config without unknown keys."""
-    found: dict[str, Any] = copy.deepcopy(dict(container))
-    try:
-        RunSpec.model_validate(found)
-    except ValidationError as error:
-        for each in error.errors():
-            if each["type"] == "extra_forbidden":
-                keys, parent = _place(each["loc"], found)
-                if isinstance(parent, dict):
-                    parent.pop(keys[-1], None)
-    return found
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -365,7 +357,6 @@ class _Reader:
 
 @functools.cache
 def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
-    """Validates the values of one field."""
     field = model.model_fields[name]
     described: Any = Annotated[field.annotation, field]
     return TypeAdapter(described)

@@ -11,9 +11,8 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from embexp.config.folders import Folders
+from embexp.config.folders import Folders, at, package_of
 from embexp.config.hydra_settings import SETTINGS, Use
-from embexp.config.outline import package_of
 from embexp.config.validate import chosen, models_at
 from embexp.specs.optimizers import Schedule
 from embexp.specs.run import RunSpec
@@ -62,10 +61,6 @@ def schema(folders: Folders, group: str = CONFIG) -> dict[str, Any]:
 
     A file may hold any part of what belongs at its place, with a defaults list, interpolations and `???`. Unknown keys
     and values of a wrong type or range are invalid; rules between settings are not in a schema.
-
-    Args:
-        folders: the config folders; their comments become the descriptions of keys.
-        group: one of `groups`.
     """
     annotation = _annotation(folders, group)
     whole = TypeAdapter(annotation).json_schema(ref_template="#/definitions/{model}")
@@ -170,7 +165,7 @@ def _descriptions(folders: Folders) -> dict[tuple[str, str], str]:
         container = _nested(place, yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader) or {})
         for keys, text in comments(path):
             *parents, key = (*place, *keys)
-            model = chosen(models_at(parents, container), _at(container, parents))
+            model = chosen(models_at(parents, container), at(container, ".".join(parents)))
             if model is not None:
                 found.setdefault((model.__name__, key), text)
     return found
@@ -196,9 +191,3 @@ def _nested(place: tuple[str, ...], content: Any) -> Any:
     for key in reversed(place):
         content = {key: content}
     return content
-
-
-def _at(container: Any, keys: list[str]) -> Any:
-    for key in keys:
-        container = container.get(key) if isinstance(container, dict) else None
-    return container

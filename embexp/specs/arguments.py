@@ -90,9 +90,6 @@ def _shown(value: Any) -> str:
 def require_eager(function: str) -> None:
     """Checks that TensorFlow executes eagerly: a run would fail deep inside otherwise. It does until it is imported.
 
-    Args:
-        function: the user's call.
-
     Raises:
         UsageError: it does not, inside a graph or in a program of TensorFlow 1.
     """

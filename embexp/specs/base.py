@@ -57,27 +57,22 @@ class UnknownPartError(Exception):
     """A rule read a field that a partial spec lacks. Ends the rule, see `where_known`."""
 
 
-def where_known(*rules: Iterable[_Value]) -> Iterator[_Value]:
+def where_known(*rules: Iterable[_Value] | Callable[[], Iterable[_Value]]) -> Iterator[_Value]:
     """Yields what rules find; each ends when it reads an unknown part.
 
     Args:
-        *rules: generators. A rule about several tables uses `for_each`, so that an unknown part of one table does not
-            hide faults of the others.
+        *rules: generators, or what returns one. A rule about several tables uses `for_each`, so that an unknown part
+            of one table does not hide faults of the others.
     """
     for rule in rules:
         with suppress(UnknownPartError):
-            yield from rule
+            yield from rule() if callable(rule) else rule
 
 
 def for_each(names: Callable[[], Iterable[str]], rule: Callable[[str], Iterable[_Value]]) -> Iterator[_Value]:
-    """Applies a rule to each table or feature; each application ends when it reads an unknown part.
-
-    Args:
-        names: returns the names of the tables or features.
-        rule: called with each name.
-    """
+    """Applies a rule to each table or feature; each application ends when it reads an unknown part."""
     for name in names():
-        yield from where_known(rule(name))
+        yield from where_known(partial(rule, name))
 
 
 def known_or(default: _Value, value: Callable[[], _Value]) -> _Value:
@@ -241,7 +236,6 @@ def summarize_names(names: Sequence[str], what: str = "") -> str:
     """`a, b, c`; of five or more `a, b, c and 2 more`.
 
     Args:
-        names: one at least.
         what: is named behind the count, in the plural.
     """
     if len(names) <= _NAMED + 1:

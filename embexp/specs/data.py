@@ -432,7 +432,6 @@ def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
 
 
 def _text_faults(spec: RunSpec) -> Iterator[Fault]:
-    """Regression of classes."""
     if spec.task is Task.REGRESSION:
         rule = "the labels of data=text are classes, and their numbers have no meaning"
         remedy = "set task=classification, or choose data=csv if the labels are numbers"

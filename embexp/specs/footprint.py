@@ -112,7 +112,6 @@ def fault(found: Sequence[Need], available: int, limit: str) -> Fault | None:
     """The fault of a run that needs more memory than there is; None: it may have enough.
 
     Args:
-        found: see `needs`.
         available: bytes that it can have.
         limit: what allows no more.
     """

@@ -69,15 +69,12 @@ class FreezeTable(RowPolicy):
             return
         lacking = [name for name in scope.all_tables() if isinstance(spec.pretrained_of(name), NoPretrained)]
         if lacking:
-            tables = "the table is" if scope.own else "these tables are"
-            yield CombinationFault(
-                scope.path,
-                "table",
-                f"{scope.path}.random is false, so random values must not be frozen, and {tables} not"
-                f" pretrained{'' if scope.own else ': ' + ', '.join(lacking)}",
-                "add pretrained=file pretrained.path=…; or, if random values are intended, choose"
-                f" {scope.choosing('freeze', 'random_table')}",
-            )
+            tables = "the table is not pretrained" if scope.own else "these tables are not pretrained: "
+            tables += "" if scope.own else ", ".join(lacking)
+            rule = f"{scope.path}.random is false, so random values must not be frozen, and {tables}"
+            random = scope.choosing("freeze", "random_table")
+            remedy = f"add pretrained=file pretrained.path=…; or, if random values are intended, choose {random}"
+            yield CombinationFault(scope.path, "table", rule, remedy)
 
 
 class FreezeRows(RowPolicy):
@@ -120,13 +117,8 @@ class FreezePretrainedRows(RowPolicy):
         tables = scope.all_tables()
         if tables and all(isinstance(spec.pretrained_of(name), NoPretrained) for name in tables):
             has = "the table has no" if scope.own else "no table that inherits it has a"
-            yield CombinationFault(
-                scope.path,
-                "pretrained_rows",
-                f"it freezes rows from a pretrained file, and {has} pretrained file",
-                f"add {scope.choosing('pretrained', 'file')} {scope.sibling('pretrained')}.path=…, or choose another"
-                " freeze",
-            )
+            rule = f"it freezes rows from a pretrained file, and {has} pretrained file"
+            yield CombinationFault(scope.path, "pretrained_rows", rule, _adding(scope, "file"))
 
 
 class FreezeOldRows(RowPolicy):
@@ -245,10 +237,10 @@ def _no_checkpoint(spec: RunSpec, scope: Scope, path: str) -> Iterator[Combinati
     tables = scope.all_tables()
     if tables and not any(isinstance(spec.pretrained_of(name), Checkpoint) for name in tables):
         restores = "the table restores none" if scope.own else "no table that inherits it restores any"
-        yield CombinationFault(
-            path,
-            "old_rows",
-            f"it freezes rows from a checkpoint, and {restores}",
-            f"add {scope.choosing('pretrained', 'checkpoint')} {scope.sibling('pretrained')}.path=…, or choose another"
-            " freeze",
-        )
+        rule = f"it freezes rows from a checkpoint, and {restores}"
+        yield CombinationFault(path, "old_rows", rule, _adding(scope, "checkpoint"))
+
+
+def _adding(scope: Scope, pretrained: str) -> str:
+    choice, path = scope.choosing("pretrained", pretrained), scope.sibling("pretrained")
+    return f"add {choice} {path}.path=…, or choose another freeze"

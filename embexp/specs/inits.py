@@ -145,13 +145,10 @@ def no_shared_runtime(spec: RunSpec) -> Iterator[CombinationFault]:
     """`runtime=auto`, but the tables' init methods share no runtime."""
     if spec.runtime.kind is RuntimeKind.AUTO and not spec.shared_runtimes:
         methods = {name: spec.init_of(name) for name in spec.tables}
-        yield CombinationFault(
-            "runtime",
-            spec.runtime.kind.value,
-            "there is no runtime in which all tables' init methods work: "
-            + "; ".join(f"{name} {method.kind}: {_or(method.runtimes)}" for name, method in methods.items()),
-            f"choose init methods that share one; assign works in {_or(Assign.runtimes)}",
-        )
+        runtimes = "; ".join(f"{name} {method.kind}: {_or(method.runtimes)}" for name, method in methods.items())
+        rule = f"there is no runtime in which all tables' init methods work: {runtimes}"
+        remedy = f"choose init methods that share one; assign works in {_or(Assign.runtimes)}"
+        yield CombinationFault("runtime", spec.runtime.kind.value, rule, remedy)
 
 
 def _other_runtime(method: InitMethod, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
@@ -187,12 +184,9 @@ def _nothing_to_map(spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
         if isinstance(spec.pretrained_of(name), NoPretrained):
             missing["the table has no pretrained file"] = pretrained
         lacking, remedy = " and ".join(missing), " ".join(missing.values())
-    yield CombinationFault(
-        scope.path,
-        "memory_map",
-        f"frozen rows of a pretrained file are mapped, and {lacking}",
-        f"add {remedy}, or choose {scope.choosing('init', 'assign')}",
-    )
+    rule = f"frozen rows of a pretrained file are mapped, and {lacking}"
+    remedy = f"add {remedy}, or choose {scope.choosing('init', 'assign')}"
+    yield CombinationFault(scope.path, "memory_map", rule, remedy)
 
 
 def _or(words: Sequence[str]) -> str:

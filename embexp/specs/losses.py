@@ -137,21 +137,18 @@ class Recommendation(Spec):
 
 
 def _no_interactions(spec: RunSpec) -> Iterator[Fault]:
-    """Data that holds no interactions of users and items."""
     if spec.data.kind not in ("csv", "parquet", "recbole"):
         rule = "task recommendation reads interactions of users and items, one per row of a file"
         yield Fault("data", spec.data.kind, rule, "choose data=interactions, data=parquet or data=recbole")
 
 
 def _no_recommender(spec: RunSpec) -> Iterator[Fault]:
-    """A model that gives no vectors of users and items."""
     if not isinstance(spec.model, Recommender):
         rule = "task recommendation needs a model that gives users and items vectors"
         yield Fault("model", spec.model.kind, rule, "choose model=matrix_factorization or model=two_tower")
 
 
 def _identified(spec: RunSpec, path: str, name: str, *, item: bool) -> Iterator[Fault]:
-    """A user or an item that no feature of its side identifies."""
     if not isinstance(spec.model, Recommender):
         return
     key = "item_features" if item else "user_features"
@@ -163,7 +160,6 @@ def _identified(spec: RunSpec, path: str, name: str, *, item: bool) -> Iterator[
 
 
 def _own_rows(spec: RunSpec, name: str) -> Iterator[Fault]:
-    """A user or an item that shares its row with others."""
     if name not in spec.features:
         return
     feature = spec.features[name]
@@ -186,14 +182,12 @@ def _shared_columns(spec: RunSpec) -> Iterator[Fault]:
 
 
 def _several_replicas(spec: RunSpec) -> Iterator[CombinationFault]:
-    """Strategies that divide a batch."""
     if spec.strategy.kind not in ("cpu", "gpu"):
         rule = "task recommendation compares the items of a batch, which this strategy divides among replicas"
         yield CombinationFault("strategy", spec.strategy.kind, rule, "choose strategy=cpu or strategy=gpu")
 
 
 def _no_estimator(spec: RunSpec) -> Iterator[CombinationFault]:
-    """The runtime estimator."""
     if spec.executing_runtime == "estimator":
         rule = "task recommendation has no estimator"
         yield CombinationFault("runtime", "estimator", rule, "set runtime=session or runtime=function")

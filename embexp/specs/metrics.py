@@ -106,11 +106,7 @@ def direction(metric: str, own: Mapping[str, bool] = _NONE) -> Direction | None:
 
 
 def named(task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs) -> Iterator[tuple[str, Metric, int | None]]:
-    """The metrics of a task with their names and cutoffs; those next to each other take turns at each cutoff.
-
-    Args:
-        cutoffs: of the config.
-    """
+    """The metrics of a task with their names and cutoffs; those next to each other take turns at each cutoff."""
     of_task = (metric for metric in METRICS if metric.task is task)
     for at, several in itertools.groupby(of_task, lambda metric: metric.cutoffs):
         group = list(several)
@@ -121,12 +117,7 @@ def named(task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs) -> Iter
 def computed(
     task: Task, of: Literal["value", "constant"], *arguments: Any, cutoffs: Sequence[int] = ()
 ) -> dict[str, float]:
-    """What the functions of a task's metrics return for these arguments, but for those that are undefined.
-
-    Args:
-        of: which function of each.
-        cutoffs: see `named`.
-    """
+    """What the functions of a task's metrics return for these arguments, but for those that are undefined."""
     known: dict[tuple[str, int | None], float | None] = {}
     found = {}
     for name, metric, k in named(task, cutoffs):
@@ -164,9 +155,6 @@ def watched(
 ) -> str:
     """The metric that early stopping watches: `metric`, or the task's first if that is None.
 
-    Args:
-        own: the user's own metrics.
-
     Raises:
         ConfigError: the task has no such metric.
     """
@@ -183,12 +171,7 @@ def watched(
 
 @dataclass(frozen=True)
 class Objective:
-    """A metric of the validation split, and the way it gets better.
-
-    Attributes:
-        metric: its name, such as `auc`.
-        higher_is_better: whether a search maximizes it.
-    """
+    """A metric of the validation split, and the way it gets better."""
 
     metric: str
     higher_is_better: bool
@@ -210,7 +193,6 @@ def objectives(
     Args:
         chosen: `sweep.objective`: one name, several, or None for the task's default, that of early stopping. The split
             may stand before the name: `validation auc`.
-        own: see `direction`.
 
     Raises:
         ConfigError: the task has no such metric, it is not one of the validation split, or it is named twice.
@@ -230,9 +212,8 @@ def objectives(
             higher = direction(name, own) is Direction.HIGHER
             found.append(Objective(name, higher))
     if not names:
-        faults.append(
-            Fault("sweep.objective", "[]", "a search needs an objective", "null is the task's default metric")
-        )
+        rule = "a search needs an objective"
+        faults.append(Fault("sweep.objective", "[]", rule, "null is the task's default metric"))
     if faults:
         raise ConfigError(faults)
     return tuple(found)
@@ -240,15 +221,11 @@ def objectives(
 
 def _fault(task: Task, known: Sequence[str], split: Sequence[str], name: str, text: str) -> Fault | None:
     if list(split) not in ([], [_SPLIT]):
-        return Fault(
-            "sweep.objective",
-            repr(text),
-            "settings are chosen by the validation split: chosen by the test split, its metrics would say nothing of"
-            " new data any more"
-            if split[0] == "test"
-            else "settings are chosen by the validation split",
-            f"write sweep.objective={name}" if name in known else f"metrics of task {task}: {', '.join(known)}",
-        )
+        rule = "settings are chosen by the validation split"
+        if split[0] == "test":
+            rule += ": chosen by the test split, its metrics would say nothing of new data any more"
+        remedy = f"write sweep.objective={name}" if name in known else f"metrics of task {task}: {', '.join(known)}"
+        return Fault("sweep.objective", repr(text), rule, remedy)
     if name not in known:
         return Fault("sweep.objective", repr(text), f"the metrics of task {task} are {', '.join(known)}")
     return None

@@ -75,7 +75,6 @@ class DenseModel(Choice):
         """The reasons why it can't take these inputs, under `model.`, `features.` and `data.`.
 
         Args:
-            dense_width: number of dense features.
             classes: whether it must return a logit per class, as task classification requires.
         """
         return iter(())

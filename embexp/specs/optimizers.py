@@ -104,10 +104,14 @@ class _TableOptimizer(Choice):
             raise ValueError("clipvalue's lower bound must not exceed its upper bound")
         return self
 
+    slot_values: ClassVar[dict[str, float | str]] = {}
+    """Initial values of its slots, or the settings that are these, by the names that TPUEmbedding gives the slots."""
+
     @property
     def initial_slots(self) -> dict[str, float]:
-        """Its slots, by the names that TPUEmbedding gives them, with their initial values."""
-        return {}
+        """Its slots, with their initial values."""
+        named = self.slot_values.items()
+        return {slot: getattr(self, value) if isinstance(value, str) else value for slot, value in named}
 
     @property
     def moves_every_row(self) -> bool:
@@ -137,11 +141,7 @@ class Adagrad(_TableOptimizer):
     tensorflow = "Adagrad"
     learning_rate: Positive = 0.001
     initial_accumulator_value: Positive = 0.1
-
-    @property
-    def initial_slots(self) -> dict[str, float]:
-        """Sums and averages of gradients."""
-        return {"accumulators": self.initial_accumulator_value}
+    slot_values: ClassVar = {"accumulators": "initial_accumulator_value"}
 
 
 class AdagradMomentum(_TableOptimizer):
@@ -157,11 +157,7 @@ class AdagradMomentum(_TableOptimizer):
     beta2: Annotated[float, Field(gt=0, le=1, strict=True)] = 1.0
     """1: the squares are summed; below 1: they are averaged exponentially."""
     epsilon: Positive = 1e-10
-
-    @property
-    def initial_slots(self) -> dict[str, float]:
-        """Sums and averages of gradients."""
-        return {"accumulators": 0.0, "momenta": 0.0}
+    slot_values: ClassVar = {"accumulators": 0.0, "momenta": 0.0}
 
     def inert(self, path: str) -> Iterator[str]:
         """Nesterov's form without momentum."""
@@ -184,11 +180,7 @@ class Adam(_TableOptimizer):
     """True: touched rows only. False: every row every step, at a cost of O(vocabulary)."""
     sum_inside_sqrt: bool = True
     """sqrt(v + epsilon^2) when true, sqrt(v) + epsilon when false."""
-
-    @property
-    def initial_slots(self) -> dict[str, float]:
-        """Sums and averages of gradients."""
-        return {"momenta": 0.0, "velocities": 0.0}
+    slot_values: ClassVar = {"momenta": 0.0, "velocities": 0.0}
 
     @property
     def moves_every_row(self) -> bool:
@@ -209,11 +201,7 @@ class FTRL(_TableOptimizer):
     beta: NonNegative = 0.0
     initial_accumulator_value: Positive = 0.1
     multiply_linear_by_learning_rate: bool = False
-
-    @property
-    def initial_slots(self) -> dict[str, float]:
-        """Sums and averages of gradients."""
-        return {"accumulators": self.initial_accumulator_value, "linears": 0.0}
+    slot_values: ClassVar = {"accumulators": "initial_accumulator_value", "linears": 0.0}
 
 
 class CustomTableOptimizer(NamedCode, _TableOptimizer):
@@ -228,7 +216,7 @@ class CustomTableOptimizer(NamedCode, _TableOptimizer):
 
     @property
     def initial_slots(self) -> dict[str, float]:
-        """Sums and averages of gradients."""
+        """Those of the config."""
         return dict(self.slots)
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:

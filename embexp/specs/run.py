@@ -6,6 +6,7 @@ Each rule is defined with its choice: see `Spec.faults`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -242,11 +243,7 @@ def rule_faults(spec: RunSpec) -> list[Fault]:
     Args:
         spec: may be partial.
     """
-
-    def deferred(part: Spec, scope: Scope) -> Iterator[Fault]:
-        yield from part.faults(spec, scope)  # called only inside `where_known`
-
-    return list(where_known(*(deferred(part, scope) for scope, part in parts(spec))))
+    return list(where_known(*(partial(part.faults, spec, scope) for scope, part in parts(spec))))
 
 
 def combination_faults(spec: RunSpec) -> list[CombinationFault]:

@@ -53,7 +53,6 @@ class EarlyStopping(Spec):
         """The step of a run's final values.
 
         Args:
-            steps: that were trained.
             best: the step of the best evaluation, if it is known.
         """
         return best if best is not None and self.restores_best else steps

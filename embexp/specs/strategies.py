@@ -181,7 +181,6 @@ def _counted(count: int, what: str) -> str:
 
 
 def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:
-    """A runtime without replicas."""
     runtime = spec.executing_runtime
     if runtime in (RuntimeKind.SESSION, RuntimeKind.ESTIMATOR):
         rule = f"it works with strategy cpu or one gpu, and the strategy is {strategy}"
@@ -190,31 +189,25 @@ def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:
 
 
 def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored) -> Iterator[CombinationFault]:
-    """Batches that can't be divided among the replicas."""
     replicas, batch = strategy.replica_count, spec.train.batch_size
     if replicas == 1:
         return
     rule = f"the {replicas} replicas of strategy {strategy.kind} share each batch"
     if batch < replicas:
-        yield CombinationFault(
-            "train.batch_size", str(batch), f"{rule}, and each needs an example", f"set it to {replicas} or more"
-        )
+        each = f"{rule}, and each needs an example"
+        yield CombinationFault("train.batch_size", str(batch), each, f"set it to {replicas} or more")
 
     def of_feature(name: str) -> Iterator[CombinationFault]:
         shape = spec.features[name].output_shape
         if shape is not None and shape[0] != batch:
-            yield CombinationFault(
-                f"features.{name}.output_shape",
-                str(list(shape)),
-                f"{rule} by examples, so the first number must be train.batch_size ({batch})",
-                "set strategy=cpu, or reshape in the model",
-            )
+            path, by = f"features.{name}.output_shape", f"{rule} by examples, so the first number must be"
+            remedy = "set strategy=cpu, or reshape in the model"
+            yield CombinationFault(path, str(list(shape)), f"{by} train.batch_size ({batch})", remedy)
 
     yield from for_each(lambda: spec.features, of_feature)
 
 
 def _tpu_faults(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
-    """Settings of a run that a TPU does not support."""
     yield from where_known(
         _batches(spec, strategy),
         for_each(lambda: spec.tables, lambda name: _layout(spec, strategy, name)),
@@ -225,45 +218,34 @@ def _tpu_faults(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFaul
 
 
 def _candidates(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
-    """Evaluations with more candidates than training."""
     if isinstance(spec.data, Triples) and spec.data.negatives is not None:
-        yield CombinationFault(
-            "data.negatives",
-            str(spec.data.negatives),
-            f"an evaluation ranks all entities, and strategy {strategy.kind} requires batches of the same shape as in"
-            " training",
-            f"set data.negatives=null to train with all entities, or {_ELSEWHERE}",
-        )
+        requires = f"strategy {strategy.kind} requires batches of the same shape as in training"
+        rule = f"an evaluation ranks all entities, and {requires}"
+        remedy = f"set data.negatives=null to train with all entities, or {_ELSEWHERE}"
+        yield CombinationFault("data.negatives", str(spec.data.negatives), rule, remedy)
 
 
 def _batches(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
-    """Batches that the cores can't share equally."""
     replicas, batch = strategy.replica_count, spec.train.batch_size
     if replicas is not None and batch % replicas:
         near = max(1, round(batch / replicas)) * replicas
-        yield CombinationFault(
-            "train.batch_size",
-            str(batch),
-            f"the {replicas} cores of strategy {strategy.kind} share each batch equally, and it is not divisible by"
-            f" {replicas}",
-            f"set it to {near}, or strategy.cores to a number that divides it",
-        )
+        cores = f"the {replicas} cores of strategy {strategy.kind}"
+        rule = f"{cores} share each batch equally, and it is not divisible by {replicas}"
+        remedy = f"set it to {near}, or strategy.cores to a number that divides it"
+        yield CombinationFault("train.batch_size", str(batch), rule, remedy)
 
 
 def _layout(spec: RunSpec, strategy: _OwnMemory, name: str) -> Iterator[CombinationFault]:
-    """Storages of tables that a TPU lacks."""
     table = spec.tables[name]
     if table.storage is Storage.MEMORY_MAP and not isinstance(spec.init_of(name), MemoryMap):
-        yield CombinationFault(
-            f"tables.{name}.storage", repr(table.storage.value), f"{_where(strategy)}, not in a file", "leave it auto"
-        )
+        rule = f"{_where(strategy)}, not in a file"
+        yield CombinationFault(f"tables.{name}.storage", repr(table.storage.value), rule, "leave it auto")
     if table.storage is Storage.VARIABLE and not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable):
         rule = f"strategy {strategy.kind} stores frozen rows separately, as a TPU updates all rows of its tables"
         yield CombinationFault(f"tables.{name}.storage", repr(table.storage.value), rule, "leave it auto")
 
 
 def _mapped(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
-    """Memory-mapped rows."""
     for scope, init in spec.settings_of("init"):
         taken = any(known_or(None, partial(spec.init_of, name)) is init for name in scope.tables)
         if isinstance(init, MemoryMap) and taken:
@@ -285,17 +267,11 @@ def _schedules(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault
 
 def _schedule(freeze: FreezeSchedule, path: str, strategy: _OwnMemory) -> Iterator[CombinationFault]:
     if len(freeze.phases) > 1:
-        yield CombinationFault(
-            f"{path}.phases",
-            f"{len(freeze.phases)} phases",
-            f"with strategy {strategy.kind} a row is trainable or frozen throughout",
-            f"leave one phase, or {_ELSEWHERE}",
-        )
+        why, value = f"with strategy {strategy.kind} a row is trainable or frozen throughout", len(freeze.phases)
+        yield CombinationFault(f"{path}.phases", f"{value} phases", why, f"leave one phase, or {_ELSEWHERE}")
     for number, rule in enumerate(freeze.phases[0].rules):
         if rule.multiplier not in (0.0, 1.0):
-            yield CombinationFault(
-                f"{path}.phases.0.rules.{number}.multiplier",
-                f"{rule.multiplier:g}",
-                f"with strategy {strategy.kind} all trainable rows of a table have the same learning rate",
-                f"set it to 0 to freeze the rows, or to 1, or {_ELSEWHERE}",
-            )
+            why = f"with strategy {strategy.kind} all trainable rows of a table have the same learning rate"
+            remedy = f"set it to 0 to freeze the rows, or to 1, or {_ELSEWHERE}"
+            place = f"{path}.phases.0.rules.{number}.multiplier"
+            yield CombinationFault(place, f"{rule.multiplier:g}", why, remedy)

@@ -221,7 +221,6 @@ def list_rule(column: str, holds: str = "one id per example") -> str:
 
 
 def _no_table(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
-    """A table that does not exist."""
     if feature.table not in spec.tables and spec.tables:
         near = difflib.get_close_matches(feature.table, spec.tables, n=1)
         rule = "there is no table of that name"
@@ -230,7 +229,6 @@ def _no_table(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
 
 
 def _weights_of_sequence(feature: Feature, path: str) -> Iterator[Fault]:
-    """Weights of a sequence."""
     if feature.max_sequence_length and feature.weights is not None:
         rule = f"a sequence has no weights, and max_sequence_length is {feature.max_sequence_length}"
         remedy = "remove the weights, or set max_sequence_length to 0 to combine the rows"
@@ -238,7 +236,6 @@ def _weights_of_sequence(feature: Feature, path: str) -> Iterator[Fault]:
 
 
 def _one_id(feature: Feature, spec: RunSpec, name: str) -> Iterator[Fault]:
-    """Settings of lists on a column with one id per example."""
     column = feature.column or name
     if spec.data.holds_one_id(column):
         for key, value in feature.settings_of_lists().items():
@@ -248,7 +245,6 @@ def _one_id(feature: Feature, spec: RunSpec, name: str) -> Iterator[Fault]:
 
 
 def _weights_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
-    """Weights of the sequences that output_shape makes."""
     shape = feature.output_shape
     if shape and not feature.max_sequence_length and feature.weights is not None and math.prod(shape[1:]) > 1:
         rule = f"a sequence has no weights, and output_shape makes sequences of {math.prod(shape[1:])}"
@@ -256,7 +252,6 @@ def _weights_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
 
 
 def _length_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
-    """An output_shape of another length than max_sequence_length."""
     length, shape = feature.max_sequence_length, feature.output_shape
     if shape and length and math.prod(shape[1:]) != length:
         rule = f"after the batch it must have the {length} positions of max_sequence_length"
@@ -264,7 +259,6 @@ def _length_of_shape(feature: Feature, path: str) -> Iterator[Fault]:
 
 
 def _batch_of_shape(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
-    """An output_shape of another batch than train.batch_size."""
     shape = feature.output_shape
     if shape and shape[0] != (batch := spec.train.batch_size):
         rule = f"its first number is the batch, and train.batch_size is {batch}"

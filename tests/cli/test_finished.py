@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from embexp.cli import commands
-from embexp.cli.commands import evaluate, predict
+from embexp.cli.commands import finished
 from embexp.config import composition
 from embexp.records.folder import RunFolder
 
@@ -35,24 +35,24 @@ class FakeRun:
 
 def test_evaluate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     run = FakeRun()
-    monkeypatch.setattr(evaluate, "load_finished", run)
-    assert evaluate.main(["DIR"]) == 0
+    monkeypatch.setattr(finished, "load_finished", run)
+    assert finished.evaluate(["DIR"]) == 0
     assert capsys.readouterr().out == "log_loss  0.250000\nauc       0.875000\n"
-    assert evaluate.main(["--json", "DIR", "--split", "validation"]) == 0
+    assert finished.evaluate(["--json", "DIR", "--split", "validation"]) == 0
     assert json.loads(capsys.readouterr().out) == {"log_loss": 0.25, "auc": 0.875}
-    assert evaluate.main(["DIR", "--data", "FILE"]) == 0
+    assert finished.evaluate(["DIR", "--data", "FILE"]) == 0
     assert [asked[0] for asked in run.asked[::2]] == ["DIR", "DIR", "DIR"]
     assert run.asked[1::2] == [(None, "test"), (None, "validation"), ("FILE", "test")]
 
 
 def test_predict(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     run = FakeRun()
-    monkeypatch.setattr(predict, "load_finished", run)
-    assert predict.main(["DIR", "--data", "FILE"]) == 0
+    monkeypatch.setattr(finished, "load_finished", run)
+    assert finished.predict(["DIR", "--data", "FILE"]) == 0
     assert capsys.readouterr().out == "prediction\n0.5\n0.3333333\n"
     assert run.asked == [("DIR", "predict", "FILE", "--data", "FILE"), ("FILE",)]
     out = tmp_path / "p.csv"
-    assert predict.main(["DIR", "--data", "FILE", "--out", str(out)]) == 0
+    assert finished.predict(["DIR", "--data", "FILE", "--out", str(out)]) == 0
     assert out.read_text() == "prediction\n0.5\n0.3333333\n"
     assert capsys.readouterr().out == ""
 

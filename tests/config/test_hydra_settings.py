@@ -81,7 +81,7 @@ FAULTS = {
     "a typo": ("hydra.run.dri=x", "did you mean hydra.run.dir?"),
     "an unknown group": ("hydra/foo=x", "there is no such setting of Hydra"),
     "an empty directory": ("hydra.run.dir=", "it must be a folder"),
-    "no directory": ("hydra.run.dir=null", "it must be a folder"),
+    "no directory": ("hydra.run.dir=null", "hydra.run.dir=DIR, or leave it out"),
     "a search path": ("hydra.searchpath=[x]", "name your folder with --config-dir"),
     "a help text": ("hydra.help.header=x", "embexp has its own help"),
     "a number of Hydra's": ("hydra.job.num=3", "embexp sets it"),

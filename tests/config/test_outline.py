@@ -11,7 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from embexp.config import composition, folders
-from embexp.config.outline import outline
+from embexp.config.folders import at, outline
 
 FOUND = folders.find()
 CASES: dict[str, list[str]] = {name: [f"experiment={name}"] for name in FOUND.choices["experiment"]}
@@ -47,9 +47,9 @@ def test_the_users_folder(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("defaults: [mlp, _self_]\ndropout: 0.5\n")
     found = outline(folders.find(tmp_path), "config", {"model": "mine"})
-    assert found.at("model.dropout") == 0.5
-    assert found.at("model.hidden") is not None
-    assert found.at("model.nothing") is None
+    assert at(found.values, "model.dropout") == 0.5
+    assert at(found.values, "model.hidden") is not None
+    assert at(found.values, "model.nothing") is None
 
 
 @pytest.mark.parametrize(

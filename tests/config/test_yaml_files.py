@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from embexp.config import composition, outline, yaml_files
+from embexp.config import composition, folders
 from embexp.errors import ConfigError
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -78,13 +78,13 @@ def test_a_choice_that_would_take_all_time_is_refused_as_the_choice(tmp_path: Pa
 def test_what_is_within_the_bounds_is_read_as_by_pyyaml(case: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(READ[case], encoding="utf-8")
-    assert yaml_files.load(file) == yaml.safe_load(READ[case])
+    assert folders.load(file) == yaml.safe_load(READ[case])
 
 
 def test_the_completion_of_a_shell_skips_such_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(LAUGHS)
-    assert outline.keys_of(file) == []
+    assert folders.keys_of(file) == []
 
 
 @pytest.mark.parametrize(
@@ -137,6 +137,6 @@ def test_interpolations_that_lead_back_to_themselves_are_no_matter_of_number(tmp
 def test_a_defaults_list_that_names_no_group(key: str, tmp_path: Path) -> None:
     """Found by `make fuzz`."""
     (tmp_path / "mine.yaml").write_text(f"defaults: [config, {{{key}: x}}, _self_]\n")
-    assert outline.outline(composition.loader(tmp_path, "mine").folders, "mine").choices["strategy"] == "cpu"
+    assert folders.outline(composition.loader(tmp_path, "mine").folders, "mine").choices["strategy"] == "cpu"
     with pytest.raises(ConfigError):
         composition.job(composition.loader(tmp_path, "mine"), [])

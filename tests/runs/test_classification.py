@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.cli.commands import predict
+from embexp.cli.commands.finished import predict
 from embexp.errors import CombinationFault, ConfigError, DataError
 from embexp.records.folder import RunFolder
 from embexp.runs import run as single
@@ -125,7 +125,7 @@ def test_predictions_name_classes(
     right = np.mean(predicted == np.array([str(label) for _, label in texts]))
     assert right > 0.9
     assert finished.evaluate(labelled)["accuracy"] == right
-    assert predict.main([str(finished.folder.path), "--data", str(labelled)]) == 0
+    assert predict([str(finished.folder.path), "--data", str(labelled)]) == 0
     assert capsys.readouterr().out.split() == ["prediction", *predicted]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import embexp
-from embexp.cli.commands import recommend
+from embexp.cli.commands import finished
 from embexp.errors import ConfigError, UsageError, VocabularyError
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
@@ -199,7 +199,7 @@ def test_recommended_is_what_has_the_highest_scores(
         opened.recommend(count=0)
     users = tmp_path / "users.txt"
     users.write_text("u7\n")
-    recommend.main([str(directory), "--users", str(users), "--count", "2"])
+    finished.recommend([str(directory), "--users", str(users), "--count", "2"])
     first = found["u7"][0]
     assert capsys.readouterr().out.splitlines()[:2] == ["user,rank,item,score", f"u7,1,{first[0]},{first[1]:.7g}"]
 

@@ -10,11 +10,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from embexp.errors import CommandLineError, EmbexpError, UsageError
 from embexp.system import environment, interruption, machine_faults, printable
 from embexp.system.printable import print as print
+
+if TYPE_CHECKING:
+    from embexp.runs.run import RunResult
 
 DONE, FAILED, MISUSED = 0, 1, 2
 """Exit status: success; failure; the config or the command line is invalid."""
@@ -39,6 +42,7 @@ COMMANDS = {
     "schema": "Prints a JSON schema of the YAML files, for editors.",
     "completion": "Prints the script for completing command lines in a shell.",
 }
+_OF_FINISHED_RUNS = ("evaluate", "predict", "recommend")
 _COMPOSING = ("run", "plan")
 """Commands that compose a config before they begin to work."""
 
@@ -146,6 +150,11 @@ def _say(sentence: str, status: int, *, before: str = "") -> int:
     return status
 
 
+def exit_status(result: RunResult) -> int:
+    """The exit status of a command that ran an experiment."""
+    return FAILED if result.status in ("interrupted", "failed") else DONE
+
+
 def warn(sentence: str) -> None:
     """Warns the user of what a command goes on without."""
     print(f"warning: {sentence}", file=sys.stderr, flush=True)
@@ -173,7 +182,6 @@ def dispatch(
     """Runs the command that the first argument names, or shows the help.
 
     Args:
-        arguments: of the command line.
         main_of: returns what runs the command of a name; it imports the module of no other.
         help_text: with `{commands}` as the placeholder of the list of commands.
 
@@ -210,5 +218,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def module_of(command: str) -> Any:
-    """The module of a command, which is imported."""
+    """The module of a command, which is imported; of several commands in a module, what stands for one."""
+    if command in _OF_FINISHED_RUNS:
+        return importlib.import_module("embexp.cli.commands.finished").COMMANDS[command]
     return importlib.import_module(f"embexp.cli.commands.{command}")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED, dispatch
-from embexp.cli.finished import warn_of_checkpoint, write_json
+from embexp.cli.commands.finished import warn_of_checkpoint, write_json
 from embexp.errors import CheckpointError, CommandLineError, DataError, RunError
 from embexp.system.printable import print
 
@@ -133,7 +131,10 @@ def list_keys(arguments: Sequence[str]) -> int:
             except DataError as error:
                 faults.append(str(error))
     if options.json:
-        write_json(_contents_as_json(contents, figures, faults))
+        listed = {key: vars(entry.info) for key, entry in contents.entries.items()}
+        keys = [facts | ({"values": figures[key]} if key in figures else {}) for key, facts in listed.items()]
+        names = ("path", "source", "kind", "base", "bytes")
+        write_json({name: getattr(contents, name) for name in names} | {"faults": faults, "keys": keys})
     else:
         _show_contents(contents, figures if options.values else None)
         if options.verify and not faults:
@@ -142,31 +143,6 @@ def list_keys(arguments: Sequence[str]) -> int:
     if faults:
         raise DataError("\n    ".join(faults))
     return DONE
-
-
-def _contents_as_json(contents: Contents, figures: Mapping[str, Statistics], faults: Sequence[str]) -> dict[str, Any]:
-    keys = []
-    for key, entry in contents.entries.items():
-        facts = asdict(entry.info)
-        if key in figures:
-            facts["values"] = {name: _finite(value) for name, value in asdict(figures[key]).items()}
-        keys.append(facts)
-    return {
-        "path": str(contents.path),
-        "source": str(contents.source),
-        "kind": contents.kind.value,
-        "base": None if contents.base is None else str(contents.base),
-        "bytes": contents.bytes,
-        "faults": list(faults),
-        "keys": keys,
-    }
-
-
-def _finite(value: Any) -> Any:
-    """The value, or None for numbers that JSON lacks: NaN and infinity."""
-    if isinstance(value, tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _show_contents(contents: Contents, figures: Mapping[str, Statistics] | None) -> None:
@@ -279,27 +255,19 @@ def _difference_as_json(
     a: Contents, b: Contents, found: Difference, vocabulary: Callable[[str], Vocabulary | None]
 ) -> dict[str, Any]:
     def change(each: Change) -> dict[str, Any]:
-        facts = asdict(each)
-        info = facts.pop("info")
-        named = {"key": info["key"], "group": info["group"], "variable": info["variable"]}
-        facts["unmatched"] = None if each.unmatched is None else {"a": each.unmatched[0], "b": each.unmatched[1]}
-        facts["moved"] = [
-            {
-                name: _finite(value)
-                for name, value in {"token": _token(each, row.row, vocabulary), **asdict(row)}.items()
-            }
-            for row in each.moved
-        ]
-        return {**named, **{name: _finite(value) for name, value in facts.items()}}
+        named = {name: getattr(each.info, name) for name in ("key", "group", "variable")}
+        unmatched = None if each.unmatched is None else dict(zip("ab", each.unmatched, strict=True))
+        moved = [{"token": _token(each, row.row, vocabulary), **vars(row)} for row in each.moved]
+        facts = {name: value for name, value in vars(each).items() if name != "info"}
+        return {**named, **facts, "unmatched": unmatched, "moved": moved}
 
     return {
-        "a": {"source": str(a.source), "kind": a.kind.value},
-        "b": {"source": str(b.source), "kind": b.kind.value},
+        **{side: {"source": each.source, "kind": each.kind} for side, each in (("a", a), ("b", b))},
         "by_variable": found.by_variable,
         "differ": not found.empty,
-        "only_a": [asdict(each) for each in found.only_a],
-        "only_b": [asdict(each) for each in found.only_b],
-        "unlike": [{"a": asdict(first), "b": asdict(second)} for first, second in found.unlike],
+        "only_a": found.only_a,
+        "only_b": found.only_b,
+        "unlike": [dict(zip("ab", pair, strict=True)) for pair in found.unlike],
         "changes": [change(each) for each in found.changes],
         "unread": [each.key for each in found.unread],
     }
@@ -375,11 +343,8 @@ def graph(arguments: Sequence[str]) -> int:
     parser.add_argument("-o", "--out", type=Path)
     parser.switches("--all")
     options = parser.parse(arguments)
-    _draw(options.path, options.out, everything=options.all)
-    return DONE
-
-
-def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
+    path: Path = options.path
+    out: Path | None = options.out
     from embexp.checkpoints import object_graph, paths, picture
     from embexp.checkpoints.object_graph import spanning_tree, walk
 
@@ -402,16 +367,17 @@ def _draw(path: Path, out: Path | None, *, everything: bool) -> None:
     if out.is_dir():
         raise CommandLineError(f"embexp checkpoint graph: {out} is a directory: give -o the name of a file")
     warn_of_checkpoint(*paths.files_of(index))
-    graph = object_graph.read(index)
+    found = object_graph.read(index)
     shown = path if path.name else path.resolve()
-    tree = spanning_tree(graph, everything=everything)
+    tree = spanning_tree(found, everything=options.all)
     branches = list(walk(tree))
     drawn, hidden = len(branches) - 1, sum(branch.hidden for branch in branches)
     objects = sum(not branch.is_reference for branch in branches)
-    counts = f"{objects} of {len(graph.nodes)} objects and {drawn} of {drawn + hidden} edges"
+    counts = f"{objects} of {len(found.nodes)} objects and {drawn} of {drawn + hidden} edges"
     note = f"{counts}; +N: edges that --all draws as well" if hidden else counts
     try:
         picture.write(tree, out, title=f"Dependency graph of {shown}", note=note)
     except OSError as error:
         raise RunError(f"{out} can't be written: {error.strerror or error}") from None
     print(f"wrote {out}: {counts}{' (--all draws all)' if hidden else ''}")
+    return DONE

@@ -10,7 +10,6 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,7 @@ from embexp.system import printable
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
-    from embexp.config.folders import Folders
-    from embexp.config.outline import Outline
+    from embexp.config.folders import Folders, Outline
 
 HELP = """\
 usage: embexp completion bash|zsh|fish
@@ -151,12 +149,7 @@ def candidates(line: str) -> list[str]:
 def _candidates(before: Sequence[str], word: str) -> Iterable[str]:
     if not before and (commands := [each for each in COMMANDS if each.startswith(word)]):
         return commands
-    if before and before[0] in COMMANDS:
-        return _of_command(before[0], before[1:], word)
-    return _of_command("run", before, word)
-
-
-def _of_command(command: str, before: Sequence[str], word: str) -> Iterable[str]:
+    command, *before = before if before and before[0] in COMMANDS else ("run", *before)
     module = module_of(command)
     text = module.HELP
     if hasattr(module, "SUBCOMMANDS"):
@@ -166,112 +159,84 @@ def _of_command(command: str, before: Sequence[str], word: str) -> Iterable[str]
             _, text = module.subcommand(before[0])
     if word.startswith("-"):
         return {*_OPTION.findall(text), "--help"}
-    if command not in _COMPOSING:
-        return files(word)
+    return _overrides(before, word) if command in _COMPOSING else files(word)
+
+
+def _overrides(before: Sequence[str], word: str) -> Iterable[str]:
+    """The values of options, and overrides."""
+    options: dict[str, str] = {}
+    for option, following in itertools.pairwise([*before, ""]):
+        name, equals, given = option.partition("=")
+        options[_SHORT.get(name, name)] = given if equals else following
     last = _SHORT.get(before[-1], before[-1]) if before else ""
     if last == "--cfg":
         return ["job", "hydra", "all"]
     if last in ("--config-dir", "--config-path"):
         return [each for each in files(word) if each.endswith("/")]
-    line = _Line.read(before)
+    folders, found = _composed(before, options)
     if last == "--config-name":
-        return [path.stem for folder in line.folders.in_order for path in folder.glob("*.yaml")]
+        return [path.stem for folder in folders.in_order for path in folder.glob("*.yaml")]
     if last == "--package":
-        return [each.removesuffix(".") for each in _keys(line.outline.values, word)]
-    return _overrides(line, word)
-
-
-@dataclass(frozen=True)
-class _Line:
-    """The config that the words of a command line compose so far."""
-
-    folders: Folders
-    outline: Outline
-
-    @classmethod
-    def read(cls, words: Sequence[str]) -> _Line:
-        from embexp.config import patterns
-        from embexp.config.folders import find
-        from embexp.config.outline import outline
-
-        options: dict[str, str] = {}
-        for option, value in itertools.pairwise([*words, ""]):
-            name, equals, given = option.partition("=")
-            options[_SHORT.get(name, name)] = given if equals else value
-        user = options.get("--config-dir")
-        try:
-            found = find(Path(user) if user else None, config_path=options.get("--config-path"))
-        except CommandLineError:
-            found = find()
-        pairs = (word.strip("'\"").lstrip("+").partition("=") for word in words if not word.startswith("-"))
-        chosen = {
-            key: value.partition(",")[0]
-            for key, equals, value in pairs
-            if equals and found.is_group(key.partition("@")[0])
-        }
-        composed = outline(found, options.get("--config-name", "config"), chosen)
-        if not patterns.has_globs(composed.values):  # the data is not read for a completion
-            patterns.expand(composed.values, list)
-        return cls(found, composed)
-
-
-def _overrides(line: _Line, word: str) -> Iterator[str]:
-    prefix = word[: len(word) - len(word.lstrip("+~"))]
-    key, equals, value = word.removeprefix(prefix).partition("=")
+        return [each.removesuffix(".") for each in _keys(found.values, word)]
+    sign = word[: len(word) - len(word.lstrip("+~"))]
+    key, equals, value = word.removeprefix(sign).partition("=")
     if equals:
-        for each in _values(line, key, value):
-            yield f"{prefix}{key}={each}"
-        return
-    groups = _groups(line, adding=prefix.startswith("+"))
-    removing = prefix == "~"
-    yield from (f"{prefix}{group}{'' if removing else '='}" for group in groups)
-    for path in _keys({**line.outline.values, "hydra": _hydra(line.outline.at("hydra"))}, key):
-        yield f"{prefix}{path if path.endswith('.') or removing else f'{path}='}"
-        if removing:
-            yield f"{prefix}{path.removesuffix('.')}"
+        return [f"{sign}{key}={each}" for each in _values(folders, found, key, value)]
+    keys = [f"{group}=" for group in _groups(folders, found, adding=sign.startswith("+"))]
+    for path in _keys({**found.values, "hydra": _hydra(found.values.get("hydra"))}, key):
+        keys += [path] if path.endswith(".") else [f"{path}="]
+        keys += [path.removesuffix(".")] if sign == "~" else []
+    return [f"{sign}{each.removesuffix('=') if sign == '~' else each}" for each in keys]
 
 
-def _values(line: _Line, key: str, value: str) -> Iterator[str]:
+def _composed(words: Sequence[str], options: Mapping[str, str]) -> tuple[Folders, Outline]:
+    """The folders of configs, and the config that the words of a command line compose so far."""
+    from embexp.config import patterns
+    from embexp.config.folders import find, outline
+
+    user = options.get("--config-dir")
+    try:
+        folders = find(Path(user) if user else None, config_path=options.get("--config-path"))
+    except CommandLineError:
+        folders = find()
+    pairs = (word.strip("'\"").lstrip("+").partition("=") for word in words if not word.startswith("-"))
+    chosen = {key: value.partition(",")[0] for key, _, value in pairs if folders.is_group(key.partition("@")[0])}
+    found = outline(folders, options.get("--config-name", "config"), chosen)
+    if not patterns.has_globs(found.values):  # the data is not read for a completion
+        patterns.expand(found.values, list)
+    return folders, found
+
+
+def _values(folders: Folders, found: Outline, key: str, value: str) -> Iterable[str]:
     """The values that a key may have; of several, separated by commas, those of the last."""
-    earlier = value[: value.rfind(",") + 1]
-    choices = _choices(line.folders, key.partition("@")[0])
-    if choices:
-        yield from (f"{earlier}{each}" for each in choices)
-        return
-    if value.startswith(_PATH):
-        yield from files(value)
-        return
+    from embexp.config.folders import at
+
+    earlier, group, present = value[: value.rfind(",") + 1], key.partition("@")[0], at(found.values, key)
+    known = {path.stem for folder in folders.in_order for path in (folder / group).glob("*.yaml")} if group else set()
+    if group in ("hydra/job_logging", "hydra/hydra_logging"):
+        known |= {"none", "default", "disabled"}
+    if group == "hydra/sweeper":
+        known.add("basic")
+    if not known and value.startswith(_PATH):
+        return files(value)
     if key == "data.fetch":
         from embexp.data import datasets
 
-        kind = line.outline.at("data.kind")
-        yield from (f"{earlier}{name}" for name, data in datasets.DATA_SETS.items() if kind in data.kinds)
-        return
-    present = line.outline.at(key)
-    match present:
-        case bool():
-            yield from (f"{earlier}{each}" for each in ("true", "false"))
-        case int() | float() | str() if present != "???" and not re.search(r"\s|\$\{", str(present)):
-            yield f"{earlier}{present}"
+        kind = at(found.values, "data.kind")
+        known = {name for name, data in datasets.DATA_SETS.items() if kind in data.kinds}
+    elif isinstance(present, bool):
+        known = {"true", "false"}
+    elif not known and isinstance(present, int | float | str) and not re.search(r"\s|\$\{|\?{3}", str(present)):
+        known = {str(present)}
+    return [f"{earlier}{each}" for each in known]
 
 
-def _groups(line: _Line, *, adding: bool) -> Iterator[str]:
+def _groups(folders: Folders, found: Outline, *, adding: bool) -> Iterable[str]:
     """What a choice can be made for: the groups of the config, or with + those that it does not have."""
-    made = line.outline.choices
     if adding:
-        yield from (group for group in line.folders.choices if group not in made)
-        return
-    yield from (each.removeprefix("override ") for each in made)
-    yield from ("hydra/launcher", "hydra/sweeper", "hydra/job_logging", "hydra/hydra_logging")
-
-
-def _choices(folders: Folders, group: str) -> list[str]:
-    found = {path.stem for folder in folders.in_order for path in (folder / group).glob("*.yaml")} if group else set()
-    if group in ("hydra/job_logging", "hydra/hydra_logging"):
-        found |= {"none", "default", "disabled"}
-    if group == "hydra/sweeper":
-        found.add("basic")
-    return sorted(found)
+        return [group for group in folders.choices if group not in found.choices]
+    made = [each.removeprefix("override ") for each in found.choices]
+    return [*made, *(f"hydra/{each}" for each in ("launcher", "sweeper", "job_logging", "hydra_logging"))]
 
 
 def _hydra(values: Any) -> dict[str, Any]:
@@ -291,10 +256,10 @@ def _hydra(values: Any) -> dict[str, Any]:
 
 def _keys(values: dict[str, Any], word: str) -> Iterator[str]:
     """The keys at the level of the word's last dot; those of nodes end with a dot."""
-    from embexp.config.outline import Outline
+    from embexp.config.folders import at
 
     path, dot, _ = word.rpartition(".")
-    node = Outline(values).at(path)
+    node = at(values, path)
     for key, value in node.items() if isinstance(node, Mapping) else ():
         if key not in ("kind", "_target_"):  # a choice of the group sets it
             yield f"{path}{dot}{key}{'.' if isinstance(value, Mapping) else ''}"

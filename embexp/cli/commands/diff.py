@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED
-from embexp.cli.finished import write_json
+from embexp.cli.commands.finished import write_json
 from embexp.errors import CommandLineError
 from embexp.system.printable import print
 

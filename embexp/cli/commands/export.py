@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
+from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.cli.finished import check_finished
+from embexp.cli.commands.finished import check_finished
 from embexp.system.printable import print
 
 KINDS = ("savedmodel", "npy", "word2vec", "projector")
@@ -49,34 +49,16 @@ loaded model takes a dict of columns as tensors, ragged tensors or sparse tensor
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("export", HELP)
-    parser.needs("directory", WHICH_RUN)
+    parser = Parser.of_run("export", HELP)
     parser.needs("out", "where to? Give a new directory, OUT")
     parser.add_argument("--as", dest="kind", choices=KINDS)
     parser.add_argument("--table", action="append", default=[])
     parser.switches("--binary")
-    add_allow_code(parser)
     options = parser.parse(arguments, _faults)
     rest = [options.out, "--as", options.kind]
     check_finished(
         options.directory, "export", *rest, allow_code=options.allow_code if options.kind == "savedmodel" else None
     )
-    _export(options)
-    return DONE
-
-
-def _faults(options: argparse.Namespace) -> Iterator[str]:
-    if options.out is not None and Path(options.out).exists():
-        yield f"{options.out} already exists: give OUT another name"
-    if options.kind is None:
-        yield f"as what? Add --as {', '.join(KINDS)}"
-    if options.table and options.kind == "savedmodel":
-        yield "--table is for files: a SavedModel needs all tables of the run"
-    if options.binary and options.kind != "word2vec":
-        yield "--binary is for --as word2vec"
-
-
-def _export(options: argparse.Namespace) -> None:
     from embexp.cli import stages
     from embexp.system import environment
 
@@ -99,3 +81,15 @@ def _export(options: argparse.Namespace) -> None:
     for signature, inputs in exported.signatures.items():
         print(f"signature {signature}: {', '.join(f'{name} {what}' for name, what in inputs.items())}")
     print(f"wrote {exported.path}")
+    return DONE
+
+
+def _faults(options: argparse.Namespace) -> Iterator[str]:
+    if options.out is not None and Path(options.out).exists():
+        yield f"{options.out} already exists: give OUT another name"
+    if options.kind is None:
+        yield f"as what? Add --as {', '.join(KINDS)}"
+    if options.table and options.kind == "savedmodel":
+        yield "--table is for files: a SavedModel needs all tables of the run"
+    if options.binary and options.kind != "word2vec":
+        yield "--binary is for --as word2vec"

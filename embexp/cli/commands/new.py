@@ -55,12 +55,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse(arguments)
     from embexp.cli import first_experiment
     from embexp.data.files.samples import facts, sample
-    from embexp.errors import ConfigError
+    from embexp.system import files
 
-    try:
-        found = sample(Path(options.data), None if options.names is None else options.names.split(","))
-    except ConfigError as unreadable:
-        raise ConfigError(unreadable.faults) from None
+    found = sample(Path(options.data), None if options.names is None else options.names.split(","))
     columns = facts(found)
     if options.label is None:
         _show(found, [first_experiment.Use(each, first_experiment.Role.OUT) for each in columns], decided=False)
@@ -70,8 +67,9 @@ def main(arguments: Sequence[str]) -> int:
     label = _label(columns, options.label)
     name = _name(options.name, Path(options.data))
     file = Path(options.out) / "experiment" / f"{name}.yaml"
+    exists = CommandLineError(f"embexp new: {file} exists\n    give another --name, or --force to replace it")
     if file.exists() and not options.force:
-        raise _exists(file)
+        raise exists
     task, fault = first_experiment.task_or_fault(label, columns)
     if not task:
         raise CommandLineError(f"embexp new: --label {label.name}: {fault}\n    {_suggestion(columns)}")
@@ -79,23 +77,13 @@ def main(arguments: Sequence[str]) -> int:
     command = f"embexp run --config-dir {shlex.quote(options.out)} experiment={name}"
     experiment = first_experiment.Experiment(name, task, found, uses, command)
     _show(found, uses, decided=True)
-    _write(file, first_experiment.text(experiment), replace=options.force)
-    print(f"wrote {file}: task {task}\n\n    {command.replace('run', 'plan --scan', 1)}\n    {command}")
-    return DONE
-
-
-def _write(file: Path, text: str, *, replace: bool) -> None:
-    from embexp.system import files
-
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        (files.write_text if replace else files.write_new_text)(file, text)
+        (files.write_text if options.force else files.write_new_text)(file, first_experiment.text(experiment))
     except FileExistsError:
-        raise _exists(file) from None
-
-
-def _exists(file: Path) -> CommandLineError:
-    return CommandLineError(f"embexp new: {file} exists\n    give another --name, or --force to replace it")
+        raise exists from None
+    print(f"wrote {file}: task {task}\n\n    {command.replace('run', 'plan --scan', 1)}\n    {command}")
+    return DONE
 
 
 def _label(columns: Sequence[ColumnFacts], name: str) -> ColumnFacts:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 from embexp.cli.arguments import Parser
@@ -65,14 +64,18 @@ def main(arguments: Sequence[str]) -> int:
     else:
         printable.write_data(writers[options.format](found))
     messages = sys.stdout if options.format == "table" else sys.stderr
-    for name, write in writers.items():
-        if (path := getattr(options, name)) is not None:
-            _write(path, partial(files.write_text, text=write(found)))
+    named = {name: getattr(options, name) for name in writers}
+    named["html"] = None if options.no_html else options.html or _default_page(options.directories, options.format)
+    for name, path in named.items():
+        if path is not None:
+            try:
+                if name == "html":
+                    formats.write_page(found, path, table_maps.of_best)
+                else:
+                    files.write_text(path, writers[name](found))
+            except OSError as error:
+                raise RunError(f"{path} can't be written: {error.strerror}") from None
             print(f"written: {path}", file=messages)
-    page = None if options.no_html else options.html or _default_page(options.directories, options.format)
-    if page is not None:
-        _write(page, lambda path: formats.write_page(found, path, table_maps.of_best))
-        print(f"written: {page}", file=messages)
     return DONE
 
 
@@ -84,15 +87,3 @@ def _default_page(directories: Sequence[str], output: str) -> Path | None:
     if output != "table" or len(directories) != 1 or is_run(Path(directories[0])):
         return None
     return Path(directories[0]) / PAGE
-
-
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes a file.
-
-    Raises:
-        RunError: it can't be written.
-    """
-    try:
-        write(path)
-    except OSError as error:
-        raise RunError(f"{path} can't be written: {error.strerror}") from None

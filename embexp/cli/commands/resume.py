@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.cli import commands
-from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
-from embexp.cli.commands import DONE, FAILED
+from embexp.cli.arguments import WHICH_RUN, Parser
+from embexp.cli.commands import DONE, FAILED, exit_status
 from embexp.sweeps import ledger
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ it was interrupted again, by Ctrl-C, SIGTERM or SIGHUP.
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("resume", HELP)
-    parser.needs("directory", WHICH_RUN)
+    parser = Parser.of_run("resume", HELP)
     parser.add_argument("overrides", nargs="*")
-    add_allow_code(parser)
     options = parser.parse(arguments)
     directory = Path(options.directory)
     if "=" in options.directory and not directory.exists():
@@ -60,8 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         from embexp.sweeps.sweep import resume
 
         return DONE if resume(directory, options.overrides, allow_code=options.allow_code) else FAILED
-    result = resume_run(directory, options.overrides, options.allow_code)
-    return FAILED if result.status in ("interrupted", "failed") else DONE
+    return exit_status(resume_run(directory, options.overrides, options.allow_code))
 
 
 def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]) -> RunResult:
@@ -79,7 +76,7 @@ def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[s
     if overrides:
         from embexp.config import composition
 
-        changed = composition.changed_spec(recorded, overrides, composition.loader())
+        changed = composition.changed_spec(recorded.model_dump(mode="json"), overrides, composition.loader())
 
     def execute(shown: Shown) -> RunResult:
         from embexp.runs.studies import run as studies
@@ -95,4 +92,4 @@ def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[s
         )
 
     with folder.writing(warn=commands.warn):
-        return logged(recorded, directory, execute)
+        return logged(recorded.strategy, directory, execute)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from embexp.cli import commands
 from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
-from embexp.cli.commands import DONE, FAILED
+from embexp.cli.commands import DONE, FAILED, exit_status
 from embexp.errors import CommandLineError, ConfigError
 from embexp.system import environment, interruption, printable
 from embexp.system.printable import print
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from embexp.config.folders import Folders
     from embexp.records.folder import RunFolder
-    from embexp.records.output_directory import OutputDirectory
     from embexp.runs.run import RunResult
     from embexp.specs.run import RunSpec
 
@@ -76,16 +75,7 @@ _NESTED_GROUPS = {
 SPEC_FILE = "spec.json"
 
 
-class Result(Protocol):
-    """The result of a run."""
-
-    @property
-    def status(self) -> str:
-        """completed, stopped_early, interrupted or failed."""
-        ...
-
-
-Runner = Callable[["RunSpec", Path], Result]
+Runner = Callable[["RunSpec", Path], "RunResult"]
 """Runs a spec in an existing directory."""
 
 
@@ -101,10 +91,7 @@ def main(arguments: Sequence[str], *, runner: Runner | None = None) -> int:
         return DONE
     if options.spec is not None:
         environment.begin_collecting()
-        runs = runner or _run_with_log
-        return _run_recorded(
-            options, lambda spec, found: _status((resumed if found.continues else runs)(spec, found.path))
-        )
+        return _run_recorded(options, runner or _run_with_log)
     if options.cfg is not None:
         return _show_config(options)
     if options.package is not None or options.resolve:
@@ -177,11 +164,11 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
         print(f"{job.spec.name} in {found.path}", flush=True)
         for warning in run.doubtful_settings(job.spec):
             print(f"warning: {warning}", flush=True)
-        runs = resumed if found.continues else runner
-        return _status(hydra_job.call(config, callbacks, allowed, folder, lambda: runs(job.spec, folder)))
+        runs = _continue if found.continues else runner
+        return exit_status(hydra_job.call(config, callbacks, allowed, folder, lambda: runs(job.spec, folder)))
 
 
-def resumed(spec: RunSpec, directory: Path) -> Result:
+def _continue(spec: RunSpec, directory: Path) -> RunResult:
     """Completes the run of the same spec in a directory."""
     from embexp.cli.commands import resume
     from embexp.records import allowed_code
@@ -189,12 +176,7 @@ def resumed(spec: RunSpec, directory: Path) -> Result:
     return resume.resume_run(directory, (), allowed_code.named(spec))  # the config that names the code was checked
 
 
-def _status(result: Result) -> int:
-    return FAILED if result.status in ("interrupted", "failed") else DONE
-
-
-def _run_with_log(spec: RunSpec, directory: Path) -> Result:
-    """Runs an experiment with progress and results on the terminal and in run.log."""
+def _run_with_log(spec: RunSpec, directory: Path) -> RunResult:
     from embexp.cli.stages import Shown, logged
 
     def execute(shown: Shown) -> RunResult:
@@ -202,7 +184,7 @@ def _run_with_log(spec: RunSpec, directory: Path) -> Result:
 
         return studies.run(spec, directory, listeners=shown.listeners, progress=shown.stages, announce=shown.announce)
 
-    return logged(spec, directory, execute)
+    return logged(spec.strategy, directory, execute)
 
 
 def _show_config(options: argparse.Namespace) -> int:
@@ -219,40 +201,32 @@ def _show_config(options: argparse.Namespace) -> int:
     composed = composition.compose_config(config_loader(options), options.overrides)
     _, faults = composition.check(composed, look_at_data=False)
     with hydra_globals.borrowed(composed.config):
-        _print(_selected(composed.config, options.cfg), options.package, resolve=options.resolve and not faults)
+        _print(composed.config, options.cfg, options.package, resolve=options.resolve and not faults)
     if faults:
         raise ConfigError(faults)
     return 0
 
 
-def _print(config: DictConfig, package: str | None, *, resolve: bool) -> None:
+def _print(config: DictConfig, what: str, package: str | None, *, resolve: bool) -> None:
+    """Prints a config, or a node of it: the experiment's (job), Hydra's (hydra), or both (all)."""
     from omegaconf import Container, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    keys = [str(key) for key in config if what == "all" or (key == "hydra") == (what == "hydra")]
+    node = found = OmegaConf.masked_copy(config, keys)
+    if what != "job":
+        OmegaConf.set_readonly(found.hydra, None)
     if resolve:
         try:
-            OmegaConf.resolve(config)
+            OmegaConf.resolve(found)
         except OmegaConfBaseException as error:
             raise CommandLineError(f"--resolve: {str(error).splitlines()[0]}") from error
-    node = config
     if package is not None and package != "_global_":
-        node = OmegaConf.select(config, package)
+        node = OmegaConf.select(found, package)
         if node is None:
             raise CommandLineError(f"--package {package}: the config has no such node")
         print(f"# @package {package}")
     printable.write_data(OmegaConf.to_yaml(node) if isinstance(node, Container) else f"{node}\n")
-
-
-def _selected(config: DictConfig, what: str) -> DictConfig:
-    """A copy of the experiment's config (job), of Hydra's (hydra), or of both (all)."""
-    from omegaconf import OmegaConf
-
-    found = OmegaConf.masked_copy(
-        config, [str(key) for key in config if what == "all" or (key == "hydra") == (what == "hydra")]
-    )
-    if what != "job":
-        OmegaConf.set_readonly(found.hydra, None)
-    return found
 
 
 def _folder_of(path: str) -> RunFolder:
@@ -288,13 +262,14 @@ def check_recorded(spec: RunSpec, allow_code: Sequence[str]) -> None:
         raise ConfigError(faults)
 
 
-def _run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, OutputDirectory], int]) -> int:
+def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
     """Runs a recorded spec in a new directory.
 
     Raises:
         UsageError: the spec names code that isn't allowed, or options and overrides don't fit a recorded spec.
         DataError: the spec, or the copy of its code, is not what the run wrote.
     """
+    from embexp.config import composition, hydra_job
     from embexp.records import allowed_code, output_directory
     from embexp.specs import tracking
     from embexp.specs.running import Existing
@@ -317,36 +292,22 @@ def _run_recorded(options: argparse.Namespace, execute: Callable[[RunSpec, Outpu
     allowed_code.check(spec, options.allow_code, record=folder.spec)
     tracking.check_addresses([spec], folder.spec)
     own = [each for each in options.overrides if not each.lstrip("+~").startswith("hydra.")]
-    changed = _changed(spec, own)
-    check_recorded(changed, options.allow_code)
-    directory, is_dated = _directory([each for each in options.overrides if each not in own])
-    existing = Existing.NUMBER if is_dated else changed.output.existing
-    with output_directory.opened(directory, changed, existing, warn=commands.warn) as found:
-        print(f"{changed.name} in {found.path}", flush=True)
-        from embexp.runs.recorded import import_sentences
-
-        for sentence in import_sentences(folder, allowed_code.named(changed)):
-            print(sentence, flush=True)
-        return execute(changed, found)
-
-
-def _changed(spec: RunSpec, overrides: Sequence[str]) -> RunSpec:
     # Only who runs it now may have a directory replaced.
     output = spec.output.model_copy(update={"existing": type(spec.output).model_fields["existing"].default})
     spec = spec.model_copy(update={"output": output})
-    if not overrides:
-        return spec
-    from embexp.config import composition
-
-    rule = "a recorded spec is run as it was recorded"
-    return composition.changed_spec(spec, overrides, composition.loader(), rule=rule)
-
-
-def _directory(overrides: Sequence[str]) -> tuple[Path, bool]:
-    """The directory of a new run, from Hydra's settings, and whether it is named by the time."""
-    from embexp.config import composition, hydra_job
-
-    composed = composition.compose_config(composition.loader(), overrides)
+    if own:
+        rule = "a recorded spec is run as it was recorded"
+        spec = composition.changed_spec(spec.model_dump(mode="json"), own, composition.loader(), rule=rule)
+    check_recorded(spec, options.allow_code)
+    composed = composition.compose_config(composition.loader(), [each for each in options.overrides if each not in own])
     if composed.faults:
         raise ConfigError(composed.faults)
-    return hydra_job.run_directory(composed.config), hydra_job.is_dated(composed.config)
+    directory = hydra_job.run_directory(composed.config)
+    existing = Existing.NUMBER if hydra_job.is_dated(composed.config) else spec.output.existing
+    with output_directory.opened(directory, spec, existing, warn=commands.warn) as found:
+        print(f"{spec.name} in {found.path}", flush=True)
+        from embexp.runs.recorded import import_sentences
+
+        for sentence in import_sentences(folder, allowed_code.named(spec)):
+            print(sentence, flush=True)
+        return exit_status((_continue if found.continues else runner)(spec, found.path))

@@ -138,34 +138,20 @@ def _info(path: Path, options: argparse.Namespace) -> None:
         format = options.format or format_of(path)
         source = _open(path, options, stages)
         tokens = source.tokens
-    facts: dict[str, Any] = {
-        "format": str(format),
-        "rows": source.rows,
-        "dim": source.dim,
-        "dtype": source.dtype.name,
-        "bytes": 4 * source.rows * source.dim,
-        "mapped": source.in_place,
-        "tokens": None if tokens is None else tokens.slice(0, _SHOWN_TOKENS).to_pylist(),
-        "notes": dict(source.notes),
-        "digest": source.digest,
-    }
+    shown = None if tokens is None else tokens.slice(0, _SHOWN_TOKENS).to_pylist()
+    size, mapped = 4 * source.rows * source.dim, source.in_place
+    facts = {"format": str(format), "rows": source.rows, "dim": source.dim, "dtype": source.dtype.name, "bytes": size}
     if options.json:
-        print(json.dumps(facts))
+        rest = {"mapped": mapped, "tokens": shown, "notes": dict(source.notes), "digest": source.digest}
+        print(json.dumps(facts | rest))
         return
-    facts["bytes"] = f"{facts['bytes']:,} as float32"
-    facts["mapped"] = (
-        "yes, nothing is copied" if source.in_place else "no, mapping it needs a converted copy in the cache"
-    )
-    if tokens is None:
-        facts["tokens"] = "none: rows are identified by number"
-    else:
-        more = ", …" if len(tokens) > _SHOWN_TOKENS else ""
-        facts["tokens"] = ", ".join(map(repr, facts["tokens"])) + more
-    facts["rows"] = f"{source.rows:,}"
-    notes = facts.pop("notes")
-    for name, value in facts.items():
+    facts |= {"rows": f"{source.rows:,}", "bytes": f"{size:,} as float32"}
+    facts["mapped"] = "yes, nothing is copied" if mapped else "no, mapping it needs a converted copy in the cache"
+    more = ", …" if tokens is not None and len(tokens) > _SHOWN_TOKENS else ""
+    names = "none: rows are identified by number" if shown is None else ", ".join(map(repr, shown)) + more
+    for name, value in {**facts, "tokens": names, "digest": source.digest}.items():
         print(f"{name:8}{value}")
-    for note, count in notes.items():
+    for note, count in source.notes.items():
         print(f"note    {plural(count, 'time')}: {note}")
 
 
@@ -215,14 +201,13 @@ def _rows(path: Path, options: argparse.Namespace, stages: Stages, *, whole: boo
     Returns:
         The rows; their tokens, None where they are identified by number; and the files that they are read from.
     """
-    if not _is_run(path):
+    if not (path.is_dir() and (path / "spec.json").exists()):
         if options.table is not None:
             raise CommandLineError(f"--table {options.table}: {path} is not a run, and a file has no tables; use --key")
         source = _open(path, options, stages)
         return source, source.tokens, list(source.files)
     file_only = ("format", "key", "token_column", "tokens", "invalid_text", "non_finite", "header_count")
-    given = [name for name in file_only if getattr(options, name)]
-    if given:
+    if given := [name for name in file_only if getattr(options, name)]:
         option = given[0].replace("_", "-")
         raise CommandLineError(f"--{option} applies to a file, and {path} is a run: choose its table with --table")
     from embexp.system.arrays import ArrayRows
@@ -241,11 +226,6 @@ def _row_of(path: Path, query: str, tokens: Any, rows: int) -> int:
     from embexp.vectors import neighbors
 
     return neighbors.row_of_token(tokens, query, str(path))
-
-
-def _is_run(path: Path) -> bool:
-    """Whether a path is the directory of a run."""
-    return path.is_dir() and (path / "spec.json").exists()
 
 
 def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Sequence[str]) -> tuple[np.ndarray, Tokens]:
@@ -280,7 +260,7 @@ def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Seque
     if folder.summary.exists():
         values = recorded.read_table(folder, name, cache=spec.output.cache)
     else:
-        from embexp.cli.finished import load_finished
+        from embexp.cli.commands.finished import load_finished
 
         values = load_finished(str(path), "vectors", allow_code=allow_code).table(name)
     vocabulary = Vocabulary.read(folder.checked_vocabulary(name))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.cli.arguments import WHICH_RUN, Parser, add_allow_code
+from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED
 from embexp.system.printable import print
 
@@ -47,15 +47,11 @@ _MOST = 20
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
-    parser = Parser("verify", HELP)
-    parser.needs("directory", WHICH_RUN)
-    add_allow_code(parser)
+    parser = Parser.of_run("verify", HELP)
     parser.values("--keep")
     options = parser.parse(arguments)
-    return _verify(Path(options.directory), options.allow_code, None if options.keep is None else Path(options.keep))
-
-
-def _verify(directory: Path, allow_code: Sequence[str], keep: Path | None) -> int:
+    directory, allow_code = Path(options.directory), options.allow_code
+    keep = None if options.keep is None else Path(options.keep)
     from embexp.cli.commands.run import check_recorded
     from embexp.records.folder import RunFolder
     from embexp.runs.studies import verification
@@ -113,7 +109,6 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, reported: list[Diffe
 
 
 def _report_circumstances(found: Sequence[Difference]) -> None:
-    """Prints what differs in the circumstances."""
     from embexp.runs.studies.verification import line
 
     for each in found[:_MOST]:

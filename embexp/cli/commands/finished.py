@@ -1,0 +1,248 @@
+"""`embexp evaluate`, `predict` and `recommend`: what a finished run is used for; loading a run, and writing CSV."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from embexp.cli.arguments import Parser
+from embexp.cli.commands import DONE, warn
+from embexp.errors import CommandLineError, DataError
+from embexp.system import files, printable
+from embexp.system.printable import print
+
+if TYPE_CHECKING:
+    from embexp.runs.finished import Run
+
+
+EVALUATE_HELP = """\
+usage: embexp evaluate DIR [--data FILE] [--split SPLIT] [--json] [--allow-code MODULE:FUNCTION]
+
+Evaluates a finished run on a split of its own data, or on another file of the same format (with labels).
+
+    --data FILE     Evaluates on all of this file, with the run's vocabularies.
+    --split SPLIT   Evaluates on a split of the run's own data: test (the default), validation or train; for a graph
+                    with new entities also test_new and test_known.
+    --json          Prints one JSON object instead of a table.
+    --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
+"""
+
+PREDICT_HELP = """\
+usage: embexp predict DIR --data FILE [--out FILE] [--allow-code MODULE:FUNCTION]
+
+Predicts a number, the probability of label 1 or the name of a class for each example of a file in the format of the
+run's data (labels may be missing). Writes CSV with one column, `prediction`, in the order of the file.
+
+    --data FILE   Names the file of the examples.
+    --out FILE    Names the file to write (default: standard output).
+    --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
+"""
+
+RECOMMEND_HELP = """\
+usage: embexp recommend DIR [--users FILE] [--count N] [--out FILE] [--allow-code MODULE:FUNCTION]
+
+Writes the best items for each user, by a run of task recommendation, without items that the user has seen in the run's
+data. Writes CSV with the columns `user`, `rank`, `item` and `score`, the best item of each user first.
+
+    --users FILE  Names a text file with a user per line (default: all users of the training split).
+    --count N     Sets the number of items for each user (default: 10).
+    --out FILE    Names the file to write (default: standard output).
+    --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
+"""
+
+
+def evaluate(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser.of_run("evaluate", EVALUATE_HELP)
+    parser.values("--data")
+    parser.add_argument("--split", choices=("test", "validation", "train", "test_new", "test_known"))
+    parser.switches("--json")
+    options = parser.parse(arguments)
+    if options.data is not None and options.split is not None:
+        raise CommandLineError("--split is for the run's own data and --data for another file: give one of them")
+    data, split = options.data, options.split or "test"
+    rest = ["--data", data] if data is not None else ["--split", split] if split != "test" else []
+    run = load_finished(options.directory, "evaluate", *rest, data=data, allow_code=options.allow_code)
+    metrics = run.evaluate(data, split=split)
+    if options.json:
+        print(json.dumps(dict(metrics)))
+    else:
+        width = max(map(len, metrics), default=0)
+        for name, value in metrics.items():
+            print(f"{name:{width}}  {value:.6f}")
+    return DONE
+
+
+def predict(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser.of_run("predict", PREDICT_HELP)
+    parser.needs("--data", "which data? Give --data FILE")
+    parser.values("--out")
+    options = parser.parse(arguments)
+    check_out(options.out, "predictions.csv")
+    rest = ["--data", options.data]
+    run = load_finished(options.directory, "predict", *rest, data=options.data, allow_code=options.allow_code)
+    predictions = run.predict(options.data).tolist()
+    texts = (value if isinstance(value, str) else f"{value:.7g}" for value in predictions)
+    write_csv(options.out, ["prediction"], ([text] for text in texts))
+    return DONE
+
+
+def recommend(arguments: Sequence[str]) -> int:
+    """Runs the command."""
+    parser = Parser.of_run("recommend", RECOMMEND_HELP)
+    parser.values("--users", "--out")
+    parser.add_argument("--count", default="10")
+    options = parser.parse(arguments)
+    if not options.count.isdecimal() or not int(options.count):
+        raise CommandLineError(f"--count {options.count}: it must be a whole number of at least 1")
+    check_out(options.out, "items.csv")
+    users = None if options.users is None else _users(Path(options.users))
+    run = load_finished(options.directory, "recommend", allow_code=options.allow_code)
+    rows = [
+        (user, rank, item, f"{score:.7g}")
+        for user, items in run.recommend(users, int(options.count)).items()
+        for rank, (item, score) in enumerate(items, 1)
+    ]
+    write_csv(options.out, ["user", "rank", "item", "score"], rows)
+    return DONE
+
+
+COMMANDS = {
+    "evaluate": SimpleNamespace(main=evaluate, HELP=EVALUATE_HELP),
+    "predict": SimpleNamespace(main=predict, HELP=PREDICT_HELP),
+    "recommend": SimpleNamespace(main=recommend, HELP=RECOMMEND_HELP),
+}
+"""As modules of commands, by name."""
+
+
+def _users(file: Path) -> list[str]:
+    """The lines of a file.
+
+    Raises:
+        CommandLineError: it can't be read, or has no line.
+    """
+    try:
+        users = [line for line in file.read_text("utf-8").splitlines() if line]
+    except (OSError, UnicodeError) as error:
+        raise CommandLineError(f"--users {file}: it can't be read: {error}") from None
+    if not users:
+        raise CommandLineError(f"--users {file}: it holds no user; write one per line")
+    return users
+
+
+def load_finished(
+    directory: str, command: str, *rest: str, data: str | None = None, allow_code: Sequence[str] = ()
+) -> Run:
+    """Loads the run in a directory, to use its model; takes and raises what `check_finished` does.
+
+    Raises:
+        CommandLineError: there is no such file or folder of data.
+    """
+    from embexp.system import environment
+
+    check_finished(directory, command, *rest, allow_code=allow_code)
+    if data is not None and not Path(data).exists():
+        raise CommandLineError(f"--data {data}: there is no such file or folder")
+    environment.load_tensorflow()
+    from embexp.runs.finished import load_run
+
+    run = load_run(directory, allow_code=allow_code)
+    if run.summary["status"] == "unfinished":
+        print(
+            f"{directory} has not ended: this is its checkpoint after {run.summary['steps']:,} steps", file=sys.stderr
+        )
+    return run
+
+
+def check_finished(directory: str, command: str, *rest: str, allow_code: Sequence[str] | None = None) -> None:
+    """Checks that a directory is that of a run, and the code that it names. Loads no TensorFlow, which takes seconds.
+
+    Args:
+        command: name of the command, for the error message about the directory of a study.
+        allow_code: functions that the recorded spec may run; None: the command runs none.
+
+    Raises:
+        NotARunError: the directory holds no run.
+        RunError: another process writes it.
+        UsageError: the spec names code that isn't allowed.
+        DataError: a file that the command reads is not what the run wrote. Others are a warning.
+    """
+    from embexp.errors import NotARunError
+    from embexp.records import allowed_code, inventory
+    from embexp.records.folder import RunFolder
+    from embexp.reports.jobs import noted_inventory, record_changes
+
+    folder = RunFolder(Path(directory))
+    with folder.reading():  # what is being written is refused now, and not after the import of TensorFlow
+        folder.check(folder.spec, folder.summary, folder.vocabularies, folder.numbers, folder.coverage, folder.code)
+        if runs := folder.runs_of_study():
+            lines = (shlex.join(["embexp", command, str(run.path), *rest]) for run in runs.values())
+            message = f"{folder.path} is the directory of a study; name one of its runs:"
+            raise NotARunError("\n    ".join([message, *lines]))
+        spec = folder.read_spec()
+    if allow_code is not None:
+        allowed_code.check(spec, allow_code, record=folder.spec)
+    # Of files that the command does not read, and of other checkpoints only the sizes are compared.
+    if lost := inventory.losses(record_changes(folder.path, noted_inventory(folder.path), quick=True)):
+        verify = shlex.join(["embexp", "verify", str(folder.path)])
+        warn(f"the record of {folder.path} is not as the run wrote it ({inventory.sentence(lost)}): {verify}")
+
+
+def warn_of_checkpoint(*paths: Path) -> None:
+    """Warns of a file of a checkpoint that is not what the run wrote, in whose folder it is."""
+    from embexp.records.folder import check_checkpoint
+
+    try:
+        check_checkpoint(*paths)
+    except DataError as error:
+        warn(str(error))
+
+
+def check_out(out: str | None, example: str) -> None:
+    """Checks the value of --out.
+
+    Raises:
+        CommandLineError: it is a folder.
+    """
+    if out is not None and Path(out).is_dir():
+        raise CommandLineError(f"--out {out}: it is a folder; name a file, such as {out}/{example}")
+
+
+def write_csv(out: str | None, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Writes a header and rows, once all rows are known; without a file to the standard output."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(header)
+    table.writerows(rows)
+    if out is None:
+        printable.write_data(text.getvalue())
+    else:
+        files.write_text(Path(out), text.getvalue())
+
+
+def write_json(content: object) -> None:
+    """Writes a value to the standard output as one line of JSON."""
+    printable.write_data(json.dumps(_plain(content), ensure_ascii=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    """A value of JSON: data classes are objects, and NaN and infinity, which JSON lacks, null."""
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
