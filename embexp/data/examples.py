@@ -14,16 +14,19 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from embexp.data.columns import Columns
-from embexp.data.files.arrow_columns import Chunk
 from embexp.data.vocabularies.token_keys import Codes, packed
 from embexp.errors import DataError
 from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.parallel import Progress, ahead
+
+if TYPE_CHECKING:
+    from embexp.data.files.arrow_columns import Chunk
 
 CLASSES = "classes.json"
 """File, in the folder, with the names of classes by label number, of a source that names them."""
@@ -175,7 +178,7 @@ def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
 GROUP = ""
 """Name under which the codes of the groups of leave-one-out are kept; no table has it."""
 
-_Coded = Callable[[Chunk], dict[str, np.ndarray]]
+_Coded = Callable[["Chunk"], dict[str, np.ndarray]]
 """From a chunk to the int32 codes of its tokens, by column; those of the groups are under `GROUP`."""
 
 

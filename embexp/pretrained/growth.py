@@ -93,26 +93,17 @@ class TableGrowth:
         """Whether every row stays where it is."""
         return self.rows == self.rows_before == self._counts["kept_in_place"]
 
-    @property
-    def bytes_before(self) -> int:
-        """Of the table and its slots."""
-        return _FLOAT_BYTES * self.dim * self.rows_before * (1 + len(self.slots))
-
-    @property
-    def bytes_after(self) -> int:
-        """Of the table and its slots, after the growth."""
-        return _FLOAT_BYTES * self.dim * self.rows * (1 + len(self.slots))
-
     def as_json(self) -> dict[str, Any]:
-        """The counts in growth.json."""
+        """The counts in growth.json; bytes are those of the table and its slots."""
+        row_bytes = _FLOAT_BYTES * self.dim * (1 + len(self.slots))
         return {
             "rows_before": self.rows_before,
             "rows": self.rows,
             "dim": self.dim,
             "slots": list(self.slots),
             **self._counts,
-            "bytes_before": self.bytes_before,
-            "bytes": self.bytes_after,
+            "bytes_before": row_bytes * self.rows_before,
+            "bytes": row_bytes * self.rows,
         }
 
 
@@ -148,16 +139,11 @@ def _table_growth(source: EarlierCheckpoint, name: str, path: Path | None, match
         lacking[aligned.file_rows[aligned.file_rows >= 0]] = False
         lacking[: before.first] = lacking[before.size :] = False
         if lacking.any():
-            kept = np.flatnonzero(lacking)
+            kept, behind = np.flatnonzero(lacking), new.size  # put in where the free rows begin
             new = _with_gone(new, before, kept)
-            aligned = _with_rows(aligned, kept, behind=new.size - len(kept))
+            kinds = np.insert(aligned.kinds, behind, np.full(len(kept), RowKind.PRETRAINED, np.uint8))
+            aligned = Alignment(np.insert(aligned.file_rows, behind, kept), kinds, aligned.by)
     return TableGrowth(name, dim, source.slots(name), rows, new, aligned)
-
-
-def _with_rows(aligned: Alignment, rows: np.ndarray, *, behind: int) -> Alignment:
-    """An alignment with more old rows, put in before row `behind`, where the free rows begin."""
-    kinds = np.full(len(rows), RowKind.PRETRAINED, np.uint8)
-    return Alignment(np.insert(aligned.file_rows, behind, rows), np.insert(aligned.kinds, behind, kinds), aligned.by)
 
 
 def vocabulary_files(arguments: Sequence[str], source: EarlierCheckpoint) -> dict[str, Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,14 @@ from embexp.vectors import initial_rows
 from embexp.vectors.alignment import Alignment, Coverage
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, like_the_file
+
+_DRAWN: Mapping[MissingRows, Initializer] = {
+    MissingRows.ZEROS: Constant(value=0.0),
+    MissingRows.MEAN: Constant(value=0.0),
+    MissingRows.NORMAL: Normal(stddev=1.0),
+    MissingRows.UNIFORM: Uniform(scale=math.sqrt(3)),
+}
+"""What rows that a file lacks are drawn from, with the variance 1 if it is to become that of the file."""
 
 
 @dataclass(frozen=True)
@@ -144,20 +152,9 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
     fill = pretrained.setting.missing
     if not np.any(pretrained.alignment.file_rows < 0):
         fill = MissingRows.ZEROS  # nothing is missing: nothing to take a mean for
-    drawn: Initializer
-    match fill:
-        case MissingRows.INITIALIZER:
-            drawn = table.initializer
-        case MissingRows.ZEROS | MissingRows.MEAN:
-            drawn = Constant(value=0.0)
-        case MissingRows.NORMAL:
-            drawn = Normal(stddev=1.0)
-        case MissingRows.UNIFORM:
-            drawn = Uniform(scale=math.sqrt(3))  # of variance 1
-        case _:
-            assert_never(fill)
+    drawn = _DRAWN.get(fill, table.initializer)
     others: Rows = InitializerRows(drawn, rows=rows, dim=table.width, seed=seed, table=name)
-    if fill in (MissingRows.MEAN, MissingRows.NORMAL, MissingRows.UNIFORM):
+    if fill not in (MissingRows.INITIALIZER, MissingRows.ZEROS):
         others = like_the_file(others, pretrained.source, projected)
     return AlignedRows(pretrained.source, pretrained.alignment, others, projected)
 

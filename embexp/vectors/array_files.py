@@ -7,6 +7,7 @@ nothing could be mapped. Source: https://github.com/huggingface/safetensors#form
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -80,11 +81,7 @@ def read_npz(path: Path, wanted: Wanted) -> Stored:
 def _npz_key(path: Path, key: str | None) -> str:
     """The name of the array to read."""
     shapes: dict[str, tuple[int, ...]] = {}
-    with (
-        read_by_library(f"{path}: found no whole .npz file"),
-        files.opened(path) as opened,
-        zipfile.ZipFile(opened) as archive,
-    ):
+    with _archive(path, f"{path}: found no whole .npz file") as archive:
         for member in archive.infolist():
             with archive.open(member) as file:
                 shapes[member.filename.removesuffix(".npy")] = _header(path, file).shape
@@ -98,12 +95,7 @@ def _extract(path: Path, key: str, folder: Path, progress: Progress) -> None:
         DataError: the archive is broken, holds more or less of the array than its header says, or has no room there.
     """
     name, member = f"{path}: {key}", f"{key}.npy"
-    with (
-        read_by_library(f"{name}: found no whole array"),
-        files.opened(path) as opened,
-        zipfile.ZipFile(opened) as archive,
-        archive.open(member) as file,
-    ):
+    with _archive(path, f"{name}: found no whole array") as archive, archive.open(member) as file:
         header, size = _header(path, file), archive.getinfo(member).file_size
     checked_shape(name, header.shape, header.dtype)
     if size != header.size:  # before it is unpacked: a megabyte of a zip may become a gigabyte
@@ -129,14 +121,15 @@ def _header(path: Path, file: IO[bytes]) -> arrays.Header:
         raise DataError(f"{path}: {_PICKLED}") from None
 
 
+@contextlib.contextmanager
+def _archive(path: Path, where: str) -> Iterator[zipfile.ZipFile]:
+    with read_by_library(where), files.opened(path) as opened, zipfile.ZipFile(opened) as archive:
+        yield archive
+
+
 def _unpacked(path: Path, member: str, where: str) -> Iterator[bytes]:
     """The bytes of a file in a zip archive."""
-    with (
-        read_by_library(where),
-        files.opened(path) as opened,
-        zipfile.ZipFile(opened) as archive,
-        archive.open(member) as file,
-    ):
+    with _archive(path, where) as archive, archive.open(member) as file:
         while chunk := file.read(_CHUNK_BYTES):
             yield chunk
 

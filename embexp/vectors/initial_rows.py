@@ -286,15 +286,11 @@ def fit(project: Project, source: VectorSource, dim: int) -> Projection | None:
         raise ValueError(reason)
     if source.dim == dim:
         return None
-    match project:
-        case Project.TRUNCATE:
-            return Projection(dim, lambda rows: rows[:, :dim])
-        case Project.ZERO_PAD:
-            return Projection(dim, lambda rows: np.pad(rows, ((0, 0), (0, dim - rows.shape[1]))))
-        case Project.PCA:
-            return Projection(dim, partial(_along, *principal_components(source, dim)))
-        case Project.NONE:
-            raise ValueError("rows of another length need a projection")
+    if project is Project.TRUNCATE:
+        return Projection(dim, lambda rows: rows[:, :dim])
+    if project is Project.ZERO_PAD:
+        return Projection(dim, lambda rows: np.pad(rows, ((0, 0), (0, dim - rows.shape[1]))))
+    return Projection(dim, partial(_along, *principal_components(source, dim)))
 
 
 def principal_components(source: VectorSource, dim: int) -> tuple[np.ndarray, np.ndarray]:

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from embexp.data.examples import Encoded
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
-
+WORDS = "words"
+"""The one id column of labelled texts, several words per example."""
 PAIR = ("center", "context")
-"""Its id columns."""
+"""The id columns of pairs of words."""
 _DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", "power", "seed"}
 """The settings of which the pairs are a function, with the texts."""
 
@@ -54,8 +55,6 @@ class TextSource(TokenSource):
 
     def head_faults(self, columns: Columns) -> list[Fault]:
         """Columns that texts lack, a split by users, and the first text that can't be read."""
-        from embexp.data.text_examples import WORDS
-
         rule = f"texts have no such column; the one column is {WORDS}"
         unknown = unknown_columns(columns, (WORDS,), rule)
         return [*user_faults(self.data.split), *unknown, *self._corpus(self.data.label).head_faults()]
@@ -107,7 +106,7 @@ class TextSource(TokenSource):
                 text_examples.labelled_chunks(corpus, columns.label, known, max_length=self.data.max_length),
                 folder,
                 columns,
-                lists=frozenset([text_examples.WORDS]),
+                lists=frozenset([WORDS]),
                 progress=progress,
             )
 
