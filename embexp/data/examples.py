@@ -287,11 +287,9 @@ def _coding(codes: Mapping[str, Codes], tables: Mapping[str, str], group: str | 
         tables: id column -> table.
         group: column of the groups, or None.
     """
-    reads: dict[str, list[tuple[str, str]]] = {table: [] for table in codes}
-    for name, table in tables.items():
-        reads[table].append((name, name))
+    reads = {table: [(name, name) for name, of in tables.items() if of == table] for table in codes}
     if group is not None:
-        reads[GROUP].append((GROUP, group))
+        reads[GROUP] = [(GROUP, group)]
 
     with ThreadPoolExecutor(os.cpu_count() or 1, "codes") as pool:
 

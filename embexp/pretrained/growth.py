@@ -30,7 +30,7 @@ from embexp.pretrained.tables import PretrainedTable, row_source, slot_sources
 from embexp.records.folder import RunFolder
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, MissingRows
-from embexp.system import files
+from embexp.system import arrays, files
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
 from embexp.tensor_bundle.rekeying import KEY_END
@@ -370,11 +370,9 @@ def _write_table(
 
 
 def _blocks(rows: Rows, what: str, progress: Progress) -> Iterator[np.ndarray]:
-    step = max(_CHUNK_BYTES // (4 * rows.dim), 1)
-    for start in range(0, rows.rows, step):
-        stop = min(start + step, rows.rows)
-        yield rows.read(start, stop)
-        progress(what, stop / rows.rows)
+    for start, values in arrays.blocks(rows, _CHUNK_BYTES):
+        yield values
+        progress(what, (start + len(values)) / rows.rows)
 
 
 def _write_record(folder: RunFolder, source: EarlierCheckpoint, name: str, table: TableGrowth) -> None:

@@ -12,6 +12,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -100,6 +101,13 @@ class MappableRows(Rows, Protocol):
         nothing on disk (mode `c`).
         """
         ...
+
+
+def blocks(rows: Rows, size: int) -> Iterator[tuple[int, np.ndarray]]:
+    """All rows, as blocks of at most `size` bytes, but of one row at least; each with the number of its first row."""
+    step = max(size // (4 * rows.dim), 1)
+    for start in range(0, rows.rows, step):
+        yield start, rows.read(start, min(start + step, rows.rows))
 
 
 class ArrayRows:

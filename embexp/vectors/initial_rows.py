@@ -27,7 +27,7 @@ _WIDEST_GAP = 64
 """Rows between two wanted ones that are read along, where reading costs a call."""
 _ROWS_FILLED = 4_096
 _ROWS_AT_ONCE = 1_024
-_BLOCK_BYTES = 16 * 1024 * 1024
+_BLOCK_BYTES = 8 * 1024 * 1024
 _ROWS_LOOKED_AT = 1 << 20
 ROWS_PER_DRAW = 4_096
 """Rows that are drawn together: each such block has a random stream of its own, so a range of rows costs at most
@@ -229,7 +229,7 @@ class LikeTheFile:
 
 def like_the_file(noise: Rows, source: VectorSource, projection: Projection | None) -> LikeTheFile:
     """Rows like those of a source after projection; reads it once, whole."""
-    parts = blocks(source)
+    parts = _blocks(source)
     found = measure(parts if projection is None else map(projection.apply, parts))
     return LikeTheFile(noise, found.mean, np.sqrt(found.spread))
 
@@ -301,7 +301,7 @@ def principal_components(source: VectorSource, dim: int) -> tuple[np.ndarray, np
     Returns:
         float64 [length of the file's rows]; float64 [that, dim], orthonormal columns, by falling variance.
     """
-    found = measure(blocks(source), covariance=True)
+    found = measure(_blocks(source), covariance=True)
     _, vectors = np.linalg.eigh(found.spread)  # by rising eigenvalue
     directions = vectors[:, ::-1][:, :dim]
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[None], axis=0)
@@ -334,11 +334,9 @@ class Moments:
     spread: np.ndarray
 
 
-def blocks(source: Rows) -> Iterator[np.ndarray]:
-    """All rows of a source, float32, in blocks whose size follows from its width alone."""
-    rows = max(_BLOCK_BYTES // (8 * source.dim), 1)
-    for start in range(0, source.rows, rows):
-        yield source.read(start, min(start + rows, source.rows))
+def _blocks(source: Rows) -> Iterator[np.ndarray]:
+    """All rows of a source, in blocks whose size follows from its width alone."""
+    return (values for _, values in arrays.blocks(source, _BLOCK_BYTES))
 
 
 def measure(parts: Iterable[np.ndarray], *, covariance: bool = False) -> Moments:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from embexp.errors import DataError, excerpt, plural
-from embexp.system import files
+from embexp.system import arrays, files
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import stored
@@ -91,11 +91,9 @@ def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, 
 
 
 def _chunks(source: Rows, path: Path, progress: Progress) -> Iterator[tuple[int, np.ndarray]]:
-    step = max(1, _CHUNK_BYTES // (4 * source.dim))
-    for start in range(0, source.rows, step):
-        stop = min(source.rows, start + step)
-        yield start, source.read(start, stop)
-        progress(f"writing {path.name}", stop / source.rows)
+    for start, values in arrays.blocks(source, _CHUNK_BYTES):
+        yield start, values
+        progress(f"writing {path.name}", (start + len(values)) / source.rows)
 
 
 def _header(form: str, rows: int, dim: int) -> bytes:
