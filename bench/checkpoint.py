@@ -105,7 +105,7 @@ def child(distribution: str, rows: int, steps: int, repetitions: int, folder: Pa
     ours = tf.train.Checkpoint(embedding=TableCheckpoint([table]))
     theirs = tf.train.Checkpoint(item=table.variable, accumulators=table.slots["accumulators"])
     manager = tf.train.CheckpointManager(theirs, str(folder / "manager"), max_to_keep=None)
-    changes = store.Changes({"item": table})
+    changes = streaming.Changes({"item": table})
     base = store.prefix_in(store.write(ours, folder / "base"))
 
     def save(way: str, changed: dict[str, np.ndarray]) -> None:

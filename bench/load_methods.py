@@ -35,7 +35,7 @@ def numpy_copy(matrix: np.ndarray, ids: np.ndarray) -> Any:
 
 def assign(matrix: np.ndarray, ids: np.ndarray) -> Any:
     """`init=assign`."""
-    table = EmbeddingTable("item", *matrix.shape, track_touched=False)
+    table = EmbeddingTable("item", *matrix.shape, frozen=True)
     assign_rows(table, as_rows(matrix))
     return table, table.gather(ids)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
+from tensorboard.compat.proto.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from embexp.checkpoints.object_graph import Edge, Node, ObjectGraph, Slot, Value
+from embexp.checkpoints.object_graph import ObjectGraph
+from embexp.tensor_bundle.index import Entry
 
 NAMES = st.one_of(
     st.sampled_from(["_variables", "_trainable_variables", "_iterations", "iter", "kernel", "0", "1", "_momentums"]),
@@ -16,22 +20,44 @@ NAMES = st.one_of(
 )
 
 
+@dataclass(frozen=True)
+class Variable:
+    """A variable of a graph: its name, shape (None: it has no tensor of its own) and the name of its attribute."""
+
+    full_name: str = "dense/kernel"
+    shape: tuple[int, ...] | None = (2, 3)
+    name: str = "VARIABLE_VALUE"
+
+
+def graph(
+    *nodes: Mapping[str, int] | Variable, slots: Mapping[int, Sequence[tuple[str, int, int]]] = {}
+) -> ObjectGraph:
+    """A graph of objects with these edges, and of float32 variables."""
+    proto, entries = TrackableObjectGraph(), {}
+    for number, each in enumerate(nodes):
+        node = proto.nodes.add()
+        if isinstance(each, Variable):
+            node.attributes.add(name=each.name, full_name=each.full_name, checkpoint_key=str(number))
+            if each.shape is not None:
+                entries[str(number)] = Entry(each.shape, 1, ())
+        else:
+            for name, child in each.items():
+                node.children.add(node_id=child, local_name=name)
+        for slot, variable, place in slots.get(number, ()):
+            node.slot_variables.add(slot_name=slot, original_variable_node_id=variable, slot_variable_node_id=place)
+    return ObjectGraph(proto, entries)
+
+
 @st.composite
 def graphs(draw: st.DrawFn) -> ObjectGraph:
     """Any graph that a file can hold, sensible or not: cycles, unreachable objects, names of any characters."""
     count = draw(st.integers(1, 14))
     numbers = st.integers(0, count - 1)
-    edges = st.builds(Edge, NAMES, numbers)
     shapes = st.none() | st.lists(st.integers(0, 10**7), max_size=3).map(tuple)
-    values = st.builds(Value, st.sampled_from(["VARIABLE_VALUE", "STATE"]), NAMES, st.just("key"), shapes, NAMES)
-    slots = st.builds(Slot, NAMES, numbers, numbers)
-    nodes = st.builds(
-        Node,
-        st.lists(edges, max_size=4, unique_by=lambda edge: edge.name).map(tuple),
-        st.lists(values, max_size=1).map(tuple),
-        st.lists(slots, max_size=1).map(tuple),
-    )
-    return ObjectGraph(tuple(draw(st.lists(nodes, min_size=count, max_size=count))))
+    variables = st.builds(Variable, NAMES, shapes, st.sampled_from(["VARIABLE_VALUE", "STATE"]))
+    nodes = st.dictionaries(NAMES, numbers, max_size=4) | variables
+    slots = st.dictionaries(numbers, st.lists(st.tuples(NAMES, numbers, numbers), max_size=1), max_size=count)
+    return graph(*draw(st.lists(nodes, min_size=count, max_size=count)), slots=draw(slots))
 
 
 def keras_gan(prefix: Path) -> Path:

@@ -33,22 +33,13 @@ __all__ = [
     "save",
 ]
 
-_LATER = {
-    "Account": "embexp.checkpoints.account",
-    "Conversion": "embexp.checkpoints.saving",
-    "Dropped": "embexp.checkpoints.account",
-    "KeyInfo": "embexp.checkpoints.contents",
-    "Kind": "embexp.checkpoints.saving",
-    "LiveAccount": "embexp.checkpoints.account",
-    "Mismatch": "embexp.checkpoints.account",
-    "Reordered": "embexp.checkpoints.account",
-    "Value": "embexp.checkpoints.account",
-    "convert": "embexp.checkpoints.saving",
-    "keys": "embexp.checkpoints.contents",
-    "read_rows": "embexp.checkpoints.contents",
-    "restore": "embexp.checkpoints.restoring",
-    "save": "embexp.checkpoints.saving",
+_NAMES = {
+    "account": ("Account", "Dropped", "LiveAccount", "Mismatch", "Reordered", "Value"),
+    "contents": ("KeyInfo", "keys", "read_rows"),
+    "restoring": ("restore",),
+    "saving": ("Conversion", "Kind", "convert", "save"),
 }
+_LATER = {name: f"embexp.checkpoints.{module}" for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -19,8 +19,8 @@ from embexp.errors import DataError
 from embexp.tensor_bundle import first_format, increments
 from embexp.tensor_bundle.increments import Values
 from embexp.tensor_bundle.index import Entry, data_files, prefix_of
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH, object_index
 from embexp.tensor_bundle.tensor import Tensor, type_name
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, object_index, unescaped
 
 TABLES, SLOTS, DENSE, OPTIMIZER, RANDOM, STEP = "tables", "slots", "dense", "optimizer", "random", "step"
 GRAPH = "object graph"
@@ -92,7 +92,6 @@ class StoredValues(Protocol):
     @property
     def dtype(self) -> np.dtype | None:
         """NumPy's type; `object` for strings, as `bytes`; None: they can't be read."""
-        ...
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop; may be a mapping of the file.
@@ -100,7 +99,6 @@ class StoredValues(Protocol):
         Raises:
             DataError: there are no such rows, or they can't be read.
         """
-        ...
 
     def value(self) -> np.ndarray:
         """All values.
@@ -108,7 +106,6 @@ class StoredValues(Protocol):
         Raises:
             DataError: they can't be read.
         """
-        ...
 
     def verify(self) -> None:
         """Reads all values, a block at a time, and compares their checksums where the format has some.
@@ -116,7 +113,6 @@ class StoredValues(Protocol):
         Raises:
             DataError: a checksum is wrong, or values can't be read.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -226,9 +222,9 @@ def groups_of_objects(keys: Iterable[str]) -> dict[str, Group]:
     found: dict[str, Group] = {}
     for key, name in short.items():
         if (owner := owners[key]) is not None:
-            found[key] = Group(SLOTS, _plain(owner[0].rpartition("/")[2]), owner[1])
+            found[key] = Group(SLOTS, unescaped(owner[0].rpartition("/")[2]), owner[1])
         elif name in tables or _is_table(name):
-            found[key] = Group(TABLES, _plain(name.rpartition("/")[2]))
+            found[key] = Group(TABLES, unescaped(name.rpartition("/")[2]))
         elif name == OBJECT_GRAPH:
             found[key] = Group(GRAPH)
         elif _SLOT_OF_KERAS_2 in name:
@@ -278,12 +274,7 @@ def _owner(key: str, known: set[str]) -> tuple[str, str] | None:
     path, _, edge = key.rpartition("/")
     table, _, slot = edge.rpartition(".S")
     owner = f"{path}/{table}" if path else table
-    return (owner, _plain(slot)) if table and owner in known else None
-
-
-def _plain(edge: str) -> str:
-    """The name of an edge without escapes."""
-    return re.sub(r"\.(.)", lambda found: "/" if found[1] == "S" else found[1], edge)
+    return (owner, unescaped(slot)) if table and owner in known else None
 
 
 def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool = True) -> Contents:
@@ -307,14 +298,14 @@ def open_checkpoint(path: Path | str, *, as_objects: bool = False, named: bool =
 
         return keras_weights.contents(path, zipped=paths.first_bytes(path).startswith(paths.ZIP))
     found = paths.find(path)
-    index = found if found.suffix == ".index" else first_format.index_of(found)
+    index = first_format.index_of(found)
     if as_objects and index.name == f"{CHECKPOINT_NAME}.index":
         index = object_index(index.parent)
-    contents = _contents_of_bundle(path, index, named=named)
-    return contents if found.suffix == ".index" else replace(contents, source=found)
+    source = prefix_of(index) if found.suffix == ".index" else found
+    return _contents_of_bundle(path, index, source, named=named)
 
 
-def _contents_of_bundle(path: Path, index: Path, *, named: bool) -> Contents:
+def _contents_of_bundle(path: Path, index: Path, source: Path, *, named: bool) -> Contents:
     if not index.is_file():
         raise DataError(f"{index}: found no such file, expected the index of a checkpoint")
     links = increments.chain(prefix_of(index))
@@ -326,7 +317,12 @@ def _contents_of_bundle(path: Path, index: Path, *, named: bool) -> Contents:
 
         try:
             graph = object_graph.read(index)
-            names = {value.key: value.full_name for node in graph.nodes for value in node.values if value.full_name}
+            names = {
+                each.checkpoint_key: each.full_name
+                for node in graph.nodes
+                for each in node.attributes
+                if each.full_name
+            }
         except DataError as error:
             faults.append(str(error))
     tensors = increments.tensors(links)
@@ -354,7 +350,7 @@ def _contents_of_bundle(path: Path, index: Path, *, named: bool) -> Contents:
         kind = StoredKind.SAVED_MODEL
     return Contents(
         path,
-        prefix_of(index),
+        source,
         kind,
         {each.info.key: each for each in listed},
         base=None if links[0].base is None else links[0].base.parent,

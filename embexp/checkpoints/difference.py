@@ -270,11 +270,12 @@ class _Moves:
             best = np.argsort(-np.nan_to_num(distances, nan=np.inf), kind="stable")[: self._rows]
             norms = np.sqrt(np.sum(np.abs(before[some[best]]) ** 2, axis=1))
             block = map(MovedRow, numbers[some[best]].tolist(), distances[best].tolist(), norms.tolist())
-            self.farthest = heapq.nsmallest(self._rows, [*self.farthest, *block], key=_farthest_first)
-
-
-def _farthest_first(row: MovedRow) -> tuple[float, int]:
-    return -math.inf if math.isnan(row.distance) else -row.distance, row.row
+            # Not a number is the farthest.
+            self.farthest = heapq.nsmallest(
+                self._rows,
+                [*self.farthest, *block],
+                key=lambda each: (-math.inf if math.isnan(each.distance) else -each.distance, each.row),
+            )
 
 
 def _pairs(a: Stored, b: Stored, match: RowMatch | None) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -14,13 +14,13 @@ import keras
 import tensorflow as tf
 from tensorflow.python.checkpoint import util
 
-from embexp.checkpoints import naming, objects
+from embexp.checkpoints import naming, object_graph, objects
 from embexp.checkpoints.account import Account, Dropped, Mismatch, Reordered, Value
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import increments, rekeying, tensor
+from embexp.tensor_bundle import increments, tensor, writer
 from embexp.tensor_bundle.increments import Values
 from embexp.tensor_bundle.index import prefix_of
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH
 
 _NUMBER = re.compile(r"(?<![^/])[0-9]+(?![^/])")
 """A component of an object path that is the place in a list."""
@@ -107,7 +107,7 @@ class Matching:
         keys = {key: each.key for key, each in self.tensors.items() if key not in without}
         strings = {OBJECT_GRAPH: proto.SerializeToString()}
         prefix = Path(folder) / "checkpoint"
-        rekeying.rekey(self.index, prefix, keys, strings, rekeying.symbolic)
+        writer.rekey(self.index, prefix, keys, strings, writer.symbolic)
         return str(prefix)
 
 
@@ -162,7 +162,7 @@ def match(
 def _values_in(proto: Any, tensors: Mapping[str, Values]) -> list[Stored]:
     """The values of an object graph."""
     found = []
-    for number, (path, node) in enumerate(zip(naming.paths_of(proto), proto.nodes, strict=True)):
+    for number, (path, node) in enumerate(zip(object_graph.paths_of(proto), proto.nodes, strict=True)):
         for attribute in node.attributes:
             key = attribute.checkpoint_key
             whole = path if attribute.name == objects.VARIABLE else f"{path}/.ATTRIBUTES/{attribute.name}"
@@ -302,8 +302,8 @@ class Selection:
         self._names, self._patterns = names, patterns
         exact = {each for value in values for each in self._known(value)}
         self._exact = exact.intersection(patterns or ())
-        self._nodes = {each: naming.nodes_of(proto, each) for each in patterns or () if each not in exact}
-        self._slots = naming.slots_of(proto)
+        self._nodes = {each: object_graph.nodes_of(proto, each) for each in patterns or () if each not in exact}
+        self._slots = object_graph.slots_of(proto)
 
     def __call__(self, value: Value, node: int | None) -> bool:
         """Whether a value is to be restored; `node` has it in the object graph."""
@@ -424,19 +424,13 @@ class Taking:
                     return False
                 here = next(number for number, each in enumerate(graph.objects) if each is optimizer)
                 return not graph.proto.nodes[here].slot_variables
-        pending, seen = [stored.node], {stored.node}
-        while pending:
-            number = pending.pop(0)
-            for parent, node in enumerate(nodes):
-                if parent in seen or all(child.node_id != number for child in node.children):
-                    continue
-                seen.add(parent)
-                above = self._objects.get(parent)
-                if above is None:
-                    pending.append(parent)
-                elif _unbuilt(above, graph):
-                    return True
-        return False
+        parents = defaultdict[int, list[int]](list)
+        for number, node in enumerate(nodes):
+            for child in node.children:
+                parents[child.node_id].append(number)
+        # As far up as no object exists.
+        above = object_graph.closure([stored.node], lambda number: [] if number in self._objects else parents[number])
+        return any(_unbuilt(self._objects[number], graph) for number in above if number in self._objects)
 
 
 def _reordered(restored: Iterable[tuple[Stored, objects.LiveValue]]) -> list[Reordered]:
@@ -472,16 +466,9 @@ def _unbuilt(above: Any, graph: objects.LiveGraph) -> bool:
         return False
     holders = {each.node for each in graph.values}
     numbers = {id(each): number for number, each in enumerate(graph.objects)}
-    pending = [numbers[id(above)]] if id(above) in numbers else []
-    seen = set(pending)
-    while pending:
-        number = pending.pop()
-        if number in holders:
-            return False
-        fresh = {child.node_id for child in graph.proto.nodes[number].children} - seen
-        seen |= fresh
-        pending += fresh
-    return True
+    start = [numbers[id(above)]] if id(above) in numbers else []
+    below = object_graph.closure(start, lambda number: {child.node_id for child in graph.proto.nodes[number].children})
+    return not holders & below
 
 
 def _with_name(value: Value, each: objects.LiveValue | None) -> Value:

@@ -1,4 +1,4 @@
-"""Names: those of a run's variables in name-based checkpoints, what `rename` means, and the object graphs for them.
+"""Names: those of a run's variables in name-based checkpoints, what `rename` means, and object graphs made from names.
 
 | variable | name |
 |---|---|
@@ -12,30 +12,25 @@
 The slots are named as those of `tf.compat.v1.train.AdagradOptimizer`, `AdamOptimizer` and `FtrlOptimizer`, so that a
 program of TensorFlow 1 that trains the table by the same rule finds them too; there is no optimizer for the fourth.
 `global_step` is what `tf.compat.v1.train.get_or_create_global_step` creates.
-
-Object graphs as checkpoints store them: TensorFlow's `TrackableObjectGraph`, read, renamed, and made from names.
-Source: tensorflow/core/protobuf/trackable_object_graph.proto
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
-from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.checkpoint import util
 
-from embexp.checkpoints import objects, paths
-from embexp.checkpoints.objects import VARIABLE, LiveGraph, escaped, unescaped
+from embexp.checkpoints import object_graph, objects, paths
+from embexp.checkpoints.object_graph import move_objects, paths_of
+from embexp.checkpoints.objects import VARIABLE, LiveGraph
 from embexp.errors import CheckpointError, DataError
 from embexp.tensor_bundle.index import read_index
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH, is_name_based
-from embexp.tensor_bundle.tensor import read_strings
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, unescaped
 
 _SLOTS = {
     ("accumulators",): ("Adagrad",),
@@ -68,7 +63,7 @@ def variable_names(checkpoint: Any) -> dict[str, str]:
         name = fixed.get(each.path)
         if name is None and isinstance(each.object, keras.Variable):
             name = _without_number(each.object.path, optimizer)
-        named.append((each.path, name or objects.unescaped(each.path)))
+        named.append((each.path, name or unescaped(each.path)))
     return objects.unique_names(named)
 
 
@@ -81,12 +76,13 @@ def names_of_keys(keys: Iterable[str]) -> dict[str, str]:
     keys = set(keys)
     slots: dict[str, list[str]] = {}
     for key in sorted(keys):
-        table, slot = _table_of(key, keys)
+        table, _, slot = key.rpartition(".S")
+        table, slot = (table, slot) if table in keys else (key, "")
         if table.startswith(_TABLES):
             slots.setdefault(table, []).extend([slot] if slot else [])
     names = {_STEP: "global_step"} if _STEP in keys else {}
     for table, found in slots.items():
-        names[table] = objects.unescaped(table)
+        names[table] = unescaped(table)
         for slot, name in zip(found, _SLOTS.get(tuple(found), found), strict=True):
             names[f"{table}.S{slot}"] = f"{names[table]}/{name}"
     return names
@@ -99,13 +95,8 @@ def names_in(path: Path) -> dict[str, str]:
         DataError: there is none, or its index is damaged.
     """
     index = paths.index_of(path, as_objects=False)
-    return {} if is_name_based(index) else names_of_keys(key.removesuffix(KEY_END) for key in read_index(index))
-
-
-def _table_of(key: str, keys: Collection[str]) -> tuple[str, str]:
-    """The key of a table and the name of a slot, or the key itself."""
-    table, _, slot = key.rpartition(".S")
-    return (table, slot) if table in keys else (key, "")
+    entries = read_index(index)
+    return names_of_keys(key.removesuffix(KEY_END) for key in entries) if OBJECT_GRAPH in entries else {}
 
 
 def _without_number(path: str, optimizer: Any) -> str:
@@ -191,34 +182,15 @@ def _lacks(old: str) -> str:
 
 
 def read_object_graph(index: Path) -> Any:
-    """The object graph of a checkpoint.
+    """The object graph of a checkpoint that is to be restored or converted, a `TrackableObjectGraph`.
 
     Raises:
         CheckpointError: it can't be read.
     """
     try:
-        message = read_strings(OBJECT_GRAPH, read_index(index)[OBJECT_GRAPH])[0]
-        return trackable_object_graph_pb2.TrackableObjectGraph.FromString(message)
-    except (DataError, DecodeError, IndexError) as error:
+        return object_graph.read(index).proto
+    except DataError as error:
         raise CheckpointError(f"{index} is damaged: the object graph can't be read: {error}") from error
-
-
-def paths_of(proto: Any) -> list[str]:
-    """The object path of each node, the shortest one; that of a slot variable is what its key begins with."""
-    paths: list[str | None] = [None] * len(proto.nodes)
-    paths[0] = ""
-    pending = deque([0])
-    while pending:
-        number = pending.popleft()
-        for child in proto.nodes[number].children:
-            if paths[child.node_id] is None:
-                edge = escaped(child.local_name)
-                paths[child.node_id] = f"{paths[number]}/{edge}" if number else edge
-                pending.append(child.node_id)
-    for number, node in enumerate(proto.nodes):
-        if paths[number] is None and node.attributes:
-            paths[number] = node.attributes[0].checkpoint_key.partition("/.ATTRIBUTES/")[0]
-    return [path or "" for path in paths]
 
 
 def from_keys(names: Mapping[str, str]) -> Any:
@@ -231,7 +203,7 @@ def from_keys(names: Mapping[str, str]) -> Any:
     proto.nodes.add()
     for key, name in names.items():
         path, _, attribute = key.partition("/.ATTRIBUTES/")
-        node = proto.nodes[_reach(proto, path)]
+        node = proto.nodes[object_graph.reach(proto, path)]
         node.attributes.add(name=unescaped(attribute) or VARIABLE, checkpoint_key=key, full_name=name)
     util.add_checkpoint_values_check(proto)
     return proto
@@ -263,74 +235,3 @@ def key_of(name: str) -> str:
     if "/.ATTRIBUTES/" in name:
         return name
     return "/".join(part.replace(".", "..") for part in name.split("/")) + KEY_END
-
-
-def move_objects(proto: Any, moves: Mapping[str, str]) -> list[str]:
-    """Moves objects, with all that they reach, to other object paths, and returns what can't be moved and why.
-
-    Objects keep the keys of their values. No other edge than the new one leads to a moved object.
-    """
-    paths = {path: number for number, path in reversed([*enumerate(paths_of(proto))])}
-    reached = slots_of(proto)
-    faults = [f"there is no object {old}" for old in moves if old not in paths]
-    faults += [
-        f"{old} is a slot variable, which is where its variable is" for old in moves if paths.get(old) in reached
-    ]
-    if faults:
-        return faults
-    numbers = {new: paths[old] for old, new in moves.items()}
-    for node in proto.nodes:
-        kept = [child for child in node.children if child.node_id not in numbers.values()]
-        if len(kept) < len(node.children):
-            del node.children[:]
-            node.children.extend(kept)
-    for new, number in numbers.items():
-        parent, _, edge = new.rpartition("/")
-        children = proto.nodes[_reach(proto, parent)].children
-        kept = [child for child in children if child.local_name != unescaped(edge)]
-        del children[:]
-        children.extend(kept)
-        children.add(node_id=number, local_name=unescaped(edge))
-    return []
-
-
-def slots_of(proto: Any) -> set[int]:
-    """The nodes of slot variables, as the optimizers of TensorFlow 1 and of Keras 2 record them."""
-    return {slot.slot_variable_node_id for node in proto.nodes for slot in node.slot_variables}
-
-
-def nodes_of(proto: Any, pattern: str) -> set[int]:
-    """The nodes of the object with a path, and of all that it reaches; none if no object has it.
-
-    An optimizer reaches its slot variables, and the variables that they belong to do not.
-    """
-    found = {number for number, path in enumerate(paths_of(proto)) if path == pattern}
-    pending = list(found)
-    while pending:
-        node = proto.nodes[pending.pop()]
-        reached = {child.node_id for child in node.children}
-        reached |= {slot.slot_variable_node_id for slot in node.slot_variables}
-        fresh = reached - found
-        found |= fresh
-        pending += fresh
-    return found
-
-
-def _reach(proto: Any, path: str) -> int:
-    """The node of an object path, which is created if there is none."""
-    number = 0
-    for part in _components(path):
-        name = unescaped(part)
-        for child in proto.nodes[number].children:
-            if child.local_name == name:
-                number = child.node_id
-                break
-        else:
-            proto.nodes.add()
-            proto.nodes[number].children.add(node_id=len(proto.nodes) - 1, local_name=name)
-            number = len(proto.nodes) - 1
-    return number
-
-
-def _components(path: str) -> Iterable[str]:
-    return path.split("/") if path else ()

@@ -17,18 +17,20 @@ As a tree, each object stands once, below the object that owns it, and reference
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from embexp.errors import CheckpointError, DataError
 from embexp.tensor_bundle import tensor
 from embexp.tensor_bundle.index import Entry, read_index
-from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
 from embexp.tensor_bundle.tensor import read_strings
+from embexp.tensor_bundle.writer import OBJECT_GRAPH, escaped, unescaped
 
 TRAINABLE = "_trainable_variables"
 """The edge from a Keras optimizer to the list of the variables that it trains."""
@@ -39,70 +41,22 @@ ROOT = "checkpoint"
 
 
 @dataclass(frozen=True)
-class Edge:
-    """A dependency of an object on another.
-
-    Attributes:
-        name: as the object calls it: an attribute, a key, or a number in a list.
-        node: number of the other object.
-    """
-
-    name: str
-    node: int
-
-
-@dataclass(frozen=True)
-class Value:
-    """A tensor that belongs to an object.
-
-    Attributes:
-        name: of the attribute; `VARIABLE_VALUE` for variables.
-        full_name: the variable's own name, such as `dense/kernel`, or "".
-        shape: of the tensor; None if there is none of this key, since the object has several, as a lookup table has.
-        dtype: name of its type, or "".
-    """
-
-    name: str
-    full_name: str
-    key: str
-    shape: tuple[int, ...] | None
-    dtype: str
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A slot variable of an optimizer, as the optimizers of TensorFlow 1 and of Keras 2 record them.
-
-    Attributes:
-        name: such as `m`.
-        variable: number of the variable whose slot it is.
-        node: number of the slot variable.
-    """
-
-    name: str
-    variable: int
-    node: int
-
-
-@dataclass(frozen=True)
-class Node:
-    """An object: its dependencies in the order of the file, its tensors, and, of an optimizer, slot variables."""
-
-    edges: tuple[Edge, ...]
-    values: tuple[Value, ...]
-    slots: tuple[Slot, ...]
-
-
-@dataclass(frozen=True)
 class ObjectGraph:
-    """All objects of a checkpoint by number; 0 is the root."""
+    """All objects of a checkpoint by number; 0 is the root.
 
-    nodes: tuple[Node, ...]
+    Attributes:
+        proto: TensorFlow's `TrackableObjectGraph`: each of its `nodes` has `children`, `attributes`, which are its
+            tensors, and, of the optimizers of TensorFlow 1 and of Keras 2, `slot_variables`.
+        entries: the checkpoint's tensors, by key. An object of several, such as a lookup table, has none of its own.
+    """
+
+    proto: Any
+    entries: Mapping[str, Entry]
 
     @property
-    def edges(self) -> int:
-        """Number of edges, those to slot variables included."""
-        return sum(len(node.edges) + len(node.slots) for node in self.nodes)
+    def nodes(self) -> Any:
+        """The objects."""
+        return self.proto.nodes
 
 
 def read(index: Path) -> ObjectGraph:
@@ -115,6 +69,8 @@ def read(index: Path) -> ObjectGraph:
         CheckpointError: the checkpoint is name-based, and has no graph.
         DataError: it is no checkpoint, or it is damaged.
     """
+    from tensorboard.compat.proto.trackable_object_graph_pb2 import TrackableObjectGraph
+
     entries = read_index(index)
     if OBJECT_GRAPH not in entries:
         prefix = str(index).removesuffix(".index")
@@ -123,40 +79,108 @@ def read(index: Path) -> ObjectGraph:
             f"{prefix} is a name-based checkpoint: it holds {tensors} by name, and no object graph\n"
             f"    `embexp checkpoint convert {prefix} OUT --to object` writes an object-based one"
         )
-    strings = read_strings(OBJECT_GRAPH, entries[OBJECT_GRAPH])
     try:
-        return _parsed(strings[0], entries)
+        proto = TrackableObjectGraph.FromString(read_strings(OBJECT_GRAPH, entries[OBJECT_GRAPH])[0])
+        slots = [slot for node in proto.nodes for slot in node.slot_variables]
+        named = [child.node_id for node in proto.nodes for child in node.children]
+        named += [number for slot in slots for number in (slot.original_variable_node_id, slot.slot_variable_node_id)]
+        if not proto.nodes or not all(0 <= number < len(proto.nodes) for number in named):
+            raise IndexError(f"an edge leads to an object that is not among its {len(proto.nodes)}")
     except (DecodeError, IndexError) as error:
         raise DataError(f"{index}: {OBJECT_GRAPH} is no object graph: {error}") from None
+    return ObjectGraph(proto, entries)
 
 
-def _parsed(message: bytes, entries: Mapping[str, Entry]) -> ObjectGraph:
-    from tensorboard.compat.proto.trackable_object_graph_pb2 import TrackableObjectGraph
-
-    graph = TrackableObjectGraph.FromString(message)
-    nodes = tuple(
-        Node(
-            tuple(Edge(each.local_name, each.node_id) for each in node.children),
-            tuple(_value(each.name, each.full_name, each.checkpoint_key, entries) for each in node.attributes),
-            tuple(
-                Slot(each.slot_name, each.original_variable_node_id, each.slot_variable_node_id)
-                for each in node.slot_variables
-            ),
-        )
-        for node in graph.nodes
-    )
-    named = [edge.node for node in nodes for edge in node.edges]
-    named += [number for node in nodes for slot in node.slots for number in (slot.variable, slot.node)]
-    if not nodes or not all(0 <= number < len(nodes) for number in named):
-        raise IndexError(f"an edge leads to an object that is not among its {len(nodes)}")
-    return ObjectGraph(nodes)
+def paths_of(proto: Any) -> list[str]:
+    """The object path of each node, the shortest one; that of a slot variable is what its key begins with."""
+    paths: list[str | None] = [None] * len(proto.nodes)
+    paths[0] = ""
+    pending = deque([0])
+    while pending:
+        number = pending.popleft()
+        for child in proto.nodes[number].children:
+            if paths[child.node_id] is None:
+                edge = escaped(child.local_name)
+                paths[child.node_id] = f"{paths[number]}/{edge}" if number else edge
+                pending.append(child.node_id)
+    for number, node in enumerate(proto.nodes):
+        if paths[number] is None and node.attributes:
+            paths[number] = node.attributes[0].checkpoint_key.partition("/.ATTRIBUTES/")[0]
+    return [path or "" for path in paths]
 
 
-def _value(name: str, full_name: str, key: str, entries: Mapping[str, Entry]) -> Value:
-    entry = entries.get(key)
-    if entry is None:
-        return Value(name, full_name, key, None, "")
-    return Value(name, full_name, key, entry.shape, tensor.type_name(entry.kind))
+def move_objects(proto: Any, moves: Mapping[str, str]) -> list[str]:
+    """Moves objects, with all that they reach, to other object paths, and returns what can't be moved and why.
+
+    Objects keep the keys of their values. No other edge than the new one leads to a moved object.
+    """
+    paths = {path: number for number, path in reversed([*enumerate(paths_of(proto))])}
+    reached = slots_of(proto)
+    faults = [f"there is no object {old}" for old in moves if old not in paths]
+    faults += [
+        f"{old} is a slot variable, which is where its variable is" for old in moves if paths.get(old) in reached
+    ]
+    if faults:
+        return faults
+    numbers = {new: paths[old] for old, new in moves.items()}
+    for node in proto.nodes:
+        kept = [child for child in node.children if child.node_id not in numbers.values()]
+        if len(kept) < len(node.children):
+            del node.children[:]
+            node.children.extend(kept)
+    for new, number in numbers.items():
+        parent, _, edge = new.rpartition("/")
+        children = proto.nodes[reach(proto, parent)].children
+        kept = [child for child in children if child.local_name != unescaped(edge)]
+        del children[:]
+        children.extend(kept)
+        children.add(node_id=number, local_name=unescaped(edge))
+    return []
+
+
+def slots_of(proto: Any) -> set[int]:
+    """The nodes of slot variables, as the optimizers of TensorFlow 1 and of Keras 2 record them."""
+    return {slot.slot_variable_node_id for node in proto.nodes for slot in node.slot_variables}
+
+
+def nodes_of(proto: Any, pattern: str) -> set[int]:
+    """The nodes of the object with a path, and of all that it reaches; none if no object has it.
+
+    An optimizer reaches its slot variables, and the variables that they belong to do not.
+    """
+
+    def following(number: int) -> Iterator[int]:
+        yield from (child.node_id for child in proto.nodes[number].children)
+        yield from (slot.slot_variable_node_id for slot in proto.nodes[number].slot_variables)
+
+    return closure((number for number, path in enumerate(paths_of(proto)) if path == pattern), following)
+
+
+def closure(start: Iterable[int], following: Callable[[int], Iterable[int]]) -> set[int]:
+    """Objects, those that follow from each of them, and so on."""
+    found = set(start)
+    pending = list(found)
+    while pending:
+        fresh = set(following(pending.pop())) - found
+        found |= fresh
+        pending += fresh
+    return found
+
+
+def reach(proto: Any, path: str) -> int:
+    """The node of an object path, which is created if there is none."""
+    number = 0
+    for part in path.split("/") if path else ():
+        name = unescaped(part)
+        for child in proto.nodes[number].children:
+            if child.local_name == name:
+                number = child.node_id
+                break
+        else:
+            proto.nodes.add()
+            proto.nodes[number].children.add(node_id=len(proto.nodes) - 1, local_name=name)
+            number = len(proto.nodes) - 1
+    return number
 
 
 class Role(Enum):
@@ -180,9 +204,9 @@ def roles(graph: ObjectGraph) -> tuple[Role, ...]:
     return tuple(found)
 
 
-def is_variable_node(node: Node) -> bool:
+def is_variable_node(node: Any) -> bool:
     """Whether this is a variable, or another leaf with a state, such as a lookup table."""
-    return bool(node.values) and not node.edges
+    return bool(node.attributes) and not node.children
 
 
 def _optimizers(graph: ObjectGraph) -> set[int]:
@@ -191,46 +215,41 @@ def _optimizers(graph: ObjectGraph) -> set[int]:
     found |= {
         number
         for number, node in enumerate(graph.nodes)
-        if any(edge.name == "inner_optimizer" and edge.node in found for edge in node.edges)
+        if any(edge.local_name == "inner_optimizer" and edge.node_id in found for edge in node.children)
     }
     return found
 
 
-def _is_optimizer(graph: ObjectGraph, node: Node) -> bool:
-    names = {edge.name for edge in node.edges}
-    variables = {edge.name for edge in node.edges if is_variable_node(graph.nodes[edge.node])}
+def _is_optimizer(graph: ObjectGraph, node: Any) -> bool:
+    names = {edge.local_name for edge in node.children}
+    variables = {edge.local_name for edge in node.children if is_variable_node(graph.nodes[edge.node_id])}
     keras3 = "_iterations" in variables and "_variables" in names
     keras2 = "iter" in variables and "learning_rate" in names
-    return bool(node.slots) or keras3 or keras2
+    return bool(node.slot_variables) or keras3 or keras2
 
 
 def _slots(graph: ObjectGraph, optimizers: set[int]) -> Iterator[int]:
-    yield from (slot.node for node in graph.nodes for slot in node.slots)
+    yield from (slot.slot_variable_node_id for node in graph.nodes for slot in node.slot_variables)
     elsewhere = _reached(graph, {0} - optimizers, around=optimizers)
     for number in optimizers:
-        edges = graph.nodes[number].edges
+        edges = graph.nodes[number].children
         # What an optimizer has under a name of its own, such as its step counter, is no slot of a variable.
-        own = {edge.node for edge in edges} | optimizers
-        lists = {edge.node for edge in edges if edge.name != TRAINABLE and graph.nodes[edge.node].edges}
-        trained = _reached(graph, {edge.node for edge in edges if edge.name == TRAINABLE}, around=own)
+        own = {edge.node_id for edge in edges} | optimizers
+        lists = {edge.node_id for edge in edges if edge.local_name != TRAINABLE and graph.nodes[edge.node_id].children}
+        trained = _reached(graph, {edge.node_id for edge in edges if edge.local_name == TRAINABLE}, around=own)
         yield from _reached(graph, lists - optimizers, around=optimizers) - own - trained - elsewhere
     for node in graph.nodes:
-        tables = [graph.nodes[edge.node] for edge in node.edges if edge.name == "_variables"]
-        for table in (graph.nodes[edge.node] for each in tables for edge in each.edges):
-            if any(edge.name == "parameters" for edge in table.edges):
-                yield from (edge.node for edge in table.edges if edge.name != "parameters")
+        tables = [graph.nodes[edge.node_id] for edge in node.children if edge.local_name == "_variables"]
+        for table in (graph.nodes[edge.node_id] for each in tables for edge in each.children):
+            if any(edge.local_name == "parameters" for edge in table.children):
+                yield from (edge.node_id for edge in table.children if edge.local_name != "parameters")
 
 
 def _reached(graph: ObjectGraph, start: Iterable[int], *, around: set[int]) -> set[int]:
     """The objects that a path leads to from one of `start`, which are among them, past none of `around`."""
-    found: set[int] = set()
-    pending = list(start)
-    while pending:
-        number = pending.pop()
-        if number not in found:
-            found.add(number)
-            pending.extend(edge.node for edge in graph.nodes[number].edges if edge.node not in around)
-    return found
+    return closure(
+        start, lambda number: {edge.node_id for edge in graph.nodes[number].children if edge.node_id not in around}
+    )
 
 
 @dataclass(frozen=True)
@@ -328,7 +347,7 @@ class _TreeBuilder:
         if not self._holds[child.node]:
             return False
         own = [each for each in walk(child) if not each.is_reference]
-        if any(self._graph.nodes[each.node].values for each in own):
+        if any(self._graph.nodes[each.node].attributes for each in own):
             return True
         return any(not self._is_below(each.node, parent) for each in walk(child) if each.is_reference)
 
@@ -348,8 +367,10 @@ class _TreeBuilder:
         if number == 0:
             return ROOT
         if is_variable_node(node):
-            return printable("; ".join(_described(value) for value in node.values))
-        values = [self._graph.nodes[edge.node].values for edge in node.edges if not edge.name.isdecimal()]
+            return printable("; ".join(_described(value, self._graph.entries) for value in node.attributes))
+        values = [
+            self._graph.nodes[edge.node_id].attributes for edge in node.children if not edge.local_name.isdecimal()
+        ]
         names = {value.full_name.rpartition("/")[0] for each in values for value in each if value.full_name}
         name = names.pop() if len(names) == 1 else ""
         return "" if name == step.name else printable(name)
@@ -367,12 +388,7 @@ class _TreeBuilder:
         for number in self._owners:
             for step in _steps(self._graph, number):
                 before[step.node].add(number)
-        pending = [number for number in self._owners if self._graph.nodes[number].values]
-        found = set(pending)
-        while pending:
-            fresh = before[pending.pop()] - found
-            found |= fresh
-            pending.extend(fresh)
+        found = closure((each for each in self._owners if self._graph.nodes[each].attributes), before.__getitem__)
         return {number: number in found for number in self._owners}
 
 
@@ -406,11 +422,16 @@ def _cost(name: str) -> int:
 
 def _steps(graph: ObjectGraph, number: int) -> Iterator[_Step]:
     node = graph.nodes[number]
-    yield from (_Step(edge.name, edge.node) for edge in node.edges)
-    yield from (_Step(slot.name, slot.node, slot.variable) for slot in node.slots)
+    yield from (_Step(edge.local_name, edge.node_id) for edge in node.children)
+    yield from (
+        _Step(slot.slot_name, slot.slot_variable_node_id, slot.original_variable_node_id)
+        for slot in node.slot_variables
+    )
 
 
-def _described(value: Value) -> str:
-    shape = "" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
+def _described(value: Any, entries: Mapping[str, Entry]) -> str:
+    """A tensor of an object: name, shape and type."""
     name = value.full_name if value.name == "VARIABLE_VALUE" else f"{value.full_name} {value.name}"
-    return " ".join(part for part in (name.strip(), shape, value.dtype) if part)
+    entry = entries.get(value.checkpoint_key)
+    kind = [] if entry is None else [f"[{', '.join(map(str, entry.shape))}]", tensor.type_name(entry.kind)]
+    return " ".join(filter(None, [name.strip(), *kind]))

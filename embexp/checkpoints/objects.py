@@ -13,7 +13,6 @@ object-based checkpoint each part is an object of its own, and the parts must be
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,13 +27,12 @@ from tensorflow.python.saved_model import registration
 from tensorflow.python.training.saving import saveable_object_util
 
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle.rekeying import Slice
+from embexp.tensor_bundle.writer import unescaped
 
 VARIABLE = "VARIABLE_VALUE"
 """Name of the one attribute of a variable in an object graph."""
 CALLBACK = "TPUEmbeddingCallback"
 """The saver that TensorFlow gives a `TPUEmbedding`: it moves tables between the TPU and the host, and saves nothing."""
-_ESCAPE = re.compile(r"\.[.S]")
 
 
 def checkpoint_of(objects: Any) -> Any:
@@ -163,7 +161,8 @@ class LiveGraph:
 
 def graph_of(root: Any) -> LiveGraph:
     """The objects that a trackable, or a `tf.train.Checkpoint`, reaches; slot variables of optimizers behind them."""
-    view = view_of(root)
+    # A `tf.train.Checkpoint` may have a root of its own, which then has the object path "".
+    view = root._saver._graph_view if isinstance(root, tf.train.Checkpoint) else graph_view.ObjectGraphView(root)
     objects, _, numbers, slots, paths = util.objects_ids_and_slot_variables_and_paths(view)
     proto = trackable_object_graph_pb2.TrackableObjectGraph()
     for each in objects:
@@ -176,16 +175,6 @@ def graph_of(root: Any) -> LiveGraph:
         if _holds_value(each)
     ]
     return LiveGraph(objects, [paths[each] for each in objects], proto, values)
-
-
-def view_of(root: Any) -> Any:
-    """TensorFlow's view of the objects that a checkpoint of `root` reaches.
-
-    A `tf.train.Checkpoint` may have a root of its own, which then has the object path "".
-    """
-    if isinstance(root, tf.train.Checkpoint):
-        return root._saver._graph_view
-    return graph_view.ObjectGraphView(root)
 
 
 def _holds_value(value: Any) -> bool:
@@ -239,16 +228,6 @@ def unique_names(named: Iterable[tuple[str, str]]) -> dict[str, str]:
     return found
 
 
-def escaped(edge: str) -> str:
-    """A component of an object path, from the name of an edge."""
-    return edge.replace(".", "..").replace("/", ".S")
-
-
-def unescaped(component: str) -> str:
-    """The name of an edge, from a component of an object path; of a whole path, the names with `/` between them."""
-    return _ESCAPE.sub(lambda found: "." if found[0] == ".." else "/", component)
-
-
 @dataclass(frozen=True)
 class Part:
     """What a part of a partitioned variable is of the whole.
@@ -262,10 +241,6 @@ class Part:
     whole: tuple[int, ...]
     start: tuple[int, ...]
     shape: tuple[int, ...]
-
-    def slice_of(self, key: str) -> Slice:
-        """The tensor of that key as this part of the whole."""
-        return Slice(key, self.start, self.shape, self.whole)
 
 
 def part_of(variable: Any) -> Part | None:

@@ -24,8 +24,7 @@ from embexp.system import files
 from embexp.tensor_bundle import first_format, location
 from embexp.tensor_bundle.increments import require_whole
 from embexp.tensor_bundle.index import data_file, data_files, read_encoded, read_index
-from embexp.tensor_bundle.rekeying import object_index
-from embexp.tensor_bundle.writer import index_content
+from embexp.tensor_bundle.writer import index_content, object_index
 
 CHECKPOINT_NAME = "checkpoint"
 """Prefix of a checkpoint in a folder of its own."""
@@ -49,9 +48,9 @@ def index_of(path: Path | str, *, as_objects: bool = True) -> Path:
 
     Raises:
         CheckpointError: it is incremental.
-        DataError: there is none.
+        DataError: there is none; or one of the first format (V1), which is converted, is damaged.
     """
-    index = find_index(Path(path))
+    index = first_format.index_of(find(Path(path)))
     require_whole(index)
     return object_index(index.parent) if as_objects and index.name == f"{CHECKPOINT_NAME}.index" else index
 
@@ -65,18 +64,10 @@ def files_of(index: Path) -> tuple[Path, ...]:
     return (index, *data_files(read_index(index).values()))
 
 
-def find_index(path: Path) -> Path:
+def find(path: Path) -> Path:
     """The `.index` file of the TensorFlow checkpoint that a path stands for, see `open_checkpoint`.
 
-    Raises:
-        DataError: there is none; or one of the first format (V1), which is converted, is damaged.
-    """
-    found = find(path)
-    return found if found.suffix == ".index" else first_format.index_of(found)
-
-
-def find(path: Path) -> Path:
-    """As `find_index`; of a checkpoint of the first format (V1) its own path, as it is not converted.
+    Of a checkpoint of the first format (V1) it is its own path, as that is not converted.
 
     Raises:
         DataError: there is none.

@@ -22,19 +22,18 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
-from embexp.checkpoints import contents, matching, naming, objects, paths
+from embexp.checkpoints import contents, matching, naming, objects, paths, store
 from embexp.checkpoints.account import LiveAccount
 from embexp.checkpoints.contents import WEIGHTS_OF_OPTIMIZER
 from embexp.checkpoints.matching import Matching, Taking
 from embexp.checkpoints.objects import part_of
-from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_temporary
+from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path, plain_temporary
 from embexp.errors import CheckpointError
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.increments import Values
 from embexp.tensor_bundle.index import index_of, prefix_of
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
-from embexp.tensor_bundle.writer import BundleWriter
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter
 
 _BLOCK_BYTES = 1 << 22
 _OPTIMIZER = "optimizer/"
@@ -120,11 +119,18 @@ def matched_run(checkpoint: Any, index: Path, source: object) -> Matching:
     return found
 
 
-def read_run(checkpoint: Any, index: Path, source: object) -> None:
-    """Restores all of a run's checkpoint eagerly; see `matched_run`."""
-    found = matched_run(checkpoint, index, source)
+def read_run(checkpoint: Any, directory: Path) -> None:
+    """Restores all of a run's checkpoint, of either kind, whole or incremental, eagerly into a like object.
+
+    Raises:
+        CheckpointError: there is no checkpoint, or it is damaged; or a variable is missing, extra or of another shape,
+            which TensorFlow's own checks detect only in part.
+        DataError: rows of a table are damaged.
+    """
+    index = index_of(Path(store.prefix_in(directory)))
+    found = matched_run(checkpoint, index, directory)
     assigned = _assignable(found)
-    with temporary(index) as folder, _readable(source):
+    with temporary(index) as folder, _readable(directory):
         checkpoint.read(found.write_view(folder, assigned)).assert_existing_objects_matched().expect_partial()
     for key, variable in assigned.items():
         assign_rows(variable, found.tensors[key])
@@ -417,3 +423,18 @@ def _shape(variable: Any) -> tuple[int, ...]:
 
 def _name(variable: Any) -> str:
     return str(variable.name).split(":")[0]
+
+
+def restore_weights(model: Any, directory: Path) -> None:
+    """Restores all weights of a Keras model from a run's checkpoint.
+
+    Raises:
+        CheckpointError: a weight is missing or of another shape.
+    """
+    store.prefix_in(directory)  # raises if there is none, with the directory's own name
+    like = tf.train.Checkpoint(model=model)
+    with plain_path(directory) as path:
+        try:
+            like.read(store.prefix_in(path)).expect_partial().assert_existing_objects_matched()
+        except (ValueError, AssertionError, tf.errors.OpError) as error:
+            raise CheckpointError(f"{directory} does not fit the model: {error}") from error

@@ -11,13 +11,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp.checkpoints import naming, objects, paths
+from embexp.checkpoints import naming, object_graph, objects, paths
 from embexp.checkpoints.objects import Part
 from embexp.checkpoints.paths import plain_path
 from embexp.errors import CheckpointError
-from embexp.tensor_bundle import increments, rekeying
+from embexp.tensor_bundle import increments, writer
 from embexp.tensor_bundle.index import Entry, read_index
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH, Slice
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, Slice
 
 
 class Kind(StrEnum):
@@ -84,7 +84,7 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
             raise CheckpointError(f"{path}: TensorFlow can't save: {error.message}") from error
         if kind is Kind.NAME:
             keys = {name: path + KEY_END for path, name in names.items() if name not in slices}
-            rekeying.rewrite(folder / f"{paths.CHECKPOINT_NAME}.index", keys, slices)
+            writer.rewrite(folder / f"{paths.CHECKPOINT_NAME}.index", keys, slices)
     if kind is Kind.NAME:
         paths.mark_latest(prefix)
     return prefix
@@ -98,7 +98,10 @@ def _slices(graph: objects.LiveGraph, names: Mapping[str, str]) -> dict[str, lis
             found.setdefault(names[each.path], []).append((part, each.path + KEY_END))
     objects.require_whole({name: [part for part, _ in parts] for name, parts in found.items()})
     return {
-        name: [part.slice_of(key) for part, key in sorted(parts, key=lambda each: each[0].start)]
+        name: [
+            Slice(key, part.start, part.shape, part.whole)
+            for part, key in sorted(parts, key=lambda each: each[0].start)
+        ]
         for name, parts in found.items()
     }
 
@@ -153,7 +156,7 @@ def convert(
     keys = {_key(name, kind): old[each] for each, name in names.items()}
     strings = {OBJECT_GRAPH: proto.SerializeToString()} if kind is Kind.OBJECT else {}
     with paths.published(prefix) as folder:
-        rekeying.rekey(index, folder / paths.CHECKPOINT_NAME, keys, strings, rekeying.hard_linked)
+        writer.rekey(index, folder / paths.CHECKPOINT_NAME, keys, strings, writer.hard_linked)
     if kind is Kind.NAME:
         paths.mark_latest(prefix, only_first=True)
     return Conversion(prefix, was, names, {name: entries[old[each]] for each, name in names.items()})
@@ -165,7 +168,7 @@ def _moved(index: Path, rename: Mapping[str, str]) -> tuple[Any, dict[str, str]]
     if faults := naming.move_values(proto, rename):
         raise CheckpointError(f"{index} can't be converted with these names: {'; '.join(faults)}")
     names = {}
-    for path, node in zip(naming.paths_of(proto), proto.nodes, strict=True):
+    for path, node in zip(object_graph.paths_of(proto), proto.nodes, strict=True):
         for attribute in node.attributes:
             before, _, end = attribute.checkpoint_key.partition("/.ATTRIBUTES/")
             if before != path:

@@ -1,37 +1,159 @@
-"""Writing and reading a run's checkpoint, whole or incremental: tables, slots, dense model, optimizer, step counter.
+"""The checkpoints of a training on disk: one directory per step, written whole or not at all, the newest kept.
 
-The checkpoint is TensorFlow's object-based one, with the tables under the keys that `TPUEmbedding` writes:
-`embedding/<table>` and `embedding/<table>.S<slot>`. `rekeying.to_names` makes it name-based; `naming` has the names.
-
-Incremental checkpoints of a run: the rows of tables that training changed since the checkpoint before. Everything else
-is whole in each of them. `streaming` restores them like whole ones.
+A checkpoint is TensorFlow's object-based one, with the tables under the keys that `TPUEmbedding` writes:
+`embedding/<table>` and `embedding/<table>.S<slot>`. `writer.to_names` makes it name-based; `naming` has the names.
+`streaming` writes it, and `restoring` reads it. Imports no TensorFlow before that.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
-from embexp.checkpoints import restoring, streaming
 from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path
-from embexp.errors import CheckpointError
+from embexp.errors import CheckpointError, DataError, EmbexpError
 from embexp.system import files, machine_faults
-from embexp.tables.reading import ReadableTable
-from embexp.tensor_bundle import increments
+from embexp.tensor_bundle import increments, location
 from embexp.tensor_bundle.increments import is_incremental
-from embexp.tensor_bundle.index import index_of, prefix_of
-from embexp.tensor_bundle.rekeying import object_index
+from embexp.tensor_bundle.index import prefix_of
+from embexp.tensor_bundle.writer import hard_linked, object_index
 
+STATE = "state.json"
+_STEP = re.compile(r"step_(\d{8,})")
 Whole = Callable[[Path], AbstractContextManager[Path]]
 """Makes a directory whole or not at all: see `files.directory_written_whole`."""
+
+
+@dataclass(frozen=True)
+class SavedStep:
+    """The checkpoint of a step, of which `state.json` tells how the training stood.
+
+    Attributes:
+        state: the content of `state.json`.
+    """
+
+    directory: Path
+    state: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        """Number of steps done."""
+        return int(self.state["outcome"]["steps"])
+
+
+def step_directory(checkpoints: Path, step: int) -> Path:
+    """Directory of the checkpoint of a step."""
+    return checkpoints / f"step_{step:08d}"
+
+
+def step_directories(checkpoints: Path) -> list[Path]:
+    """Directories of the checkpoints of steps, oldest first."""
+    if not checkpoints.is_dir():
+        return []
+    found = {match[1]: path for path in checkpoints.iterdir() if (match := _STEP.fullmatch(path.name))}
+    return [found[step] for step in sorted(found, key=int)]
+
+
+def read_state(directory: Path) -> SavedStep:
+    """Reads `state.json` and checks that all files of the checkpoint are there, with their sizes.
+
+    Raises:
+        DataError: the checkpoint is torn, or holds no state to continue from.
+    """
+    path = directory / STATE
+    try:
+        state = json.loads(path.read_bytes())
+        sizes = dict(state["files"])
+        int(state["outcome"]["steps"])
+    except FileNotFoundError:
+        raise DataError(f"{directory}: there is no {STATE} in it") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is damaged: {error}") from None
+    for name, size in sizes.items():
+        file = directory / name
+        found = file.stat().st_size if file.is_file() else None
+        if found != size:
+            words = "is missing" if found is None else f"has {found} bytes"
+            raise DataError(f"{directory}: {name} {words}, and was written with {size}")
+    return SavedStep(directory, state)
+
+
+def check_content(directory: Path) -> None:
+    """Reads every tensor once, also of those that an incremental checkpoint needs, and compares checksums.
+
+    Raises:
+        CheckpointError: a checkpoint that an incremental one needs is missing, or has changed.
+        DataError: a tensor, or an index, is damaged.
+    """
+    for link in increments.chain(directory / CHECKPOINT_NAME):
+        for key in link.entries:
+            link.tensor(key).verify()
+
+
+def newest_first(checkpoints: Path, torn: list[str], *, checked: bool = True) -> Iterator[SavedStep]:
+    """The whole checkpoints of a training, newest first; a torn one is skipped.
+
+    Args:
+        torn: receives a sentence about each that is skipped.
+        checked: whether every tensor is read and checked.
+    """
+    for directory in reversed(step_directories(checkpoints)):
+        try:
+            saved = read_state(directory)
+            if checked:
+                check_content(directory)
+        except EmbexpError as error:
+            torn.append(f"skipped the checkpoint {directory.name}: {error}")
+        else:
+            yield saved
+
+
+def prune(checkpoints: Path, keep: int | None, *, latest: Path | None = None) -> None:
+    """Removes all but the `keep` newest checkpoints of steps, and those that these need; None keeps all.
+
+    Args:
+        latest: the newest checkpoint, of a step or another one, as TensorFlow is to find it: see `mark_latest`.
+    """
+    directories = step_directories(checkpoints)
+    kept = set(directories)
+    if keep is not None:
+        kept = increments.needed(directories[max(0, len(directories) - keep) :])
+    if latest is not None:
+        mark_latest(checkpoints, [each for each in directories if each in kept], latest)
+    for directory in directories:
+        if directory not in kept:
+            remove(directory)
+
+
+def mark_latest(checkpoints: Path, kept: Sequence[Path], latest: Path) -> None:
+    """Has `tf.train.latest_checkpoint` find a checkpoint, and `tf.train.get_checkpoint_state` the others that are kept.
+
+    To be called before others are removed: what the file names is always there.
+    """
+    if (latest / f"{CHECKPOINT_NAME}.index").is_file():
+        location.mark_latest(
+            checkpoints, [each / CHECKPOINT_NAME for each in (*(each for each in kept if each != latest), latest)]
+        )
+
+
+def remove(directory: Path) -> None:
+    """Removes a checkpoint, which is gone for readers at once: renamed first, then deleted."""
+    gone = directory.with_name(f".{directory.name}{files.REMOVED}")
+    shutil.rmtree(gone, ignore_errors=True)
+    try:
+        directory.rename(gone)
+    except FileNotFoundError:
+        return
+    files.to_disk(directory.parent)  # else it may come back when the power is lost, after the run has ended
+    shutil.rmtree(gone, ignore_errors=True)
+    files.to_disk(directory.parent)  # likewise, what is left under the other name
 
 
 def write(checkpoint: Any, directory: Path) -> Path:
@@ -39,7 +161,9 @@ def write(checkpoint: Any, directory: Path) -> Path:
 
     An older checkpoint of that name is replaced.
     """
-    return write_by(partial(streaming.write, checkpoint), directory)
+    from embexp.checkpoints import streaming
+
+    return write_by(lambda prefix: streaming.write(checkpoint, prefix), directory)
 
 
 def write_by(
@@ -58,6 +182,8 @@ def write_by(
     Raises:
         CheckpointError: a file can't be written; what was there before is whole.
     """
+    import tensorflow as tf  # not above: what only lists checkpoints needs none
+
     try:
         if directory.exists():
             _replace(write_to, directory, finish)
@@ -96,9 +222,9 @@ def _replace(write_to: Callable[[str], object], directory: Path, finish: Callabl
     shutil.rmtree(beside, ignore_errors=True)
 
 
-def _reason(error: OSError | tf.errors.OpError) -> str:
-    """Why a file can't be written, and what helps."""
-    text = error.strerror or str(error) if isinstance(error, OSError) else str(error.message)
+def _reason(error: Any) -> str:
+    """Why a file can't be written, of an `OSError` or an error of TensorFlow, and what helps."""
+    text = str(error.strerror or error if isinstance(error, OSError) else error.message)
     if "No space left" in text or "quota" in text.lower():
         return f"{text}. Make room on the disk, or keep fewer checkpoints: checkpoint.keep=1"
     return machine_faults.reason(error) if isinstance(error, OSError) else text
@@ -119,32 +245,6 @@ def link(directory: Path, target: Path, *, finish: Callable[[Path], object] = la
     return write_by(lambda to: copy(prefix, to), target, finish=finish)
 
 
-def read(checkpoint: Any, directory: Path) -> None:
-    """Restores all of a checkpoint, of either kind, whole or incremental, into a like object.
-
-    Raises:
-        CheckpointError: there is no checkpoint, or it is damaged; or a variable is missing, extra or of another shape,
-            which TensorFlow's own checks detect only in part.
-        DataError: rows of a table are damaged.
-    """
-    restoring.read_run(checkpoint, index_of(Path(prefix_in(directory))), directory)
-
-
-def restore_weights(model: Any, directory: Path) -> None:
-    """Restores all weights of a Keras model from a run's checkpoint.
-
-    Raises:
-        CheckpointError: a weight is missing or of another shape.
-    """
-    prefix_in(directory)  # raises if there is none, with the directory's own name
-    like = tf.train.Checkpoint(model=model)
-    with plain_path(directory) as path:
-        try:
-            like.read(prefix_in(path)).expect_partial().assert_existing_objects_matched()
-        except (ValueError, AssertionError, tf.errors.OpError) as error:
-            raise CheckpointError(f"{directory} does not fit the model: {error}") from error
-
-
 def copy(prefix: str, target: str) -> None:
     """Copies the files of a whole checkpoint to another prefix, by hard links where the file system has them.
 
@@ -159,10 +259,7 @@ def copy(prefix: str, target: str) -> None:
         if ending.startswith((".index", ".data-")) and file.name.startswith(name):
             copied = Path(f"{target}{ending}")
             copied.unlink(missing_ok=True)
-            try:
-                copied.hardlink_to(file.resolve())
-            except OSError:
-                shutil.copy2(file, copied)
+            hard_linked(file, copied)
 
 
 def prefix_in(directory: Path) -> str:
@@ -174,77 +271,3 @@ def prefix_in(directory: Path) -> str:
     if not (directory / f"{CHECKPOINT_NAME}.index").exists():
         raise CheckpointError(f"{directory} holds no checkpoint: there is no {CHECKPOINT_NAME}.index in it")
     return str(prefix_of(object_index(directory)))
-
-
-class Changes:
-    """The rows of a run's tables that changed since its last checkpoint that is on disk."""
-
-    def __init__(self, tables: Mapping[str, ReadableTable], every_row: Collection[str] = ()) -> None:
-        """Counts from now on.
-
-        Args:
-            every_row: tables whose optimizer moves every row in each step: `adam` with `lazy_adam: false`.
-        """
-        self._tables = {name: table for name, table in tables.items() if name not in every_row}
-        self._masks: dict[str, np.ndarray] = {}
-        self.collect()
-        self.saved()
-
-    def collect(self) -> dict[str, np.ndarray]:
-        """The rows that changed, bool [rows], by table; without tables of which every row may have changed.
-
-        They are collected again next time, unless `saved` is called in between. Call it only when it is known whether
-        the save before went well.
-        """
-        for name, table in self._tables.items():
-            touched = np.zeros(table.rows, np.bool_) if table.frozen else table.take_touched()
-            if touched is not None:
-                self._masks[name] = touched | self._masks.get(name, np.False_)
-        return dict(self._masks)
-
-    def saved(self) -> None:
-        """The checkpoint with the rows last collected is on disk."""
-        self._masks.clear()
-
-
-class IncrementalSaves:
-    """The saves of a training: a whole checkpoint every so many, and between them what changed since the one before."""
-
-    def __init__(
-        self,
-        tables: Mapping[str, ReadableTable],
-        *,
-        whole_every: int,
-        every_row: Collection[str] = (),
-        restored: Path | None = None,
-    ) -> None:
-        """Counts changes from now on.
-
-        Args:
-            whole_every: 1: every checkpoint is whole.
-            every_row: see `Changes`.
-            restored: directory of the checkpoint that the tables were just restored from; None: the first is whole.
-
-        Raises:
-            CheckpointError: the chain of `restored` is broken.
-        """
-        self._changes, self._whole_every = Changes(tables, every_row), whole_every
-        self._base = restored
-        self._since_whole = 0 if restored is None else len(increments.chain(restored / CHECKPOINT_NAME)) - 1
-
-    def write(self, checkpoint: Any, prefix: str) -> None:
-        """Writes the next checkpoint, once it is known whether the save before went well; see `write`.
-
-        It is whole if the one before is gone.
-        """
-        changed, base = self._changes.collect(), None if self._base is None else self._base / CHECKPOINT_NAME
-        if base is None or not index_of(base).is_file() or self._since_whole + 1 >= self._whole_every:
-            streaming.write(checkpoint, prefix)
-        else:
-            streaming.write(checkpoint, prefix, base=str(base), changed=changed)
-
-    def saved(self, directory: Path) -> None:
-        """The checkpoint last written is on disk, in this directory beside that of the one before."""
-        self._changes.saved()
-        self._base = directory
-        self._since_whole = self._since_whole + 1 if increments.is_incremental(directory / CHECKPOINT_NAME) else 0

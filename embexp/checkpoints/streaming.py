@@ -8,7 +8,7 @@ any others. `restoring` reads them in blocks.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,17 @@ from tensorflow.python.checkpoint import graph_view, save_util_v1
 from tensorflow.python.saved_model import fingerprinting_utils
 
 from embexp.checkpoints import restoring
-from embexp.checkpoints.paths import plain_path
+from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path
 from embexp.errors import CheckpointError, RunError
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
 from embexp.tables.checkpointing import StreamedTable, TableCheckpoint, rows_per_block, without_rows
-from embexp.tables.variables import scatter_rows
+from embexp.tables.variables import ReadableTable, scatter_rows
 from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.increments import SomeRows
 from embexp.tensor_bundle.index import index_of, read_index
-from embexp.tensor_bundle.rekeying import KEY_END
-from embexp.tensor_bundle.writer import BundleWriter
+from embexp.tensor_bundle.tensor import INT64
+from embexp.tensor_bundle.writer import KEY_END, BundleWriter
 
 TABLES = "tables"
 """The attribute of the module with its tables by name."""
@@ -79,7 +79,7 @@ def _add(prefix: str, tables: Mapping[str, StreamedTable], changed: Mapping[str,
     matrices = {}
     with contextlib.closing(BundleWriter(Path(prefix), adding=True)) as writer:
         for name in sorted({table.table for table in tables.values()} & some.keys()):
-            writer.add_numbers(f"{_NUMBERS}{name}", some[name])
+            writer.add_bytes(f"{_NUMBERS}{name}", INT64, some[name].shape, some[name])
         for key, table in tables.items():
             rows, dim = table.shape.as_list()
             if table.table in some:
@@ -167,7 +167,9 @@ def saver_of(checkpoint: Any) -> GraphSaver:
     reached |= {id(part) for each in objects for part in getattr(each, "covered", ())}
     if missing := [each.name for each in tf.compat.v1.global_variables() if id(each) not in reached]:
         raise ValueError(f"no part of the checkpoint: {', '.join(missing)}")
-    whole = {id(each) for each in _variables_of_tables(checkpoint)}
+    reached_parts = tf.train.TrackableView(checkpoint).descendants()
+    own = [each for each in reached_parts if isinstance(each, TableCheckpoint)]
+    whole = {id(each) for part in own for each in part.whole_variables()}
     tables, variables, others = {}, {}, []
     for each in saveables:
         if isinstance(each.op, StreamedTable):
@@ -202,11 +204,6 @@ class RestoredVariable:
             numbers = np.arange(start, start + len(block))
             session.run(self._assign, {self._numbers: numbers, self._values: block})
             start += len(block)
-
-
-def _variables_of_tables(checkpoint: Any) -> list[Any]:
-    reached = tf.train.TrackableView(checkpoint).descendants()
-    return [each for part in reached if isinstance(part, TableCheckpoint) for each in part.whole_variables()]
 
 
 def write_saved_model(
@@ -274,3 +271,77 @@ def _check_operations(signatures: Mapping[str, Any]) -> None:
                 f"the model can't be exported: its operation {found[0]} calls a Python function (tf.py_function,"
                 " tf.numpy_function), which a SavedModel can't hold; use TensorFlow's operations"
             )
+
+
+class Changes:
+    """The rows of a run's tables that changed since its last checkpoint that is on disk."""
+
+    def __init__(self, tables: Mapping[str, ReadableTable], every_row: Collection[str] = ()) -> None:
+        """Counts from now on.
+
+        Args:
+            every_row: tables whose optimizer moves every row in each step: `adam` with `lazy_adam: false`.
+        """
+        self._tables = {name: table for name, table in tables.items() if name not in every_row}
+        self._masks: dict[str, np.ndarray] = {}
+        self.collect()
+        self.saved()
+
+    def collect(self) -> dict[str, np.ndarray]:
+        """The rows that changed, bool [rows], by table; without tables of which every row may have changed.
+
+        They are collected again next time, unless `saved` is called in between. Call it only when it is known whether
+        the save before went well.
+        """
+        for name, table in self._tables.items():
+            touched = np.zeros(table.rows, np.bool_) if table.frozen else table.take_touched()
+            if touched is not None:
+                self._masks[name] = touched | self._masks.get(name, np.False_)
+        return dict(self._masks)
+
+    def saved(self) -> None:
+        """The checkpoint with the rows last collected is on disk."""
+        self._masks.clear()
+
+
+class IncrementalSaves:
+    """The saves of a training: a whole checkpoint every so many, and between them what changed since the one before."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, ReadableTable],
+        *,
+        whole_every: int,
+        every_row: Collection[str] = (),
+        restored: Path | None = None,
+    ) -> None:
+        """Counts changes from now on.
+
+        Args:
+            whole_every: 1: every checkpoint is whole.
+            every_row: see `Changes`.
+            restored: directory of the checkpoint that the tables were just restored from; None: the first is whole.
+
+        Raises:
+            CheckpointError: the chain of `restored` is broken.
+        """
+        self._changes, self._whole_every = Changes(tables, every_row), whole_every
+        self._base = restored
+        self._since_whole = 0 if restored is None else len(increments.chain(restored / CHECKPOINT_NAME)) - 1
+
+    def write(self, checkpoint: Any, prefix: str) -> None:
+        """Writes the next checkpoint, once it is known whether the save before went well; see `write`.
+
+        It is whole if the one before is gone.
+        """
+        changed, base = self._changes.collect(), None if self._base is None else self._base / CHECKPOINT_NAME
+        if base is None or not index_of(base).is_file() or self._since_whole + 1 >= self._whole_every:
+            write(checkpoint, prefix)
+        else:
+            write(checkpoint, prefix, base=str(base), changed=changed)
+
+    def saved(self, directory: Path) -> None:
+        """The checkpoint last written is on disk, in this directory beside that of the one before."""
+        self._changes.saved()
+        self._base = directory
+        self._since_whole = self._since_whole + 1 if increments.is_incremental(directory / CHECKPOINT_NAME) else 0

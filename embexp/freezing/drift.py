@@ -16,7 +16,7 @@ from embexp.specs.base import summarize_names
 from embexp.specs.optimizers import FTRL, Adagrad, TableOptimizer
 from embexp.system import digests
 from embexp.system.arrays import Rows, SomeRows
-from embexp.tables.reading import ReadableTable
+from embexp.tables.variables import ReadableTable
 
 MOST_SAMPLED = 65_536
 """Rows of a table whose drift is measured during the training."""

@@ -20,7 +20,7 @@ from embexp.freezing.policies import TablePolicy
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Storage
 from embexp.system.arrays import Rows
-from embexp.tables.reading import ReadableTable
+from embexp.tables.variables import ReadableTable
 from embexp.training.listeners import Listener
 
 _ROWS_AT_ONCE = 8_192

@@ -10,23 +10,31 @@ vector is inverted, so that a triple has the same score in both directions:
 | distmult | sum s r c | r |
 | complex | Re(sum s r conj(c)) | conj(r) |
 | rotate | margin - sum |s r/|r| - c| | conj(r) |
+
+Candidates may be a query's own. Those that all queries share may be as many as there are entities: `scores` and
+`gradients` then work on blocks of them, so that nothing is larger than scores [B, C] and rows [C, dim].
 """
 
 from __future__ import annotations
 
+import functools
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
-from embexp.models import layers, scoring
+from embexp.models import layers
 from embexp.models.layers import Head
-from embexp.models.scoring import Distances, Products
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE
+from embexp.specs.footprint import DIFFERENCES
 from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
+from embexp.system import native
 
 _TINY = 1e-24
-"""Least squared modulus of a relation's number before it is scaled to 1: the square root has no derivative at 0."""
+"""Least squared distance, or modulus: the square root has no derivative at 0."""
 
 Activations = Mapping[str, Any]
 """Symbolic tensors: source and relation [B, dim], candidates [1, C, dim] or [B, C, dim], and, if relations may be
@@ -39,7 +47,7 @@ Combine = Callable[[Any, Any, Any], Any]
 def transe(model: TransE, activations: Activations, head: Head) -> Any:
     """Bordes et al.: "Translating embeddings for modeling multi-relational data" (2013). Returns scores [B, C]."""
     query = _query(model, activations, _translated, head)
-    distance = scoring.absolute if model.norm == 1 else scoring.euclidean
+    distance = absolute if model.norm == 1 else euclidean
     return Distances(distance, model.margin, name="head.distances")([query, activations[CANDIDATES]])
 
 
@@ -64,7 +72,7 @@ def rotate(model: RotatE, activations: Activations, head: Head) -> Any:
     divided by its modulus, so it only rotates; n3 applies to moduli, those of relations before.
     """
     query = _query(model, activations, _turned, head)
-    return Distances(scoring.moduli, model.margin, name="head.distances")([query, activations[CANDIDATES]])
+    return Distances(moduli, model.margin, name="head.distances")([query, activations[CANDIDATES]])
 
 
 class Query(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
@@ -121,6 +129,225 @@ def _rotated(source: Any, relation: Any, sign: Any) -> Any:
 
 def _turned(source: Any, relation: Any, sign: Any) -> Any:
     """The product of complex numbers, those of relations divided by their moduli."""
-    real, imaginary = keras.ops.split(keras.ops.square(relation), 2, axis=-1)
-    moduli = keras.ops.sqrt(keras.ops.maximum(real + imaginary, _TINY))
-    return _rotated(source, relation / keras.ops.concatenate([moduli, moduli], axis=-1), sign)
+    modulus = _modulus(relation)
+    return _rotated(source, relation / keras.ops.concatenate([modulus, modulus], axis=-1), sign)
+
+
+def _modulus(numbers: Any) -> Any:
+    """Moduli of complex numbers, whose real parts come first: [..., dim] -> [..., dim / 2]."""
+    real, imaginary = keras.ops.split(keras.ops.square(numbers), 2, axis=-1)
+    return keras.ops.sqrt(keras.ops.maximum(real + imaginary, _TINY))
+
+
+SMALL = 16 << 20
+"""Bytes of scores up to which a training step makes them all at once, with their gradients."""
+
+Distance = Callable[[Any], Any]
+"""From differences [..., dim] to distances [...]."""
+_TRIED = 16
+"""Queries on which the bits of both ways are compared."""
+
+
+class Scoring(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """Scores of candidates, [B, C], from vectors [B, dim] and candidates [1, C, dim] or [B, C, dim]."""
+
+    @abstractmethod
+    def scores(self, query: Any, candidates: Any) -> Any:
+        """Scores [B, C] of candidates [C, dim] that all queries share."""
+
+    @abstractmethod
+    def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
+        """Gradients of sum(weights * upstream * scores) by `query` [B, dim] and by `candidates` [C, dim].
+
+        Args:
+            query: [B, dim].
+            candidates: [C, dim].
+            upstream: [B, C].
+            weights: of each query, [B, 1]; apart from upstream, as that would be one more pass over [B, C].
+        """
+
+    @abstractmethod
+    def is_small(self, query: Any, candidates: Any) -> bool:
+        """Whether `call` makes little at once of these: [B, dim] and [1, C, dim], with shapes that are known."""
+
+
+class Products(Scoring):
+    """Scalar products."""
+
+    def call(self, inputs: list[Any], training: bool | None = None) -> Any:
+        """Takes the vectors and the candidates."""
+        query, candidates = inputs
+        if candidates.shape[0] == 1:  # one matrix multiplication for all queries
+            return keras.ops.matmul(query, keras.ops.transpose(candidates[0]))
+        return products_of_own(query, candidates, training=bool(training))
+
+    def scores(self, query: Any, candidates: Any) -> Any:
+        """One matrix product."""
+        return tf.matmul(query, candidates, transpose_b=True)
+
+    def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
+        """Two matrix products, one after the other: each takes all threads."""
+        own = weights * tf.matmul(upstream, candidates)
+        with tf.control_dependencies([own]):
+            return own, tf.matmul(upstream, weights * query, transpose_a=True)
+
+    def is_small(self, query: Any, candidates: Any) -> bool:
+        """Whether the scores take at most `SMALL` bytes."""
+        batch, count = query.shape[0], candidates.shape[1]
+        return None not in (batch, count) and 4 * batch * count <= SMALL
+
+
+class Distances(Scoring):
+    """Margin minus distances.
+
+    They are computed from differences, as small distances would lose their digits in matrix products.
+    """
+
+    def __init__(self, distance: Distance, margin: float, **kwargs: Any) -> None:
+        """Takes the distance, as a function of differences, and the score of a distance of 0."""
+        super().__init__(**kwargs)
+        self._distance, self._margin = distance, margin
+
+    def call(self, inputs: list[Any], training: bool | None = None) -> Any:
+        """Takes the vectors and the candidates."""
+        query, candidates = inputs
+        if candidates.shape[0] != 1 and self._distance is absolute:
+            return self._margin - absolute_of_own(query, candidates, training=bool(training))
+        if candidates.shape[0] != 1 or self.is_small(query, candidates):
+            return self._plain(query, candidates)
+        return self.scores(query, candidates[0])
+
+    def scores(self, query: Any, candidates: Any) -> Any:
+        """By blocks of candidates."""
+        blocks = _Blocks(query, candidates)
+
+        def add(number: Any, found: Any) -> Any:
+            return number + 1, found.write(number, self._plain(query, blocks.candidates[number][None]))
+
+        first = tf.TensorArray(tf.float32, blocks.count)
+        _, found = tf.while_loop(lambda number, _: number < blocks.count, add, (0, first), parallel_iterations=1)
+        scores = tf.reshape(tf.transpose(found.stack(), [1, 0, 2]), [tf.shape(query)[0], -1])
+        return tf.ensure_shape(scores[:, : blocks.rows], [query.shape[0], candidates.shape[0]])
+
+    def gradients(self, query: Any, candidates: Any, upstream: Any, weights: Any) -> tuple[Any, Any]:
+        """By blocks of candidates, whose differences are made again."""
+        blocks = _Blocks(query, candidates)
+        upstream = tf.pad(weights * upstream, [[0, 0], [0, blocks.padding]])
+        upstream = tf.reshape(upstream, [tf.shape(query)[0], blocks.count, blocks.width])
+
+        def add(number: Any, of_query: Any, found: Any) -> Any:
+            some = blocks.candidates[number]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch((query, some))
+                scores = self._plain(query, some[None])
+            own, theirs = tape.gradient(scores, (query, some), upstream[:, number])
+            return number + 1, of_query + own, found.write(number, theirs)
+
+        first = (0, tf.zeros_like(query), tf.TensorArray(tf.float32, blocks.count))
+        _, of_query, found = tf.while_loop(lambda number, *_: number < blocks.count, add, first, parallel_iterations=1)
+        of_candidates = tf.reshape(found.stack(), [-1, candidates.shape[1]])[: blocks.rows]
+        return of_query, tf.ensure_shape(of_candidates, candidates.shape)
+
+    def is_small(self, query: Any, candidates: Any) -> bool:
+        """Whether the differences take at most `DIFFERENCES` bytes."""
+        batch, count = query.shape[0], candidates.shape[1]
+        return None not in (batch, count) and 4 * batch * count * query.shape[1] <= DIFFERENCES
+
+    def _plain(self, query: Any, candidates: Any) -> Any:
+        return self._margin - self._distance(query[:, None, :] - candidates)
+
+
+class _Blocks:
+    """Candidates as equal blocks, the last one filled up with zeros.
+
+    Attributes:
+        rows: number of candidates.
+        width: candidates in each block.
+        count: number of blocks.
+        padding: rows that fill up the last one.
+        candidates: float32 [count, width, dim].
+    """
+
+    def __init__(self, query: Any, candidates: Any) -> None:
+        dim = candidates.shape[1]
+        batch, self.rows = (each.shape[0] or tf.shape(each)[0] for each in (query, candidates))
+        if isinstance(batch, int) and isinstance(self.rows, int):
+            self.width: Any = min(max(1, DIFFERENCES // (4 * batch * dim)), self.rows)
+        else:
+            self.width = tf.clip_by_value(DIFFERENCES // (4 * dim) // batch, 1, tf.maximum(1, self.rows))
+        self.count = -(-self.rows // self.width)
+        self.padding = self.count * self.width - self.rows
+        self.candidates = tf.reshape(tf.pad(candidates, [[0, self.padding], [0, 0]]), [self.count, self.width, dim])
+
+
+def products_of_own(query: Any, candidates: Any, *, training: bool) -> Any:
+    """Scalar products, [B, C], of queries [B, d] with candidates [B, C, d].
+
+    Args:
+        query: float32.
+        candidates: float32.
+        training: whether a gradient is wanted; what is exported has TensorFlow's own operations only.
+    """
+    return _scores("products", query, candidates, training)
+
+
+def absolute_of_own(query: Any, candidates: Any, *, training: bool) -> Any:
+    """The same of sums of absolute differences."""
+    return _scores("absolute", query, candidates, training)
+
+
+def _scores(kind: str, query: Any, candidates: Any, training: bool) -> Any:
+    count, dim = candidates.shape[1:]
+    if training and count and layers.usable("candidates") and _same_bits(kind, count, dim):
+        return _by_library(kind)(query, candidates)
+    return _PLAIN[kind](query, candidates)
+
+
+def _plain_products(query: Any, candidates: Any) -> Any:
+    return keras.ops.squeeze(keras.ops.matmul(candidates, query[:, :, None]), axis=-1)
+
+
+def _plain_absolute(query: Any, candidates: Any) -> Any:
+    return absolute(query[:, None, :] - candidates)
+
+
+_PLAIN = {"products": _plain_products, "absolute": _plain_absolute}
+
+
+@functools.cache
+def _by_library(kind: str) -> Any:
+    """The same by `native_code/candidates.cc`, which passes over the candidates once, and once for their gradients."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def scores(query: Any, candidates: Any) -> Any:
+        library = native.library("candidates")
+        gradient = functools.partial(library.embexp_own_scores_grad, query, candidates, kind=kind)
+        return library.embexp_own_scores(query, candidates, kind=kind), lambda upstream: tuple(gradient(upstream))
+
+    return scores
+
+
+@functools.cache
+def _same_bits(kind: str, count: int, dim: int) -> bool:
+    """They are where TensorFlow's products are chains of fused multiply-adds in rising order, and its sums Eigen's."""
+    random = np.random.default_rng(0)
+    query, candidates, upstream = (
+        random.standard_normal((_TRIED, *shape)).astype(np.float32) for shape in ((dim,), (count, dim), (count,))
+    )
+    return layers.same_bits(_by_library(kind), _PLAIN[kind], (query, candidates), upstream)
+
+
+def absolute(differences: Any) -> Any:
+    """The sum of absolute differences."""
+    return keras.ops.sum(keras.ops.abs(differences), axis=-1)
+
+
+def euclidean(differences: Any) -> Any:
+    """The root of the sum of squared differences."""
+    squared = keras.ops.sum(keras.ops.square(differences), axis=-1)
+    return keras.ops.sqrt(keras.ops.maximum(squared, _TINY))
+
+
+def moduli(differences: Any) -> Any:
+    """The sum of the moduli of complex differences."""
+    return keras.ops.sum(_modulus(differences), axis=-1)

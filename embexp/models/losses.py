@@ -124,7 +124,6 @@ def ranking(kind: RankingLoss, label_smoothing: float) -> Loss:
     Returns:
         A function of labels, float32 [B], the answers' positions among the candidates, and scores, [B, C].
     """
-    loss = _softmax_cross_entropy if kind is RankingLoss.SOFTMAX else _binary_cross_entropy
 
     def mean(labels: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
         scores = tf.cast(scores, tf.float32)
@@ -133,7 +132,10 @@ def ranking(kind: RankingLoss, label_smoothing: float) -> Loss:
         candidates = tf.shape(scores)[1]
         share = label_smoothing / tf.cast(candidates, tf.float32)
         targets = tf.one_hot(tf.cast(labels, tf.int32), candidates, 1.0 - label_smoothing + share, share)
-        return tf.reduce_mean(loss(targets, scores))
+        if kind is RankingLoss.SOFTMAX:
+            return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=scores))
+        each = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=scores)
+        return tf.reduce_mean(tf.reduce_mean(each, axis=1))
 
     return mean
 
@@ -150,14 +152,6 @@ def _softmax_log_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.cast(labels, tf.int32), logits=tf.cast(logits, tf.float32)
     )
-
-
-def _softmax_cross_entropy(targets: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-    return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=scores)
-
-
-def _binary_cross_entropy(targets: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=scores), axis=1)
 
 
 def _like(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

@@ -1,15 +1,26 @@
-"""Models of texts: sequences of word vectors, whose padding must have no effect."""
+"""Models of texts: sequences of word vectors, whose padding must have no effect.
+
+The maximum over a text of a convolution's feature maps, and its gradient. Only one window of a text and map is the
+maximum, so the gradients are sums over windows, and not convolutions with a gradient that is 0 nearly everywhere.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from embexp.models import layers
 from embexp.models.layers import Head
 from embexp.specs.models import BagOfWords, TextCNN
+from embexp.system import native
+
+_TRIED = 16
+"""Texts on which the bits of both ways are compared."""
 
 
 def bag_of_words(model: BagOfWords, activations: Mapping[str, Any], head: Head) -> Any:
@@ -55,9 +66,9 @@ def text_cnn(model: TextCNN, activations: Mapping[str, Any], head: Head) -> Any:
         for width in model.widths:
             # Three layers per width, whose numbers are part of the keys in checkpoints.
             count = Lengths(name=f"lengths.{name}.{width}")(x)
-            found = layers.maxima(
-                x, count, width=width, maps=model.maps, seed=head.seed, name=f"windows.{name}.{width}"
-            )
+            windows = f"windows.{name}.{width}"
+            kernel = layers.glorot(head.seed, windows)
+            found = MaximumOverWindows(width, x.shape[-1], model.maps, kernel, name=windows)([x, count])
             inputs.append(keras.layers.ReLU(name=f"relu.{name}.{width}")(found))
     x = layers.concatenated(inputs, name="texts.inputs")
     x = layers.dropped(x, model.dropout, seed=head.seed, name="texts.dropout")
@@ -90,3 +101,131 @@ class MeanOfWords(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
         """Divides the sum, to which padding adds nothing, by the number of words."""
         count = keras.ops.cast(keras.ops.maximum(lengths(words), 1), words.dtype)
         return keras.ops.sum(words, axis=1) / count[:, None]
+
+
+class MaximumOverWindows(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """A convolution over all windows that have a word, its maximum over the text, and a bias: [B, L, d] -> [B, maps].
+
+    The bias comes after the maximum, and a ReLU may: both are monotone, rounded too, so the values are the same. A text
+    is padded with `width - 1` zero vectors on both sides. The maxima of a text without words are -inf. In a
+    tie, the first window gets the gradient on a CPU; elsewhere, all get equal parts.
+
+    Args:
+        width: words per window.
+        dim: numbers per word.
+        kernel_initializer: of the weights [width, dim, maps]; biases start at 0.
+    """
+
+    def __init__(self, width: int, dim: int, maps: int, kernel_initializer: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # The attributes of `keras.layers.Conv1D`, from which checkpoints have the weights' keys.
+        self._kernel = self.add_weight(shape=(width, dim, maps), initializer=kernel_initializer, name="kernel")
+        self.bias = self.add_weight(shape=(maps,), initializer="zeros", name="bias")
+
+    def call(self, inputs: list[Any], training: bool | None = None) -> Any:
+        """Takes words, float32 [B, L, d], and how many each text has, int32 [B]."""
+        words, lengths = inputs
+        kernel, bias = tf.convert_to_tensor(self._kernel), tf.convert_to_tensor(self.bias)
+        return maxima_over_windows(words, lengths, kernel, training=bool(training)) + bias
+
+
+def maxima_over_windows(words: Any, lengths: Any, kernel: Any, *, training: bool) -> Any:
+    """The maximum over a text's windows with a word, [B, maps]; -inf for texts without words.
+
+    Args:
+        words: float32 [B, L, d], zeros behind each text.
+        lengths: words of each text, int32 [B].
+        kernel: float32 [width, d, maps].
+        training: whether a gradient is wanted; what is exported has TensorFlow's own operations only.
+    """
+    if not training or not layers.on_processor():
+        return tf.reduce_max(_convolved(words, lengths, kernel), axis=1)
+    if None not in words.shape[1:] and layers.usable("windows") and _same_bits(words.shape[1], *kernel.shape):
+        return _by_library(words, lengths, kernel)
+    return _by_sparse_products(words, lengths, kernel)
+
+
+def _convolved(words: Any, lengths: Any, kernel: Any) -> Any:
+    """Feature maps, [B, L + width - 1, maps]: -inf where a window has no word.
+
+    Window i covers words i - width + 1 to i, so the last one with a word is number length + width - 2.
+    """
+    edge = kernel.shape[0] - 1
+    maps = tf.nn.conv1d(tf.pad(words, [[0, 0], [edge, edge], [0, 0]]), kernel, 1, "VALID")
+    length = lengths[:, None]
+    with_words = (tf.range(tf.shape(maps)[1])[None, :] < length + edge) & (length > 0)
+    return maps + tf.where(with_words, 0.0, -np.inf)[:, :, None]
+
+
+@tf.custom_gradient  # type: ignore[untyped-decorator]
+def _by_sparse_products(words: Any, lengths: Any, kernel: Any) -> Any:
+    maps = _convolved(words, lengths, kernel)
+    # A text without words has none: a window that ends before it.
+    positions = tf.where(lengths[:, None] > 0, tf.argmax(maps, axis=1, output_type=tf.int32), -1)
+
+    def gradient(upstream: Any) -> Any:
+        to_words, to_kernel = _gradients(words, kernel, positions, upstream)
+        return to_words, None, to_kernel
+
+    return tf.reduce_max(maps, axis=1), gradient
+
+
+def _gradients(words: Any, kernel: Any, positions: Any, upstream: Any) -> tuple[Any, Any]:
+    """Products with a sparse matrix [B·L, maps·width], which has the upstream gradient where a word met a tap."""
+    width, dim, maps = kernel.shape
+    batch, longest, _ = tf.unstack(tf.shape(words))
+    taken = tf.where(tf.not_equal(upstream, 0.0))  # dropout and ReLU leave less than half: texts and maps, in order
+    of_text, of_map = (tf.cast(each[:, None], tf.int32) for each in tf.unstack(taken, axis=1))
+    at = tf.gather_nd(positions, taken)[:, None] + tf.range(1 - width, 1)  # the word that each tap met
+    values = tf.where((at >= 0) & (at < longest), tf.gather_nd(upstream, taken)[:, None], 0.0)
+    rows = of_text * longest + tf.clip_by_value(at, 0, longest - 1)
+    indices = tf.reshape(tf.stack([rows, of_map * width + tf.range(width)], axis=2), [-1, 2])
+    product = functools.partial(
+        tf.raw_ops.SparseTensorDenseMatMul,
+        a_indices=indices,
+        a_values=tf.reshape(values, [-1]),
+        a_shape=tf.cast(tf.stack([batch * longest, maps * width]), tf.int64),
+    )
+    to_words = product(b=tf.reshape(tf.transpose(tf.reshape(kernel, [-1, maps])), [-1, dim]))
+    to_kernel = product(b=tf.reshape(words, [-1, dim]), adjoint_a=True)
+    to_kernel = tf.reshape(tf.transpose(tf.reshape(to_kernel, [maps, -1])), kernel.shape)
+    return tf.reshape(to_words, tf.shape(words), name=_summand(kernel)), to_kernel
+
+
+def _summand(kernel: Any) -> str:
+    """Name of the operation that has a gradient by words.
+
+    TensorFlow sums the gradients of several widths in the order of their operations' names.
+    """
+    return f"to_words_{kernel.shape[0]}"
+
+
+@tf.custom_gradient  # type: ignore[untyped-decorator]
+def _by_library(words: Any, lengths: Any, kernel: Any) -> Any:
+    """The same by `native_code/windows.cc`, which has a text's maps in the nearest cache, and none for its padding."""
+    library = native.library("windows")
+    found, positions = library.embexp_windows(words, lengths, kernel)
+
+    def gradient(upstream: Any) -> Any:
+        to_words, to_kernel = library.embexp_windows_grad(words, kernel, positions, upstream, name=_summand(kernel))
+        return to_words, None, to_kernel
+
+    return found, gradient
+
+
+@functools.cache
+def _same_bits(longest: int, width: int, dim: int, maps: int) -> bool:
+    """They are where TensorFlow's convolutions are chains of fused multiply-adds in rising order, as oneDNN's are."""
+    random = np.random.default_rng(0)
+    lengths = random.integers(0, longest + 1, _TRIED).astype(np.int32)
+    # Few different words, so that windows tie.
+    words = random.standard_normal((8, dim)).astype(np.float32)[random.integers(0, 8, (_TRIED, longest))]
+    words[np.arange(longest) >= lengths[:, None]] = 0
+    kernel, upstream = (
+        random.standard_normal(shape).astype(np.float32) for shape in ((width, dim, maps), (_TRIED, maps))
+    )
+
+    def with_lengths(way: Any) -> Any:
+        return lambda words, kernel: way(words, tf.constant(lengths), kernel)
+
+    return layers.same_bits(with_lengths(_by_library), with_lengths(_by_sparse_products), (words, kernel), upstream)

@@ -29,7 +29,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.system import arrays, caching, digests
 from embexp.system.arrays import Rows
-from embexp.tensor_bundle import rekeying
+from embexp.tensor_bundle import writer
 from embexp.tensor_bundle.index import Entry, data_files
 from embexp.vectors import checkpoint
 from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_token
@@ -59,7 +59,7 @@ def open_run(path: Path, *, cache: Path) -> EarlierCheckpoint:
         folder.check(folder.spec, folder.summary)
         spec = folder.read_spec()
         grown = folder.growth.is_file()
-        index = rekeying.object_index(folder.final_checkpoint)
+        index = writer.object_index(folder.final_checkpoint)
         if not index.is_file():
             ended = grown or folder.summary.is_file()
             why = "the run left no checkpoint (checkpoint.save was never)" if ended else "the run has not ended"

@@ -33,8 +33,7 @@ from embexp.specs.pretrained import Checkpoint, Match, MissingRows
 from embexp.system import arrays, files
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
-from embexp.tensor_bundle.rekeying import KEY_END
-from embexp.tensor_bundle.writer import BundleWriter
+from embexp.tensor_bundle.writer import KEY_END, BundleWriter
 from embexp.vectors import stored
 from embexp.vectors.alignment import Alignment, RowKind, coverage
 

@@ -69,7 +69,7 @@ class RunFolder:
     estimator = _Below("checkpoints", "estimator")
     """The model directory of an Estimator, with its own checkpoints."""
     checkpoints = _Below("checkpoints")
-    """The checkpoints: `final`, `best`, and those of the training, see `checkpoints.series`."""
+    """The checkpoints: `final`, `best`, and those of the training, see `checkpoints.store`."""
     final_checkpoint = _Below("checkpoints", "final")
     """The trained state."""
     best_checkpoint = _Below("checkpoints", "best")

@@ -22,7 +22,7 @@ from embexp.specs.models import Task
 from embexp.specs.optimizers import slot_count
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import strategy as strategies
-from embexp.strategies.simulation import trace as tpu_trace
+from embexp.strategies.simulation import compilation
 from embexp.strategies.strategy import Strategy
 from embexp.system import arrays
 from embexp.system.parallel import Progress, quiet
@@ -183,7 +183,7 @@ class Traced:
     operations: Mapping[str, int]
     allocated_bytes: int
     configuration: str = ""
-    tpu_operations: tuple[tpu_trace.TracedOperation, ...] = field(default=())
+    tpu_operations: tuple[compilation.TracedOperation, ...] = field(default=())
 
 
 @dataclass(frozen=True)
@@ -228,6 +228,6 @@ def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
                 _FLOAT_BYTES * rows[name] * table.width * (1 + slot_count(spec.optimizer_of(name)))
                 for name, table in spec.tables.items()
             ),
-            configuration="" if execution.embedding is None else tpu_trace.configuration(execution.embedding),
-            tpu_operations=tuple(tpu_trace.operations(graph)),
+            configuration="" if execution.embedding is None else compilation.configuration(execution.embedding),
+            tpu_operations=tuple(compilation.operations(graph)),
         )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from embexp.checkpoints import series
+from embexp.checkpoints import store
 from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
 from embexp.data.scan import encode_file
@@ -31,7 +31,7 @@ from embexp.specs.base import summarize_names
 from embexp.specs.models import Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
-from embexp.strategies.one_device import OneDevice
+from embexp.strategies.strategy import OneDevice
 from embexp.system import caching
 from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import quiet
@@ -58,7 +58,7 @@ def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
         spec = folder.read_spec()
         if folder.summary.exists():
             return Run(folder, spec, folder.read_summary(), folder.final_checkpoint, tuple(allow_code))
-        newest = next(series.newest_first(folder.checkpoints, [], checked=False), None)
+        newest = next(store.newest_first(folder.checkpoints, [], checked=False), None)
     if newest is None:
         raise NotARunError(
             f"{folder.path} holds a run that has not ended, and has saved no checkpoint yet: complete it:"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from embexp.checkpoints import series
-from embexp.checkpoints.series import SavedStep
+from embexp.checkpoints import store
+from embexp.checkpoints.store import SavedStep
 from embexp.errors import RunError
 from embexp.records import allowed_code, differences, inventory
 from embexp.records.differences import Kind
@@ -96,12 +96,12 @@ def resume(
 def _newest(folder: RunFolder, say: Callable[[str], object]) -> SavedStep | None:
     """The newest whole checkpoint of the training, the final one of a run that has ended included."""
     torn: list[str] = []
-    found = next(series.newest_first(folder.checkpoints, torn), None)
+    found = next(store.newest_first(folder.checkpoints, torn), None)
     for sentence in torn:
         say(f"warning: {sentence}")
-    if found is None and (folder.final_checkpoint / series.STATE).is_file():  # perhaps it was killed before its summary
-        found = series.read_state(folder.final_checkpoint)
-        series.check_content(folder.final_checkpoint)
+    if found is None and (folder.final_checkpoint / store.STATE).is_file():  # perhaps it was killed before its summary
+        found = store.read_state(folder.final_checkpoint)
+        store.check_content(folder.final_checkpoint)
     return found
 
 

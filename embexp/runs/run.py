@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.checkpoints.series import SavedStep
+from embexp.checkpoints.store import SavedStep
 from embexp.data import numbers
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder

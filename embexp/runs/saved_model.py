@@ -31,7 +31,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.checkpoints import store, streaming
+from embexp.checkpoints import restoring, streaming
 from embexp.data.batches import Batch
 from embexp.data.columns import Columns, columns_of
 from embexp.data.numbers import FittedColumn
@@ -42,11 +42,11 @@ from embexp.runs.recorded import fitted_numbers
 from embexp.runs.serving_inputs import Served, served, transformed_numbers, words_of_texts
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Text, Triples
 from embexp.specs.models import Task
-from embexp.strategies.one_device import OneDevice
+from embexp.strategies.strategy import OneDevice
 from embexp.system import digests
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress
-from embexp.tables.serving import ExportedLookup, ExportedTable
+from embexp.tables.row_engine import ExportedLookup, ExportedTable
 from embexp.training.step import Step
 
 Signatures = dict[str, Any]
@@ -85,7 +85,7 @@ def write(
         classes = run.summary.get("classes", ())
         dense = execute.dense_settings(run.spec, width=columns.dense_width, classes=len(classes), total_steps=1)
         model = execute.dense_model(dense, {name: table.dim for name, table in exported.items()})
-        store.restore_weights(model, run.folder.final_checkpoint)
+        restoring.restore_weights(model, run.folder.final_checkpoint)
         step = Step(ExportedLookup(exported, run.spec.features), model, dense.inputs, OneDevice())
         module = _module(run, step, columns, vocabularies, _parts(model))
         module.tables = {name: table.variable for name, table in exported.items()}

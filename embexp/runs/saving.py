@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.checkpoints import paths, series, store
-from embexp.checkpoints.series import SavedStep
-from embexp.checkpoints.store import IncrementalSaves
+from embexp.checkpoints import paths, store
+from embexp.checkpoints.store import SavedStep
+from embexp.checkpoints.streaming import IncrementalSaves
 from embexp.errors import CheckpointError, DataError, EmbexpError
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
@@ -29,7 +29,7 @@ from embexp.runs.summary import describe
 from embexp.specs.running import Checkpointing, CheckpointKind, OnError
 from embexp.system import files
 from embexp.system.files import BackgroundDirectories
-from embexp.tensor_bundle import increments, location, rekeying
+from embexp.tensor_bundle import increments, location, writer
 from embexp.training.loop import EarlyStopping, Outcome, Replay, SaveTimes, Saving
 
 _TOUCHED = "touched.npz"
@@ -95,7 +95,7 @@ class RunSaver:
             CheckpointError: it, or the one before, can't be written, and `checkpoint.on_error` is stop.
         """
         self._wait()
-        directory, self._pending = series.step_directory(self.folder.checkpoints, outcome.steps), outcome.steps
+        directory, self._pending = store.step_directory(self.folder.checkpoints, outcome.steps), outcome.steps
         whole = partial(self._background.written_whole, on_disk=partial(self._saved, directory))
         write: Callable[[str], object] = self.started.execution.save
         if self._increments is not None:
@@ -122,7 +122,7 @@ class RunSaver:
     def _failed(self, error: Exception) -> None:
         """Goes on without the last checkpoint of the training, or not, as the config wants."""
         if not isinstance(error, CheckpointError):
-            path = series.step_directory(self.folder.checkpoints, self._pending)
+            path = store.step_directory(self.folder.checkpoints, self._pending)
             error = CheckpointError(f"{path}: the checkpoint can't be written: {error}")
         if self.prepared.spec.checkpoint.on_error is OnError.STOP:
             raise error
@@ -156,15 +156,15 @@ class RunSaver:
     def _keep(self, directory: Path, outcome: Outcome) -> None:
         """Makes `directory` a whole checkpoint of the present state, from that of the same step where there is one."""
         self._wait()
-        same = series.step_directory(self.folder.checkpoints, outcome.steps)
+        same = store.step_directory(self.folder.checkpoints, outcome.steps)
         if not same.exists() or increments.is_incremental(same / paths.CHECKPOINT_NAME):
             self._write(directory, outcome, self.started.execution.save)
             return
 
         def finish(temporary: Path) -> None:
             self._name(temporary)
-            for name in (_TOUCHED, series.STATE):
-                rekeying.hard_linked(same / name, temporary / name)
+            for name in (_TOUCHED, store.STATE):
+                writer.hard_linked(same / name, temporary / name)
 
         store.link(same, directory, finish=finish)
 
@@ -215,7 +215,7 @@ class RunSaver:
                 if path.is_file()
             },
         }
-        files.write_text(directory / series.STATE, json.dumps(state, indent=2) + "\n")
+        files.write_text(directory / store.STATE, json.dumps(state, indent=2) + "\n")
 
     def restore_state(self, saved: SavedStep) -> Outcome:
         """Brings the started run to the state of a checkpoint, and returns the outcome of its training so far.
@@ -243,7 +243,7 @@ class RunSaver:
     def _name(self, directory: Path) -> None:
         """Makes a checkpoint match by name, where the config wants that."""
         if self.prepared.spec.checkpoint.kind is CheckpointKind.NAME:
-            rekeying.to_names(directory, self.started.execution.names())
+            writer.to_names(directory, self.started.execution.names())
 
 
 def remove_earlier(folder: RunFolder, settings: Checkpointing, status: str) -> None:
@@ -255,13 +255,13 @@ def remove_earlier(folder: RunFolder, settings: Checkpointing, status: str) -> N
         if settings.keep is not None:
             _prune(folder, settings, 0, latest=folder.final_checkpoint)
         if not settings.keep_best and folder.best_checkpoint.exists():
-            series.remove(folder.best_checkpoint)
+            store.remove(folder.best_checkpoint)
 
 
 def _prune(folder: RunFolder, settings: Checkpointing, keep: int | None, *, latest: Path) -> None:
     """Removes checkpoints of steps; where variables are matched by name, TensorFlow finds the latest one."""
     by_name = settings.kind is CheckpointKind.NAME
-    series.prune(folder.checkpoints, keep, latest=latest if by_name else None)
+    store.prune(folder.checkpoints, keep, latest=latest if by_name else None)
 
 
 def sizes_on_disk(folder: RunFolder) -> dict[str, int]:
@@ -283,14 +283,14 @@ def adopted(saved: SavedStep, folder: RunFolder, continued: str) -> SavedStep:
     """
     state = saved.state | {"continued_by": [*saved.state["continued_by"], continued]}
     text = json.dumps(state, indent=2) + "\n"
-    directory = series.step_directory(folder.checkpoints, saved.step)
+    directory = store.step_directory(folder.checkpoints, saved.step)
     if directory == saved.directory:
-        files.write_text(directory / series.STATE, text)
+        files.write_text(directory / store.STATE, text)
     else:
 
         def finish(temporary: Path) -> None:
-            rekeying.hard_linked(saved.directory / _TOUCHED, temporary / _TOUCHED)
-            files.write_text(temporary / series.STATE, text)
+            writer.hard_linked(saved.directory / _TOUCHED, temporary / _TOUCHED)
+            files.write_text(temporary / store.STATE, text)
 
         store.link(saved.directory, directory, finish=finish)
     return SavedStep(directory, state)
@@ -321,12 +321,12 @@ def cut_back(folder: RunFolder, saved: SavedStep | None) -> None:
             path.unlink(missing_ok=True)
     if saved is None:
         shutil.rmtree(folder.estimator, ignore_errors=True)
-    directories = series.step_directories(folder.checkpoints)
+    directories = store.step_directories(folder.checkpoints)
     kept = [each for each in directories if saved is not None and each.name <= saved.directory.name]
     if saved is None:
         location.unmark(folder.checkpoints)
     elif location.marked(folder.checkpoints):
-        series.mark_latest(folder.checkpoints, kept, saved.directory)
+        store.mark_latest(folder.checkpoints, kept, saved.directory)
     for directory in directories:
         if directory not in kept:
-            series.remove(directory)
+            store.remove(directory)

@@ -20,7 +20,7 @@ from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.base import merged, summarize_names
 from embexp.specs.data import CANDIDATES
-from embexp.tables.reading import ReadableTable
+from embexp.tables.variables import ReadableTable
 from embexp.training import baseline
 from embexp.training.loop import Outcome
 from embexp.vectors.write import write_projector_config, write_projector_table

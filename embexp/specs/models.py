@@ -133,7 +133,7 @@ class DLRM(DenseModel):
     """Bottom MLP of the dense features, pairwise dot products of all vectors, top MLP (Naumov et al. 2019)."""
 
     kind: Literal["dlrm"] = "dlrm"
-    implementation = "embexp.models.dlrm:dlrm"
+    implementation = "embexp.models.recommendation:dlrm"
     bottom: Widths = (64,)
     """Hidden widths of the bottom MLP; a last layer of the embeddings' dim is added. None without dense features."""
     top: Widths = (64, 32)

@@ -56,7 +56,7 @@ class CPU(_Threads):
     """One device: this machine's processor."""
 
     kind: Literal["cpu"] = "cpu"
-    implementation = "embexp.strategies.one_device:build_cpu"
+    implementation = "embexp.strategies.strategy:build_cpu"
 
 
 class GPU(_Threads):

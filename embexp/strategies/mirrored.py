@@ -17,12 +17,11 @@ import tensorflow as tf
 from embexp.errors import RunError
 from embexp.specs.data import KNOWN
 from embexp.specs.strategies import GPU, Mirrored
-from embexp.strategies.one_device import OneDevice
-from embexp.strategies.strategy import HostRows, Replicated, Strategy
+from embexp.strategies.strategy import OneDevice, Replicated, Strategy
 from embexp.training.step import ReplicaBatch
 
 
-class MirroredStrategy(Replicated, HostRows):
+class MirroredStrategy(Replicated):
     """The dense part mirrored, rows once in the machine's memory; a `Strategy`.
 
     Batches are whole: the traced step divides each among the replicas, evenly or not.
@@ -34,30 +33,15 @@ class MirroredStrategy(Replicated, HostRows):
         Args:
             devices: TensorFlow's names of the replicas' devices, such as `CPU:0` or `GPU:0`.
         """
-        self._devices, self._notes = tuple(devices), tuple(notes)
+        self.devices, self.notes = tuple(devices), tuple(notes)
         # On processors there is nothing to gain from collective operations, and the order of sums stays ours.
-        reduction = None if self._devices[0].startswith("GPU") else tf.distribute.ReductionToOneDevice()
-        self._strategy = tf.distribute.MirroredStrategy(self._devices, cross_device_ops=reduction)
+        reduction = None if self.devices[0].startswith("GPU") else tf.distribute.ReductionToOneDevice()
+        self._strategy = tf.distribute.MirroredStrategy(self.devices, cross_device_ops=reduction)
 
     @property
     def strategy(self) -> Any:
         """The `tf.distribute.MirroredStrategy`."""
         return self._strategy
-
-    @property
-    def replicas(self) -> int:
-        """Number of replicas."""
-        return len(self._devices)
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """TensorFlow's names of the replicas' devices."""
-        return self._devices
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Warnings about the devices."""
-        return self._notes
 
     def backend(self, rows: Any) -> Any:
         """The backend of a step, around that of a single device, which holds the rows."""

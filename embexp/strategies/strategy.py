@@ -1,4 +1,7 @@
-"""Strategies, and what they share: where variables live, how rows are looked up, how replicas share batches."""
+"""Strategies, and what they share: where variables live, how rows are looked up, how replicas share batches.
+
+The strategy of one replica, this machine's processor or one GPU beside it, is here.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,10 +18,13 @@ from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
 from embexp.specs import strategies as specs
 from embexp.specs.base import implementation
+from embexp.specs.data import KNOWN
+from embexp.specs.strategies import CPU
 from embexp.specs.tables import Feature
+from embexp.tables.inputs import without_autograph
 from embexp.tables.row_engine import AnyTable, EmbeddingBackend, RowEngine
 from embexp.tables.tpu_tables import TPUTable
-from embexp.training.step import Replication
+from embexp.training.step import ReplicaBatch, Replication
 
 
 @dataclass(frozen=True)
@@ -38,88 +44,40 @@ class Embeddings:
     embedding: Any = None
 
 
-class Strategy(Replication, Protocol):
+class Strategy(Replication, ABC):
     """Where variables live, and how the replicas of a step share a batch.
 
-    A batch is an element of `dataset(...)`: an `embexp.data.batches.Batch`, or anything with its attributes.
+    What is defined here is for one copy of the rows in this machine's memory, which the row engine looks up. A batch is
+    an element of `dataset(...)`: an `embexp.data.batches.Batch`, or anything with its attributes.
+
+    Attributes:
+        devices: names of the replicas' devices, for people.
+        notes: warnings about these devices.
     """
 
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Names of the replicas' devices, for people."""
-        ...
+    devices: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Warnings about these devices."""
-        ...
+    def replicas(self) -> int:
+        """Number of replicas."""
+        return len(self.devices)
 
     def active(self) -> AbstractContextManager[Any]:
         """A context in which the devices exist; variables are made and steps run only inside."""
-        ...
+        return contextlib.nullcontext()
 
     def host(self) -> AbstractContextManager[Any]:
-        """A scope for rows, and for all else that no replica owns."""
-        ...
+        """A scope for rows, and for all else that no replica owns: the processor."""
+        context: AbstractContextManager[Any] = tf.device("/CPU:0")
+        return context
 
+    @abstractmethod
     def scope(self) -> AbstractContextManager[Any]:
         """A scope in which the model and the dense optimizer are made."""
-        ...
 
     def counter_scope(self) -> AbstractContextManager[Any]:
         """A scope in which the step counter is made, which learning rates of rows may read."""
-        ...
-
-    def embeddings(
-        self,
-        plans: Mapping[str, TablePlan],
-        features: Mapping[str, Feature],
-        inputs: Mapping[str, Any],
-        counter: Any,
-        total_steps: int,
-    ) -> Embeddings:
-        """Makes the tables, within `host`.
-
-        Args:
-            features: features that look them up, by name.
-            inputs: `tf.TypeSpec` of each feature's ids in a whole batch, by feature.
-            counter: int64 variable, the number of steps done.
-            total_steps: length of the training, for schedules that end with it.
-
-        Raises:
-            RunError: this strategy can't make the tables.
-        """
-        ...
-
-    def dataset(self, batches: Any) -> Any:
-        """What steps iterate over, from a `tf.data.Dataset` of whole batches."""
-        ...
-
-    def labels(self, batch: Any) -> Any:
-        """All labels of a batch, float32 [B]."""
-        ...
-
-
-class HostRows(ABC):
-    """A `Strategy` with one copy of the rows in this machine's memory, which the row engine looks up.
-
-    It lacks the methods that depend on the devices of the dense part.
-    """
-
-    @abstractmethod
-    def host(self) -> AbstractContextManager[Any]:
-        """The processor, which holds the rows."""
-
-    @abstractmethod
-    def backend(self, rows: Any) -> EmbeddingBackend:
-        """The backend of a step, around the row engine."""
-
-    def active(self) -> AbstractContextManager[Any]:
-        """A context without effect: the devices are always there."""
-        return contextlib.nullcontext()
-
-    def counter_scope(self) -> AbstractContextManager[Any]:
-        """The processor, as for the rows."""
         return self.host()
 
     def embeddings(
@@ -130,14 +88,29 @@ class HostRows(ABC):
         counter: Any,
         total_steps: int,
     ) -> Embeddings:
-        """The tables in this machine's memory, in the current graph."""
+        """Makes the tables, within `host`, in the current graph.
+
+        Args:
+            features: features that look them up, by name.
+            inputs: `tf.TypeSpec` of each feature's ids in a whole batch, by feature.
+            counter: int64 variable, the number of steps done.
+            total_steps: length of the training, for schedules that end with it.
+
+        Raises:
+            RunError: this strategy can't make the tables.
+        """
         tables = filling.make_tables(plans)
         optimizers = {name: plan.optimizer for name, plan in plans.items() if plan.optimizer is not None}
         engine = RowEngine(tables, features, optimizers, step=counter, total_steps=total_steps)
         return Embeddings(tables, self.backend(engine))
 
+    def backend(self, rows: Any) -> EmbeddingBackend:
+        """The backend of a step, around the row engine."""
+        backend: EmbeddingBackend = rows
+        return backend
+
     def dataset(self, batches: Any) -> Any:
-        """The same batches: each is whole."""
+        """What steps iterate over, from a `tf.data.Dataset` of whole batches."""
         return batches
 
     def labels(self, batch: Any) -> Any:
@@ -145,18 +118,13 @@ class HostRows(ABC):
         return batch.labels
 
 
-class Replicated(ABC):
+class Replicated(Strategy):
     """A `Strategy` around a `tf.distribute.Strategy`, without the methods that depend on its devices."""
 
     @property
     @abstractmethod
     def strategy(self) -> Any:
         """The `tf.distribute.Strategy`."""
-
-    def host(self) -> AbstractContextManager[Any]:
-        """The processor."""
-        context: AbstractContextManager[Any] = tf.device("/CPU:0")
-        return context
 
     def scope(self) -> AbstractContextManager[Any]:
         """The scope of the `tf.distribute.Strategy`, which mirrors variables."""
@@ -193,21 +161,10 @@ def set_threads(intra_op_threads: int, inter_op_threads: int) -> None:
     Raises:
         RuntimeError: TensorFlow is already running with other numbers.
     """
-    threading = tf.config.threading
-    for wanted, current, set_threads in (
-        (
-            intra_op_threads,
-            threading.get_intra_op_parallelism_threads(),
-            threading.set_intra_op_parallelism_threads,
-        ),
-        (
-            inter_op_threads,
-            threading.get_inter_op_parallelism_threads(),
-            threading.set_inter_op_parallelism_threads,
-        ),
-    ):
-        if wanted != current:
-            set_threads(wanted)
+    threading, wanted = tf.config.threading, {"intra": intra_op_threads, "inter": inter_op_threads}
+    for kind, count in wanted.items():
+        if count != getattr(threading, f"get_{kind}_op_parallelism_threads")():
+            getattr(threading, f"set_{kind}_op_parallelism_threads")(count)
 
 
 def build(spec: specs.Strategy, *, traced: bool = False) -> Strategy:
@@ -221,3 +178,71 @@ def build(spec: specs.Strategy, *, traced: bool = False) -> Strategy:
     """
     strategy: Strategy = implementation(spec)(traced=traced)
     return strategy
+
+
+@dataclass(unsafe_hash=True)
+class OneDevice(Strategy):
+    """Rows in the machine's memory, the dense part on one device. It works in graphs of TensorFlow 1 as well.
+
+    Attributes:
+        device: TensorFlow's name of the dense part's device; None: its default, for rows too.
+    """
+
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        """Names the device of the dense part."""
+        self.devices = (self.device or "CPU:0",)
+
+    def host(self) -> AbstractContextManager[Any]:
+        """The processor, which holds the rows."""
+        return contextlib.nullcontext() if self.device is None else super().host()
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """The device of the dense part."""
+        return contextlib.nullcontext() if self.device is None else tf.device(self.device)
+
+    def backend(self, rows: Any) -> EmbeddingBackend:
+        """The backend of a step, around the one that holds the rows."""
+        return super().backend(rows if self.device is None else _OnHost(rows, self.host))
+
+    def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
+        """Calls `function` once, with the whole batch."""
+        with self.scope():
+            return function(ReplicaBatch(batch.dense, batch.labels, known=batch.ids.get(KNOWN)))
+
+    def total(self, results: Any) -> Any:
+        """The result of the one replica."""
+        return results
+
+    joined = total
+
+    def summed(self, gradients: Sequence[Any]) -> list[Any]:
+        """The gradients of the one replica."""
+        return list(gradients)
+
+    def averaged(self, variables: Sequence[Any]) -> None:
+        """Changes nothing, as one replica always agrees."""
+        return  # not an empty body, which AutoGraph can't read
+
+
+def build_cpu(spec: CPU, *, traced: bool) -> OneDevice:
+    """This machine's processor."""
+    return OneDevice()
+
+
+class _OnHost:
+    """A backend whose operations all run where the rows are."""
+
+    def __init__(self, engine: EmbeddingBackend, host: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._engine, self._host = engine, host
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(self._engine, name)
+
+        @without_autograph
+        def on_host(*args: Any, **settings: Any) -> Any:
+            with self._host():
+                return call(*args, **settings)
+
+        return on_host

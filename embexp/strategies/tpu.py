@@ -87,11 +87,6 @@ class TPUStrategy(Replicated):
             raise RuntimeError(f"{self._name}: the TPU is used outside of `active`")
         return self._strategy
 
-    @property
-    def replicas(self) -> int:
-        """Number of the TPU's cores."""
-        return len(self.devices)
-
     def dataset(self, batches: Any) -> Any:
         """The batches as a distributed dataset of the replicas' parts.
 

@@ -48,7 +48,7 @@ def load_tensorflow() -> None:
         raise MemoryError(f"TensorFlow needs {_ADDRESSES / 1e9:.3g} GB of addresses")  # else it ends the process
     quiet()
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    with collecting_paused(), _without_chatter(), hidden(_ASIDE if _serves_a_command() else ()):
+    with collecting_paused(), _without_chatter(), hidden(_ASIDE if _process else ()):
         importlib.import_module("tensorflow")
 
 
@@ -97,11 +97,6 @@ def postpone_collecting() -> None:
     global _process
     _process = True
     gc.disable()
-
-
-def _serves_a_command() -> bool:
-    """Whether this process only runs a command, so that nobody else uses what it imports."""
-    return _process
 
 
 def begin_collecting() -> None:

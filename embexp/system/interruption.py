@@ -156,10 +156,6 @@ def training() -> Iterator[Interruption]:
     Outside the main thread, where signals can't be caught, nothing is changed.
     """
     interruption = Interruption()
-    if threading.current_thread() is not threading.main_thread():
-        yield interruption
-        return
-    previous: dict[int, Any] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
         _restore(previous)
@@ -170,28 +166,30 @@ def training() -> Iterator[Interruption]:
                 "\nStopping and keeping what is trained; interrupt again to quit at once.", file=sys.stderr, flush=True
             )
 
-    previous |= _handle_by(handle)
-    try:
+    with _handled(handle) as previous:
         yield interruption
-    finally:
-        _restore(previous)
 
 
 @contextmanager
 def collected_signals() -> Iterator[list[int]]:
     """Within the block, signals are collected in the list. Outside the main thread, nothing is changed."""
     found: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield found
-        return
 
     def count(number: int, frame: FrameType | None) -> None:
         note(number)
         found.append(number)
 
-    before = _handle_by(count)
-    try:
+    with _handled(count):
         yield found
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[dict[int, Any]]:
+    """Within the block, signals have this handler; gives those before. Outside the main thread, nothing is changed."""
+    in_main = threading.current_thread() is threading.main_thread()
+    before = _handle_by(handler) if in_main else {}
+    try:
+        yield before
     finally:
         _restore(before)
 

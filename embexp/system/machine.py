@@ -69,17 +69,20 @@ class Processor:
     features: frozenset[str]
 
 
+def _fields(path: Path, separator: str = ":") -> dict[str, str]:
+    """What a file of the system says, a line for each key; of equal ones, the first. Empty where there is no file."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    parts = (line.partition(separator) for line in reversed(lines))
+    return {key.strip(): value.strip() for key, _, value in parts}
+
+
 @cache
 def processor() -> Processor:
     """The processor of this machine."""
-    try:
-        lines = _CPU_INFO.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    found: dict[str, str] = {}
-    for line in lines:  # of the first processor; the others are alike
-        key, _, value = line.partition(":")
-        found.setdefault(key.strip(), value.strip())
+    found = _fields(_CPU_INFO)  # of the first processor; the others are alike
     model = found.get("model name") or platform.processor() or platform.machine()
     return Processor(model, frozenset((found.get("flags") or found.get("Features") or "").split()))
 
@@ -197,24 +200,14 @@ def _number_in(path: Path) -> int | None:
 
 def _cached(path: Path, name: str) -> int:
     """Bytes of files in memory that the system drops where memory is needed."""
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except (OSError, ValueError):
-        return 0
-    found = (line.split() for line in lines)
-    return next((int(words[1]) for words in found if len(words) == 2 and words[0] == name and words[1].isdigit()), 0)
+    found = _fields(path, " ").get(name, "")
+    return int(found) if found.isdigit() else 0
 
 
 def anonymous_bytes() -> int | None:
     """Resident anonymous memory of this process in bytes; None where the system doesn't report it (it has no /proc)."""
-    try:
-        text = _STATUS.read_text(encoding="ascii")
-    except OSError:
-        return None
-    for line in text.splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    return None
+    found = _fields(_STATUS).get("RssAnon")
+    return None if found is None else int(found.split()[0]) * 1024
 
 
 def keep_freed() -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.system import arrays
-from embexp.tables.reading import ReadableTable
+from embexp.tables.variables import ReadableTable
 
 _KEY = "VARIABLE_VALUE"
 _BLOCK_BYTES = 1 << 22

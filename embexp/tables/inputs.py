@@ -180,7 +180,7 @@ def _sparse(name: str, feature: Feature, combiner: Combiner, ids: Any, weights: 
         values, segments = tf.boolean_mask(values, valid), tf.boolean_mask(segments, valid)
         factors = None if factors is None else tf.boolean_mask(factors, valid)
     rows = tf.reduce_prod(shape)
-    denominator = _denominator(combiner, factors, segments, rows)
+    denominator = denominator_of(combiner, factors, segments, rows)
     return Occurrences(source, values, segments, factors, denominator, shape, ids.shape[:-1])
 
 
@@ -204,7 +204,7 @@ def _ragged(name: str, feature: Feature, combiner: Combiner, ids: Any, weights: 
         with tf.control_dependencies([_same(name, ids.row_splits, weights.row_splits, "row splits")]):
             weights = weights.with_values(tf.identity(weights.values))
     length, shape, static = _ragged_shape(name, feature, ids, weights)
-    segments = _row_numbers(ids)
+    segments = row_numbers(ids.row_splits, tf.size(ids.values))
     if length:
         starts = tf.cast(ids.row_starts(), tf.int32)
         place = tf.range(tf.size(segments)) - tf.gather(starts, segments)
@@ -217,7 +217,7 @@ def _ragged(name: str, feature: Feature, combiner: Combiner, ids: Any, weights: 
         counts = tf.cast(ids.row_lengths(), tf.float32)
         denominator = counts if combiner is Combiner.MEAN else tf.sqrt(counts)
     else:
-        denominator = _denominator(combiner, factors, segments, tf.cast(ids.nrows(), tf.int32))
+        denominator = denominator_of(combiner, factors, segments, tf.cast(ids.nrows(), tf.int32))
     return Occurrences(("all", id(ids)), ids.values, segments, factors, denominator, shape, static)
 
 
@@ -253,9 +253,9 @@ def _ragged_shape(name: str, feature: Feature, ids: Any, weights: Any) -> tuple[
     return (repeats if repeats > 1 or length else 0), tf.constant(output, tf.int32), tf.TensorShape(output)
 
 
-def _row_numbers(ids: Any) -> Any:
+def row_numbers(splits: Any, count: Any) -> Any:
     """Row of each value: the number of inner splits at or before it; `value_rowids` pads every row to the longest."""
-    inner, count = tf.cast(ids.row_splits[1:-1], tf.int32), tf.size(ids.values)
+    inner = tf.cast(splits[1:-1], tf.int32)
     starting = tf.math.unsorted_segment_sum(tf.ones_like(inner), inner, count + 1)
     return tf.cumsum(starting)[:count]
 
@@ -278,7 +278,7 @@ def _same(name: str, ours: Any, theirs: Any, what: str) -> Any:
         return tf.debugging.assert_equal(ours, tf.cast(theirs, ours.dtype), message)
 
 
-def _denominator(combiner: Combiner, weights: Any, segments: Any, rows: Any) -> Any:
+def denominator_of(combiner: Combiner, weights: Any, segments: Any, rows: Any) -> Any:
     """Divisor of each row's weighted sum: for mean sum(w), for sqrtn sqrt(sum(w^2)), for sum None."""
     if combiner is Combiner.SUM:
         return None

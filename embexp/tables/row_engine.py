@@ -14,6 +14,7 @@ them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -21,12 +22,19 @@ from typing import Any, Protocol, cast
 import tensorflow as tf
 
 from embexp.specs.optimizers import TableOptimizer
-from embexp.specs.tables import Feature
-from embexp.tables import inputs, lookup, row_updates
+from embexp.specs.tables import Combiner, Feature
+from embexp.tables import inputs, row_updates
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences, without_autograph
-from embexp.tables.lookup import Distinct, Touched, distinct_ids, occurrence_gradients, summed_gradients
-from embexp.tables.row_updates import MovingTable, move
+from embexp.tables.row_updates import (
+    Distinct,
+    MovingTable,
+    Touched,
+    distinct_ids,
+    move,
+    occurrence_gradients,
+    summed_gradients,
+)
 from embexp.tables.split import MappedTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.variables import read_without_copy
@@ -50,18 +58,15 @@ class EmbeddingBackend(Protocol):
                 `tf.SparseTensor` or `tf.RaggedTensor`; ids int32 or int64, weights floating-point.
             training: whether `apply_gradients` will follow.
         """
-        ...
 
     def activations(self) -> dict[str, Any]:
         """For every feature name its float32 activations, shape `[..., dim]`."""
-        ...
 
     def rows(self, feature: str, start: int, stop: int) -> Any:
         """Rows [start, stop) of a feature's table, float32 [stop - start, dim], apart from any step.
 
         Only backends whose rows are in this machine's memory have them.
         """
-        ...
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Updates the rows that the step looked up.
@@ -70,7 +75,6 @@ class EmbeddingBackend(Protocol):
             gradients: for every feature name d loss / d activations, float32, of the activations' shape;
                 None counts as zero.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +216,7 @@ class RowEngine:
         if not self._training:
             self._current = None
         return {
-            name: lookup.activations(lookups[name].read, lookups[name].rows, lookups[name].positions)
+            name: row_updates.activations(lookups[name].read, lookups[name].rows, lookups[name].positions)
             for name in self._features
         }
 
@@ -299,3 +303,73 @@ def _gather_each(table: AnyTable, read: Mapping[str, Occurrences]) -> dict[str, 
         with tf.control_dependencies([inputs.check(feature, table.name, table.rows, ids)]):
             lookups[feature] = _Lookup(occurrences, table.gather(tf.identity(ids)), None)
     return lookups
+
+
+class ExportedTable:
+    """A table for tracing lookups. Its variable is of any number of rows, and holds none.
+
+    `RowEngine` sees a frozen table.
+
+    Attributes:
+        variable: float32 [any, dim], of no rows.
+    """
+
+    frozen = True
+
+    def __init__(self, name: str, rows: int, dim: int, *, combiner: Combiner) -> None:
+        self.name, self.rows, self.dim, self.combiner = name, rows, dim, combiner
+        self.slots: dict[str, Any] = {}
+        self.variable = tf.Variable(tf.zeros([0, dim]), shape=[None, dim], trainable=False, name=name)
+
+    def gather(self, ids: Any, slot: str | None = None) -> Any:
+        """Rows `ids` of the table: float32 [n, dim]; it has no slots."""
+        if slot is not None:
+            raise KeyError(slot)
+        return tf.gather(self.variable, ids)
+
+
+class ExportedLookup:
+    """An `EmbeddingBackend` that looks up exported tables, for batches of any size; it trains nothing.
+
+    An `output_shape` names the size of training batches. Here the rest of that shape holds for any batch.
+    """
+
+    def __init__(self, tables: Mapping[str, ExportedTable], features: Mapping[str, Feature]) -> None:
+        """Creates no variables."""
+        self._shapes = {
+            name: feature.activation_shape(tables[feature.table].dim)
+            for name, feature in features.items()
+            if feature.output_shape is not None
+        }
+        free = {name: _of_any_batch(feature) for name, feature in features.items()}
+        self._engine: EmbeddingBackend = RowEngine(
+            tables,  # type: ignore[arg-type]  # what lookups need of a table
+            free,
+            {},
+            step=None,
+            total_steps=1,
+        )
+
+    def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
+        """Takes ids to look up; see `EmbeddingBackend.enqueue`."""
+        self._engine.enqueue(features, training=training)
+
+    def activations(self) -> dict[str, Any]:
+        """Looks up what was enqueued; see `EmbeddingBackend.activations`."""
+        found = self._engine.activations()
+        return found | {name: tf.reshape(found[name], [-1, *shape]) for name, shape in self._shapes.items()}
+
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        """Rows of a feature's table; see `EmbeddingBackend.rows`."""
+        return self._engine.rows(feature, start, stop)
+
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Raises RuntimeError: this backend trains nothing."""
+        raise RuntimeError("exported tables are only looked up; they can't be trained")
+
+
+def _of_any_batch(feature: Feature) -> Feature:
+    if feature.output_shape is None:
+        return feature
+    length = math.prod(feature.output_shape[1:])
+    return feature.model_copy(update={"output_shape": None, "max_sequence_length": length if length > 1 else 0})

@@ -14,8 +14,17 @@ from embexp.system import arrays
 from embexp.system.arrays import Rows, SomeRows
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.optimizers import RowGroups
-from embexp.tables.reading import ReadableTable, gathered, in_place
-from embexp.tables.variables import TableVariable, gather_rows, scatter_rows, variable, variable_over
+from embexp.tables.variables import (
+    ReadableTable,
+    TableVariable,
+    flags_of_rows,
+    gather_rows,
+    gathered,
+    in_place,
+    scatter_rows,
+    variable,
+    variable_over,
+)
 
 _ROWS_COMPARED = 1 << 20
 
@@ -162,7 +171,6 @@ class SplitTable(ReadableTable):
         file_rows: np.ndarray | None = None,
         combiner: Combiner = Combiner.MEAN,
         slots: Mapping[str, float] | None = None,
-        track_touched: bool = True,
     ) -> None:
         """Creates the variables; those that `fills` returns are uninitialised memory.
 
@@ -171,7 +179,6 @@ class SplitTable(ReadableTable):
             mapping: a file in which frozen rows stay, see `MappedTable`; None: they are in a variable.
             file_rows: integers [rows], the row of the file that is each row of the table, -1 where it has none.
             slots: initial value of each slot, see `optimizers.slots_of`.
-            track_touched: keep a byte per row, 1 once training has looked the row up.
 
         Raises:
             ValueError: a part would be empty, or the mapping can't be used as it is.
@@ -205,11 +212,7 @@ class SplitTable(ReadableTable):
             slot: variable(f"{name}/{slot}", functools.partial(tf.fill, shape, np.float32(value)), shape)
             for slot, value in self.initial.items()
         }
-        self.touched = (
-            variable(f"{name}/touched", lambda: tf.zeros([self.rows], tf.uint8), [self.rows], local=True)
-            if track_touched
-            else None
-        )
+        self.touched = flags_of_rows(name, self.rows, local=True)
 
     def gather(self, ids: Any, slot: str | None = None) -> Any:
         """Rows `ids` of the table, or of one slot: float32 [n, dim]; only rows that may move have slots."""

@@ -14,8 +14,17 @@ from embexp.system import arrays
 from embexp.system.arrays import Rows
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.optimizers import RowGroups
-from embexp.tables.reading import ReadableTable, gathered, in_place
-from embexp.tables.variables import TableVariable, gather_rows, scatter_rows, variable, write_rows
+from embexp.tables.variables import (
+    ReadableTable,
+    TableVariable,
+    flags_of_rows,
+    gather_rows,
+    gathered,
+    in_place,
+    scatter_rows,
+    variable,
+    write_rows,
+)
 
 
 class EmbeddingTable(ReadableTable):
@@ -32,7 +41,7 @@ class EmbeddingTable(ReadableTable):
         variable: float32 [rows, dim].
         slots: by slot name, float32 [rows, dim].
         touched: uint8 [rows], 1 for each row that a training step looked up, a local variable in a graph of
-            TensorFlow 1; None when not tracked.
+            TensorFlow 1; None if the table is frozen.
         by_reference: the rows can be read again from their source, so no checkpoint holds them.
         groups: which rows move when, and how fast; None: all do, unless frozen.
     """
@@ -48,7 +57,6 @@ class EmbeddingTable(ReadableTable):
         *,
         combiner: Combiner = Combiner.MEAN,
         slots: Mapping[str, float] | None = None,
-        track_touched: bool = True,
         frozen: bool = False,
         by_reference: bool = False,
         initial_value: Callable[[], Any] | None = None,
@@ -60,7 +68,6 @@ class EmbeddingTable(ReadableTable):
             rows: vocabulary size, at least 1.
             dim: width of a row, at least 1.
             slots: initial value of each slot, see `optimizers.slots_of`.
-            track_touched: keep a byte per row, 1 once training has looked the row up; not if frozen.
             frozen: no step moves a row, so there are no slots and no `touched`.
             by_reference: leave the table out of checkpoints; only if frozen. In a graph of TensorFlow 1 its variable
                 is then local: no `Saver` saves it, and every new session must fill it.
@@ -90,10 +97,7 @@ class EmbeddingTable(ReadableTable):
             slot: variable(f"{name}/{slot}", lambda value=value: tf.fill(shape, np.float32(value)), shape)
             for slot, value in (slots or {}).items()
         }
-        tracked = track_touched and not frozen
-        self.touched = (
-            variable(f"{name}/touched", lambda: tf.zeros([rows], tf.uint8), [rows], local=True) if tracked else None
-        )
+        self.touched = None if frozen else flags_of_rows(name, rows, local=True)
 
     def gather(self, ids: Any, slot: str | None = None) -> Any:
         """Rows `ids` of the table, or of one slot: float32 [n, dim]. Reading the variable whole would copy it."""

@@ -15,6 +15,7 @@ Converts a feature's input to a form that a TPU takes. Allowed inputs are those 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +31,7 @@ from embexp.system.arrays import Rows
 from embexp.tables import graph
 from embexp.tables.graph import TableShape
 from embexp.tables.inputs import Occurrences, check, check_names, occurrences, without_autograph
-from embexp.tables.tpu_tables import FROZEN_ROWS_OPTIMIZER, DeviceTable, TPUTable
+from embexp.tables.tpu_tables import FROZEN_ROWS_OPTIMIZER, DeviceTable, TPUTable, check_normal
 
 
 class TPUBackend:
@@ -187,9 +188,15 @@ class TPUBackend:
         for table in self._tables.values():
             for device_table in table.device_tables:
                 filled = shard_initializer(
-                    table.initial_values(device_table), device_table.rows, table.dim, table.chunk_bytes
+                    table.initial_values(device_table),
+                    device_table.rows,
+                    table.dim,
+                    table.chunk_bytes,
+                    check=functools.partial(check_normal, table.name) if device_table.frozen else None,
                 )
-                shapes[device_table.name] = TableShape(device_table.rows, table.dim, _combiner_of(table), filled)
+                # Weights for two device tables are normalised beforehand.
+                combiner = table.combiner if table.index is None else Combiner.SUM
+                shapes[device_table.name] = TableShape(device_table.rows, table.dim, combiner, filled)
                 optimizers[device_table.name] = (
                     FROZEN_ROWS_OPTIMIZER if device_table.frozen or table.optimizer is None else table.optimizer
                 )
@@ -221,11 +228,14 @@ class TPUBackend:
             ) from error
 
 
-def shard_initializer(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Callable[..., Any]:
+def shard_initializer(
+    rows: Rows, count: int, dim: int, chunk_bytes: int, *, check: Callable[[np.ndarray], object] | None = None
+) -> Callable[..., Any]:
     """An initializer for `TableConfig` that reads only the rows of each shard.
 
     Args:
         chunk_bytes: most bytes that are read at once.
+        check: called with what is read.
 
     Returns:
         A function of (shape, dtype, shard_info). Because it takes `shard_info`, TensorFlow calls it for each shard with
@@ -244,6 +254,8 @@ def shard_initializer(rows: Rows, count: int, dim: int, chunk_bytes: int) -> Cal
         for low in range(start, stop, step):
             high = min(low + step, stop)
             values[low - start : high - start] = rows.read(low, high)
+            if check is not None:
+                check(values[low - start : high - start])
         # The variable keeps this memory: one copy.
         return tf.cast(tf.experimental.dlpack.from_dlpack(values.__dlpack__()), dtype)
 
@@ -384,11 +396,6 @@ def _add_to_both(into: Enqueued, name: str, table: TPUTable, form: TPUInput, rea
 def _feature_of(name: str, table: TPUTable, device_table: DeviceTable) -> str:
     """Name of the TPU's feature for one device table."""
     return f"{name}/fixed" if table.index is not None and device_table.frozen else name
-
-
-def _combiner_of(table: TPUTable) -> Combiner:
-    """The combiner of the device tables: weights for two of them are normalised beforehand."""
-    return table.combiner if table.index is None else Combiner.SUM
 
 
 def _segments(read: Occurrences) -> Any:

@@ -23,9 +23,8 @@ from embexp.system import arrays
 from embexp.system.arrays import Rows, SomeRows
 from embexp.tables import optimizers as rules
 from embexp.tables.checkpointing import StreamedTable
-from embexp.tables.reading import ReadableTable
 from embexp.tables.split import split_index
-from embexp.tables.variables import TableVariable, WritableRows, variable, variable_over
+from embexp.tables.variables import ReadableTable, TableVariable, WritableRows, flags_of_rows, variable_over
 
 FROZEN_ROWS_OPTIMIZER = SGD(learning_rate=1.0)
 """The optimizer of frozen rows, whose gradients are zeros."""
@@ -99,13 +98,12 @@ class TPUTable(ReadableTable):
         self.slots = {} if optimizer is None else rules.slots_of(optimizer)
         self._values: dict[str, Mapping[str, Sequence[Any]]] = {}
         self._retrieve: Callable[[], object] = lambda: None
-        self.touched = None if self.frozen else variable(f"{name}/touched", lambda: tf.zeros([rows], tf.uint8), [rows])
+        self.touched = None if self.frozen else flags_of_rows(name, rows)
 
     def initial_values(self, device_table: DeviceTable) -> Rows:
         """Initial values of a device table."""
         numbers = device_table.numbers
-        rows = self.source if numbers is None else SomeRows(self.source, numbers)
-        return NormalRows(self.name, rows) if device_table.frozen else rows
+        return self.source if numbers is None else SomeRows(self.source, numbers)
 
     def attach(self, values: Mapping[str, Mapping[str, Sequence[Any]]], retrieve: Callable[[], object]) -> None:
         """Sets the variables that hold the values.
@@ -140,7 +138,10 @@ class TPUTable(ReadableTable):
 
     def slot_fills(self, slots: Mapping[str, Rows]) -> list[tuple[WritableRows, Rows]]:
         """The slots to fill, in the variables of the hosts, each with its values; `TPUBackend.load` must follow."""
-        return [(_Slot(self, slot), source) for slot, source in slots.items()]
+        return [
+            (_Slot(f"{self.name}/{slot}", self.rows, self.dim, functools.partial(self.write, slot=slot)), source)
+            for slot, source in slots.items()
+        ]
 
     def checkpointed(self, slot: str | None = None) -> StreamedTable:
         """The table, or one slot, as a checkpoint holds it; after restoring, `TPUBackend.load` must follow."""
@@ -192,23 +193,10 @@ class TPUTable(ReadableTable):
 class _Slot:
     """A slot of a table, as `WritableRows`."""
 
-    table: TPUTable
-    slot: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.table.name}/{self.slot}"
-
-    @property
-    def rows(self) -> int:
-        return self.table.rows
-
-    @property
-    def dim(self) -> int:
-        return self.table.dim
-
-    def write(self, start: int, values: np.ndarray) -> None:
-        self.table.write(start, values, self.slot)
+    name: str
+    rows: int
+    dim: int
+    write: Callable[[int, np.ndarray], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,37 +213,13 @@ class DeviceTable:
     numbers: np.ndarray | None = None
 
 
-@dataclass(frozen=True)
-class NormalRows:
-    """Frozen rows; refuses to read subnormal numbers, which a TPU would change."""
-
-    table: str
-    source: Rows
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return self.source.rows
-
-    @property
-    def dim(self) -> int:
-        """Numbers per row."""
-        return self.source.dim
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows [start, stop), float32.
-
-        Raises:
-            RunError: a number is subnormal.
-        """
-        values = self.source.read(start, stop)
-        if ((np.abs(values) < np.finfo(np.float32).tiny) & (values != 0)).any():
-            raise RunError(
-                f"table {self.table!r}: frozen rows hold numbers below"
-                f" {np.finfo(np.float32).tiny:.2g} that are not 0; a TPU makes 0 of them as soon as it touches a row."
-                " Set them to 0 in the pretrained file, or set strategy=cpu"
-            )
-        return values
+def check_normal(table: str, values: np.ndarray) -> None:
+    """Raises RunError for frozen rows with a subnormal number, which a TPU would change."""
+    if ((np.abs(values) < np.finfo(np.float32).tiny) & (values != 0)).any():
+        raise RunError(
+            f"table {table!r}: frozen rows hold numbers below {np.finfo(np.float32).tiny:.2g} that are not 0; a TPU"
+            " makes 0 of them as soon as it touches a row. Set them to 0 in the pretrained file, or set strategy=cpu"
+        )
 
 
 def _read_shards(shards: Sequence[Any], numbers: np.ndarray, dim: int) -> np.ndarray:

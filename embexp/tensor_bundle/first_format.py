@@ -17,22 +17,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from embexp.errors import DataError
 from embexp.system import caching, digests, files
-from embexp.tensor_bundle import index, rekeying, tensor
+from embexp.tensor_bundle import index, tensor
 from embexp.tensor_bundle.index import MAGIC, entries_of_table
-from embexp.tensor_bundle.rekeying import Slice
-from embexp.tensor_bundle.writer import BundleWriter
+from embexp.tensor_bundle.writer import BundleWriter, Slice, rewrite
 
 _SHARD = re.compile(r"-(?:\d{5}|\?{5})-of-(\d{5})$")
 _KIND = "first-format"
-_FIXED = {1: 5, 2: 6, 8: 9, 18: 12}
-"""Fields of TensorProto by the number of the type: those with numbers of a fixed width."""
-_VARINTS = dict.fromkeys((3, 4, 5, 6, 11, 12, 13, 15, 16, 17), 7) | {9: 10, 10: 11, 14: 13, 19: 13, 22: 16, 23: 17}
-"""Those with variable-length numbers."""
-_STRINGS = 8
-_LONGEST = 10
+_INTEGERS = dict.fromkeys((3, 4, 5, 6, 11, 12, 13, 15, 16, 17), "int_val") | dict.fromkeys((14, 19), "half_val")
+"""Fields of a TensorProto, by the number of the type: of numbers whose bits are the lowest of integers, int32."""
+_NUMBERS = {1: "float_val", 2: "double_val", 8: "scomplex_val", 9: "int64_val", 10: "bool_val", 18: "dcomplex_val"}
+_NUMBERS |= {22: "uint32_val", 23: "uint64_val"}
+"""Of numbers that are there as they are in memory, complex ones as two."""
 
 
 def is_first_format(path: Path) -> bool:
@@ -45,13 +44,15 @@ def index_of(path: Path, *, cache: Path | None = None) -> Path:
     """The index of a checkpoint of the second format with the same tensors, made in the cache if it is not there.
 
     Args:
-        path: see `is_first_format`.
+        path: see `is_first_format`; or an index, which is returned.
         cache: folder of what was converted before; None: the user's.
 
     Raises:
         DataError: the file is damaged, or a shard is missing.
         OSError: the cache can't be written to.
     """
+    if path.suffix == ".index":
+        return path
     files = _files(path)
     if (found := _SHARD.search(path.name)) and len(files) != int(found[1]):
         raise DataError(f"{path}: found {len(files)} of {int(found[1])} files of a checkpoint of the first format (V1)")
@@ -99,10 +100,10 @@ def _convert(path: Path, files: Sequence[Path], prefix: Path) -> None:
         writer.close()
     whole = {name: parts[0].key for name, parts in slices.items() if len(parts) == 1 and parts[0].is_whole}
     sliced = {name: sorted(parts, key=lambda part: part.start) for name, parts in slices.items() if name not in whole}
-    rekeying.rewrite(index.index_of(prefix), whole, sliced)
+    rewrite(index.index_of(prefix), whole, sliced)
 
 
-def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], index.Fields]]:
+def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], int | bytes]]:
     """All tensors of a file, or slices of them: the name, the whole, the extents of the slice, and its values."""
     if fault := files.fault_of(file):
         raise DataError(f"{file}: {fault}")
@@ -117,7 +118,7 @@ def _slices(file: Path) -> Iterator[tuple[str, _Tensor, list[tuple[int, int]], i
                 name = index.wire_text(found, 1)
                 tensor = described[name]
                 extents = _extents(found.get(2, [b""])[0], tensor[0])
-                yield name, tensor, extents, index.wire_fields(found.get(3, [b""])[0])
+                yield name, tensor, extents, found.get(3, [b""])[0]
     except (ValueError, IndexError, KeyError, TypeError, StopIteration) as error:
         raise _damaged(file, error) from None
 
@@ -133,62 +134,39 @@ def _described(value: bytes) -> dict[str, _Tensor]:
 
 def _extents(message: int | bytes, shape: tuple[int, ...]) -> list[tuple[int, int]]:
     """Start and length of a slice in each dimension; without a length it is that of the whole."""
-    extents = [index.wire_fields(each) for each in index.wire_fields(message).get(1, [])]
     found = [
-        (index.wire_number(each, 1), index.wire_number(each, 2) if 2 in each else whole)
-        for each, whole in zip(extents, shape, strict=True)
+        (start, whole if length < 0 else length)
+        for (start, length), whole in zip(index.extents_of(message), shape, strict=True)
     ]
     if any(start + length > whole for (start, length), whole in zip(found, shape, strict=True)):
         raise ValueError(f"a tensor of shape {list(shape)} has a slice outside of it")
     return found
 
 
-def _write(writer: BundleWriter, file: Path, part: Slice, kind: int, content: index.Fields) -> None:
+def _write(writer: BundleWriter, file: Path, part: Slice, kind: int, content: int | bytes) -> None:
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+
     name, count = part.key.partition("\0")[0], math.prod(part.shape)
     try:
-        if kind == tensor.STRING:
-            strings = content.get(_STRINGS, [])
-            if len(strings) != count or not all(isinstance(each, bytes) for each in strings):
-                raise ValueError(f"it has {len(strings)} strings for a slice of {list(part.shape)}")
-            writer.add_strings(part.key, part.shape, [each for each in strings if isinstance(each, bytes)])
-            return
+        values = TensorProto.FromString(content)
         dtype = tensor.number_type(kind)
-        if dtype is None or kind not in {*_FIXED, *_VARINTS}:
+        if kind == tensor.STRING:
+            if len(values.string_val) != count:
+                raise ValueError(f"it has {len(values.string_val)} strings for a slice of {list(part.shape)}")
+            writer.add_strings(part.key, part.shape, list(values.string_val))
+            return
+        if dtype is None or kind not in {*_NUMBERS, *_INTEGERS}:
             raise ValueError(f"its type is {tensor.type_name(kind)}")
-        data = _fixed(content, _FIXED[kind]) if kind in _FIXED else _varints(content, _VARINTS[kind], dtype)
-        if len(data) != count * dtype.itemsize:
-            raise ValueError(f"it has {len(data):,} bytes for a slice of {list(part.shape)} {dtype}")
-        writer.add_bytes(part.key, kind, part.shape, data)
-    except (ValueError, IndexError) as error:
+        if kind in _INTEGERS:
+            data = np.fromiter(getattr(values, _INTEGERS[kind]), np.int32).astype(f"<u{dtype.itemsize}")
+        else:
+            component = np.empty(0, dtype).real.dtype
+            data = np.fromiter(getattr(values, _NUMBERS[kind]), component)
+        if data.nbytes != count * dtype.itemsize:
+            raise ValueError(f"it has {data.nbytes:,} bytes for a slice of {list(part.shape)} {dtype}")
+        writer.add_bytes(part.key, kind, part.shape, data.view(np.uint8))
+    except (ValueError, IndexError, TypeError, DecodeError) as error:
         raise _damaged(file, ValueError(f"{name}: {error}")) from None
-
-
-def _fixed(content: index.Fields, field: int) -> bytes:
-    """Packed numbers, which are in the file as in memory."""
-    found = content.get(field, [])
-    if not all(isinstance(each, bytes) for each in found):
-        raise ValueError("its numbers are not packed")
-    return b"".join(each for each in found if isinstance(each, bytes))
-
-
-def _varints(content: index.Fields, field: int, dtype: np.dtype) -> bytes:
-    """Packed numbers of variable length, seven bits to a byte, as bytes of a type."""
-    data = np.frombuffer(_fixed(content, field), np.uint8)
-    ends = np.flatnonzero(data < 0x80)
-    if len(data) and (not len(ends) or ends[-1] != len(data) - 1):
-        raise ValueError("its last number does not end")
-    starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
-    lengths = ends - starts + 1
-    if len(lengths) and lengths.max() > _LONGEST:
-        raise ValueError("a number in it has more than 64 bits")
-    values = np.zeros(len(ends), np.uint64)
-    for byte in range(int(lengths.max()) if len(lengths) else 0):
-        some = lengths > byte
-        values[some] |= (data[starts[some] + byte] & 0x7F).astype(np.uint64) << np.uint64(7 * byte)
-    if dtype == np.bool_:
-        return bytes((values != 0).tobytes())
-    # Negative numbers have 64 bits; of the type's bits the lowest are right.
-    return bytes(values.astype(f"<u{dtype.itemsize}").tobytes())
 
 
 def _damaged(file: Path, error: Exception) -> DataError:

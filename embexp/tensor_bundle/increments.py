@@ -152,11 +152,8 @@ def chain(prefix: Path) -> list[Link]:
     return links
 
 
-def needed(directories: Iterable[Path], name: str = "checkpoint") -> set[Path]:
+def needed(directories: Iterable[Path]) -> set[Path]:
     """These checkpoints, and all that they are based on: what must stay when others are removed.
-
-    Args:
-        name: last part of their prefixes.
 
     Raises:
         CheckpointError: the file that describes an incremental one is damaged.
@@ -167,7 +164,7 @@ def needed(directories: Iterable[Path], name: str = "checkpoint") -> set[Path]:
         directory = pending.pop()
         if directory not in found:
             found.add(directory)
-            base = link(directory / name).base
+            base = link(directory / "checkpoint").base
             pending += [] if base is None else [directory.parent / base.parent.name]
     return found
 

@@ -86,7 +86,7 @@ def read_index(index: Path) -> dict[str, Entry]:
             shape = shape_of(fields)
             pieces = [_piece(index, fields, (0,) * len(shape), shards)]
             if 7 in fields:
-                starts = sorted(map(_extents, fields[7]))
+                starts = sorted(map(extents_of, fields[7]))
                 slices = _beginning_with(slice_prefix(key), ordered)
                 pieces = [
                     _piece(index, wire_fields(table[each]), tuple(first for first, _ in start), shards)
@@ -241,7 +241,7 @@ def _check_within(shape: tuple[int, ...], pieces: list[Piece]) -> None:
             raise ValueError(f"a tensor of shape {list(shape)} has a piece outside of it")
 
 
-def _extents(message: int | bytes) -> tuple[tuple[int, int], ...]:
+def extents_of(message: int | bytes) -> tuple[tuple[int, int], ...]:
     """Start and length of a slice in each dimension; the length is -1 where it is that of the whole.
 
     The keys of slices sort in the order of these numbers.

@@ -28,7 +28,7 @@ def index_of(path: Path, *, cache: Path | None = None) -> Path | None:
             is damaged.
     """
     found = find(path)
-    return found if found is None or found.suffix == ".index" else first_format.index_of(found, cache=cache)
+    return None if found is None else first_format.index_of(found, cache=cache)
 
 
 def find(path: Path) -> Path | None:
@@ -109,7 +109,7 @@ def _marked(folder: Path) -> Iterator[tuple[bytes, str]]:
         content = file.read(_LONGEST)  # the latest is named at its beginning
     for line in content.splitlines():
         word, _, value = line.partition(b":")
-        yield word.strip(), os.fsdecode(_unescaped(value.strip().strip(b'"')))
+        yield word.strip(), os.fsdecode(_ESCAPE.sub(_unescaped, value.strip().strip(b'"')))
 
 
 def _escaped(value: bytes) -> str:
@@ -117,10 +117,6 @@ def _escaped(value: bytes) -> str:
     return "".join(chr(byte) if 0x20 <= byte < 0x7F and byte not in b"\"'\\" else f"\\{byte:03o}" for byte in value)
 
 
-def _unescaped(value: bytes) -> bytes:
-    """The string that the text form of a protocol buffer stands for."""
-    return _ESCAPE.sub(_character, value)
-
-
-def _character(escape: re.Match[bytes]) -> bytes:
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    """The character that an escape in the text form of a protocol buffer stands for."""
     return bytes([int(escape[1], 8) & 0xFF]) if escape[1][:1] in b"01234567" else escape[1]

@@ -11,10 +11,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import assert_never
 
 import numpy as np
 
@@ -32,12 +31,6 @@ _BY_HEART = 0.1
 of the last logged steps, some thousand examples, so that a few per cent may be chance."""
 _USEFUL_AUC = 0.6
 """Where label 1 is rare, even the best model removes little of the log loss: then the order of predictions counts."""
-_PREDICTIONS = {
-    Task.REGRESSION: "the mean of the training labels",
-    Task.BINARY: "the rate of label 1 in the training split",
-    Task.CLASSIFICATION: "the most frequent class",
-    Task.RANKING: "a random order",
-}
 
 
 @dataclass(frozen=True)
@@ -216,22 +209,7 @@ def beaten(task: Task, found: Mapping[str, float], constant: Mapping[str, float]
     0.6. classification: the share of the errors, or of the log loss. ranking: the part of the way from the MRR of a
     random order to 1. A metric that either lacks is not compared; without any, the model counts as better.
     """
-    match task:
-        case Task.REGRESSION:
-            removed = _removed(found, constant, "rmse")
-            gains = [None if removed is None else 1 - (1 - removed) ** 2]
-        case Task.BINARY:
-            removed = _removed(found, constant, "log_loss")
-            gains = [removed, LEAST_GAIN if (removed or 0) > 0 and found.get("auc", 0) >= _USEFUL_AUC else None]
-        case Task.CLASSIFICATION:
-            gains = [_removed(found, constant, "log_loss"), _approached(found, constant, "accuracy")]
-        case Task.RANKING:
-            gains = [_approached(found, constant, "mrr")]
-        case Task.RECOMMENDATION:
-            raise ValueError("a recommendation is compared with popularity")
-        case _:
-            assert_never(task)
-    known = [gain for gain in gains if gain is not None]
+    known = [gain for gain in _REFERENCES[task].gains(found, constant) if gain is not None]
     return not known or max(known) >= LEAST_GAIN
 
 
@@ -254,10 +232,12 @@ def warning(
         return None
     figures = [
         f"{name} {found[split][name]:.4f} ({constant[split][name]:.4f})"
-        for name in _SHOWN[task]
+        for name in _REFERENCES[task].metrics
         if name in found[split] and name in constant[split]
     ]
-    line = f"no better than a constant: {split} {', '.join(figures)}, in brackets that of {_PREDICTIONS[task]}"
+    line = (
+        f"no better than a constant: {split} {', '.join(figures)}, in brackets that of {_REFERENCES[task].prediction}"
+    )
     loss, reference = found.get("train", {}).get("loss"), constant.get("train", {}).get("loss")
     if loss is None or reference is None:
         return f"{line}; try another learning rate ({rates}), or another number of train.epochs"
@@ -273,14 +253,6 @@ def warning(
     )
 
 
-_SHOWN = {
-    Task.REGRESSION: ("rmse",),
-    Task.BINARY: ("log_loss", "auc"),
-    Task.CLASSIFICATION: ("accuracy", "log_loss"),
-    Task.RANKING: ("mrr",),
-}
-
-
 def _removed(found: Mapping[str, float], constant: Mapping[str, float], name: str) -> float | None:
     """The share of a constant's loss that a model removes."""
     if name not in found or not constant.get(name):
@@ -293,3 +265,38 @@ def _approached(found: Mapping[str, float], constant: Mapping[str, float], name:
     if name not in found or constant.get(name, 1.0) >= 1:
         return None
     return (found[name] - constant[name]) / (1 - constant[name])
+
+
+def _gains_of_regression(found: Mapping[str, float], constant: Mapping[str, float]) -> list[float | None]:
+    removed = _removed(found, constant, "rmse")
+    return [None if removed is None else 1 - (1 - removed) ** 2]
+
+
+def _gains_of_binary(found: Mapping[str, float], constant: Mapping[str, float]) -> list[float | None]:
+    removed = _removed(found, constant, "log_loss")
+    return [removed, LEAST_GAIN if (removed or 0) > 0 and found.get("auc", 0) >= _USEFUL_AUC else None]
+
+
+def _gains_of_classification(found: Mapping[str, float], constant: Mapping[str, float]) -> list[float | None]:
+    return [_removed(found, constant, "log_loss"), _approached(found, constant, "accuracy")]
+
+
+def _gains_of_ranking(found: Mapping[str, float], constant: Mapping[str, float]) -> list[float | None]:
+    return [_approached(found, constant, "mrr")]
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """The constant prediction of a task in words, its metrics that a warning shows, and what a model gains on it."""
+
+    prediction: str
+    metrics: tuple[str, ...]
+    gains: Callable[[Mapping[str, float], Mapping[str, float]], list[float | None]]
+
+
+_REFERENCES = {
+    Task.REGRESSION: _Reference("the mean of the training labels", ("rmse",), _gains_of_regression),
+    Task.BINARY: _Reference("the rate of label 1 in the training split", ("log_loss", "auc"), _gains_of_binary),
+    Task.CLASSIFICATION: _Reference("the most frequent class", ("accuracy", "log_loss"), _gains_of_classification),
+    Task.RANKING: _Reference("a random order", ("mrr",), _gains_of_ranking),
+}

@@ -229,7 +229,7 @@ class Loop:
                 interval_seconds, timed_from = 0.0, outcome.steps
             if self.validation is not None and schedule.evaluates_at(outcome.steps):
                 start = time.perf_counter()
-                ended_as = self._evaluate(outcome)
+                ended_as = self._evaluate(self.validation, outcome)
                 pacing.evaluation_seconds = time.perf_counter() - start
                 if ended_as is not None:
                     outcome.status = ended_as
@@ -281,11 +281,9 @@ class Loop:
         for listener in self.listeners:
             listener.logged(outcome.steps, outcome.train_loss, rate)
 
-    def _evaluate(self, outcome: Outcome) -> str | None:
+    def _evaluate(self, validation: Validation, outcome: Outcome) -> str | None:
         """Evaluates the validation split, and returns the status with which the training is to end, if it is to."""
-        if self.validation is None:
-            return None
-        metrics, stopping = self.validation.evaluate(), self.validation.stopping
+        metrics, stopping = validation.evaluate(), validation.stopping
         outcome.validation = metrics
         for listener in self.listeners:
             listener.evaluated(outcome.steps, "validation", metrics)
@@ -295,7 +293,7 @@ class Loop:
                 outcome.best_step = outcome.steps
                 if self.saving is not None:
                     self.saving.save_now(outcome)
-                self.validation.keep_best()
+                validation.keep_best()
             if stopping.stop:
                 return "stopped_early"
         return next((each.stop_status for each in self.listeners if each.stop_status is not None), None)
@@ -404,7 +402,6 @@ class Runtime(Protocol):
     @property
     def graph_def_bytes(self) -> int | None:
         """Size of the GraphDef that holds the training step, in bytes; None before the first step."""
-        ...
 
     def train(self, iterator: Any, steps: int) -> float:
         """Does `steps` steps and returns the sum of their losses.
@@ -413,8 +410,6 @@ class Runtime(Protocol):
             VocabularyError: an id is outside its table.
             RunError: another fault of the inputs.
         """
-        ...
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each batch its labels, float32 [B], and logits, float32 [B] or [B, C], after the last step."""
-        ...

@@ -18,7 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from embexp.models.scoring import Scoring
+from embexp.models.knowledge_graph import Scoring
 from embexp.specs.data import CANDIDATES
 from embexp.specs.footprint import ROWS, TRAINED_SCORES
 from embexp.specs.models import RankingLoss

@@ -251,8 +251,7 @@ class NotebookBar(Listener):
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Shows the metrics."""
-        values = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        self._evaluation = f"{split} (step {step:,}) {values}"
+        self._evaluation = f"{split} (step {step:,}) {_metrics(metrics)}"
         self._update()
 
     def warned(self, sentence: str) -> None:
@@ -262,7 +261,7 @@ class NotebookBar(Listener):
 
     def ended(self, status: str) -> None:
         """Leaves the bar with the status."""
-        self._status = status.replace("_", " ")
+        self._status = _readable(status)
         self._update(now=True)
 
     def _update(self, *, now: bool = False) -> None:

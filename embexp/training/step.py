@@ -56,27 +56,21 @@ class Replication(Protocol):
     @property
     def replicas(self) -> int:
         """Number of replicas."""
-        ...
 
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
         """Calls `function` in every replica with its share of a batch, and returns the results by replica."""
-        ...
 
     def total(self, results: Any) -> Any:
         """The sum of the replicas' results, a scalar from each."""
-        ...
 
     def joined(self, results: Any) -> Any:
         """The replicas' results, a tensor [b, ...] from each, as one [B, ...] in the batch's order."""
-        ...
 
     def summed(self, gradients: Sequence[Any]) -> list[Any]:
         """In a replica: the sums of tensors over all replicas."""
-        ...
 
     def averaged(self, variables: Sequence[Any]) -> None:
         """In a replica: sets each variable, such as a running mean, to its mean over all replicas."""
-        ...
 
 
 @contextlib.contextmanager

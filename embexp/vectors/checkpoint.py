@@ -10,8 +10,8 @@ import numpy as np
 from embexp.errors import DataError
 from embexp.tensor_bundle import increments, location
 from embexp.tensor_bundle.index import Entry, data_files, prefix_of, read_index
-from embexp.tensor_bundle.rekeying import KEY_END
 from embexp.tensor_bundle.tensor import Tensor, number_type, type_name
+from embexp.tensor_bundle.writer import KEY_END
 from embexp.vectors.stored import FLOATS, Place, Stored, Wanted, checked_shape, only_key
 
 

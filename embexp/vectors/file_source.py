@@ -35,7 +35,6 @@ class VectorSource(MappableRows, Protocol):
     @property
     def dtype(self) -> np.dtype:
         """Type as stored; rows are read as float32."""
-        ...
 
     @property
     def tokens(self) -> pa.LargeStringArray | None:
@@ -43,12 +42,10 @@ class VectorSource(MappableRows, Protocol):
 
         Those of text and word2vec files are distinct; elsewhere a token may be repeated, and its first row counts.
         """
-        ...
 
     @property
     def digest(self) -> str:
         """SHA-256 of the content, independent of the file's name."""
-        ...
 
 
 class FileSource:

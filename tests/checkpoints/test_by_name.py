@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.checkpoints import naming, series, store, streaming
+from embexp.checkpoints import naming, restoring, store, streaming
 from embexp.checkpoints.objects import graph_of, unique_names
 from embexp.errors import CheckpointError, DataError
 from embexp.records.folder import RunFolder
@@ -21,7 +21,7 @@ from embexp.specs.optimizers import FTRL, Adagrad, AdagradMomentum, Adam
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.table import EmbeddingTable
-from embexp.tensor_bundle import rekeying
+from embexp.tensor_bundle import writer
 from tests import checkpoint_values
 from tests.contracts import experiments
 from tests.contracts.strategies import STRATEGIES
@@ -87,7 +87,7 @@ def named(directory: Path) -> dict[str, bytes]:
 def written(directory: Path, seed: int = 0) -> tuple[Any, Path]:
     everything = eager(seed)
     store.write(everything, directory)
-    rekeying.to_names(directory, naming.variable_names(everything))
+    writer.to_names(directory, naming.variable_names(everything))
     return everything, directory
 
 
@@ -182,13 +182,13 @@ def test_restored_to_the_bit_from_each_runtime(tmp_path: Path, saver: str, reade
     else:
         session, graph, names = in_graph(0)
         save(session, graph, directory)
-        rekeying.to_names(directory, names)
+        writer.to_names(directory, names)
     if not beside:
         shutil.rmtree(directory / "objects")
     before = named(directory)
     if reader == "eager":
         other = eager(1)
-        store.read(other, directory)
+        restoring.read_run(other, directory)
         names = naming.variable_names(other)
         store.write(other, tmp_path / "again")
     else:
@@ -196,7 +196,7 @@ def test_restored_to_the_bit_from_each_runtime(tmp_path: Path, saver: str, reade
         with session.graph.as_default():
             graph.restore(session, store.prefix_in(directory))
         save(session, graph, tmp_path / "again")
-    rekeying.to_names(tmp_path / "again", names)
+    writer.to_names(tmp_path / "again", names)
     assert named(tmp_path / "again") == before
 
 
@@ -212,7 +212,7 @@ def test_both_kinds_are_copied_and_moved(tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     store.copy(store.prefix_in(moved), str(tmp_path / "copy" / "checkpoint"))
     shutil.rmtree(moved)
-    store.read(everything, tmp_path / "copy")
+    restoring.read_run(everything, tmp_path / "copy")
 
 
 def test_a_name_based_one_written_over_ours_is_what_counts(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_name_based_one_written_over_ours_is_what_counts(tmp_path: Path) -> No
     other, elsewhere = written(tmp_path / "d", seed=5)
     for file in elsewhere.glob("checkpoint.*"):
         (directory / file.name).write_bytes(file.read_bytes())
-    store.read(everything, directory)
+    restoring.read_run(everything, directory)
     for mine, wanted in zip(graph_of(everything).values, graph_of(other).values, strict=True):
         one, two = (
             each.object.covered[0] if hasattr(each.object, "covered") else each.object for each in (mine, wanted)
@@ -236,22 +236,22 @@ def test_all_that_does_not_fit_is_listed(tmp_path: Path) -> None:
         r"(?s)2 missing in the checkpoint:\n    more \(more\).*\n    other \(other\).*extra.*adam/hidden.*global_step"
     )
     with pytest.raises(CheckpointError, match=words):
-        store.read(part, directory)
+        restoring.read_run(part, directory)
 
 
 def test_every_key_needs_a_name(tmp_path: Path) -> None:
     everything = eager(0)
     store.write(everything, tmp_path / "c")
     with pytest.raises(DataError, match=r"found keys without a name: step/"):
-        rekeying.to_names(tmp_path / "c", {key: name for key, name in NAMES.items() if key != "step"})
-    store.read(everything, tmp_path / "c")
+        writer.to_names(tmp_path / "c", {key: name for key, name in NAMES.items() if key != "step"})
+    restoring.read_run(everything, tmp_path / "c")
 
 
 def test_tensorflow_finds_the_latest_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while checkpoints are removed, and when the run goes on from an earlier one."""
     checkpoints = tmp_path / "run" / "checkpoints"
     removed: list[str] = []
-    remove = series.remove
+    remove = store.remove
 
     def found() -> list[str]:
         state = tf.train.get_checkpoint_state(str(checkpoints))
@@ -266,7 +266,7 @@ def test_tensorflow_finds_the_latest_of_a_run(tmp_path: Path, monkeypatch: pytes
         removed.append(directory.name)
         remove(directory)
 
-    monkeypatch.setattr(series, "remove", checked)
+    monkeypatch.setattr(store, "remove", checked)
     overrides = [
         *("data.examples=2000", "train.steps=8", "train.epochs=null", "checkpoint.kind=name"),
         *("checkpoint.every_steps=2", "output.plots=false", "output.tensorboard=false"),
@@ -284,7 +284,7 @@ def test_tensorflow_finds_the_latest_of_a_run(tmp_path: Path, monkeypatch: pytes
     embexp.run(spec, tmp_path / "all", quiet=True)
     steps = [f"step_{step:08}" for step in (2, 4, 6, 8)]
     assert found() == [*steps, "final"]
-    saving.cut_back(RunFolder(tmp_path / "all"), series.read_state(checkpoints / steps[1]))
+    saving.cut_back(RunFolder(tmp_path / "all"), store.read_state(checkpoints / steps[1]))
     assert found() == steps[:2]
     saving.cut_back(RunFolder(tmp_path / "all"), None)
     assert found() == []

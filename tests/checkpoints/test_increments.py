@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import embexp.checkpoints
-from embexp.checkpoints import store, streaming
+from embexp.checkpoints import restoring, store, streaming
 from embexp.errors import CheckpointError, DataError
 from embexp.specs.optimizers import SGD, Adagrad, Adam, TableOptimizer
 from embexp.tables import checkpointing, optimizers
@@ -109,7 +109,7 @@ def test_every_point_is_restored_to_the_bit(tmp_path_factory: Any, data: Any, ev
     folder = tmp_path_factory.mktemp("series")
     shapes = [(data.draw(st.sampled_from(LAYOUTS)), data.draw(st.sampled_from(list(RULES)))) for _ in range(2)]
     tables = [table_of(layout, rule, folder, f"t{n}") for n, (layout, rule) in enumerate(shapes)]
-    saves = store.IncrementalSaves({table.name: table for table in tables}, whole_every=every)
+    saves = streaming.IncrementalSaves({table.name: table for table in tables}, whole_every=every)
     points: list[tuple[Path, list[bytes]]] = []
     for number, moves in enumerate(data.draw(st.lists(st.lists(MOVES, max_size=3), min_size=3, max_size=6))):
         for place, pair in enumerate(moves):
@@ -133,7 +133,7 @@ def test_every_point_is_restored_to_the_bit(tmp_path_factory: Any, data: Any, ev
             for n, (layout, rule) in enumerate(shapes)
         ]
         whole = seen(restored)
-        store.read(whole, directory)
+        restoring.read_run(whole, directory)
         assert state(restored) == expected
         assert int(whole.step) == int(directory.name.removeprefix("step_"))
         first = number // every * every
@@ -144,7 +144,7 @@ def three(folder: Path, layout: str = "variable", rule: str = "adagrad") -> tupl
     """A whole checkpoint and two incremental ones, and the states that they are of."""
     table = table_of(layout, rule, folder)
     directories, states = [], []
-    changes = store.Changes({"item": table})
+    changes = streaming.Changes({"item": table})
     for number in range(3):
         step(table, MOVING[number : number + 4], number)
         directory = folder / f"step_{number:08d}"
@@ -186,8 +186,8 @@ def test_a_table_whose_rows_all_changed_is_whole_and_needs_no_base(tmp_path: Pat
     spoil(piece.path, piece.offset)
     restored = [table_of("variable", "adam", tmp_path, name) for name in ("a", "b")]
     with pytest.raises(DataError, match=r"embedding/a/.*: the file is damaged"):
-        store.read(seen(restored), tmp_path / "s0")
-    store.read(seen(restored), tmp_path / "s1")  # of table a the earlier checkpoint is not read
+        restoring.read_run(seen(restored), tmp_path / "s0")
+    restoring.read_run(seen(restored), tmp_path / "s1")  # of table a the earlier checkpoint is not read
     assert state(restored) == expected
 
 
@@ -204,7 +204,7 @@ def test_a_folder_of_checkpoints_can_be_moved_and_linked_to(tmp_path: Path) -> N
     (tmp_path / "elsewhere").symlink_to(tmp_path / "b" / directories[2].name)
     for directory in (tmp_path / "b" / directories[2].name, tmp_path / "elsewhere"):
         table = table_of("variable", "adagrad", tmp_path)
-        store.read(seen([table]), directory)
+        restoring.read_run(seen([table]), directory)
         assert state([table]) == states[2]
 
 
@@ -217,7 +217,7 @@ def test_which_must_stay(tmp_path: Path) -> None:
 
 
 def restore(directory: Path, folder: Path) -> None:
-    store.read(seen([table_of("variable", "adagrad", folder)]), directory)
+    restoring.read_run(seen([table_of("variable", "adagrad", folder)]), directory)
 
 
 def test_a_base_that_is_missing_or_another_is_told(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_table_that_does_not_fit_is_told(tmp_path: Path) -> None:
     directories, _ = three(tmp_path)
     larger = EmbeddingTable("item", ROWS + 1, DIM, slots={"accumulators": 0.1})
     with pytest.raises(CheckpointError, match=r"\(item\) float32 \[38, 3\], in the checkpoint float32 \[37, 3\]"):
-        store.read(seen([larger]), directories[2])
+        restoring.read_run(seen([larger]), directories[2])
     shapes = {info.short: info.shape for info in embexp.checkpoints.keys(directories[2]).values()}
     assert shapes["embedding/item.Saccumulators"] == (ROWS, DIM)
 
@@ -326,8 +326,8 @@ def test_a_session_refuses_it(tmp_path: Path) -> None:
 def test_a_training_goes_on_from_any_point(tmp_path: Path) -> None:
     directories, _ = three(tmp_path)
     table = table_of("variable", "adagrad", tmp_path)
-    store.read(seen([table]), directories[1])
-    saves = store.IncrementalSaves({"item": table}, whole_every=3, restored=directories[1])
+    restoring.read_run(seen([table]), directories[1])
+    saves = streaming.IncrementalSaves({"item": table}, whole_every=3, restored=directories[1])
     states, incremental = {}, []
     for number in range(5):
         step(table, MOVING[number : number + 2], 10 + number)
@@ -342,14 +342,14 @@ def test_a_training_goes_on_from_any_point(tmp_path: Path) -> None:
     for directory, expected in states.items():
         if directory.is_dir():
             restored = table_of("split", "adagrad", tmp_path)
-            store.read(seen([restored]), directory)
+            restoring.read_run(seen([restored]), directory)
             assert state([restored]) == expected
 
 
 def test_changes_are_counted_until_they_are_saved() -> None:
     tables = {name: EmbeddingTable(name, 5, 1, frozen=name == "c") for name in "abc"}
     tables["a"].mark_touched([0])
-    changes = store.Changes(tables, every_row=["b"])
+    changes = streaming.Changes(tables, every_row=["b"])
     none = {"a": [], "c": []}
 
     def collected() -> dict[str, list[int]]:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from embexp.checkpoints import object_graph
 from embexp.checkpoints.object_graph import ObjectGraph
 from embexp.errors import CheckpointError, DataError
-from embexp.tensor_bundle.rekeying import OBJECT_GRAPH
+from embexp.tensor_bundle.tensor import type_name
+from embexp.tensor_bundle.writer import OBJECT_GRAPH
 from tests import object_graphs
 from tests.thoroughness import examples
 
@@ -61,12 +62,12 @@ def check(graph: ObjectGraph, prefix: str) -> None:
     assert len(graph.nodes) == len(view._object_graph_proto.nodes)
     keys = []
     for number, node in enumerate(graph.nodes):
-        assert {edge.name: edge.node for edge in node.edges} == dict(view.children(number))
-        for value in node.values:
-            assert value.shape is not None
-            assert list(value.shape) == variables[value.key]
-            assert value.dtype == dtypes[value.key].name
-            keys.append(value.key)
+        assert {edge.local_name: edge.node_id for edge in node.children} == dict(view.children(number))
+        for value in node.attributes:
+            key = value.checkpoint_key
+            assert list(graph.entries[key].shape) == variables[key]
+            assert type_name(graph.entries[key].kind) == dtypes[key].name
+            keys.append(key)
     assert sorted(keys) == sorted(set(variables) - {OBJECT_GRAPH})
 
 
@@ -86,15 +87,16 @@ def test_a_gan(gan: Any, tmp_path: Path) -> None:
 
 def test_slot_variables(tmp_path: Path) -> None:
     graph = object_graph.read(object_graphs.tensorflow_gan(tmp_path / "gan"))
-    root = {edge.name: edge.node for edge in graph.nodes[0].edges}
-    slots = graph.nodes[root["generator_optimizer"]].slots
-    names = {
-        (graph.nodes[slot.variable].values[0].full_name, slot.name, graph.nodes[slot.node].values[0].full_name)
-        for slot in slots
-    }
+    root = {edge.local_name: edge.node_id for edge in graph.nodes[0].children}
+    slots = graph.nodes[root["generator_optimizer"]].slot_variables
+
+    def name(number: int) -> str:
+        return str(graph.nodes[number].attributes[0].full_name)
+
+    names = {(name(slot.original_variable_node_id), slot.slot_name, name(slot.slot_variable_node_id)) for slot in slots}
     assert ("generator/layer1/bias", "v", "Adam/generator/layer1/bias/v") in names
     assert len(slots) == 8
-    assert graph.edges == sum(len(node.edges) for node in graph.nodes) + 16
+    assert sum(len(node.slot_variables) for node in graph.nodes) == 16
 
 
 def test_a_name_based_checkpoint_has_none(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ def by_role(graph: ObjectGraph) -> dict[Role, set[str]]:
     def walk(number: int, path: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
         yield number, path
         if len(path) < 5:
-            for edge in graph.nodes[number].edges:
-                yield from walk(edge.node, (*path, edge.name))
+            for edge in graph.nodes[number].children:
+                yield from walk(edge.node_id, (*path, edge.local_name))
 
     for number, path in walk(0, ()):
         found[known[number]].add("/".join(path))
@@ -66,9 +66,10 @@ def test_keras_optimizers(name: str, tmp_path: Path) -> None:
     optimizer.apply([tf.ones_like(each) for each in model.trainable_variables], model.trainable_variables)
     graph = saved(tmp_path, model=model, optimizer=optimizer)
     known = roles(graph)
-    shapes = sorted(
-        graph.nodes[number].values[0].shape or () for number in range(len(known)) if known[number] is Role.SLOT
-    )
+    keys = [
+        each.attributes[0].checkpoint_key for each, role in zip(graph.nodes, known, strict=True) if role is Role.SLOT
+    ]
+    shapes = sorted(graph.entries[key].shape for key in keys)
     assert shapes == [(2,)] * slots + [(3, 2)] * slots
     assert by_role(graph)[Role.OPTIMIZER] == {"optimizer"}
     # Only the optimizer, whose model is then nowhere else.
@@ -105,7 +106,7 @@ def test_a_compiled_model_with_a_scaled_loss(tmp_path: Path) -> None:
 def test_optimizers_that_record_slot_variables(tmp_path: Path) -> None:
     graph = object_graph.read(object_graphs.tensorflow_gan(tmp_path / "gan"))
     known = roles(graph)
-    slots = {slot.node for node in graph.nodes for slot in node.slots}
+    slots = {slot.slot_variable_node_id for node in graph.nodes for slot in node.slot_variables}
     assert {number for number in range(len(known)) if known[number] is Role.SLOT} == slots
     assert by_role(graph)[Role.OPTIMIZER] == {"generator_optimizer", "discriminator_optimizer"}
 
@@ -139,7 +140,7 @@ def test_a_run(tmp_path_factory: pytest.TempPathFactory) -> None:
     prefix = result.directory / "checkpoints" / "final" / "checkpoint"
     graph = object_graph.read(Path(f"{prefix}.index"))
     view = tf.train.CheckpointView(str(prefix))
-    assert [{edge.name: edge.node for edge in node.edges} for node in graph.nodes] == [
+    assert [{edge.local_name: edge.node_id for edge in node.children} for node in graph.nodes] == [
         dict(view.children(number)) for number in range(len(graph.nodes))
     ]
     found = by_role(graph)
@@ -169,4 +170,4 @@ def test_any_graph_has_roles(graph: ObjectGraph) -> None:
     known = roles(graph)
     assert len(known) == len(graph.nodes)
     for number, node in enumerate(graph.nodes):
-        assert (known[number] in (Role.VARIABLE, Role.SLOT)) <= bool(node.values)
+        assert (known[number] in (Role.VARIABLE, Role.SLOT)) <= bool(node.attributes)

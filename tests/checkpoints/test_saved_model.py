@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp.checkpoints import store, streaming
+from embexp.checkpoints import restoring, streaming
 from embexp.errors import CheckpointError
 from embexp.specs.tables import Combiner
-from embexp.tables.serving import ExportedTable
+from embexp.tables.row_engine import ExportedTable
 
 ROWS, DIM = 1000, 3
 
@@ -88,7 +88,7 @@ from pathlib import Path
 from embexp.checkpoints import streaming
 from embexp.specs.tables import Combiner
 from embexp.system.machine import PeakMemory
-from embexp.tables.serving import ExportedTable
+from embexp.tables.row_engine import ExportedTable
 
 class Table:
     rows, dim = 500_000, 100
@@ -136,12 +136,12 @@ def test_the_weights_of_a_dense_part(tmp_path: Path) -> None:
     optimizer.build(trained.trainable_variables)
     tf.train.Checkpoint(model=trained, optimizer=optimizer).write(str(tmp_path / "checkpoint"))
     like = dense(3, "another")
-    store.restore_weights(like, tmp_path)
+    restoring.restore_weights(like, tmp_path)
     for ours, theirs in zip(like.variables, trained.variables, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     with pytest.raises(CheckpointError, match="does not fit the model"):
-        store.restore_weights(dense(4, "a"), tmp_path)
+        restoring.restore_weights(dense(4, "a"), tmp_path)
     more = keras.Sequential([*trained.layers, keras.layers.Dense(2, name="extra")])
     more.build((None, 2))
     with pytest.raises(CheckpointError, match=r"does not fit the model: .*extra/kernel"):
-        store.restore_weights(more, tmp_path)
+        restoring.restore_weights(more, tmp_path)

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.checkpoints import store, streaming
+from embexp.checkpoints import restoring, store, streaming
 from embexp.errors import CheckpointError, DataError
 from embexp.specs.optimizers import Adam
 from embexp.specs.tables import Feature
@@ -124,19 +124,19 @@ def test_between_a_tpu_and_each_layout_of_a_processor(tmp_path: Path, hosts: int
     store.write(seen(source), tmp_path / "start")
     with embexp.tpu_simulator(cores=1, hosts=hosts) as strategy:
         backend, table = on_tpu(strategy, 0 * VALUES, split=split)
-        store.read(seen(table), tmp_path / "start")
+        restoring.read_run(seen(table), tmp_path / "start")
         backend.load()
         assert state(table) == state(source)
         store.write(seen(table), tmp_path / "tpu")
     assert read_by_tensorflow(tmp_path / "tpu") == state(source)
     for layout in ON_PROCESSOR:
         restored = on_processor(layout, tmp_path, 0 * VALUES)
-        store.read(seen(restored), tmp_path / "tpu")
+        restoring.read_run(seen(restored), tmp_path / "tpu")
         assert state(restored) == state(source), layout
         store.write(seen(restored), tmp_path / layout)
         with embexp.tpu_simulator(cores=1, hosts=hosts) as strategy:
             backend, table = on_tpu(strategy, 0 * VALUES, split=split)
-            store.read(seen(table), tmp_path / layout)
+            restoring.read_run(seen(table), tmp_path / layout)
             backend.load()
             assert state(table) == state(source), layout
 
@@ -194,7 +194,7 @@ def test_few_blocks_are_in_memory_at_once(
     table = trained(on_processor(layout, tmp_path))
     store.write(seen(table), tmp_path / "c")
     restored = on_processor(other, tmp_path)
-    store.read(seen(restored), tmp_path / "c")
+    restoring.read_run(seen(restored), tmp_path / "c")
     assert state(restored) == state(table)
     for alive in (written, read):
         assert alive.count == 3 * -(-ROWS // BLOCK)
@@ -252,7 +252,7 @@ def test_damage_is_found_and_the_file_named(
     store.write(seen(trained(on_processor("split", tmp_path))), tmp_path / "c")
     harm(tmp_path / "c" / "checkpoint.data-00001-of-00002")
     with pytest.raises(DataError, match=rf"checkpoint\.data-00001-of-00002: {words}"):
-        store.read(seen(on_processor(layout, tmp_path)), tmp_path / "c")
+        restoring.read_run(seen(on_processor(layout, tmp_path)), tmp_path / "c")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_damage_to_what_tensorflow_reads_is_told(tmp_path: Path, harm: Callable[
     store.write(seen(on_processor("split", tmp_path)), tmp_path / "c")
     harm(tmp_path / "c" / "checkpoint.data-00000-of-00002")
     with pytest.raises(CheckpointError, match=r"c/checkpoint\.index is damaged: the object graph"):
-        store.read(seen(on_processor("split", tmp_path)), tmp_path / "c")
+        restoring.read_run(seen(on_processor("split", tmp_path)), tmp_path / "c")
 
 
 def test_a_saver_alone_is_refused_where_it_would_leave_rows_out(tmp_path: Path) -> None:

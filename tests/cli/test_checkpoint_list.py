@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from embexp.cli import commands
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
-from embexp.tensor_bundle import rekeying
+from embexp.tensor_bundle import writer
 from tests.checkpoints import made
 from tests.growth.conftest import END, Runs
 from tests.short_runs import runner
@@ -203,7 +203,7 @@ def test_diff_of_runs_with_other_vocabularies(oov: bool, runs: Runs, capsys: pyt
 def test_diff_of_runs_of_both_kinds(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = runs.make(["x", "y", "z"]), runs.make(["x", "y", "z"])
     names = {key: {"step": "global_step"}.get(key, key.replace(".S", "/")) for key in b.values}
-    rekeying.to_names(b.path / "checkpoints" / "final", names)
+    writer.to_names(b.path / "checkpoints" / "final", names)
     assert commands.main(["checkpoint", "list", str(b.path), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert listed["kind"] == "name"

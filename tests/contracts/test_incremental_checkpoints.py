@@ -31,7 +31,7 @@ def series(strategy: Any, adam: Adam, folder: Path, **settings: Any) -> dict[Pat
     points: dict[Path, dict[str, bytes]] = {}
     base: Path | None = None
     with experiments.making(experiments.spec_of(strategy, adam, **settings)) as made:
-        changes = store.Changes(made.execution.tables, made.execution.tables if not adam.lazy_adam else ())
+        changes = streaming.Changes(made.execution.tables, made.execution.tables if not adam.lazy_adam else ())
         batches = iter(made.execution.dataset(experiments.dataset(BATCHES[:4])))
         for number in range(4):
             made.execution.runtime.train(batches, 1)

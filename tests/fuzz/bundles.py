@@ -13,8 +13,8 @@ import numpy as np
 from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.increments import SomeRows
 from embexp.tensor_bundle.index import masked, read_encoded, slice_prefix
-from embexp.tensor_bundle.rekeying import KEY_END, OBJECT_GRAPH
-from embexp.tensor_bundle.writer import BundleWriter
+from embexp.tensor_bundle.tensor import INT64
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter
 from tests.fuzz import contents
 from tests.fuzz.contents import Files, plain
 
@@ -31,7 +31,7 @@ def _by_name(folder: Path) -> Files:
     with closing(BundleWriter(folder / "n")) as writer:
         writer.add("embedding/item", (8, 3), [VALUES])
         writer.add("embedding/item/momentum", (8, 3), [VALUES, VALUES[:0]])
-        writer.add_numbers("rows7", np.arange(5))
+        writer.add_bytes("rows7", INT64, (5,), np.arange(5))
         writer.add_strings("words", (), [b"some text"])
         writer.finish()
     return _files(folder, "n")
@@ -74,7 +74,7 @@ def _incremental(folder: Path) -> Files:
         writer.add("embedding/item", (8, 3), [VALUES])
         writer.finish()
     with closing(BundleWriter(folder / "next" / "checkpoint")) as writer:
-        writer.add_numbers("numbers", np.array([1, 4]))
+        writer.add_bytes("numbers", INT64, (2,), np.array([1, 4]))
         writer.add("rows", (2, 3), [VALUES[:2] + 1])
         writer.finish()
     some = {"embedding/item": SomeRows((8, 3), "numbers", "rows")}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from embexp.errors import ConfigError
 from embexp.models import build as models
-from embexp.models.dlrm import PairwiseDots
+from embexp.models.recommendation import PairwiseDots
 from embexp.specs.models import DENSE, DLRM, MLP, Activation, Dot, Model
 
 NONLINEAR = {

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp.models import scoring
+from embexp.models import knowledge_graph
 from embexp.system import native
 
-KINDS = {"products": scoring.products_of_own, "absolute": scoring.absolute_of_own}
+KINDS = {"products": knowledge_graph.products_of_own, "absolute": knowledge_graph.absolute_of_own}
 built = pytest.mark.skipif(native.library("candidates") is None, reason="nothing was built: no C++ compiler")
 
 
 @pytest.fixture(autouse=True)
 def tried_again() -> Any:
     yield
-    scoring._same_bits.cache_clear()
+    knowledge_graph._same_bits.cache_clear()
 
 
 def operations(kind: str, *, training: bool, count: int | None = 5, dim: int = 16) -> set[str]:
@@ -49,7 +49,7 @@ def scored(kind: str, query: Any, candidates: Any, upstream: Any, *, training: b
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("batch", "count", "dim"), [(512, 129, 200), (3, 1, 8), (70, 16, 64), (33, 31, 400)])
 def test_steps_have_the_bits_of_tensorflows_operations(kind: str, batch: int, count: int, dim: int) -> None:
-    if not scoring._same_bits(kind, count, dim):
+    if not knowledge_graph._same_bits(kind, count, dim):
         pytest.skip("TensorFlow's operations have other bits on this processor, so the library is not used")
     query, candidates, upstream = given(batch, count, dim)
     candidates[0, 0] = query[0]  # a difference of 0
@@ -87,7 +87,7 @@ def test_only_steps_use_the_library(kind: str, monkeypatch: pytest.MonkeyPatch) 
     assert "EmbexpOwnScores" not in operations(kind, training=False)
     assert "EmbexpOwnScores" not in operations(kind, training=True, dim=12)
     assert "EmbexpOwnScores" not in operations(kind, training=True, count=None)
-    assert ("EmbexpOwnScores" in operations(kind, training=True)) == scoring._same_bits(kind, 5, 16)
+    assert ("EmbexpOwnScores" in operations(kind, training=True)) == knowledge_graph._same_bits(kind, 5, 16)
     monkeypatch.setattr(native, "library", lambda name: None)
     assert "EmbexpOwnScores" not in operations(kind, training=True)
 
@@ -95,9 +95,9 @@ def test_only_steps_use_the_library(kind: str, monkeypatch: pytest.MonkeyPatch) 
 @built
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_bits_are_noticed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = scoring._PLAIN[kind]
-    monkeypatch.setitem(scoring._PLAIN, kind, lambda *vectors: real(*vectors) * (1 + 2**-23))
-    scoring._same_bits.cache_clear()
+    real = knowledge_graph._PLAIN[kind]
+    monkeypatch.setitem(knowledge_graph._PLAIN, kind, lambda *vectors: real(*vectors) * (1 + 2**-23))
+    knowledge_graph._same_bits.cache_clear()
     assert "EmbexpOwnScores" not in operations(kind, training=True)
 
 

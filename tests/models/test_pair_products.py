@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.models import dlrm
+from embexp.models import recommendation
 from embexp.system import native
 
 built = pytest.mark.skipif(native.library("pairs") is None, reason="the native library was not built: no C++ compiler")
@@ -19,11 +19,11 @@ built = pytest.mark.skipif(native.library("pairs") is None, reason="the native l
 @pytest.fixture(autouse=True)
 def tried_again() -> Any:
     yield
-    dlrm._same_bits.cache_clear()
+    recommendation._same_bits.cache_clear()
 
 
 def operations(count: int, dim: int, *, training: bool) -> set[str]:
-    step = tf.function(lambda vectors: dlrm.pair_products(list(vectors), training=training))
+    step = tf.function(lambda vectors: recommendation.pair_products(list(vectors), training=training))
     graph = step.get_concrete_function([tf.TensorSpec([None, dim])] * count).graph
     return {operation.type for operation in graph.get_operations()}
 
@@ -34,7 +34,7 @@ def operations(count: int, dim: int, *, training: bool) -> set[str]:
     [(4096, 27, 16, 1), (4096, 27, 16, 27), (5, 2, 8, 0), (700, 9, 40, 3), (64, 3, 32, 1), (33, 40, 128, 40)],
 )
 def test_steps_have_the_bits_of_matrix_products(batch: int, count: int, dim: int, lead: int) -> None:
-    if not dlrm._same_bits(count, dim):
+    if not recommendation._same_bits(count, dim):
         pytest.skip("TensorFlow's products have other bits on this processor, so the library is not used")
     random = np.random.default_rng(0)
     upstream = tf.constant(random.normal(size=(batch, lead * dim + count * (count - 1) // 2)).astype(np.float32))
@@ -44,7 +44,7 @@ def test_steps_have_the_bits_of_matrix_products(batch: int, count: int, dim: int
     def step(vectors: list[Any], training: bool) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(vectors)
-            products = dlrm.pair_products(vectors, lead=lead, training=training)
+            products = recommendation.pair_products(vectors, lead=lead, training=training)
         return [products, *tape.gradient(products, vectors, output_gradients=upstream)]
 
     for one, other in zip(step(values, True), step(values, False), strict=True):
@@ -83,15 +83,15 @@ def test_only_steps_use_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "EmbexpPairs" not in operations(3, 8, training=False)
     assert "EmbexpPairs" not in operations(3, 12, training=True)
     used = "EmbexpPairs" in operations(3, 8, training=True)
-    assert used == dlrm._same_bits(3, 8)
+    assert used == recommendation._same_bits(3, 8)
     monkeypatch.setattr(native, "library", lambda name: None)
     assert "EmbexpPairs" not in operations(3, 8, training=True)
 
 
 @built
 def test_other_bits_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = dlrm.by_matrices
-    monkeypatch.setattr(dlrm, "by_matrices", lambda vectors: real(vectors) * (1 + 2**-23))
-    dlrm._same_bits.cache_clear()
-    assert not dlrm._same_bits(3, 8)
+    real = recommendation.by_matrices
+    monkeypatch.setattr(recommendation, "by_matrices", lambda vectors: real(vectors) * (1 + 2**-23))
+    recommendation._same_bits.cache_clear()
+    assert not recommendation._same_bits(3, 8)
     assert "EmbexpPairs" not in operations(3, 8, training=True)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.models import build as models
-from embexp.models import layers
+from embexp.models import layers, texts
 from embexp.specs.models import TextCNN
 from embexp.system import native
 
@@ -25,7 +25,7 @@ SHAPES = [(64, 3, 100, 100), (1, 3, 8, 4), (6, 5, 3, 7), (30, 1, 17, 33), (20, 4
 @pytest.fixture
 def tried_again() -> Any:
     yield
-    layers._same_bits.cache_clear()
+    texts._same_bits.cache_clear()
 
 
 def with_gradients(way: Callable[..., Any], words: Any, lengths: Any, kernel: Any, upstream: Any) -> list[np.ndarray]:
@@ -83,13 +83,13 @@ def test_maxima_and_gradients_are_exact(lengths: list[int], width: int, dim: int
         words[text, length:] = 0
     kernel, upstream = small(random, width, dim, maps), small(random, len(lengths), maps)
     expected = by_loops(words, lengths, kernel, upstream)
-    ways = [layers._by_sparse_products]
+    ways = [texts._by_sparse_products]
     if native.library("windows") is not None:  # whether it is used or not: sums here are exact in any order
-        ways.append(layers._by_library)
+        ways.append(texts._by_library)
     for way in ways:
         for one, other in zip(with_gradients(way, words, lengths, kernel, upstream), expected, strict=True):
             np.testing.assert_array_equal(one, other)
-    served = layers.maxima_over_windows(tf.constant(words), tf.constant(lengths), tf.constant(kernel), training=False)
+    served = texts.maxima_over_windows(tf.constant(words), tf.constant(lengths), tf.constant(kernel), training=False)
     np.testing.assert_array_equal(served, expected[0])
 
 
@@ -107,7 +107,7 @@ def test_without_ties_gradients_are_those_of_keras_layers(training: bool) -> Non
         return keras.layers.GlobalMaxPooling1D()(maps)
 
     def ours(words: Any, lengths: Any, kernel: Any) -> Any:
-        return layers.maxima_over_windows(words, lengths, kernel, training=training)
+        return texts.maxima_over_windows(words, lengths, kernel, training=training)
 
     lengths = [12] * 5
     found = with_gradients(ours, words, lengths, kernel, upstream)
@@ -118,7 +118,7 @@ def test_without_ties_gradients_are_those_of_keras_layers(training: bool) -> Non
 @built
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_library_has_the_same_bits(shape: tuple[int, int, int, int]) -> None:
-    if not layers._same_bits(*shape):
+    if not texts._same_bits(*shape):
         pytest.skip("TensorFlow's convolutions have other bits on this processor, so the library is not used")
     longest, _, dim, maps = shape
     random = np.random.default_rng(1)
@@ -137,7 +137,7 @@ def test_the_library_has_the_same_bits(shape: tuple[int, int, int, int]) -> None
         np.testing.assert_array_equal(one.numpy().view(np.int32), other.numpy().view(np.int32))
 
 
-WAYS = (layers._by_library, layers._by_sparse_products)
+WAYS = (texts._by_library, texts._by_sparse_products)
 
 
 @pytest.mark.parametrize("way", [pytest.param(WAYS[0], marks=built), WAYS[1]], ids=["library", "sparse products"])
@@ -165,7 +165,7 @@ def operations(*, training: bool, longest: int | None = 6) -> set[str]:
     def step(words: Any, lengths: Any, kernel: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch([words, kernel])
-            found = layers.maxima_over_windows(words, lengths, kernel, training=training)
+            found = texts.maxima_over_windows(words, lengths, kernel, training=training)
         return tape.gradient(found, [words, kernel])
 
     specs = [tf.TensorSpec([None, longest, 8]), tf.TensorSpec([None], tf.int32), tf.TensorSpec([2, 8, 16])]
@@ -181,7 +181,7 @@ def test_only_steps_on_a_processor_have_their_own_gradient(monkeypatch: pytest.M
         patched.setattr(layers, "on_processor", lambda: False)
         assert operations(training=True) >= dense
         assert not operations(training=True) & own
-    if native.library("windows") is not None and layers._same_bits(6, 2, 8, 16):
+    if native.library("windows") is not None and texts._same_bits(6, 2, 8, 16):
         assert operations(training=True) & (own | dense) == {"EmbexpWindows", "EmbexpWindowsGrad"}
     assert "SparseTensorDenseMatMul" in operations(training=True, longest=None)
     monkeypatch.setattr(native, "library", lambda name: None)
@@ -190,10 +190,10 @@ def test_only_steps_on_a_processor_have_their_own_gradient(monkeypatch: pytest.M
 
 @built
 def test_other_bits_are_noticed(tried_again: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = layers._convolved
-    monkeypatch.setattr(layers, "_convolved", lambda *given: real(*given) * (1 + 2**-23))
-    layers._same_bits.cache_clear()
-    assert not layers._same_bits(6, 2, 8, 16)
+    real = texts._convolved
+    monkeypatch.setattr(texts, "_convolved", lambda *given: real(*given) * (1 + 2**-23))
+    texts._same_bits.cache_clear()
+    assert not texts._same_bits(6, 2, 8, 16)
     assert "EmbexpWindows" not in operations(training=True)
 
 
@@ -241,9 +241,8 @@ def test_initial_weights_are_those_of_earlier_models() -> None:
     layer = models.build(
         TextCNN(widths=(2,), maps=5), shapes={"words": (6, 3)}, dense_width=0, output_bias=0.0, seed=7, outputs=4
     ).get_layer("windows.words.2")
-    from embexp.models import layers
 
-    earlier = keras.layers.Conv1D(5, 2, kernel_initializer=layers._kernel(7, "windows.words.2"))
+    earlier = keras.layers.Conv1D(5, 2, kernel_initializer=layers.glorot(7, "windows.words.2"))
     earlier.build((None, 6, 3))
     np.testing.assert_array_equal(layer.weights[0], earlier.kernel)
     np.testing.assert_array_equal(layer.weights[1], np.zeros(5))

@@ -20,11 +20,11 @@ from pathlib import Path
 import embexp
 from embexp.runs import run as single, saving
 from embexp.records import inventory
-from embexp.checkpoints import series
+from embexp.checkpoints import store
 from embexp.runs.studies import run as studies
 overrides, directory, place = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 module, name = {
-    "first removal": (series, "remove"),
+    "first removal": (store, "remove"),
     "plots": (single, "plot"),
     "inventory": (inventory, "seal"),
 }[place]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from embexp.checkpoints import series
+from embexp.checkpoints import store
 from embexp.records.folder import RunFolder
 from embexp.reports.collected import collect
 from embexp.reports.record import Status
@@ -39,7 +39,7 @@ def stopped(forked: Path, directory: Path, overrides: list[str]) -> Iterator[int
         [forked / "embexp", "run", *SMALL, *overrides, f"hydra.run.dir={directory}"], stdout=subprocess.DEVNULL
     )
     try:
-        while not series.step_directories(RunFolder(directory).checkpoints):
+        while not store.step_directories(RunFolder(directory).checkpoints):
             assert command.poll() is None
             time.sleep(0.01)
         found = re.match(r"process (\d+) on ", RunFolder(directory).lock.writer())
@@ -86,7 +86,7 @@ def test_a_run_that_is_being_written(forked: Path, tmp_path: Path, cache: list[s
         assert not others.exists()
     [record] = collect([directory])
     assert record.status is Status.INTERRUPTED  # at once, however recently it has written
-    steps = int(series.step_directories(RunFolder(directory).checkpoints)[-1].name.removeprefix("step_"))
+    steps = int(store.step_directories(RunFolder(directory).checkpoints)[-1].name.removeprefix("step_"))
     assert run(forked, "resume", directory, f"train.steps={steps + 10}")[0] == 0
     logged = [line["step"] for line in RunFolder(directory).read_metrics() if line["event"] == "log"]
     assert logged == list(range(10, steps + 11, 10))

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.checkpoints import series
+from embexp.checkpoints import store
 from embexp.checkpoints.paths import plain_path
 from embexp.cli import commands
 from embexp.errors import CheckpointError, ConfigError, NotARunError, RunError
@@ -204,7 +204,7 @@ def test_incremental_checkpoints_are_small_and_whole_at_the_end(run: Callable[..
     checkpoints = RunFolder(directory).checkpoints
     sizes = [
         sum(path.stat().st_size for path in step.glob("checkpoint.data*"))
-        for step in series.step_directories(checkpoints)
+        for step in store.step_directories(checkpoints)
     ]
     assert len(sizes) == 6
     assert max(sizes[1:4] + sizes[5:]) < min(sizes[0], sizes[4]) / 4
@@ -233,7 +233,7 @@ def test_a_scheduler_ends_a_run_and_starts_it_again(killing: Killing, tmp_path: 
     assert killing.start("adagrad", directory, when | {"signal": "SIGTERM"}) == 0
     summary = RunFolder(directory).read_summary()
     assert summary["status"] == "interrupted"
-    assert series.step_directories(RunFolder(directory).checkpoints)[-1].name == f"step_{summary['steps']:08}"
+    assert store.step_directories(RunFolder(directory).checkpoints)[-1].name == f"step_{summary['steps']:08}"
     assert killing.start("adagrad", directory, None) == 0
     assert content(directory) == content(killing.reference("adagrad"))
 
@@ -247,19 +247,19 @@ def unfinished(killing: Killing, tmp_path: Path) -> Path:
 
 
 def test_a_torn_checkpoint_is_skipped(killing: Killing, unfinished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = series.step_directories(RunFolder(unfinished).checkpoints)[-2:]
+    first, second = store.step_directories(RunFolder(unfinished).checkpoints)[-2:]
     data = second / "checkpoint.data-00001-of-00002"
     content_of = bytearray(data.read_bytes())
     content_of[1000] ^= 1
     data.write_bytes(content_of)
     torn: list[str] = []
-    [found] = series.newest_first(first.parent, torn)
+    [found] = store.newest_first(first.parent, torn)
     assert found.directory == first
     assert second.name in torn[0]
     assert "damaged" in torn[0]
     data.write_bytes(content_of[:-1])
     torn.clear()
-    assert next(series.newest_first(first.parent, torn, checked=False)).directory == first
+    assert next(store.newest_first(first.parent, torn, checked=False)).directory == first
     assert "was written with" in torn[0]
     assert killing.start("adagrad", unfinished, None) == 0
     assert content(unfinished) == content(killing.reference("adagrad"))
@@ -367,9 +367,9 @@ def test_a_run_killed_between_a_checkpoint_and_its_copy_as_the_best(
         patch.setattr(saving.RunSaver, "keep_best", killed)
         with pytest.raises(KeyboardInterrupt):
             embexp.run(RunFolder(whole).read_spec(), tmp_path / "run")
-    assert series.read_state(tmp_path / "run" / "checkpoints" / "best").step < calls[-1]
+    assert store.read_state(tmp_path / "run" / "checkpoints" / "best").step < calls[-1]
     embexp.resume(tmp_path / "run")
-    found = [series.read_state(each / "checkpoints" / "best").step for each in (whole, tmp_path / "run")]
+    found = [store.read_state(each / "checkpoints" / "best").step for each in (whole, tmp_path / "run")]
     assert found == [calls[-1]] * 2
     assert content(tmp_path / "run") == content(whole)
 

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from embexp.checkpoints import series
+from embexp.checkpoints import store
 from embexp.cli import commands
 from embexp.records.folder import RunFolder
 from embexp.runs import saving
@@ -76,8 +76,8 @@ def check_tidy(folder: Path, directory: Path, err: str) -> None:
     assert [path for path in made if path.name.endswith((".part", ".gone")) or ".making-" in path.name] == []
     assert list((folder / "tmp").iterdir()) == []
     for state in directory.rglob("checkpoints/*/state.json"):
-        series.read_state(state.parent)
-        series.check_content(state.parent)
+        store.read_state(state.parent)
+        store.check_content(state.parent)
     for checkpoint in directory.rglob("checkpoints/*"):
         assert (checkpoint / "checkpoint.index").exists(), checkpoint
     for summary in directory.rglob("summary.json"):
@@ -97,7 +97,7 @@ def test_the_last_save_is_finished_and_the_run_goes_on_from_it(
     with monkeypatch.context() as patch:
         patch.setattr(saving.RunSaver, "keep_final", keep_final)
         assert commands.main(words) == 143
-    series.check_content(run / "checkpoints" / "final")
+    store.check_content(run / "checkpoints" / "final")
     assert not (run / "summary.json").exists()
     assert (run / "run.log").read_text().endswith("interrupted by SIGTERM\n")
     assert commands.main(["resume", str(run)]) == 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp.checkpoints import store, streaming
+from embexp.checkpoints import restoring, store, streaming
 from embexp.data.batches import Batch
 from embexp.errors import VocabularyError
 from embexp.models import build as models
@@ -21,7 +21,7 @@ from embexp.runs.runtimes.session import SessionRuntime
 from embexp.specs.models import MLP, Task
 from embexp.specs.optimizers import Adagrad
 from embexp.specs.tables import Feature
-from embexp.strategies.one_device import OneDevice
+from embexp.strategies.strategy import OneDevice
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.row_engine import RowEngine
@@ -122,7 +122,7 @@ def test_its_checkpoint_is_restored_eagerly_and_the_other_way_round(tmp_path: Pa
     inside.save(str(tmp_path / "saved" / "checkpoint"))
 
     table, function, checkpoint = in_function()
-    store.read(checkpoint, tmp_path / "saved")
+    restoring.read_run(checkpoint, tmp_path / "saved")
     assert table.digest() == inside.values.digest()
     for (_, x), (_, y) in zip(first, function.predict(data(5)), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-6)

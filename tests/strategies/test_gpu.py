@@ -16,7 +16,7 @@ from embexp.runs import run as single
 from embexp.specs.strategies import GPU, Mirrored
 from embexp.strategies import mirrored
 from embexp.strategies import strategy as strategies
-from embexp.strategies.one_device import OneDevice
+from embexp.strategies.strategy import OneDevice
 from tests.thoroughness import chosen
 
 MISSING = {

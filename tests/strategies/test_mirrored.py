@@ -18,7 +18,7 @@ from embexp.specs.strategies import Mirrored
 from embexp.specs.tables import Feature
 from embexp.strategies import mirrored
 from embexp.strategies.mirrored import divided, sizes
-from embexp.strategies.one_device import OneDevice
+from embexp.strategies.strategy import OneDevice
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
 from embexp.training.step import Input, Step

@@ -49,7 +49,7 @@ environment.end_collecting(); states.append(gc.isenabled() or gc.get_freeze_coun
 with environment.collecting_paused(): states.append(gc.isenabled())
 environment.begin_collecting(); environment.end_collecting()
 states.append(gc.isenabled() and gc.get_freeze_count() == before)
-states.append(not environment._serves_a_command())
+states.append(not environment._process)
 """,
         [True, True, True, True],
     ),

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from embexp import checkpoints
-from embexp.checkpoints import store, streaming
+from embexp.checkpoints import restoring, store, streaming
 from embexp.errors import CheckpointError
 from embexp.specs.optimizers import Adam
 from embexp.tables import optimizers
@@ -85,7 +85,7 @@ def test_saved_in_one_layout_restored_in_another(tmp_path: Path, saved: str, res
     shapes = {info.short: info.shape for info in infos if info.short.startswith("embedding")}
     assert shapes == dict.fromkeys(("embedding/item", "embedding/item.Smomenta", "embedding/item.Svelocities"), (9, 3))
     second = table_of(restored, tmp_path)
-    store.read(checkpoint(second), tmp_path / "c")
+    restoring.read_run(checkpoint(second), tmp_path / "c")
     for before, after in zip(state(first), state(second), strict=True):
         np.testing.assert_array_equal(after.view(np.uint32), before.view(np.uint32))
     np.testing.assert_array_equal(second.read(0, ROWS), np.where(FROZEN[:, None], VALUES, 2 * VALUES))
@@ -111,7 +111,7 @@ def test_in_sessions(tmp_path: Path, layout: str) -> None:
         (tmp_path / "graph").mkdir()
         saver.save(session, str(tmp_path / "graph" / "checkpoint"))
     again = table_of("variable", tmp_path)
-    store.read(checkpoint(again), tmp_path / "graph")
+    restoring.read_run(checkpoint(again), tmp_path / "graph")
     for before, after in zip(expected, state(again), strict=True):
         np.testing.assert_array_equal(after.view(np.uint32), before.view(np.uint32))
 
@@ -122,7 +122,7 @@ def test_rows_that_stay_in_their_file_must_be_those_of_the_checkpoint(tmp_path: 
     first.scatter(tf.constant([3]), tf.zeros([1, DIM]))
     store.write(checkpoint(first), tmp_path / "c")
     with pytest.raises(CheckpointError, match="frozen rows of table item in the checkpoint are not those of its pretr"):
-        store.read(checkpoint(table_of("memory_map", tmp_path)), tmp_path / "c")
+        restoring.read_run(checkpoint(table_of("memory_map", tmp_path)), tmp_path / "c")
 
 
 def test_a_checkpoint_of_another_size(tmp_path: Path) -> None:
@@ -132,11 +132,11 @@ def test_a_checkpoint_of_another_size(tmp_path: Path) -> None:
     with pytest.raises(
         CheckpointError, match=r"\(item/momenta\) float32 \[9, 3\], in the checkpoint float32 \[10, 3\]"
     ):
-        store.read(checkpoint(table_of("split", tmp_path)), tmp_path / "c")
+        restoring.read_run(checkpoint(table_of("split", tmp_path)), tmp_path / "c")
     bare = EmbeddingTable("item", ROWS, DIM)
     bare.write(0, VALUES)
     store.write(checkpoint(bare), tmp_path / "bare")
     with pytest.raises(
         CheckpointError, match=r"missing.*\n    embedding/item\.Smomenta \(item/momenta\) float32 \[9, 3\]"
     ):
-        store.read(checkpoint(table_of("split", tmp_path)), tmp_path / "bare")
+        restoring.read_run(checkpoint(table_of("split", tmp_path)), tmp_path / "bare")

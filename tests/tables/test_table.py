@@ -110,10 +110,9 @@ def test_touched_rows_are_counted_once() -> None:
     table.mark_touched([3, 5])
     table.mark_touched([5])
     assert table.touched_rows() == 2
-    untracked = EmbeddingTable("user", 10, 3, track_touched=False)
-    untracked.mark_touched([1])
-    with pytest.raises(ValueError, match="table 'user' was made with track_touched=False"):
-        untracked.touched_rows()
+    frozen = EmbeddingTable("user", 10, 3, frozen=True)
+    frozen.mark_touched([1])
+    assert frozen.touched_rows() == 0
 
 
 def test_rows_that_do_not_fit_are_errors() -> None:

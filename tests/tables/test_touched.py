@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from embexp.specs.optimizers import SGD
 from embexp.tables.optimizers import RowGroups
-from embexp.tables.reading import ReadableTable
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.tpu_tables import TPUTable
+from embexp.tables.variables import ReadableTable
 
 ROWS, DIM = 12, 2
 
@@ -85,7 +85,7 @@ def test_what_can_not_be_restored() -> None:
     for mask in (np.zeros(ROWS, np.uint8), np.zeros(ROWS - 1, np.bool_)):
         with pytest.raises(ValueError, match=r"table 'item' takes bool \(12,\), got"):
             table_of("variable").restore_touched(mask)
-    for table in (EmbeddingTable("user", 3, 1, frozen=True), EmbeddingTable("user", 3, 1, track_touched=False)):
-        assert table.take_touched() is None
-        with pytest.raises(ValueError, match="table 'user' does not track"):
-            table.restore_touched(np.zeros(3, np.bool_))
+    table = EmbeddingTable("user", 3, 1, frozen=True)
+    assert table.take_touched() is None
+    with pytest.raises(ValueError, match="table 'user' does not track"):
+        table.restore_touched(np.zeros(3, np.bool_))

@@ -46,14 +46,14 @@ OPERATIONS = [
 REMOVES = """
 import os
 from pathlib import Path
-from embexp.checkpoints import series
+from embexp.checkpoints import store
 from embexp.system import files
 checkpoint = Path("run/checkpoints/step_00000002")
 checkpoint.mkdir(parents=True)
 (checkpoint / "state.json").touch()
 for folder in (checkpoint, *checkpoint.parents):
     files.to_disk(folder)
-series.remove(checkpoint)
+store.remove(checkpoint)
 """
 APPENDS = """
 import os

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from embexp.models import build as models
-from embexp.models import scoring
+from embexp.models import knowledge_graph
 from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RankingLoss, RotatE, TransE
 from embexp.training import one_vs_all
 from embexp.training.one_vs_all import OneVsAll
@@ -40,11 +40,11 @@ ALWAYS: list[Case] = [
 
 
 def set_blocks(monkeypatch: pytest.MonkeyPatch, *, several: bool) -> None:
-    monkeypatch.setattr(scoring, "SMALL", 0)
-    monkeypatch.setattr(scoring, "DIFFERENCES", 0)
+    monkeypatch.setattr(knowledge_graph, "SMALL", 0)
+    monkeypatch.setattr(knowledge_graph, "DIFFERENCES", 0)
     if several:
         monkeypatch.setattr(one_vs_all, "TRAINED_SCORES", 4 * ENTITIES * 3)  # blocks of 3, 3 and 1 queries
-        monkeypatch.setattr(scoring, "DIFFERENCES", 4 * 3 * DIM * 5)  # of 5 entities each, the last of 3
+        monkeypatch.setattr(knowledge_graph, "DIFFERENCES", 4 * 3 * DIM * 5)  # of 5 entities each, the last of 3
 
 
 def given() -> dict[str, np.ndarray]:

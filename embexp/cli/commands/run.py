@@ -164,11 +164,11 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
         print(f"{job.spec.name} in {found.path}", flush=True)
         for warning in run.doubtful_settings(job.spec):
             print(f"warning: {warning}", flush=True)
-        runs = _continue if found.continues else runner
+        runs = resumed if found.continues else runner
         return exit_status(hydra_job.call(config, callbacks, allowed, folder, lambda: runs(job.spec, folder)))
 
 
-def _continue(spec: RunSpec, directory: Path) -> RunResult:
+def resumed(spec: RunSpec, directory: Path) -> RunResult:
     """Completes the run of the same spec in a directory."""
     from embexp.cli.commands import resume
     from embexp.records import allowed_code
@@ -310,4 +310,4 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
 
         for sentence in import_sentences(folder, allowed_code.named(spec)):
             print(sentence, flush=True)
-        return exit_status((_continue if found.continues else runner)(spec, found.path))
+        return exit_status((resumed if found.continues else runner)(spec, found.path))

@@ -29,8 +29,8 @@ from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.runs.runtimes.session import Feeds, TableView, components, timed_scaffold
 from embexp.specs.tables import Storage
 from embexp.tables import inputs
-from embexp.tables.reading import TouchedRows
 from embexp.tables.row_engine import AnyTable
+from embexp.tables.variables import TouchedRows
 
 _NAME = "model.ckpt"
 _STOP = object()

@@ -14,7 +14,7 @@ from embexp.initialization.filling import TablePlan
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings, Strategy
-from embexp.tables.reading import ReadableTable
+from embexp.tables.variables import ReadableTable
 from embexp.training.loop import Runtime
 from embexp.training.step import Assembly
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.checkpoints import naming, store, streaming
+from embexp.checkpoints import naming, restoring, streaming
 from embexp.initialization import filling
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.tables import inputs
@@ -35,7 +35,7 @@ def start(blueprint: Blueprint) -> Execution:
     runtime = FunctionRuntime(parts.step.train, parts.step.predict, dataset=strategy.dataset, labels=strategy.labels)
 
     def restore(directory: Path) -> None:
-        store.read(parts.checkpoint, directory)
+        restoring.read_run(parts.checkpoint, directory)
         embeddings.load()
 
     return Execution(

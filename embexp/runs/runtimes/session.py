@@ -16,8 +16,8 @@ from embexp.initialization import filling, scaffolding
 from embexp.initialization.method import Fill, SessionFills
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.tables import inputs
-from embexp.tables.reading import ReadableTable, TouchedRows
 from embexp.tables.row_engine import AnyTable
+from embexp.tables.variables import ReadableTable, TouchedRows
 from embexp.vectors import checkpoint
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from embexp.checkpoints import series
+from embexp.checkpoints import store
 from embexp.errors import DataError, EmbexpError, RunError
 from embexp.records import allowed_code
 from embexp.records.differences import Difference, Kind, between
@@ -103,7 +103,7 @@ def _steps(folder: RunFolder, again: RunFolder) -> tuple[list[Difference], list[
     """What differs in the checkpoints of steps: the first that differ in detail, the later ones by name."""
     found: list[Difference] = []
     equal: int | None = None
-    steps = series.step_directories(folder.checkpoints)
+    steps = store.step_directories(folder.checkpoints)
     for path in steps:
         step = int(path.name.removeprefix("step_"))
         here = [replace(each, step=step) for each in _checkpoints(path, again.checkpoints / path.name)]
@@ -139,15 +139,15 @@ def _states(a: Path, b: Path) -> Iterator[Difference]:
     """What differs between `state.json` and `touched.npz` of two checkpoints."""
     of_a, of_b = _state(a), _state(b)
     if of_a is not None and of_b is not None:
-        yield from between(Kind.CHECKPOINT, of_a, of_b, prefix=f"{a.name}/{series.STATE}")
+        yield from between(Kind.CHECKPOINT, of_a, of_b, prefix=f"{a.name}/{store.STATE}")
     else:
-        yield from _unlike(a.parent, b.parent, [f"{a.name}/{series.STATE}"], Kind.CHECKPOINT)
+        yield from _unlike(a.parent, b.parent, [f"{a.name}/{store.STATE}"], Kind.CHECKPOINT)
     yield from _unlike(a.parent, b.parent, [f"{a.name}/{_TOUCHED}"], Kind.CHECKPOINT)
 
 
 def _state(directory: Path) -> dict[str, Any] | None:
     """How the training stood at a checkpoint; None: there is no file of it."""
-    path = directory / series.STATE
+    path = directory / store.STATE
     try:
         content = json.loads(path.read_bytes())
         kept = {key: content[key] for key in ("outcome", "stopping", "drift")}
@@ -238,7 +238,7 @@ def planned(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]) -> Rer
     spec = spec.model_copy(update={"tracking": NoTracking()})
     if not isinstance(spec.study, NoStudy):
         return Rerun(spec.model_copy(update={"output": output}))
-    steps = [int(path.name.removeprefix("step_")) for path in series.step_directories(folder.checkpoints)]
+    steps = [int(path.name.removeprefix("step_")) for path in store.step_directories(folder.checkpoints)]
     replay = Replay(steps, int(summary["steps"]) if summary["status"] == "interrupted" else None)
     at_end = Save.END if folder.final_checkpoint.is_dir() else Save.NEVER
     settings = {

@@ -1,4 +1,4 @@
-"""Refuses steps that a TPU could not compile, while they are traced.
+"""Refuses steps that a TPU could not compile, while they are traced; lists the TPU's operations of those that it can.
 
 A TPU compiles a step with XLA, for fixed shapes. What TensorFlow can't compile with XLA for a CPU, by its own list of
 kernels, it can't compile for a TPU either; and a shape that is computed from values can't be compiled at all.
@@ -112,7 +112,7 @@ def _graphs(operations: Sequence[Any], returned: set[Any], soft_placement: bool)
         yield divided
         for operation in filter(lambda one: _calls(one.type), divided.compiled):
             for name in functions_of(operation):
-                graph = _graph_of(operation, name)
+                graph = getattr(operation.graph._get_function(name), "graph", None)
                 if name not in seen and graph is not None:
                     waiting.append((graph.get_operations(), {tensor.op for tensor in graph.outputs}))
                 seen.add(name)
@@ -162,11 +162,6 @@ def _calls(kind: str) -> bool:
     )
 
 
-def _graph_of(operation: Any, name: str) -> Any:
-    function = operation.graph._get_function(name)
-    return None if function is None else getattr(function, "graph", None)
-
-
 def _faults(graph: _Graph) -> Iterator[tuple[Any, str]]:
     """What is wrong with a graph: operations, each with the reason."""
     for operation in graph.compiled:
@@ -205,14 +200,9 @@ def _is_unknown(tensor: Any, on_host: set[Any]) -> bool:
 
 def _has_kernel(operation: Any) -> bool:
     return any(
-        all(_types(operation.get_attr(name)) <= allowed for name, allowed in constraints)
+        all(set(tf.nest.flatten(operation.get_attr(name))) <= allowed for name, allowed in constraints)
         for constraints in _constraints(operation.type)
     )
-
-
-def _types(attribute: Any) -> set[Any]:
-    """The types that an attribute names."""
-    return set(attribute) if isinstance(attribute, list) else {attribute}
 
 
 @functools.cache
@@ -261,3 +251,81 @@ def _described(operation: Any, why: str) -> str:
     if line is not None:
         where = f", {line.filename}:{line.lineno}: {linecache.getline(line.filename, line.lineno).strip()}"
     return f"{operation.type} ({operation.name}{where}): {why}"
+
+
+_ABOUT_TPUS = ("TPU", "CrossReplica", "AllToAll", "CollectivePermute")
+
+
+@dataclass(frozen=True)
+class TracedOperation:
+    """One TPU operation in a traced function.
+
+    Attributes:
+        function: name of its graph: the traced function, or a loop or condition inside it.
+        type: such as `RecvTPUEmbeddingActivations`.
+        device: its device, "" if unset.
+        inputs: dtype and shape of each input, such as `int64[None]`.
+        outputs: dtype and shape of each output.
+    """
+
+    function: str
+    type: str
+    device: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.type}({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})"
+
+
+def operations(graph: Any) -> list[TracedOperation]:
+    """The TPU operations of a traced function and of all functions that it calls, in order.
+
+    Trace the function under `tpu_simulator(serve=False)`; otherwise the row engine's operations replace them.
+
+    Args:
+        graph: the traced function's, `step.get_concrete_function(...).graph`.
+    """
+    found = []
+    for function, operation in _walk(graph, set()):
+        if any(word in operation.type for word in _ABOUT_TPUS):
+            found.append(
+                TracedOperation(
+                    function,
+                    operation.type,
+                    operation.device,
+                    tuple(_typed(tensor) for tensor in operation.inputs),
+                    tuple(_typed(tensor) for tensor in operation.outputs),
+                )
+            )
+    return found
+
+
+def configuration(embedding: Any) -> str:
+    """The `TPUEmbeddingConfiguration` of a built `TPUEmbedding`, in protocol buffers' text format.
+
+    Args:
+        embedding: `tf.tpu.experimental.embedding.TPUEmbedding`, made under a TPUStrategy.
+
+    Raises:
+        ValueError: it is not built, or was not made under a TPUStrategy.
+    """
+    proto = getattr(embedding, "_config_proto", None)
+    if proto is None:
+        raise ValueError("this TPUEmbedding has no configuration: build it first, under a TPUStrategy")
+    return str(proto)
+
+
+def _walk(graph: Any, seen: set[str]) -> Iterator[tuple[str, Any]]:
+    for operation in graph.get_operations():
+        yield getattr(graph, "name", ""), operation
+        for name in functions_of(operation):
+            function = graph._get_function(name) if name not in seen else None
+            seen.add(name)
+            if function is not None:
+                yield from _walk(function.graph, seen)
+
+
+def _typed(tensor: Any) -> str:
+    shape = "?" if tensor.shape.rank is None else ",".join(str(size) for size in tensor.shape)
+    return f"{tensor.dtype.name}[{shape}]"

@@ -18,8 +18,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2
 
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
-from embexp.strategies.simulation.features import FeatureDescription
-from embexp.strategies.simulation.queues import Queue
+from embexp.strategies.simulation.queues import FeatureDescription, Queue
 from embexp.tables.variables import gather_rows, scatter_rows
 
 Variables = Mapping[str, Mapping[str, Any]]

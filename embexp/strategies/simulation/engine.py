@@ -11,10 +11,18 @@ import tensorflow as tf
 from tensorflow.python.compiler.xla import xla
 
 from embexp.specs.tables import Feature
-from embexp.strategies.simulation import configuration, features, replicas
+from embexp.strategies.simulation import configuration, replicas
 from embexp.strategies.simulation.configuration import Configuration, Variables, copy
-from embexp.strategies.simulation.features import FeatureDescription
-from embexp.strategies.simulation.queues import EITHER, INFERENCE, TRAIN, BatchKind, BatchQueues
+from embexp.strategies.simulation.queues import (
+    EITHER,
+    INFERENCE,
+    TRAIN,
+    BatchKind,
+    BatchQueues,
+    FeatureDescription,
+    read_input,
+    to_occurrences,
+)
 from embexp.tables.inputs import without_autograph
 from embexp.tables.row_engine import RowEngine
 
@@ -98,7 +106,7 @@ class Engine:
             )
         core = self._own_core() if by_replica else device_ordinal
         inputs = zip(described, sample_indices_or_row_splits, embedding_indices, aggregation_weights, strict=True)
-        read = [features.read_input(*each) for each in inputs]
+        read = [read_input(*each) for each in inputs]
         kind = BatchKind(EITHER if by_replica else _mode(mode_override), tuple(layout for layout, _ in read))
         return self._queues.put(kind, core, [tensor for _, tensors in read for tensor in tensors])
 
@@ -259,7 +267,7 @@ class Step:
             batch = iter(taken[place.core])
             for number, (one, layout) in enumerate(zip(configured.described, kind.layouts, strict=True)):
                 tensors = list(itertools.islice(batch, len(layout.dtypes())))
-                occurrences = features.to_occurrences(one, layout, tensors, (place.core, number))
+                occurrences = to_occurrences(one, layout, tensors, (place.core, number))
                 read[place.input_of(one)] = occurrences
                 self.ids.setdefault(one.table, []).append(occurrences.ids)
         training = kind.mode != INFERENCE

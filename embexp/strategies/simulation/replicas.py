@@ -203,7 +203,7 @@ def _complete_exchange(replicas: list[_Replica]) -> None:
 def _as_replica(computation: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]:
     def traced() -> Any:
         result = computation(*nest.map_structure(_input, list(arguments), expand_composites=True))
-        return nest.map_structure(_output, result, expand_composites=True)
+        return nest.map_structure(as_tensor, result, expand_composites=True)
 
     return traced
 
@@ -222,7 +222,8 @@ def _input(value: Any) -> Any:
     return tensor
 
 
-def _output(value: Any) -> Any:
+def as_tensor(value: Any) -> Any:
+    """A result as a tensor; operations and None as they are."""
     return value if value is None or isinstance(value, tf.Operation) else tf.convert_to_tensor(value)
 
 
@@ -299,7 +300,8 @@ def inherited_state(*, first: bool) -> Callable[[], None]:
     summary = dict(vars(summary_ops_v2._summary_state))
     if not first:
         summary["is_recording_distribution_strategy"] = False
-    keras = _keras_state()
+    module = sys.modules.get("keras.src.backend.common.global_state")
+    keras = None if module is None else module.GLOBAL_STATE_TRACKER  # a `threading.local`
     state = {} if keras is None else dict(vars(keras))
 
     def take_over() -> None:
@@ -308,12 +310,6 @@ def inherited_state(*, first: bool) -> Callable[[], None]:
             vars(keras).update(state)
 
     return take_over
-
-
-def _keras_state() -> Any:
-    """Keras' global state, a `threading.local`; None if Keras is not imported."""
-    module = sys.modules.get("keras.src.backend.common.global_state")
-    return None if module is None else module.GLOBAL_STATE_TRACKER
 
 
 @without_autograph
@@ -325,7 +321,7 @@ def cross_replica_sum(x: Any, group_assignment: Any = None, name: str | None = N
     _one_group(group_assignment)
 
     def summed(x: Any) -> Any:
-        total = exchange("a sum over replicas", _sums, x)
+        total = exchange("a sum over replicas", lambda values: [tf.add_n(values)] * len(values), x)
         return tf.identity(total), cross_replica_sum
 
     return tf.custom_gradient(summed)(tf.convert_to_tensor(x))
@@ -348,10 +344,6 @@ def all_to_all(
         return [tf.concat(mine, axis=concat_dimension) for mine in zip(*parts, strict=True)]
 
     return exchange("an exchange between replicas", exchanged, x)
-
-
-def _sums(values: list[Any]) -> list[Any]:
-    return [tf.add_n(values)] * len(values)
 
 
 def _one_group(group_assignment: Any) -> None:

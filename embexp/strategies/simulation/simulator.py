@@ -228,13 +228,9 @@ def _inlined(call: Callable[..., Any]) -> Callable[..., Any]:
         )
         with replicas.function():
             result = variable_utils.convert_variables_to_tensors(function(*bound.args, **bound.kwargs))
-        return nest.map_structure(_tensor, result, expand_composites=True)
+        return nest.map_structure(replicas.as_tensor, result, expand_composites=True)
 
     return called
-
-
-def _tensor(result: Any) -> Any:
-    return result if result is None or isinstance(result, tf.Operation) else tf.convert_to_tensor(result)
 
 
 @contextlib.contextmanager

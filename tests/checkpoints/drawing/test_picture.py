@@ -12,17 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from PIL import Image
 
 from embexp.checkpoints import object_graph, picture
-from embexp.checkpoints.object_graph import Edge, Node, ObjectGraph, Value, spanning_tree, walk
+from embexp.checkpoints.object_graph import ObjectGraph, spanning_tree, walk
 from tests import object_graphs
 from tests.thoroughness import examples
 
-SMALL = ObjectGraph(
-    (
-        Node((Edge("net", 1), Edge("again", 2)), (), ()),
-        Node((Edge("kernel", 2),), (), ()),
-        Node((), (Value("VARIABLE_VALUE", "dense/kernel", "net/kernel", (2, 3), "float32"),), ()),
-    )
-)
+SMALL = object_graphs.graph({"net": 1, "again": 2}, {"kernel": 2}, object_graphs.Variable())
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 

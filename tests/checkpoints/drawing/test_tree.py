@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 
 from embexp.checkpoints import object_graph
-from embexp.checkpoints.object_graph import Branch, Edge, Node, ObjectGraph, Slot, Value, printable, spanning_tree, walk
+from embexp.checkpoints.object_graph import Branch, ObjectGraph, printable, spanning_tree, walk
 from tests import object_graphs
+from tests.object_graphs import Variable, graph
 from tests.thoroughness import examples
 
-VARIABLE = Node((), (Value("VARIABLE_VALUE", "dense/kernel", "key", (2, 3), "float32"),), ())
-
-
-def graph(*nodes: dict[str, int] | Node) -> ObjectGraph:
-    """A graph of objects with these edges, and of variables."""
-    return ObjectGraph(
-        tuple(
-            Node(tuple(Edge(*edge) for edge in node.items()), (), ()) if isinstance(node, dict) else node
-            for node in nodes
-        )
-    )
+VARIABLE = Variable()
 
 
 def lines(branch: Branch, depth: int = 0) -> list[str]:
     below = [line for each in branch.branches for line in lines(each, depth + 1)]
     hidden = f" +{branch.hidden}" if branch.hidden else ""
     return [f"{'  ' * depth}{branch.edge}: {branch.label}{hidden}", *below]
+
+
+def steps(node: Any) -> list[tuple[str, int]]:
+    """Names of edges and slots of an object, and where they lead."""
+    slots = [(slot.slot_name, slot.slot_variable_node_id) for slot in node.slot_variables]
+    return [(child.local_name, child.node_id) for child in node.children] + slots
 
 
 def reachable(graph: ObjectGraph) -> set[int]:
@@ -38,7 +36,7 @@ def reachable(graph: ObjectGraph) -> set[int]:
         if number not in found:
             found.add(number)
             node = graph.nodes[number]
-            pending += [edge.node for edge in node.edges] + [slot.node for slot in node.slots]
+            pending += [child for _, child in steps(node)]
     return found
 
 
@@ -53,9 +51,7 @@ def test_every_edge_is_drawn_once_and_every_object(graph: ObjectGraph) -> None:
         for below in branch.branches
     )
     names = Counter(
-        (number, printable(step.name), step.node)
-        for number in reachable(graph)
-        for step in (*graph.nodes[number].edges, *graph.nodes[number].slots)
+        (number, printable(name), child) for number in reachable(graph) for name, child in steps(graph.nodes[number])
     )
     assert set(drawn) == set(names)
     assert {branch.node for branch in walk(tree) if not branch.is_reference} == reachable(graph)
@@ -71,7 +67,7 @@ def test_what_is_left_out_is_counted(graph: ObjectGraph) -> None:
     assert count == sum(1 for _ in walk(whole))
     drawn = {branch.node for branch in walk(part) if not branch.is_reference}
     # All variables are there, and all that references lead to.
-    assert {number for number in reachable(graph) if graph.nodes[number].values} <= drawn
+    assert {number for number in reachable(graph) if graph.nodes[number].attributes} <= drawn
     assert {branch.refers_to for branch in walk(part)} <= drawn | {None}
 
 
@@ -127,8 +123,8 @@ def test_a_list_of_aliases_is_drawn_where_something_else_refers_to_it() -> None:
 
 
 def test_a_variable_in_the_place_of_a_list_is_drawn() -> None:
-    optimizer = Node((Edge("_trainable_variables", 2),), (), (Slot("m", 2, 3),))
-    found = graph({"optimizer": 1}, optimizer, VARIABLE, VARIABLE)
+    optimizer = {"_trainable_variables": 2}
+    found = graph({"optimizer": 1}, optimizer, VARIABLE, VARIABLE, slots={1: [("m", 2, 3)]})
     assert lines(spanning_tree(found, everything=False))[2:] == [
         "    _trainable_variables: dense/kernel [2, 3] float32",
         "    m: dense/kernel [2, 3] float32 → optimizer/_trainable_variables",

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import embexp
-from embexp.strategies.simulation import trace
+from embexp.strategies.simulation import compilation
 
 api = tf.tpu.experimental.embedding
 
@@ -40,7 +40,7 @@ def traced(strategy: Any) -> tuple[Any, Any]:
 def test_unserved_operations_stand_in_the_graph() -> None:
     with embexp.tpu_simulator(cores=2, serve=False) as strategy:
         embedding, graph = traced(strategy)
-    found = trace.operations(graph)
+    found = compilation.operations(graph)
     types = [one.type for one in found]
     assert types.count("EnqueueTPUEmbeddingArbitraryTensorBatch") == 2
     assert types.count("RecvTPUEmbeddingActivations") == types.count("SendTPUEmbeddingGradients") == 1
@@ -51,7 +51,7 @@ def test_unserved_operations_stand_in_the_graph() -> None:
     assert str(received) == "RecvTPUEmbeddingActivations() -> (float32[4,3])"
     enqueued = next(one for one in found if one.type.startswith("Enqueue"))
     assert "int64[4]" in enqueued.inputs
-    text = trace.configuration(embedding)
+    text = compilation.configuration(embedding)
     assert 'name: "items"' in text
     assert "adagrad" in text
     assert "num_tensor_cores: 2" in text
@@ -60,9 +60,9 @@ def test_unserved_operations_stand_in_the_graph() -> None:
 def test_served_operations_do_not() -> None:
     with embexp.tpu_simulator(cores=2) as strategy:
         _, graph = traced(strategy)
-    assert not trace.operations(graph)
+    assert not compilation.operations(graph)
 
 
 def test_no_configuration_before_it_is_built() -> None:
     with pytest.raises(ValueError, match="build it first"):
-        trace.configuration(object())
+        compilation.configuration(object())
