@@ -169,7 +169,7 @@ def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
             for number, name in enumerate(layout.lists)
         },
         weights={name: mapped_array(folder / f"weights.{number}.npy") for number, name in enumerate(layout.weights)},
-        dense=mapped_array(folder / "dense.npy") if layout.dense else np.empty((layout.count, 0), np.float32),
+        dense=mapped_array(folder / "dense.npy"),
         labels=mapped_array(folder / "labels.npy") if layout.label else None,
         key=folder.name,
     )

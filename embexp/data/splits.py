@@ -74,11 +74,12 @@ def assignment(
                 raise ValueError("a k-fold split needs folds and fold")
             return _folds(count, folds, fold, split)
         case SplitKind.TIME:
-            return _whole(_by_time(timestamps, split))
+            whole = _by_time(timestamps, split)
         case SplitKind.LEAVE_ONE_OUT:
             if groups is None:
                 raise ValueError("leave_one_out needs groups")
-            return _whole(_leave_one_out(timestamps, groups))
+            whole = _leave_one_out(timestamps, groups)
+    return lambda start, stop: whole[start:stop]
 
 
 def in_order(counts: Sequence[int]) -> Assignment:
@@ -205,10 +206,6 @@ def _leave_one_out(timestamps: np.ndarray, groups: np.ndarray) -> np.ndarray:
     before = np.flatnonzero(last & ~first) - 1
     result[order[before[~first[before]]]] = _VALIDATION
     return result
-
-
-def _whole(numbers: np.ndarray) -> Assignment:
-    return lambda start, stop: numbers[start:stop]
 
 
 def _numbers(test: np.ndarray, validation: np.ndarray) -> np.ndarray:

@@ -199,9 +199,11 @@ def write_pairs(data: SkipGram, corpus: Corpus, folder: Path, *, columns: Sequen
     with ExitStack() as stack:
         ids = stack.enter_context(ArrayWriter(folder / "ids.npy", np.int32, 2))
         labels = stack.enter_context(ArrayWriter(folder / "labels.npy", np.float32))
+        dense = stack.enter_context(ArrayWriter(folder / "dense.npy", np.float32, 0))
         for pairs, label, done in Pairs(data, corpus, vocabulary).chunks():
             ids.append(pairs)
             labels.append(label)
+            dense.append(np.empty((len(label), 0)))
             progress("drawing pairs of words", done or None)
     if not ids.rows:
         raise DataError(f"{corpus.path}: found no two words that stand together in a text")

@@ -127,17 +127,16 @@ class TripleSource(Source):
         from embexp.data import queries
         from embexp.data.examples import examples
 
-        path = file.path
-        if fault := fault_of(path):
-            raise DataError(f"{path}: {fault}")
+        if fault := fault_of(file.path):
+            raise DataError(f"{file.path}: {fault}")
         known = {
             queries.RELATIONS if column == RELATION else queries.ENTITIES: file.vocabularies[table]
             for column, table in columns.ids.items()
         }
         how = self.data.model_dump(mode="json", include={"columns", "reciprocal"})
         whose = {name: each.digest for name, each in known.items()}
-        make = partial(queries.write_other_queries, self.data, path, known, progress=progress)
-        content = caching.file_digest(path, cache=cache)
+        make = partial(queries.write_other_queries, self.data, file.path, known, progress=progress)
+        content = caching.file_digest(file.path, cache=cache)
         made = cached("triples", content, {"vocabularies": whose, **how}, make, cache=cache).folder
         return examples(made, made)
 
