@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from embexp.data.vocabularies.token_rows import from_counts
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, TokenVocabulary, Vocabulary
-from embexp.errors import DataError
+from embexp.errors import DataError, VocabularyError
 from embexp.specs.vocabularies import VocabularyRules
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -95,10 +95,12 @@ def test_a_token_that_looks_like_the_oov_row_is_told_apart(tmp_path: Path) -> No
     assert again.rows(["<oov>", "a", "b"]).tolist() == [1, 2, 0]
 
 
-def test_without_oov_an_unknown_value_has_no_row() -> None:
+def test_without_oov_an_unknown_value_is_named() -> None:
     vocabulary = of({"a": 1, "b": 2}, unknown="error")
-    assert vocabulary.rows(["a", "x", "y"]).tolist() == [1, -1, -1]
-    assert vocabulary.rows(pa.array(["a", None])).tolist() == [1, -1]
+    with pytest.raises(VocabularyError, match=r"'x' is not in the vocabulary of 2 rows \(unknown values in all: 2\)"):
+        vocabulary.lookup(["a", "x", "y"])
+    with pytest.raises(VocabularyError, match="None is not in the vocabulary"):
+        vocabulary.lookup(pa.array(["a", None]))
 
 
 def test_parts_of_the_tokens() -> None:

@@ -32,7 +32,7 @@ import pyarrow.csv
 
 from embexp.data.vocabularies import token_keys
 from embexp.data.vocabularies.token_keys import places_in
-from embexp.errors import DataError, read_by_library
+from embexp.errors import DataError, VocabularyError, read_by_library
 from embexp.system import files
 from embexp.system.files import atomic_write, write_text
 
@@ -94,6 +94,22 @@ class Vocabulary(ABC):
         write_text(path, json.dumps(self._content()) + "\n")
         return path
 
+    def lookup(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
+        """int64 row of each token.
+
+        Raises:
+            VocabularyError: a token is unknown and there is no OOV row.
+        """
+        rows = self.rows(tokens)
+        unknown = np.flatnonzero(rows < 0)
+        if unknown.size:
+            first = tokens[int(unknown[0])]
+            value = first.as_py() if isinstance(first, pa.Scalar) else first
+            raise VocabularyError(
+                f"{value!r} is not in the vocabulary of {self.size} rows (unknown values in all: {unknown.size})"
+            )
+        return rows
+
     @staticmethod
     def read(stem: Path) -> Vocabulary:
         """Reads what `write(stem)` wrote.
@@ -104,10 +120,10 @@ class Vocabulary(ABC):
         text, small = stem.parent / f"{stem.name}.tsv", stem.parent / f"{stem.name}.json"
         if not small.exists() and not text.exists():
             raise DataError(f"there is no vocabulary {text}, nor {small.name} next to it")
-        path = small if small.exists() else text
+        path, read = (small, _read_json) if small.exists() else (text, _read_tsv)
         if fault := files.fault_of(path):
             raise DataError(f"{path}: {fault}")
-        return _read_json(small) if path == small else _read_tsv(text)
+        return read(path)
 
     @staticmethod
     def read_for(stem: Path, rows: int, *, exactly: bool = False) -> Vocabulary:
@@ -221,7 +237,7 @@ class TokenVocabulary(Vocabulary):
             file.write(f"{HEADER}\n".encode())
             for text, kind, count in self.special:
                 file.write(f"{text}\t{count}\t{kind}\n".encode())
-            rare = _no_tokens() if self.rare is None else self.rare
+            rare = pa.array([], pa.large_string()) if self.rare is None else self.rare
             for tokens, counts, kind in (
                 (self.known, self.known_frequencies, "token"),
                 (rare, np.zeros(len(rare), np.int64), "rare_token"),  # counted in the row that they share
@@ -384,10 +400,6 @@ def described(vocabulary: Vocabulary) -> str:
             return "tokens"
         case _:
             return "row numbers"
-
-
-def _no_tokens() -> pa.LargeStringArray:
-    return pa.array([], pa.large_string())  # not a constant: making an array imports pandas
 
 
 _PLAIN = {escape: plain for plain, escape in _ESCAPES}
