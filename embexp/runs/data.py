@@ -9,7 +9,7 @@ from embexp.data.columns import Columns, columns_of
 from embexp.data.interactions import SEEN, HeldOut, Interactions, interactions
 from embexp.data.queries import Candidates, distinct_queries
 from embexp.data.scan import Scan, scan
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import RunError

@@ -16,13 +16,11 @@ from embexp.data import numbers
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import CheckpointError, ConfigError, DataError, VocabularyError
 from embexp.freezing import policies
-from embexp.freezing.policies import TablePolicy
-from embexp.freezing.row_policies import RowFacts
-from embexp.freezing.row_policies import row_facts as table_facts
+from embexp.freezing.policies import RowFacts, TablePolicy
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.tables import Pretrained, mapping_of, with_dims
+from embexp.pretrained.tables import Pretrained, mapping_of, settings_of, with_dims
 from embexp.records import allowed_code, identity
 from embexp.records.folder import RunFolder, around, check_checkpoint
 from embexp.records.identity import Identity
@@ -133,7 +131,8 @@ def prepare(spec: RunSpec, progress: Progress = quiet) -> Prepared:
         sizes = {**rows, **{name: each.rows for name, each in found.tables.items()}}
         _check_constants(with_dims(spec, found, RunSpec.input_faults), sizes)
 
-    pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress, check=check)
+    settings = settings_of(spec)
+    pretrained = align(settings, data.vocabularies, rows, cache=cache, progress=progress, check=check)
     dense_from = spec.dense_from()  # all of them name the same
     dense = next((earlier.open_run(Path(each.path), cache=cache) for each in dense_from.values()), None)
     restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
@@ -228,7 +227,7 @@ def _row_facts(data: Data, rows: Mapping[str, int], pretrained: Pretrained) -> d
     for name, vocabulary in data.vocabularies.items():
         file = pretrained.tables.get(name)
         count = rows[name] if file is None else file.rows
-        found[name] = table_facts(vocabulary, count, pretrained.pretrained_rows(name), pretrained.old_rows(name))
+        found[name] = RowFacts(count, vocabulary, pretrained.pretrained_rows(name), pretrained.old_rows(name))
     return found
 
 

@@ -11,10 +11,10 @@ from embexp.data import numbers
 from embexp.data.columns import Columns
 from embexp.data.numbers import FittedColumn
 from embexp.errors import DataError
-from embexp.freezing.row_policies import row_facts
+from embexp.freezing.policies import RowFacts
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
-from embexp.pretrained.tables import Pretrained
+from embexp.pretrained.tables import settings_of
 from embexp.records.folder import RunFolder
 from embexp.runs.prepare import PreparedTables, prepare_tables
 from embexp.specs.freezing import FreezeTable, NoFreeze
@@ -84,11 +84,10 @@ def restored_tables(folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any]
     initialized, tables = summary["initialization"]["tables"], summary["tables"]
     # A table counts as pretrained only if its file had rows for it.
     spec = spec.settled({}, [name for name in spec.tables if initialized[name]["pretrained"] is None])
-    names = [name for name in spec.tables if spec.kept_by_reference(name)]
-    cache = caching.cache_folder(spec.output.cache)
-    pretrained = pretrained_before(folder, spec, summary, names, cache=cache) if names else Pretrained()
+    settings = {name: each for name, each in settings_of(spec).items() if spec.kept_by_reference(name)}
+    pretrained = pretrained_before(folder, settings, summary, cache=caching.cache_folder(spec.output.cache))
     facts = {
-        name: row_facts(None, known["vocabulary_size"], pretrained.pretrained_rows(name), pretrained.old_rows(name))
+        name: RowFacts(known["vocabulary_size"], None, pretrained.pretrained_rows(name), pretrained.old_rows(name))
         for name, known in tables.items()
     }
     # The init method no longer matters: a checkpoint or a file has the values. Nor does the storage, which checkpoints
