@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.initialization.assign import assign_rows
-from embexp.initialization.whole import as_rows
+from embexp.initialization.method import as_rows
 from embexp.system.machine import PeakMemory
 from embexp.tables.split import MappedTable
 from embexp.tables.table import EmbeddingTable

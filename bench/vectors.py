@@ -35,7 +35,7 @@ def write_glove(path: Path, rows: int) -> None:
 
 def ours(path: Path, cache: Path) -> float:
     """Seconds until the matrix is mapped and the tokens are read."""
-    from embexp.vectors.open import open_vectors
+    from embexp.vectors.file_source import open_vectors
 
     began = time.perf_counter()
     source = open_vectors(path, cache=cache)

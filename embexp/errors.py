@@ -123,3 +123,14 @@ def read_by_library(where: str) -> Iterator[None]:
     except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{where}: {said if len(said) <= _SHOWN else said[:_SHOWN] + '…'}") from error
+
+
+def plural(number: int, noun: str) -> str:
+    """A number and its noun."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def excerpt(text: str | bytes) -> str:
+    """A piece of a file, short enough for an error."""
+    written = repr(text[:60])
+    return written if len(text) <= 60 else f"{written[:-1]}…{written[-1]}"

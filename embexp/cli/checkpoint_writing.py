@@ -209,8 +209,8 @@ def _show_growth(tables: Mapping[str, TableGrowth]) -> None:
         shown.add_row(
             name,
             *(f"{counts[key]:,}" for key in keys),
-            byte_size(table.bytes_before),
-            byte_size(table.bytes_after),
+            byte_size(counts["bytes_before"]),
+            byte_size(counts["bytes"]),
             ", ".join(table.slots),
         )
     console.print(shown)

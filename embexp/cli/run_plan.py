@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table as Rich
 
 from embexp.cli.stages import show_stages
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.pretrained import checks
 from embexp.reports import results
 from embexp.runs.prepare import Prepared, check_memory, prepare

@@ -161,7 +161,7 @@ def _data_faults(
     if data is None or not (fetch or (name := getattr(data, "fetch", None)) is None or fetching.is_here(name)):
         return
     from embexp.data.columns import columns_of
-    from embexp.data.sources.factory import source_of
+    from embexp.data.sources.source import source_of
 
     try:
         _ensure(data)
@@ -210,7 +210,7 @@ def _memory_faults(spec: RunSpec) -> Iterator[Fault]:
         except DataError:  # a pretrained file that can't be read, which is a fault of its own
             return
     else:
-        from embexp.data.sources.factory import source_of
+        from embexp.data.sources.source import source_of
 
         source = source_of(spec.data)
         for name, table in spec.tables.items():
@@ -232,7 +232,7 @@ def _disk_faults(data: Data | None, features: Mapping[str, Feature], cache_folde
     if needed < _WORTH:
         return
     from embexp.data.columns import columns_of
-    from embexp.data.sources.factory import source_of
+    from embexp.data.sources.source import source_of
     from embexp.system import caching
 
     cache = caching.cache_folder(cache_folder)
@@ -321,7 +321,7 @@ def data_columns(container: Any) -> Sequence[str]:
     Raises:
         ConfigError: the data is not described, is of a kind without columns, or its files can't be read.
     """
-    from embexp.data.sources.factory import source_of
+    from embexp.data.sources.source import source_of
 
     try:
         data: Data = TypeAdapter(Data).validate_python(container)

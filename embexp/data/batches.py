@@ -75,8 +75,6 @@ def training_batches(
 
     Args:
         rows: int64, those that train.
-        batch_size: examples per batch.
-        seed: seed of the order.
         shuffle: False: the order of the file.
         window: examples that are shuffled among each other.
         candidates: makes the column of candidates, for queries.
@@ -108,7 +106,7 @@ def training_batches(
     positives = None if candidates is None or candidates.positives is None else Known(candidates.positives)
 
     def with_columns(batch: Batch, rows: Any) -> Batch:
-        batch = read.with_lists(batch, rows) if read.has_lists else batch
+        batch = read.with_lists(batch, rows) if read.lists else batch
         return batch if positives is None else positives.added(batch, rows)
 
     batches = batches.map(_plain(with_columns))
@@ -133,7 +131,6 @@ def evaluation_batches(
 
     Args:
         rows: int64, which to read.
-        batch_size: examples per batch.
         full: whether the last batch is filled up, so that all have the same size, known while tracing.
         candidates: makes the column of candidates, for queries: all entities.
     """
@@ -160,7 +157,7 @@ class _Reader:
         self._columns = columns
         self._places = {name: number for number, name in enumerate(examples.id_columns)}
         self._ids = SharedArray(examples.ids)
-        self._lists = {
+        self.lists = {
             name: (SharedArray(column.values), SharedArray(column.splits))
             for name, column in examples.lists.items()
             if name in columns.ids
@@ -169,11 +166,6 @@ class _Reader:
         self._dense = SharedArray(examples.dense)
         self._labels = None if examples.labels is None else SharedArray(examples.labels)
 
-    @property
-    def has_lists(self) -> bool:
-        """Whether a column has several values per example."""
-        return bool(self._lists)
-
     def batch(self, rows: Any) -> Batch:
         """The batch of some rows, int64 [B]."""
         return self.with_lists(*self.scalars(rows))
@@ -181,11 +173,11 @@ class _Reader:
     def scalars(self, rows: Any) -> tuple[Batch, Any]:
         """All but the columns with several values per example, for rows of any shape, and the rows themselves."""
         found = tf.unstack(self._ids.at(rows), axis=-1) if self._places else []
-        ids = {name: found[self._places[name]] for name in self._columns.id_columns if name not in self._lists}
+        ids = {name: found[self._places[name]] for name in self._columns.id_columns if name not in self.lists}
         weights = {
             name: self._weights[name].at(rows)
             for name, weighed in self._columns.weights.items()
-            if weighed not in self._lists
+            if weighed not in self.lists
         }
         labels = tf.fill(tf.shape(rows), float("nan")) if self._labels is None else self._labels.at(rows)
         return Batch(ids, weights, self._dense.at(rows), labels), rows
@@ -193,9 +185,9 @@ class _Reader:
     def with_lists(self, batch: Batch, rows: Any) -> Batch:
         """Adds the columns with several values per example for rows [B]."""
         spans = {
-            name: tf.ragged.range(splits.at(rows), splits.at(rows + 1)) for name, (_, splits) in self._lists.items()
+            name: tf.ragged.range(splits.at(rows), splits.at(rows + 1)) for name, (_, splits) in self.lists.items()
         }
-        ids = {name: span.with_values(self._lists[name][0].at(span.values)) for name, span in spans.items()}
+        ids = {name: span.with_values(self.lists[name][0].at(span.values)) for name, span in spans.items()}
         weights = {
             name: spans[weighed].with_values(self._weights[name].at(spans[weighed].values))
             for name, weighed in self._columns.weights.items()
@@ -294,7 +286,7 @@ class Items:
         self._log_share = SharedArray(np.log(catalogue.counts / catalogue.counts.sum()).astype(np.float32))
         self._unseen = None
         if isinstance(loss, DrawnNegatives) and loss.exclude_seen:
-            users = np.arange(int(examples.ids[train, examples.id_columns.index(self._user)].max()) + 1)
+            users = np.arange(int(examples.column(self._user, train).max()) + 1)
             self._unseen = _Unseen(interactions.seen(examples, [train], users), catalogue.size)
 
     def columns(self, columns: Columns) -> Columns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -95,8 +95,6 @@ def columns_of(
     that an id means the same row in both; it has the name of the first table.
 
     Args:
-        data: the source; names label and dense features.
-        features: by name, in the order of the config.
         tables: by name; of those that are not here, the vocabularies are as the data says.
         labelled: whether the label is read.
 
@@ -191,7 +189,6 @@ class Wanted:
     """A column that has to be read.
 
     Attributes:
-        name: of the column.
         asked_by: config path that names it.
         tokens: read as values of a vocabulary (ids, or the groups of leave-one-out).
         numbers: read as numbers (weights, dense, label, timestamp).
@@ -220,39 +217,34 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
         timestamp: column of the time, where the split needs it.
         group: column of the groups of leave-one-out, where the split needs it.
     """
-    needs_of_columns: list[Wanted] = []
-
-    def need(name: str, path: str, **needs: object) -> None:
-        needs_of_columns.append(Wanted(name, columns.asked_by.get(name, path), **needs))  # type: ignore[arg-type]
-
-    for name in columns.ids:
-        need(name, "features", tokens=True, several=columns.several.get(name, ()))
-    for name, ids in columns.weights.items():
-        need(name, "features", numbers=True, weighs=ids)
-    for name in columns.dense:
-        missing = name in columns.may_be_missing
-        need(name, "data.dense_features", numbers=True, single=True, may_be_missing=missing)
-    for name in columns.bucketed:
-        need(name, "features", numbers=True, single=True, may_be_missing=True)
-    if columns.label is not None:
-        need(columns.label, "data.label", numbers=True, single=True)
-    if timestamp is not None:
-        need(timestamp, "data.timestamp", numbers=True, single=True, time=True)
-    if group is not None:
-        need(group, "data.split.group", tokens=True, single=True)
-
-    merged: dict[str, Wanted] = {}
-    for one in needs_of_columns:
-        other = merged.get(one.name, one)
-        merged[one.name] = Wanted(
-            one.name,
-            other.asked_by,
-            tokens=one.tokens or other.tokens,
-            numbers=one.numbers or other.numbers,
-            single=one.single or other.single,
-            several=other.several or one.several,
-            weighs=other.weighs or one.weighs,
-            time=one.time or other.time,
-            may_be_missing=all(each.may_be_missing for each in (one, other) if each.numbers),
+    paths: dict[str, str] = {}
+    named: tuple[tuple[str, Iterable[str | None]], ...] = (
+        ("features", columns.ids),
+        ("features", columns.weights),
+        ("data.dense_features", columns.dense),
+        ("features", columns.bucketed),
+        ("data.label", [columns.label]),
+        ("data.timestamp", [timestamp]),
+        ("data.split.group", [group]),
+    )
+    for path, names in named:
+        for name in names:
+            if name is not None:
+                paths.setdefault(name, columns.asked_by.get(name, path))
+    complete = {*columns.dense} - {*columns.may_be_missing} | {columns.label, timestamp, *columns.weights}
+    incomplete = {*columns.may_be_missing, *columns.bucketed} - complete
+    single = {*columns.dense, *columns.bucketed, columns.label, timestamp, group}
+    return tuple(
+        Wanted(
+            name,
+            path,
+            tokens=name in columns.ids or name == group,
+            numbers=name in complete | incomplete,
+            single=name in single,
+            several=columns.several.get(name, ()) if name in columns.ids else (),
+            weighs=columns.weights.get(name),
+            time=name == timestamp,
+            may_be_missing=name in incomplete,
         )
-    return tuple(merged.values())
+        for name, path in paths.items()
+    )

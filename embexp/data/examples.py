@@ -14,16 +14,19 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from embexp.data.columns import Columns
-from embexp.data.files.arrow_columns import Chunk
 from embexp.data.vocabularies.token_keys import Codes, packed
 from embexp.errors import DataError
 from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.parallel import Progress, ahead
+
+if TYPE_CHECKING:
+    from embexp.data.files.arrow_columns import Chunk
 
 CLASSES = "classes.json"
 """File, in the folder, with the names of classes by label number, of a source that names them."""
@@ -141,6 +144,10 @@ class Examples:
     labels: np.ndarray | None
     key: str = ""
 
+    def column(self, name: str, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """int64: the ids of a column with one value per example, of some examples."""
+        return self.ids[rows, self.id_columns.index(name)].astype(np.int64)
+
 
 def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
     """Maps encoded examples.
@@ -171,7 +178,7 @@ def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
 GROUP = ""
 """Name under which the codes of the groups of leave-one-out are kept; no table has it."""
 
-_Coded = Callable[[Chunk], dict[str, np.ndarray]]
+_Coded = Callable[["Chunk"], dict[str, np.ndarray]]
 """From a chunk to the int32 codes of its tokens, by column; those of the groups are under `GROUP`."""
 
 
@@ -190,7 +197,6 @@ def encode(
 
     Args:
         lists: columns that hold several values per example.
-        progress: called as the work goes on.
         label_threshold: labels become 1 where they are at least this, else 0; None: they stay as they are.
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.
@@ -281,11 +287,9 @@ def _coding(codes: Mapping[str, Codes], tables: Mapping[str, str], group: str | 
         tables: id column -> table.
         group: column of the groups, or None.
     """
-    reads: dict[str, list[tuple[str, str]]] = {table: [] for table in codes}
-    for name, table in tables.items():
-        reads[table].append((name, name))
+    reads = {table: [(name, name) for name, of in tables.items() if of == table] for table in codes}
     if group is not None:
-        reads[GROUP].append((GROUP, group))
+        reads[GROUP] = [(GROUP, group)]
 
     with ThreadPoolExecutor(os.cpu_count() or 1, "codes") as pool:
 

@@ -96,8 +96,7 @@ def located(data: Data) -> Data:
 
 def ensure(data: Data) -> None:
     """Fetches the data set that a description of data names, if it names one; see `fetch`."""
-    name = getattr(data, "fetch", None)
-    if name is not None:
+    if (name := getattr(data, "fetch", None)) is not None:
         fetch(name)
 
 

@@ -70,8 +70,6 @@ class Interactions:
     """The interactions of a run.
 
     Attributes:
-        user: id column of the users.
-        item: id column of the items.
         item_columns: all id columns with features of the item.
         special: rows in front of those of users, and of items, in their vocabularies, such as the OOV row.
     """
@@ -84,9 +82,7 @@ class Interactions:
 
     def pairs(self, examples: Examples, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """int64 [n] each: the user's row in the vocabulary, and the item's number in the catalogue or -1."""
-        users = examples.ids[rows, examples.id_columns.index(self.user)].astype(np.int64)
-        items = examples.ids[rows, examples.id_columns.index(self.item)].astype(np.int64)
-        return users, self.catalogue.numbers(items)
+        return examples.column(self.user, rows), self.catalogue.numbers(examples.column(self.item, rows))
 
     def seen(self, examples: Examples, rows: Sequence[np.ndarray], users: np.ndarray) -> ListColumn:
         """The items of some examples, by user: each once, rising.
@@ -120,9 +116,9 @@ class Interactions:
                 f"none of {len(everyone):,} users has a held-out item: they are unknown, or have seen the items before"
             )
         users = everyone[known]
-        raw = examples.ids[rows, examples.id_columns.index(self.item)].astype(np.int64)
         misses = kept & (what < 0)
-        lost = np.unique(np.stack([who[misses], raw[misses]], axis=1), axis=0)[:, 0]
+        items = examples.column(self.item, rows)[misses]
+        lost = np.unique(np.stack([who[misses], items], axis=1), axis=0)[:, 0]
         return HeldOut(
             users=users,
             examples=rows[first[known]],
@@ -146,8 +142,6 @@ def interactions(
 
     Args:
         train: int64, rows of the training split, rising.
-        user: id column of the users.
-        item: id column of the items.
         item_columns: id columns with features of the item, that of the item among them.
         special: by column, the rows of its vocabulary in front of those of tokens.
 
@@ -157,9 +151,7 @@ def interactions(
     for column, what in ((user, "user"), (item, "item")):
         if column in examples.lists:
             raise DataError(f"column {column!r} identifies the {what}, so it must hold one value per row")
-    rows, first, counts = np.unique(
-        examples.ids[train, examples.id_columns.index(item)].astype(np.int64), return_index=True, return_counts=True
-    )
+    rows, first, counts = np.unique(examples.column(item, train), return_index=True, return_counts=True)
     known = rows >= special[item]
     catalogue = Catalogue(rows[known], train[first[known]], counts[known])
     if catalogue.size < 2:

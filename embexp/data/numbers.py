@@ -57,7 +57,6 @@ class FittedColumn:
     """A numeric column, and what was fitted on the training split.
 
     Attributes:
-        name: of the column.
         transforms: in their order.
         fill: what a missing value counts as, before the transforms; None: none may be missing.
         indicator: whether a column follows that is 1 where the value is missing, else 0.
@@ -119,7 +118,6 @@ def ranks(values: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
     least or the greatest, whose ranks are 0 and 1; so are those of values beyond.
 
     Args:
-        values: float64 [n].
         quantiles: float64 [q], rising, q at least 2, evenly spaced in rank.
     """
     steps = len(quantiles) - 1
@@ -140,7 +138,6 @@ def apply(raw: np.ndarray, columns: Sequence[FittedColumn], path: Path) -> None:
     Args:
         raw: float32 [n, len(columns)], NaN where a value is missing.
         columns: in the order of `raw`.
-        path: of the `.npy` file to write.
     """
     ends = np.cumsum([column.width for column in columns])
 
@@ -444,7 +441,6 @@ def fit_buckets(
         raw: float32 [examples, len(names)], NaN where a value is missing.
         names: of the columns of `raw`.
         train: int64, rising, the examples of the training split.
-        buckets: see `Columns`.
 
     Raises:
         DataError: there is no number from which to make quantiles.

@@ -91,7 +91,6 @@ def write_other_queries(
 
     Args:
         known: the vocabularies, by `ENTITIES` and `RELATIONS`.
-        progress: called as the work goes on.
 
     Raises:
         DataError: the file's content is malformed.
@@ -284,7 +283,6 @@ def new_entities(entities: Iterable[str], *, share: float, seed: int) -> list[st
     """A share of some entities, one of them at least: a pure function of their names and the seed.
 
     Args:
-        entities: names, in any order.
         share: fraction of them, rounded to a whole number of entities.
     """
     drawn = sorted(entities, key=lambda name: (digests.seed_of(seed, "new_entities", name), name))
@@ -303,8 +301,6 @@ def _with_new_entities(
         triples: integers [n, 3], codes of head, relation and tail.
         tokens: names by code; an entity and a relation may share one.
         training: how many of the triples train; they come first.
-        share: see `chosen`.
-        seed: see `chosen`.
     """
     ends, relations = triples[:, [0, 2]], triples[:, 1]
     code_of = {tokens[code]: code for code in np.unique(ends).tolist()}
@@ -408,7 +404,7 @@ def known_answers(examples: Examples, rows: np.ndarray, others: Sequence[Example
         others: more examples that hold answers, with the same vocabularies.
     """
     sources = [examples, *others]
-    targets = np.concatenate([each.ids[:, each.id_columns.index(_TARGET)] for each in sources]).astype(np.int64)
+    targets = np.concatenate([each.column(_TARGET) for each in sources])
     distinct, number = np.unique(_queries(sources), return_inverse=True)
     return KnownAnswers(_answers(number, targets, len(distinct)), number[: examples.count][rows])
 
@@ -424,8 +420,8 @@ def _queries(sources: Sequence[Examples]) -> np.ndarray:
     """A number for each query, int64: of source, relation, and whether a head is predicted, as an inverse shows too."""
     columns = []
     for each in sources:
-        source, relation = (each.ids[:, each.id_columns.index(name)].astype(np.int64) for name in (SOURCE, RELATION))
-        columns.append(np.stack([source, relation, head_predictions(np.arange(each.count))]))
+        head = head_predictions(np.arange(each.count))
+        columns.append(np.stack([each.column(SOURCE), each.column(RELATION), head]))
     source, relation, head = np.concatenate(columns, axis=1)
     return np.asarray((source * (int(relation.max(initial=0)) + 1) + relation) * 2 + head)
 
@@ -440,7 +436,7 @@ def distinct_queries(examples: Examples, rows: np.ndarray) -> tuple[np.ndarray, 
     Returns:
         The rows, rising, and the answers of all examples by their rows; those of other rows than these are nobody's.
     """
-    targets = examples.ids[rows, examples.id_columns.index(_TARGET)].astype(np.int64)
+    targets = examples.column(_TARGET, rows)
     _, first, number = np.unique(_queries([examples])[rows], return_index=True, return_inverse=True)
     places = np.zeros(examples.count, np.int64)
     places[rows] = number

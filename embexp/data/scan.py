@@ -15,8 +15,7 @@ from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
 from embexp.data.numbers import FittedColumn, PreparedNumbers
-from embexp.data.sources.factory import source_of
-from embexp.data.sources.source import FORMAT, Source
+from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
 from embexp.data.vocabularies import token_rows
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.specs.data import Data
@@ -55,10 +54,8 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
     Args:
-        columns: what the run reads of it; the label too, if it has labels.
         interactions: only examples with label 1 belong to a split.
         cache: folder for encoded data; safe to share and to delete while nothing runs.
-        progress: called as the work goes on.
 
     Raises:
         ConfigError: the source lacks something the config asks for.
@@ -112,7 +109,6 @@ def encode_file(
         columns: what to read; with label None the file needs no label.
         classes: of a run on labelled texts, by number.
         numbers: what the run fitted to its numeric columns; empty: they are used as they are.
-        progress: called as the work goes on.
 
     Raises:
         ConfigError: the file lacks a column.
@@ -120,7 +116,7 @@ def encode_file(
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
     source = source_of(data)
-    found = source.encode_file(path, columns, vocabularies, classes=classes, cache=cache, progress=progress)
+    found = source.encode_file(OtherFile(path, vocabularies, classes), columns, cache=cache, progress=progress)
     if not numbers:
         return found
     return replace(found, dense=numeric.applied(found.dense, numbers, cache=cache, key=found.key))
@@ -129,15 +125,11 @@ def encode_file(
 def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progress, folder: Path) -> None:
     """Writes splits, vocabularies, rows and facts into an empty folder."""
     progress("dividing the examples", None)
-    division = source.divide(encoded, folder)
+    divided = source.divide(encoded, folder)
     source.learn(columns, encoded, folder, progress=progress)
     train, total = mapped_array(folder / "train.npy"), 0.0
     if encoded.layout.label:
         labels = mapped_array(encoded.folder / "labels.npy")
         total = sum(float(labels[train[start:stop]].sum(dtype=np.float64)) for start, stop in splits.chunks(len(train)))
-    facts = {
-        "label_mean": total / len(train),
-        "truth": dict(division.truth),
-        "parts": [*splits.SPLITS, *division.more_splits],
-    }
+    facts = {"label_mean": total / len(train), "truth": {}, "parts": splits.SPLITS, **divided}
     (folder / "facts.json").write_text(json.dumps(facts), "utf-8")

@@ -61,8 +61,6 @@ def assignment(
     Random and folds need no memory; by time and leave-one-out sort `timestamps`.
 
     Args:
-        count: number of examples.
-        folds: number of folds of a k-fold split.
         timestamps: float64 [count] for time and leave_one_out; None: an example's position is its time.
         groups: integers [count] for leave_one_out: equal for examples of one user.
     """
@@ -76,11 +74,12 @@ def assignment(
                 raise ValueError("a k-fold split needs folds and fold")
             return _folds(count, folds, fold, split)
         case SplitKind.TIME:
-            return _whole(_by_time(timestamps, split))
+            whole = _by_time(timestamps, split)
         case SplitKind.LEAVE_ONE_OUT:
             if groups is None:
                 raise ValueError("leave_one_out needs groups")
-            return _whole(_leave_one_out(timestamps, groups))
+            whole = _leave_one_out(timestamps, groups)
+    return lambda start, stop: whole[start:stop]
 
 
 def in_order(counts: Sequence[int]) -> Assignment:
@@ -209,10 +208,6 @@ def _leave_one_out(timestamps: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return result
 
 
-def _whole(numbers: np.ndarray) -> Assignment:
-    return lambda start, stop: numbers[start:stop]
-
-
 def _numbers(test: np.ndarray, validation: np.ndarray) -> np.ndarray:
     result = np.zeros(len(test), np.uint8)
     result[validation] = _VALIDATION
@@ -265,7 +260,6 @@ class Order:
 
     Attributes:
         count: examples in an epoch, at least 1.
-        seed: seed of the order.
         shuffle: False: the natural order, every epoch.
         window: examples that are shuffled among each other, at least 1.
     """

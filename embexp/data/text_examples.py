@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from embexp.data.examples import Layout
 from embexp.data.files.arrow_columns import Chunk, Column
+from embexp.data.sources.text import WORDS
 from embexp.data.texts import Corpus, Text
 from embexp.data.vocabularies.token_rows import from_counts
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
@@ -31,8 +32,6 @@ from embexp.system import digests
 from embexp.system.arrays import ArrayWriter
 from embexp.system.parallel import Progress
 
-WORDS = "words"
-"""The one id column, several words per example."""
 _TEXTS, _CHARACTERS = 4096, 1 << 23
 VOCABULARY = "vocabulary"
 """Stem of the file, in the folder, with what the ids stand for."""
@@ -191,7 +190,6 @@ def write_pairs(data: SkipGram, corpus: Corpus, folder: Path, *, columns: Sequen
 
     Args:
         columns: names of those of the center and the context.
-        progress: called as the work goes on.
 
     Raises:
         DataError: the texts can't be read, or no two words stand together in them.

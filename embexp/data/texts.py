@@ -28,14 +28,11 @@ from functools import cache
 from pathlib import Path
 
 from embexp.data.columns import Wanted
-from embexp.data.files import text_lines
-from embexp.data.files.table_files import looked, missing, stop_at, unreadable
+from embexp.data.files.table_files import lines_of, looked, missing, stop_at, unreadable, whole
 from embexp.data.files.text_table import BadLine, Dialect, header_fields, no_utf8, records_of
-from embexp.data.sources.source import HEAD_LINES, Description
+from embexp.data.sources.source import HEAD_LINES
 from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs.data import SkipGram
-from embexp.specs.data import Text as LabelledTexts
-from embexp.specs.sources import Split, SplitKind
+from embexp.system import caching, compressed, digests
 from embexp.system.files import fault_of
 
 _CSV = Dialect(",", quoted=True)
@@ -113,7 +110,7 @@ class Corpus:
     @property
     def form(self) -> str:
         """How the texts are written: the file's suffix, "folder", or "" for the standard library."""
-        return "" if self.path is None else "folder" if self.path.is_dir() else text_lines.form_of(self.path)
+        return "" if self.path is None else "folder" if self.path.is_dir() else compressed.form_of(self.path)
 
     def settings(self) -> dict[str, str]:
         """JSON of what decides, with the content, how texts become words."""
@@ -129,8 +126,6 @@ class Corpus:
         Raises:
             ConfigError: see `files`.
         """
-        from embexp.system import caching, digests
-
         files = self.files()
         if self.path is None:
             return _library_digest()
@@ -175,24 +170,6 @@ class Corpus:
                     yield from _from_lines(self.path, labelled=labelled)
 
 
-def corpus_of(data: LabelledTexts | SkipGram, label: str | None) -> Corpus:
-    """The texts of a source, with their labels in column `label`, or without."""
-    return Corpus(None if data.path is None else Path(data.path), data.text, label, data.token_separator)
-
-
-def described(data: LabelledTexts | SkipGram) -> Description:
-    """Where the texts of a source are, and their split."""
-    return Description(f"{data.kind} {data.path or 'of the standard library'}; {data.described_split()}")
-
-
-def user_faults(split: Split) -> list[Fault]:
-    """A fault if the split is by users, as texts have none."""
-    if split.kind is not SplitKind.LEAVE_ONE_OUT:
-        return []
-    rule = "texts have no users, of each of whom one could be left out"
-    return [Fault("data.split.kind", str(split.kind), rule, "choose random, time or folds")]
-
-
 @dataclass(frozen=True)
 class Text:
     """One text.
@@ -226,7 +203,7 @@ def _from_library(*, labelled: bool) -> Iterator[Text]:
 def _from_folders(files: Sequence[Path], *, labelled: bool) -> Iterator[Text]:
     """A text per file; the folder of each is its class."""
     for number, file in enumerate(files, 1):
-        text = _decoded(text_lines.whole(file), str(file))
+        text = _decoded(whole(file), str(file))
         label = file.parent.name if labelled else None
         yield Text(text, label, file.parent, str(file), number / len(files))
 
@@ -234,7 +211,7 @@ def _from_folders(files: Sequence[Path], *, labelled: bool) -> Iterator[Text]:
 def _from_lines(path: Path, *, labelled: bool) -> Iterator[Text]:
     """A text per line, behind its class and a tab."""
     size, read = path.stat().st_size, 0
-    for number, line in enumerate(text_lines.lines_of(path), 1):
+    for number, line in enumerate(lines_of(path), 1):
         read += len(line)
         place = f"{path}, line {number}"
         content = _decoded(line, place).rstrip("\r\n")
@@ -302,7 +279,7 @@ def _check_columns(path: Path, text: str, label: str | None) -> None:
     if path.stat().st_size == 0:
         raise unreadable(path, "the file is empty")
     wanted = _columns(text, label)
-    match text_lines.form_of(path):
+    match compressed.form_of(path):
         case ".csv":
             stop_at(missing(path, header_fields(path, _CSV), wanted))
         case ".parquet":

@@ -106,7 +106,6 @@ class Origin:
         """Draws the sample and writes its initial values.
 
         Args:
-            source: the table's initial values.
             mask: which rows are watched.
 
         Raises:
@@ -171,9 +170,7 @@ def origin_of(name: str, seed: int, source: Rows, pretrained: np.ndarray, policy
     """Initial values of the pretrained rows of a table that may move; None if there are none.
 
     Args:
-        source: the table's initial values.
         pretrained: bool [rows], whether a row came from a file.
-        policy: which rows may move.
     """
     if policy.fully_frozen:
         return None
@@ -246,7 +243,7 @@ def _accumulated(table: ReadableTable, numbers: np.ndarray, optimizer: TableOpti
 
 def movement_warnings(
     movements: Mapping[str, Movement],
-    optimizer_of: Callable[[str], tuple[str, TableOptimizer]],
+    optimizers: Mapping[str, tuple[str, TableOptimizer]],
     *,
     learned: bool,
 ) -> list[str]:
@@ -257,16 +254,16 @@ def movement_warnings(
     less than 1%.
 
     Args:
-        optimizer_of: the config path of a table's optimizer, and its settings.
+        optimizers: the config path of each table's optimizer, and its settings.
         learned: whether the run is better than a constant prediction.
     """
     alike: dict[tuple[str, str], list[tuple[str, Movement]]] = {}
     for name, each in movements.items():
-        path, optimizer = optimizer_of(name)
+        path, optimizer = optimizers[name]
         cause = _cause(each, optimizer, learned)
         if cause is not None:
             alike.setdefault((cause, path), []).append((name, each))
-    return [_line(cause, path, tables, optimizer_of(tables[0][0])[1]) for (cause, path), tables in alike.items()]
+    return [_line(cause, path, tables, optimizers[tables[0][0]][1]) for (cause, path), tables in alike.items()]
 
 
 def _cause(movement: Movement, optimizer: TableOptimizer, learned: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""The freeze policies of a run on its tables: their phases, the groups of rows, and the layout of each table."""
+"""Freeze policies: the rows that each one names, the groups of rows that phases make, and the layout of each table."""
 
 from __future__ import annotations
 
@@ -6,21 +6,33 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from embexp.errors import ConfigError, Fault
-from embexp.freezing import row_policies
-from embexp.freezing.row_policies import NamedRows, RowFacts
+from embexp.data.vocabularies.vocabulary import Vocabulary
+from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.base import implementation
-from embexp.specs.freezing import FreezeTable, NoFreeze, Phase
-from embexp.specs.inits import MemoryMap
+from embexp.specs.freezing import (
+    CustomFreeze,
+    Freeze,
+    FreezeOldRows,
+    FreezePretrainedRows,
+    FreezeRows,
+    FreezeTable,
+    NoFreeze,
+    Phase,
+    TableRule,
+)
+from embexp.specs.inits import Init, MemoryMap
 from embexp.specs.optimizers import slot_count
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
-from embexp.specs.tables import Storage
+from embexp.specs.tables import Storage, Table
+from embexp.system import arrays, files
+from embexp.system.user_code import NamedFunction, kind_of
 
 _FLOAT_BYTES = 4
 _INDEX_BYTES = 4
@@ -28,6 +40,41 @@ _WORTH_BYTES = 1 << 20
 _WORTH_PART = 0.1
 MOST_GROUPS = 256
 """A row's group is a byte."""
+
+
+@dataclass(frozen=True)
+class RowFacts:
+    """Facts about a table's rows.
+
+    Attributes:
+        vocabulary: what they stand for; None: it is not at hand.
+        pretrained: bool [rows], whether a row came from a file or a checkpoint; None: the table has none.
+        old: bool [rows], whether a row came from a checkpoint as a trained one; None: the table has none.
+    """
+
+    rows: int
+    vocabulary: Vocabulary | None = None
+    pretrained: np.ndarray | None = None
+    old: np.ndarray | None = None
+
+    def rows_of(self, tokens: Sequence[str]) -> np.ndarray:
+        """int64 row of each token; -1 for one without a row of its own, such as those of the OOV row or a hash bucket.
+
+        Raises:
+            ValueError: no vocabulary is at hand.
+        """
+        if self.vocabulary is None:
+            raise ValueError("a rule about tokens needs the table's vocabulary")
+        rows = self.vocabulary.rows(list(tokens))
+        return np.where(rows < self.vocabulary.first, -1, rows)
+
+
+@dataclass(frozen=True)
+class NamedRows:
+    """The rows of a table that a rule names, bool [rows], and why they are fewer than the config lists, or ""."""
+
+    mask: np.ndarray
+    shortfall: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +120,22 @@ class TablePolicy:
         ]
 
 
+@dataclass(frozen=True)
+class _Setting:
+    """How a table is frozen and stored, by its config; `slots` are numbers that are kept for each parameter."""
+
+    name: str
+    table: Table
+    freeze: Freeze
+    path: str
+    init: Init
+    slots: int
+
+    def rule_path(self, phase: int, rule: int) -> str:
+        """Config path of a rule."""
+        return f"{self.path}.phases.{phase}.rules.{rule}" if self.freeze.kind == "schedule" else self.path
+
+
 def settle(
     spec: RunSpec,
     facts: Mapping[str, RowFacts],
@@ -83,80 +146,87 @@ def settle(
     """Applies every table's policy to its rows and chooses its layout.
 
     Args:
-        spec: of the run, with every dim settled.
-        facts: of each table's rows.
+        spec: with every dim settled.
         steps_per_epoch: examples of the training split / batch size.
 
     Raises:
         ConfigError: a table's own rule takes no row, or an inherited one takes none anywhere; with all of them.
         DataError: a file that a rule names is malformed.
     """
+    settings = [
+        _Setting(
+            name,
+            table,
+            spec.freeze_of(name),
+            spec.freeze_path(name),
+            spec.init_of(name),
+            slot_count(spec.optimizer_of(name)),
+        )
+        for name, table in spec.tables.items()
+    ]
     found: dict[str, TablePolicy] = {}
     faults: list[Fault] = []
-    for name in spec.tables:
+    for each in settings:
+        splits = each.init.fills_parts and runtime is not RuntimeKind.ESTIMATOR
         try:
-            found[name] = _table_policy(spec, name, facts[name], steps_per_epoch, runtime)
+            found[each.name] = _table_policy(
+                each, facts[each.name], steps_per_epoch, splits=splits, must_split=spec.strategy.own_memory
+            )
         except ValueError as error:
-            faults.append(Fault(spec.freeze_path(name), spec.freeze_of(name).kind, str(error)))
-    faults += [] if faults else [*_idle(spec, found), *_layouts(spec, found)]
+            faults.append(Fault(each.path, each.freeze.kind, str(error)))
+    faults += [] if faults else [*_idle(settings, found), *_layouts(settings, found)]
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)))
     return found
 
 
 def _table_policy(
-    spec: RunSpec, name: str, facts: RowFacts, steps_per_epoch: float, runtime: RuntimeKind
+    setting: _Setting, facts: RowFacts, steps_per_epoch: float, *, splits: bool, must_split: bool
 ) -> TablePolicy:
     """Applies one table's policy. What concerns all rows alike makes no groups, which would take a byte a row.
+
+    Args:
+        splits: whether `auto` may split the table.
+        must_split: whether frozen rows are always stored separately, as on a TPU.
 
     Raises:
         ValueError: the policy does not fit the table; says why.
     """
-    freeze = spec.freeze_of(name)
-    mapped = isinstance(spec.init_of(name), MemoryMap) and facts.pretrained is not None
+    freeze, table = setting.freeze, setting.table
+    mapped = isinstance(setting.init, MemoryMap) and facts.pretrained is not None
     match freeze:
         case NoFreeze():
             return TablePolicy(facts.rows, Storage.VARIABLE)
         case FreezeTable():
-            row_policies.check_random(name, freeze.random, facts)
+            if freeze.random is False and not np.any(facts.pretrained):
+                raise ValueError(
+                    f"random is false, and the pretrained file has nothing for table {setting.name}, so that random"
+                    " values would stay as they are"
+                )
             storage = Storage.MEMORY_MAP if mapped else Storage.VARIABLE
             taken = (Taken(0, 0, freeze.kind, 0.0, facts.rows, facts.rows),)
             return TablePolicy(facts.rows, storage, fully_frozen=True, taken=taken)
     phases = freeze.as_phases
-    grouping = group(phases, first_steps(phases, steps_per_epoch), facts, partial(_rule_path, spec, name))
+    grouping = group(phases, first_steps(phases, steps_per_epoch), facts, setting.rule_path)
+    frozen = grouping.frozen_rows
     if mapped and np.any(grouping.frozen & facts.pretrained):
         storage = Storage.MEMORY_MAP
+    elif 0 < frozen < facts.rows and (table.storage is Storage.SPLIT or must_split):
+        storage = Storage.SPLIT
+    elif table.storage is Storage.AUTO:
+        storage = automatic_layout(
+            rows=facts.rows, dim=table.width, slots=setting.slots, frozen_rows=frozen, splits=splits
+        )
     else:
-        storage = _unmapped_storage(spec, name, grouping, runtime)
-    fully_frozen = grouping.frozen_rows == facts.rows
-    alike = fully_frozen or grouping.inert
-    return TablePolicy(facts.rows, storage, None if alike else grouping, fully_frozen, grouping.taken)
-
-
-def _unmapped_storage(spec: RunSpec, name: str, grouping: Grouping, runtime: RuntimeKind) -> Storage:
-    """The layout of a table whose rows are all in memory: as its setting says, or as the strategy or `auto` choose."""
-    setting, frozen = spec.tables[name].storage, grouping.frozen_rows
-    splits_always = setting is Storage.SPLIT or spec.strategy.own_memory
-    if 0 < frozen < grouping.rows and splits_always:
-        return Storage.SPLIT
-    if setting is not Storage.AUTO:
-        return Storage.VARIABLE
-    return automatic_layout(
-        rows=grouping.rows,
-        dim=spec.tables[name].width,
-        slots=slot_count(spec.optimizer_of(name)),
-        frozen_rows=frozen,
-        splits=spec.init_of(name).fills_parts and runtime is not RuntimeKind.ESTIMATOR,
-    )
-
-
-def saved_by_split(*, rows: int, dim: int, slots: int, frozen_rows: int) -> int:
-    """Bytes that a split table takes less than a variable: slots of frozen rows, less the index that finds each row."""
-    return _FLOAT_BYTES * dim * slots * frozen_rows - _INDEX_BYTES * rows
+        storage = Storage.VARIABLE
+    alike = frozen == facts.rows or grouping.inert
+    return TablePolicy(facts.rows, storage, None if alike else grouping, frozen == facts.rows, grouping.taken)
 
 
 def automatic_layout(*, rows: int, dim: int, slots: int, frozen_rows: int, splits: bool) -> Storage:
     """The layout of a table that is not mapped: split where that saves a tenth of its memory, and a megabyte.
+
+    A split table lacks the slots of frozen rows, and needs an index that finds each row.
 
     Args:
         dim: length of a row.
@@ -164,58 +234,43 @@ def automatic_layout(*, rows: int, dim: int, slots: int, frozen_rows: int, split
         frozen_rows: rows that never move.
         splits: whether the init method and the runtime allow it.
     """
-    saved = saved_by_split(rows=rows, dim=dim, slots=slots, frozen_rows=frozen_rows)
+    saved = _FLOAT_BYTES * dim * slots * frozen_rows - _INDEX_BYTES * rows
     whole = _FLOAT_BYTES * rows * dim * (1 + slots)
     worth = saved >= _WORTH_BYTES and saved >= _WORTH_PART * whole
     return Storage.SPLIT if splits and 0 < frozen_rows < rows and worth else Storage.VARIABLE
 
 
-def _idle(spec: RunSpec, found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
+def _idle(settings: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
     """Rules that take no row: of a table's own policy, or of the inherited one on every table that has it."""
-    heirs = [name for name in spec.tables if spec.tables[name].freeze is None]
-    for name, policy in found.items():
-        if name not in heirs:
-            yield from (_no_row(spec, name, [name], each) for each in policy.taken if not each.rows)
-    if heirs:
-        for rules in zip(*(found[name].taken for name in heirs), strict=True):
-            if not any(each.rows for each in rules):
-                yield _no_row(spec, heirs[0], heirs, rules[0])
+    heirs = [each for each in settings if each.table.freeze is None]
+    for users in [*([each] for each in settings if each not in heirs), *([heirs] if heirs else [])]:
+        yield from _idle_rules(users, found)
 
 
-def _rule_path(spec: RunSpec, name: str, phase: int, rule: int) -> str:
-    path = spec.freeze_path(name)
-    return f"{path}.phases.{phase}.rules.{rule}" if spec.freeze_of(name).kind == "schedule" else path
+def _idle_rules(users: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
+    """Rules of one policy that take no row of any of its tables."""
+    where = f"table {users[0].name}" if len(users) == 1 else f"the tables {', '.join(each.name for each in users)}"
+    for rules in zip(*(found[each.name].taken for each in users), strict=True):
+        if any(each.rows for each in rules):
+            continue
+        why = "rules before it take all that it names" if rules[0].named else rules[0].shortfall or "it names none"
+        path = users[0].rule_path(rules[0].phase, rules[0].rule)
+        yield Fault(path, rules[0].kind, f"this rule takes no row of {where}: {why}", "correct it, or leave it out")
 
 
-def _no_row(spec: RunSpec, name: str, tables: Sequence[str], rule: Taken) -> Fault:
-    path = _rule_path(spec, name, rule.phase, rule.rule)
-    why = rule.shortfall or "it names none"
-    if rule.named:
-        why = "rules before it take all that it names"
-    where = f"table {tables[0]}" if len(tables) == 1 else f"the tables {', '.join(tables)}"
-    return Fault(path, rule.kind, f"this rule takes no row of {where}: {why}", "correct it, or leave it out")
-
-
-def _layouts(spec: RunSpec, found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
+def _layouts(settings: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
     """Layouts that a table asks for itself and whose parts would be empty."""
-    for name, policy in found.items():
-        table, path = spec.tables[name], f"tables.{name}"
+    for each in settings:
+        table, path, policy = each.table, f"tables.{each.name}", found[each.name]
         count = f"{policy.frozen_rows} of its {policy.rows} rows never move"
         if table.storage is Storage.SPLIT and policy.storage is not Storage.SPLIT:
-            yield Fault(
-                f"{path}.storage",
-                "'split'",
-                f"a table is split into rows that never move and rows that may, and {count}",
-                "leave it auto",
-            )
+            rule = f"a table is split into rows that never move and rows that may, and {count}"
+            yield Fault(f"{path}.storage", "'split'", rule, "leave it auto")
         own = isinstance(table.init, MemoryMap)
         if (own or table.storage is Storage.MEMORY_MAP) and policy.storage is not Storage.MEMORY_MAP:
-            yield Fault(
-                f"{path}.{'init' if own else 'storage'}",
-                "memory_map",
-                f"rows that never move and came from the file are mapped, and there are none ({count})",
-                f"choose init@{path}.init=assign" if own else "leave it auto",
-            )
+            key, remedy = ("init", f"choose init@{path}.init=assign") if own else ("storage", "leave it auto")
+            rule = f"rows that never move and came from the file are mapped, and there are none ({count})"
+            yield Fault(f"{path}.{key}", "memory_map", rule, remedy)
 
 
 @dataclass(frozen=True)
@@ -289,7 +344,6 @@ def group(
     Args:
         phases: rules of each; the first rule that names a row decides.
         starts: the step at which each begins, see `first_steps`.
-        facts: about the rows.
         path: from the numbers of a phase and of a rule in it to the config path of the rule.
 
     Raises:
@@ -301,8 +355,7 @@ def group(
     histories: list[tuple[float, ...]] = [()]
     taken: list[Taken] = []
     for number, phase in enumerate(phases):
-        deciding, of_phase = _deciding(number, phase, facts, path)
-        taken += of_phase
+        deciding = _deciding(number, phase, facts, path, taken)
         factors = [*(rule.factor for rule in phase.rules), 1.0]
         groups, histories = _refined(groups, histories, deciding, factors)
     multipliers = np.array(histories, np.float32).T
@@ -310,21 +363,20 @@ def group(
 
 
 def _deciding(
-    number: int, phase: Phase, facts: RowFacts, path: Callable[[int, int], str]
-) -> tuple[np.ndarray, list[Taken]]:
-    """uint8 [rows], the rule that takes each row (one behind the last: none does), and what each rule takes."""
+    number: int, phase: Phase, facts: RowFacts, path: Callable[[int, int], str], taken: list[Taken]
+) -> np.ndarray:
+    """uint8 [rows], the rule that takes each row (one behind the last: none does); adds what each rule takes."""
     none = len(phase.rules)
     if none >= MOST_GROUPS:
         raise ValueError(f"phase {number} has {none} rules; there may be {MOST_GROUPS - 1}")
     deciding = np.full(facts.rows, none, np.uint8)
-    taken = []
     for place, rule in enumerate(phase.rules):
         found: NamedRows = implementation(rule)(path(number, place), facts)
         mine = found.mask & (deciding == none)
         deciding[mine] = place
         counts = int(np.count_nonzero(found.mask)), int(np.count_nonzero(mine))
         taken.append(Taken(number, place, rule.kind, rule.factor, *counts, found.shortfall))
-    return deciding, taken
+    return deciding
 
 
 def _refined(
@@ -349,7 +401,6 @@ def first_steps(phases: Sequence[Phase], steps_per_epoch: float) -> tuple[int, .
     An epoch's phase begins with the first step that reads an example of that epoch.
 
     Args:
-        phases: in their order.
         steps_per_epoch: examples of the training split / batch size.
 
     Raises:
@@ -363,3 +414,86 @@ def first_steps(phases: Sequence[Phase], steps_per_epoch: float) -> tuple[int, .
         if after <= before:
             raise ValueError(f"phase {number} begins at step {after}, the one before it at step {before}")
     return tuple(starts)
+
+
+def listed_rows(rule: FreezeRows, path: str, facts: RowFacts) -> NamedRows:
+    """Rows that are listed by number, by token or by a mask.
+
+    Raises:
+        DataError: a file is malformed.
+        ValueError: there are tokens, and no vocabulary is at hand.
+    """
+    mask = np.zeros(facts.rows, np.bool_)
+    shortfalls = []
+    for start, stop in rule.rows:
+        mask[start:stop] = True
+        if stop > facts.rows:
+            shortfalls.append(f"[{start}, {stop}] goes beyond the table's {facts.rows} rows")
+    tokens = [*rule.tokens, *([] if rule.tokens_file is None else _tokens(Path(rule.tokens_file)))]
+    if tokens:
+        found = facts.rows_of(tokens)
+        mask[found[found >= 0]] = True
+        lacking = [token for token, row in zip(tokens, found, strict=True) if row < 0]
+        if lacking:
+            some = ", ".join(map(repr, lacking[:3])) + (", …" if len(lacking) > 3 else "")
+            shortfalls.append(f"{len(lacking)} of {len(tokens)} tokens are not in the vocabulary ({some})")
+    if rule.mask_file is not None:
+        of_file = _mask(Path(rule.mask_file))
+        if len(of_file) == facts.rows:
+            mask |= of_file
+        else:
+            shortfalls.append(f"{rule.mask_file} has {len(of_file)} values, and the table {facts.rows} rows")
+    return NamedRows(mask, "; ".join(shortfalls))
+
+
+def _tokens(path: Path) -> list[str]:
+    try:
+        with files.opened(path) as file:
+            lines = file.read().decode("utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: found no UTF-8 text with a token per line: {error}") from error
+    lines = lines[:-1] if lines[-1] == "" else lines
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _mask(path: Path) -> np.ndarray:
+    try:
+        mask, _ = arrays.mapped(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: found no .npy file of booleans: {error}") from error
+    if mask.dtype != np.bool_ or mask.ndim != 1:
+        raise DataError(f"{path}: found no .npy file of booleans, one for each row of a table")
+    return mask
+
+
+def old_rows(rule: FreezeOldRows, path: str, facts: RowFacts) -> NamedRows:
+    """Rows that an earlier run trained; rows that are new since are not named."""
+    return _of_mask(facts.old, facts.rows, "the table has no rows of a checkpoint")
+
+
+def pretrained_rows(rule: FreezePretrainedRows, path: str, facts: RowFacts) -> NamedRows:
+    """Rows of the pretrained file; those that it lacks are not named."""
+    return _of_mask(facts.pretrained, facts.rows, "the table has no pretrained file")
+
+
+def _of_mask(mask: np.ndarray | None, rows: int, shortfall: str) -> NamedRows:
+    return NamedRows(np.zeros(rows, np.bool_), shortfall) if mask is None else NamedRows(mask)
+
+
+def custom_rows(rule: CustomFreeze, path: str, facts: RowFacts) -> NamedRows:
+    """Rows that the user's own function names: `function(facts, **args)` returns bool [rows].
+
+    Raises:
+        ConfigError: it can't be imported or called, or returns something else.
+    """
+    function = NamedFunction(path, rule.function, rule.args, "facts")
+    mask = function(facts)
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (facts.rows,):
+        found = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, np.ndarray) else kind_of(mask)
+        raise function.fault(f"it must return an array of bool [{facts.rows}], one for each row, but returned {found}")
+    return NamedRows(mask, "" if mask.any() else f"{function.name} names none")
+
+
+def whole_table(rule: FreezeTable | TableRule, path: str, facts: RowFacts) -> NamedRows:
+    """Every row."""
+    return NamedRows(np.ones(facts.rows, np.bool_))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from embexp.data.vocabularies.vocabulary import Vocabulary
+from embexp.errors import RunError
 from embexp.freezing import diagnosis, drift
-from embexp.freezing.diagnosis import NOTHING, UNKNOWN, Diagnosis, Training, diagnose
+from embexp.freezing.diagnosis import NOTHING, UNKNOWN, Cause, Diagnosis, Training, diagnose
 from embexp.freezing.drift import Drift, Movement, Origin
-from embexp.freezing.never_moved import Cause, RowHashes
 from embexp.freezing.policies import TablePolicy
-from embexp.specs.run import RunSpec
+from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Storage
 from embexp.system.arrays import Rows
 from embexp.tables.variables import ReadableTable
@@ -32,9 +35,9 @@ class Watched:
     """A table under watch.
 
     Attributes:
-        vocabulary: what its rows stand for.
         policy: which of them may move.
         pretrained: bool [rows], whether a row came from a file; None: none did.
+        optimizer_path: config path of its optimizer.
     """
 
     table: ReadableTable
@@ -42,65 +45,127 @@ class Watched:
     policy: TablePolicy
     source: Rows
     pretrained: np.ndarray | None
+    optimizer: TableOptimizer
+    optimizer_path: str
 
     def blocks(self) -> Iterator[np.ndarray]:
         """All rows, a few at a time."""
         for start in range(0, self.table.rows, _ROWS_AT_ONCE):
             yield self.table.take(np.arange(start, min(start + _ROWS_AT_ONCE, self.table.rows)))
 
-    @property
-    def stays_in_its_file(self) -> bool:
-        """Whether all rows are those of a mapped file, which nobody writes to."""
-        return self.policy.fully_frozen and self.policy.storage is Storage.MEMORY_MAP
 
+def row_hashes(rows: np.ndarray, seed: int = 0) -> np.ndarray:
+    """A hash of each row's bits: uint64 [n].
 
-def watch(spec: RunSpec, tables: Mapping[str, Watched], *, total_steps: int, examples: int) -> Watch:
-    """Remembers the rows as they are before the first step.
+    The sum over columns of bits times a random odd number, modulo 2^64 (multilinear hashing, Carter & Wegman 1979):
+    a row of which one element changed always has another hash, one with several changes keeps it with
+    probability 2^-32 at most.
 
-    With `output.digests`, that is a hash of every row, except of tables that stay in their files; and for tables
-    with pretrained rows that may move, a sample of these. Both are in temporary files.
+    Args:
+        rows: float32 [n, dim].
     """
-    hashed = [name for name, each in tables.items() if spec.output.digests and not each.stays_in_its_file]
-    origins = {
-        name: drift.origin_of(name, spec.seed, each.source, each.pretrained, each.policy)
-        for name, each in tables.items()
-        if each.pretrained is not None
-    }
-    return Watch(
-        spec,
-        tables,
-        total_steps,
-        examples,
-        {name: RowHashes(tables[name].blocks()) for name in hashed},
-        {name: origin for name, origin in origins.items() if origin is not None},
-    )
+    bits = np.ascontiguousarray(rows).view(np.uint32)
+    generator = np.random.Generator(np.random.Philox(key=seed))
+    factors = generator.integers(0, 2**63, rows.shape[1], np.uint64) * np.uint64(2) + np.uint64(1)
+    found = np.empty(len(rows), np.uint64)
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        some = slice(start, start + _ROWS_AT_ONCE)
+        found[some] = bits[some].astype(np.uint64) @ factors
+    return found
 
 
-@dataclass
+class RowHashes:
+    """Hashes of a table's rows, to find later which have changed."""
+
+    def __init__(self, blocks: Iterable[np.ndarray], *, folder: str | os.PathLike[str] | None = None) -> None:
+        """Writes a hash of each row.
+
+        Args:
+            blocks: all rows of the table, float32, as consecutive blocks.
+            folder: of the file; None: the system's folder for temporary files.
+
+        Raises:
+            RunError: the file can't be written.
+        """
+        folder = Path(tempfile.gettempdir() if folder is None else folder)
+        try:
+            self._file = tempfile.TemporaryFile(dir=folder, prefix="embexp-")  # noqa: SIM115 - lives as long as this
+            for block in blocks:
+                self._file.write(row_hashes(block).tobytes())
+            self._file.flush()
+        except OSError as error:
+            raise RunError(
+                f"hashes of rows can't be written to {folder}: {error.strerror or error}; set TMPDIR to a"
+                " folder with more room, or output.digests=false"
+            ) from error
+
+    def changed(self, blocks: Iterable[np.ndarray]) -> np.ndarray:
+        """Whether each row has changed: bool [rows].
+
+        Args:
+            blocks: all rows of the table, cut as before or not.
+        """
+        self._file.seek(0)
+        found = []
+        for block in blocks:
+            now = row_hashes(block)
+            found.append(np.frombuffer(self._file.read(now.nbytes), np.uint64) != now)
+        return np.concatenate(found) if found else np.zeros(0, np.bool_)
+
+    def close(self) -> None:
+        """Deletes the temporary file."""
+        self._file.close()
+
+
 class Watch(Listener):
     """The rows of a run under watch: as a listener of the training, it measures drift at evaluations.
 
     Attributes:
-        hashes: of the rows before the first step; empty: they are not compared.
-        origins: of tables with pretrained rows that may move.
         frozen_changed: frozen rows that have changed, by table that was compared.
         never_moved: trainable rows that never moved, by table that was compared.
+        drifts: at the end, by table with pretrained rows that may move.
         movements: at the end, by table with trained rows.
         reported: step and drift of the last report, as in metrics.jsonl.
     """
 
-    spec: RunSpec
-    tables: Mapping[str, Watched]
-    total_steps: int
-    examples: int
-    hashes: Mapping[str, RowHashes]
-    origins: Mapping[str, Origin]
-    frozen_changed: dict[str, int] = field(default_factory=dict)
-    never_moved: dict[str, Diagnosis] = field(default_factory=dict)
-    drifts: dict[str, Drift] = field(default_factory=dict)
-    movements: dict[str, Movement] = field(default_factory=dict)
-    _listeners: tuple[DriftListener, ...] = ()
-    reported: tuple[int, Mapping[str, Any]] | None = None
+    def __init__(
+        self,
+        tables: Mapping[str, Watched],
+        *,
+        seed: int,
+        digests: bool,
+        restored: bool,
+        total_steps: int,
+        epochs_of: Callable[[int], float],
+    ) -> None:
+        """Remembers the rows as they are before the first step, in temporary files.
+
+        With `digests`, that is a hash of every row, except of tables that stay in their files; and for tables with
+        pretrained rows that may move, a sample of these.
+
+        Args:
+            restored: whether other values than the initial ones were restored.
+            epochs_of: passes over the training split that so many steps make.
+        """
+        self._tables, self._digests, self._restored = tables, digests, restored
+        self._total_steps, self._epochs_of = total_steps, epochs_of
+        self.frozen_changed: dict[str, int] = {}
+        self.never_moved: dict[str, Diagnosis] = {}
+        self.drifts: dict[str, Drift] = {}
+        self.movements: dict[str, Movement] = {}
+        self.reported: tuple[int, Mapping[str, Any]] | None = None
+        self._listeners: tuple[DriftListener, ...] = ()
+        self._hashes = {
+            name: RowHashes(each.blocks())
+            for name, each in tables.items()
+            if digests and not (each.policy.fully_frozen and each.policy.storage is Storage.MEMORY_MAP)
+        }
+        origins = {
+            name: drift.origin_of(name, seed, each.source, each.pretrained, each.policy)
+            for name, each in tables.items()
+            if each.pretrained is not None
+        }
+        self._origins = {name: origin for name, origin in origins.items() if origin is not None}
 
     def report_to(self, *listeners: DriftListener) -> None:
         """Sets who receives the drift."""
@@ -108,11 +173,10 @@ class Watch(Listener):
 
     def trained(self, steps: int) -> None:
         """Compares every row after the last step, before earlier values are restored."""
-        epochs = steps * self.spec.train.batch_size / self.examples
-        for name in self.hashes:
-            changed, each = self._changed(name), self.tables[name]
+        for name in self._hashes:
+            changed, each = self._changed(name), self._tables[name]
             if steps and not each.policy.fully_frozen:
-                training = Training(self.spec.optimizer_of(name), steps, self.total_steps, epochs)
+                training = Training(each.optimizer, steps, self._total_steps, self._epochs_of(steps))
                 looked_up = each.table.looked_up()
                 self.never_moved[name] = diagnose(name, changed, looked_up, each.policy, each.vocabulary, training)
 
@@ -125,23 +189,17 @@ class Watch(Listener):
         if kept_step == steps:
             self.trained(steps)
         else:
-            for name in self.hashes:
+            for name in self._hashes:
                 self._changed(name)
-        self.movements = {name: found for name in self.tables if (found := self._movement(name)) is not None}
-        whole = self.spec.output.digests
-        self.drifts = {
-            name: origin.full_drift(self.tables[name].table) if whole else origin.sample_drift(self.tables[name].table)
-            for name, origin in self.origins.items()
-        }
-        if self.reported != (
-            kept_step,
-            drift.as_json(self.drifts),
-        ):  # the last evaluation may have seen these very rows
+        self.movements = {name: found for name in self._tables if (found := self._movement(name)) is not None}
+        measured = Origin.full_drift if self._digests else Origin.sample_drift
+        self.drifts = {name: measured(origin, self._tables[name].table) for name, origin in self._origins.items()}
+        if self.reported != (kept_step, drift.as_json(self.drifts)):  # the last evaluation may have seen these rows
             self._report(kept_step, self.drifts)
 
     def freeze_json(self, name: str) -> dict[str, Any]:
         """Whether a table's rows moved, for summary.json."""
-        policy = self.tables[name].policy
+        policy = self._tables[name].policy
         found = NOTHING if policy.frozen_rows == policy.rows else UNKNOWN
         if name in self.never_moved:
             found = self.never_moved[name].as_json()
@@ -157,24 +215,21 @@ class Watch(Listener):
         return drift.movement_warnings(
             # Rows that no step moved at all have a warning with their own cause.
             {name: each for name, each in self.movements.items() if not self._stood_still(name)},
-            lambda name: (
-                "optimizer" if self.spec.tables[name].optimizer is None else f"tables.{name}.optimizer",
-                self.spec.optimizer_of(name),
-            ),
+            {name: (each.optimizer_path, each.optimizer) for name, each in self._tables.items()},
             learned=learned,
         )
 
     def close(self) -> None:
         """Deletes the temporary files."""
-        for hashes in self.hashes.values():
+        for hashes in self._hashes.values():
             hashes.close()
-        for origin in self.origins.values():
+        for origin in self._origins.values():
             origin.close()
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Measures how far the samples have moved."""
         self._report(
-            step, {name: origin.sample_drift(self.tables[name].table) for name, origin in self.origins.items()}
+            step, {name: origin.sample_drift(self._tables[name].table) for name, origin in self._origins.items()}
         )
 
     def _report(self, step: int, drifts: Mapping[str, Drift]) -> None:
@@ -185,15 +240,15 @@ class Watch(Listener):
 
     def _movement(self, name: str) -> Movement | None:
         """How far the table's trained rows are from their initial values; None where these are not known."""
-        each = self.tables[name]
-        if each.policy.fully_frozen or self.spec.restore.path is not None:
+        each = self._tables[name]
+        if each.policy.fully_frozen or self._restored:
             return None
         trained = each.table.looked_up()
         if trained is None:
             return None
         if each.policy.frozen is not None:
             trained = trained & ~each.policy.frozen
-        return drift.measure_movement(each.table, each.source, trained, self.spec.optimizer_of(name))
+        return drift.measure_movement(each.table, each.source, trained, each.optimizer)
 
     def _stood_still(self, name: str) -> bool:
         """Whether steps looked up rows of a table and left them as they were."""
@@ -202,7 +257,7 @@ class Watch(Listener):
 
     def _changed(self, name: str) -> np.ndarray:
         """Whether each row has changed; counts the frozen ones among them."""
-        changed, policy = self.hashes[name].changed(self.tables[name].blocks()), self.tables[name].policy
+        changed, policy = self._hashes[name].changed(self._tables[name].blocks()), self._tables[name].policy
         if policy.frozen_rows:
             of_frozen = changed if policy.frozen is None else changed & policy.frozen
             found = int(np.count_nonzero(of_frozen))

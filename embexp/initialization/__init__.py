@@ -6,8 +6,7 @@ Your own graphs and model functions can use `scaffold`, `AssignInSession`, `mapp
 
 from embexp.initialization import constant, placeholder_feed, variable_load
 from embexp.initialization.assign import AssignInSession
-from embexp.initialization.method import InitMethod
+from embexp.initialization.method import InitMethod, mapped
 from embexp.initialization.scaffolding import scaffold
-from embexp.initialization.whole import mapped
 
 __all__ = ["AssignInSession", "InitMethod", "constant", "mapped", "placeholder_feed", "scaffold", "variable_load"]

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from embexp.initialization.method import InitMethod, Pairs, SessionFills
-from embexp.initialization.whole import Fills, pairs
+from embexp.initialization.method import Fills, InitMethod, Pairs, SessionFills, pairs
 from embexp.specs.inits import CHUNK_BYTES, Assign, MemoryMap
 from embexp.system import arrays
 from embexp.system.arrays import Rows
@@ -46,8 +45,6 @@ def assign_rows(table: WritableRows, source: Rows, chunk_bytes: int = CHUNK_BYTE
     """Reads a chunk of rows from the source and assigns it, until the table is full.
 
     Args:
-        table: a table, or a part of one.
-        source: the values of its rows.
         chunk_bytes: largest chunk, in bytes; a single row may be larger.
 
     Raises:

@@ -10,8 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp.initialization.method import InitMethod, Pairs, SessionFills
-from embexp.initialization.whole import Source, as_rows, mapped
+from embexp.initialization.method import InitMethod, Pairs, SessionFills, Source, as_rows, mapped
 from embexp.specs.inits import ConstantInGraph
 
 

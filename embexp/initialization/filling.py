@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from embexp.errors import ConfigError, Fault
 from embexp.initialization import assign
-from embexp.initialization.method import Fill, InitMethod, SessionFills
+from embexp.initialization.method import InitMethod, SessionFills
 from embexp.specs.base import implementation
 from embexp.specs.inits import CHUNK_BYTES, Init
 from embexp.specs.optimizers import TableOptimizer
@@ -44,11 +45,7 @@ class TablePlan:
     """A table before its variables are made, in any graph and strategy.
 
     Attributes:
-        name: the table's name.
-        combiner: how several rows of one example become one vector.
         optimizer: the optimizer of its rows; None: the whole table is frozen.
-        init_path: config path of its init method.
-        storage: how its rows are stored.
         by_reference: its rows can be read again from their file, so no checkpoint holds them.
         groups: makes the groups of rows with their freeze schedules and learning rates; None: all rows are alike.
         frozen_rows: bool [rows], rows that never move; None: all rows are alike.
@@ -186,8 +183,7 @@ def fill_in_sessions(tables: Mapping[str, AnyTable], plans: Plans) -> SessionFil
         fills.add(assign.AssignInSession([(slot.variable, values) for slot, values in slots]).fill, always=False)
     for name, table in tables.items():
         if feeds := table.feeds():
-            fills.add(_feeding(feeds), always=True)
-            fills.whole.extend(variable for variable, _ in feeds)
+            fills.add(partial(_feed, feeds), always=True, whole=feeds)
         pairs = [(part.variable, rows) for part, rows in table.fills(plans[name].source)]
         if pairs:
             if (in_session := plans[name].method.in_session) is None:
@@ -200,9 +196,6 @@ def _unfit(plan: TablePlan, rule: str, remedy: str) -> ConfigError:
     return ConfigError([Fault(plan.init_path, plan.init.kind, rule, remedy)])
 
 
-def _feeding(feeds: list[tuple[Any, np.ndarray]]) -> Fill:
-    def feed(session: Any) -> None:
-        for variable, values in feeds:
-            session.run(variable.initializer, {variable.initial_value: values})
-
-    return feed
+def _feed(feeds: list[tuple[Any, np.ndarray]], session: Any) -> None:
+    for variable, values in feeds:
+        session.run(variable.initializer, {variable.initial_value: values})

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from embexp.initialization.method import InitMethod, Pairs, SessionFills
-from embexp.initialization.whole import Fills, mapped, pairs
+from embexp.initialization.method import Fills, InitMethod, Pairs, SessionFills, mapped, pairs
 from embexp.specs.inits import PlaceholderFeed
 
 
@@ -16,8 +15,7 @@ def method(init: PlaceholderFeed, path: str) -> InitMethod:
     """`init=placeholder_feed`: in sessions only."""
 
     def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:
-        fills.add(lambda session: fill(session, variables), always=always)
-        fills.whole.extend(variable for variable, _ in variables)
+        fills.add(lambda session: fill(session, variables), always=always, whole=variables)
 
     return InitMethod(in_session=in_session)
 

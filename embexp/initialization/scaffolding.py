@@ -16,8 +16,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resources
 
 from embexp.initialization import placeholder_feed
-from embexp.initialization.method import InitMethod, Pairs, SessionFills
-from embexp.initialization.whole import Fills, mapped, pairs
+from embexp.initialization.method import Fills, InitMethod, Pairs, SessionFills, mapped, pairs
 from embexp.specs.inits import Scaffold
 from embexp.system.arrays import Rows
 

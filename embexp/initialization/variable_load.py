@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.util import deprecation
 
-from embexp.initialization.method import InitMethod, Pairs, SessionFills
-from embexp.initialization.whole import Fills, Source, mapped, pairs
+from embexp.initialization.method import Fills, InitMethod, Pairs, SessionFills, Source, mapped, pairs
 from embexp.specs.inits import VariableLoad
 
 
@@ -17,8 +16,7 @@ def method(init: VariableLoad, path: str) -> InitMethod:
     """`init=variable_load`: eagerly and in sessions."""
 
     def in_session(variables: Pairs, fills: SessionFills, always: bool) -> None:
-        fills.add(lambda session: fill(session, variables), always=always)
-        fills.whole.extend(variable for variable, _ in variables)
+        fills.add(lambda session: fill(session, variables), always=always, whole=variables)
 
     return InitMethod(eagerly=lambda part, source: assign_whole(part.variable, source), in_session=in_session)
 

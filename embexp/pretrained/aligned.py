@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,20 +12,26 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary, described, stands_for_tokens
-from embexp.errors import ConfigError, DataError, RunError
+from embexp.errors import ConfigError, RunError
 from embexp.pretrained import earlier
 from embexp.pretrained.earlier import EarlierCheckpoint, TrainedRows, row_tokens
-from embexp.pretrained.tables import Mismatch, Pretrained, PretrainedTable, fit_faults, row_source, width_mismatch
+from embexp.pretrained.tables import (
+    Mismatch,
+    Pretrained,
+    PretrainedSetting,
+    PretrainedTable,
+    fit_faults,
+    row_source,
+    settings_of,
+    width_mismatch,
+)
 from embexp.records.folder import RunFolder
-from embexp.specs.inits import MemoryMap
-from embexp.specs.pretrained import Checkpoint, File, Match, NoPretrained, Sample
-from embexp.specs.run import RunSpec
+from embexp.specs.pretrained import Checkpoint, File, Match, Sample
 from embexp.specs.tables import Table
 from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors.alignment import RowKind, by_position, by_token, coverage
-from embexp.vectors.file_source import VectorSource
-from embexp.vectors.open import open_vectors
+from embexp.vectors.file_source import VectorSource, open_vectors
 
 SAMPLE_VERSION = 1
 """Of the numbers: another one makes other files."""
@@ -33,7 +39,7 @@ _ROWS_AT_ONCE = 8_192
 
 
 def align(
-    spec: RunSpec,
+    settings: Mapping[str, PretrainedSetting],
     vocabularies: Mapping[str, Vocabulary],
     sizes: Mapping[str, int],
     *,
@@ -46,85 +52,66 @@ def align(
     A table's own file must fit it. The top-level one fills every table that it fits, and must fit one.
 
     Args:
+        settings: see `settings_of`.
         sizes: rows of each table. One whose ids are row numbers, and whose size the config leaves open, gets as
             many rows as a file without tokens has, if those are more.
         cache: folder of files that were converted before.
-        progress: called as reading goes on.
         check: called with the tables' rows, still without digests, before the numbers of files are looked through.
 
     Raises:
         ConfigError: a file does not fit; with all of them.
         DataError: a file's content is malformed.
     """
-    sources: dict[File, VectorSource] = {}
+    sources: dict[tuple[object, ...], VectorSource] = {}
     checkpoints: dict[str, EarlierCheckpoint] = {}
     tables: dict[str, PretrainedTable] = {}
     mismatched: dict[str, Mismatch] = {}
     used: dict[str, VectorSource | EarlierCheckpoint] = {}
-    for name, table in spec.tables.items():
-        chosen = spec.pretrained_of(name)
-        if isinstance(chosen, NoPretrained):
-            continue
-        config_path = spec.pretrained_path(name)
+    for name, each in settings.items():
+        chosen, vocabulary, rows = each.setting, vocabularies[name], sizes[name]
+        with _named(each.path):
+            if isinstance(chosen, Checkpoint):
+                if chosen.path not in checkpoints:
+                    checkpoints[chosen.path] = earlier.open_run(Path(chosen.path), cache=cache)
+                run = checkpoints[chosen.path]
+                used[each.path] = run
+            else:
+                chosen = with_sample(chosen, cache=cache)
+                options = chosen.model_dump(exclude={"kind", "path", "match", "missing", "project"})
+                if (key := (chosen.path, *options.values())) not in sources:
+                    tokens = options.pop("tokens_file")
+                    options |= {"tokens_file": None if tokens is None else Path(tokens), "progress": progress}
+                    sources[key] = open_vectors(Path(chosen.path), cache=cache, **options)
+                source = sources[key]
+                used[each.path] = source
         if isinstance(chosen, Checkpoint):
-            if chosen.path not in checkpoints:
-                checkpoints[chosen.path] = _earlier(config_path, chosen, cache)
-            run = checkpoints[chosen.path]
-            used[config_path] = run
-            aligned = _with_trained_rows(spec, chosen, run, name, vocabularies[name], sizes[name])
+            aligned = _with_trained_rows(each, chosen, run, name, vocabulary, rows)
         else:
-            setting = with_sample(chosen, cache=cache)
-            reading = _reading(setting)
-            if reading not in sources:
-                sources[reading] = _open(config_path, setting, cache, progress)
-            used[config_path] = sources[reading]
-            aligned = _with_file_rows(setting, sources[reading], name, table, vocabularies[name], sizes[name])
+            aligned = _with_file_rows(chosen, source, name, each.table, vocabulary, rows)
         if isinstance(aligned, Mismatch):
             mismatched[name] = aligned
             continue
         tables[name] = aligned
         where = "checkpoint" if isinstance(chosen, Checkpoint) else "file"
         progress(f"{name}: {aligned.coverage.summary(where)}", None)
-    if faults := fit_faults(spec.pretrained, spec.tables, matching=tables, mismatched=mismatched):
+    if faults := fit_faults(settings, matching=tables, mismatched=mismatched):
         raise ConfigError(faults)
     found = Pretrained(tables, {name: why.rule for name, why in mismatched.items()})
     check(found)
-    for config_path, source in used.items():
-        if not isinstance(source, EarlierCheckpoint):
-            with _named(config_path):
-                source.memory_map()
-    return replace(found, digests={config_path: source.digest for config_path, source in used.items()})
-
-
-def _reading(setting: File) -> File:
-    """The part of a setting that says how the file is read."""
-    return File(**setting.model_dump(exclude={"match", "missing", "project"}))
-
-
-def _open(config_path: str, setting: File, cache: Path, progress: Progress) -> VectorSource:
-    """Opens the file; one in a format of text is converted."""
-    with _named(config_path):
-        return open_vectors(
-            Path(setting.path),
-            cache=cache,
-            format=setting.format,
-            key=setting.key,
-            token_column=setting.token_column,
-            tokens_file=None if setting.tokens_file is None else Path(setting.tokens_file),
-            invalid_text=setting.invalid_text,
-            non_finite=setting.non_finite,
-            header_count=setting.header_count,
-            progress=progress,
-        )
+    for path, opened in used.items():
+        if not isinstance(opened, EarlierCheckpoint):
+            with _named(path):
+                opened.memory_map()
+    return replace(found, digests={path: opened.digest for path, opened in used.items()})
 
 
 @contextmanager
 def _named(config_path: str) -> Iterator[None]:
-    """Errors about a file's content begin with the path of the setting that names it."""
+    """Errors about a file, or a run, begin with the path of the setting that names it."""
     try:
         yield
-    except DataError as error:
-        raise DataError(f"{config_path}.path = {error}") from error
+    except RunError as error:
+        raise type(error)(f"{config_path}.path = {error}") from error
 
 
 def _with_file_rows(
@@ -160,48 +147,37 @@ def _with_file_rows(
     return PretrainedTable(setting, source, aligned, coverage(aligned, words))
 
 
-def _earlier(config_path: str, setting: Checkpoint, cache: Path) -> EarlierCheckpoint:
-    try:
-        return earlier.open_run(Path(setting.path), cache=cache)
-    except RunError as error:
-        raise type(error)(f"{config_path}.path = {error}") from error
-
-
 def _with_trained_rows(
-    spec: RunSpec, setting: Checkpoint, source: EarlierCheckpoint, name: str, vocabulary: Vocabulary, rows: int
+    of_table: PretrainedSetting,
+    setting: Checkpoint,
+    source: EarlierCheckpoint,
+    name: str,
+    vocabulary: Vocabulary,
+    rows: int,
 ) -> PretrainedTable | Mismatch:
     """A table with the trained rows of an earlier run."""
     theirs = setting.table or name
-    if mismatch := earlier.mismatch_with(source, theirs, name, spec.tables[name]):
+    if mismatch := earlier.mismatch_with(source, theirs, name, of_table.table):
         return mismatch
     old_vocabulary = source.vocabulary(theirs)
     aligned = earlier.aligned_with(vocabulary, rows, old_vocabulary, source.shape(theirs)[0], setting.match)
     words = row_tokens(vocabulary)
-    if not aligned.count(RowKind.PRETRAINED) and not (
-        stands_for_tokens(vocabulary) and stands_for_tokens(old_vocabulary)
-    ):
-        return Mismatch(
-            f"the table's rows are {described(vocabulary)}, those of table {theirs!r} of the checkpoint"
-            f" {described(old_vocabulary)}, which differ",
-            "only the same buckets can be taken over; set the same hash_buckets, boundaries or quantiles",
-        )
     if not aligned.count(RowKind.PRETRAINED):
+        if not (stands_for_tokens(vocabulary) and stands_for_tokens(old_vocabulary)):
+            return Mismatch(
+                f"the table's rows are {described(vocabulary)}, those of table {theirs!r} of the checkpoint"
+                f" {described(old_vocabulary)}, which differ",
+                "only the same buckets can be taken over; set the same hash_buckets, boundaries or quantiles",
+            )
         return Mismatch(
             f"not one of the table's {len(words.tokens)} tokens ({_some(words.tokens)}) is among those of table"
             f" {theirs!r} of the checkpoint ({_some(row_tokens(old_vocabulary).tokens)})",
             "compare their spelling, and the two columns of the data",
         )
-    matrix = earlier_rows(source, theirs, converts=isinstance(spec.init_of(name), MemoryMap))
-    slots, notes = earlier.slots_of_earlier(spec, setting, source, theirs, name)
-    return PretrainedTable(
-        setting,
-        matrix,
-        aligned,
-        coverage(aligned, words),
-        old=earlier.old_rows(source, theirs, aligned),
-        slots=slots,
-        notes=notes,
-    )
+    matrix = earlier_rows(source, theirs, converts=of_table.mapped)
+    old = earlier.old_rows(source, theirs, aligned)
+    slots, notes = earlier.slots_of_earlier(of_table.optimizer, setting.slots, source, theirs, name)
+    return PretrainedTable(setting, matrix, aligned, coverage(aligned, words), old=old, slots=slots, notes=notes)
 
 
 def earlier_rows(earlier: EarlierCheckpoint, table: str, *, converts: bool = False) -> VectorSource:
@@ -215,15 +191,16 @@ def earlier_rows(earlier: EarlierCheckpoint, table: str, *, converts: bool = Fal
     """
     if earlier.holds(table):
         return earlier.rows(table, converts=converts)
-    found = pretrained_before(earlier.folder, earlier.spec, earlier.summary, [table], cache=earlier.cache)
+    settings = {table: settings_of(earlier.spec)[table]}
+    found = pretrained_before(earlier.folder, settings, earlier.summary, cache=earlier.cache)
     rows, dim = earlier.shape(table)
-    settings = earlier.spec.tables[table].model_copy(update={"dim": dim})
-    source = row_source(table, settings, rows, earlier.spec.seed, found.tables[table])
+    settled = earlier.spec.tables[table].model_copy(update={"dim": dim})
+    source = row_source(table, settled, rows, earlier.spec.seed, found.tables[table])
     return TrainedRows(source, earlier.digest, np.dtype(np.float32), source.memory_map)
 
 
 def pretrained_before(
-    folder: RunFolder, spec: RunSpec, summary: Mapping[str, Any], names: Sequence[str], *, cache: Path
+    folder: RunFolder, settings: Mapping[str, PretrainedSetting], summary: Mapping[str, Any], *, cache: Path
 ) -> Pretrained:
     """The pretrained files of some tables of a finished run, checked to be those that it had.
 
@@ -233,14 +210,10 @@ def pretrained_before(
     Raises:
         RunError: a file has changed.
     """
-    tables = {
-        name: table if name in names else table.model_copy(update={"pretrained": NoPretrained()})
-        for name, table in spec.tables.items()
-    }
-    sizes = {name: int(summary["tables"][name]["vocabulary_size"]) for name in names}
-    vocabularies = {name: Vocabulary.read_for(folder.checked_vocabulary(name), sizes[name]) for name in names}
-    found = align(spec.model_copy(update={"tables": tables}), vocabularies, sizes, cache=cache)
-    for name in names:
+    sizes = {name: int(summary["tables"][name]["vocabulary_size"]) for name in settings}
+    vocabularies = {name: Vocabulary.read_for(folder.checked_vocabulary(name), sizes[name]) for name in settings}
+    found = align(settings, vocabularies, sizes, cache=cache)
+    for name in settings:
         before, digest = summary["initialization"]["tables"][name]["pretrained"], found.tables[name].source.digest
         if digest != before["digest"]:
             raise RunError(

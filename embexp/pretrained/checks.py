@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.errors import DataError, Fault, RunError
 from embexp.pretrained import earlier
-from embexp.pretrained.tables import Mismatch, fit_faults, width_mismatch
+from embexp.pretrained.tables import Mismatch, PretrainedSetting, fit_faults, width_mismatch
 from embexp.specs import vocabularies
 from embexp.specs.pretrained import Checkpoint, File, Format, NonFinite, NoPretrained, Pretrained, Sample
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.tensor_bundle import location
-from embexp.vectors import open as vectors
+from embexp.vectors import file_source as vectors
 from embexp.vectors.file_source import FileSource
 
 _QUICK = (Format.NPY, Format.SAFETENSORS, Format.CHECKPOINT)
@@ -30,12 +30,12 @@ def faults(inherited: Pretrained | None, tables: Mapping[str, Table]) -> list[Fa
     """
     users = {f"tables.{name}.pretrained": ({name: table}, table.pretrained) for name, table in tables.items()}
     users["pretrained"] = ({name: table for name, table in tables.items() if table.pretrained is None}, inherited)
-    found = []
-    for place, (heirs, setting) in users.items():
+    found: list[Fault] = []
+    for path, (heirs, setting) in users.items():
         if isinstance(setting, File | Sample) and heirs:
-            found += list(_file_faults(place, setting, heirs, inherited))
-        if isinstance(setting, Checkpoint) and (heirs or place == "pretrained"):
-            found += list(_checkpoint_faults(place, setting, heirs, inherited))
+            found += _file_faults(path, setting, heirs)
+        if isinstance(setting, Checkpoint) and (heirs or path == "pretrained"):
+            found += _checkpoint_faults(path, setting, heirs)
     return found
 
 
@@ -69,38 +69,39 @@ def rows(spec: RunSpec) -> dict[str, int | None]:
     return found
 
 
-def _file_faults(
-    place: str, setting: File | Sample, tables: Mapping[str, Table], inherited: Pretrained | None
-) -> Iterator[Fault]:
+def _file_faults(path: str, setting: File | Sample, tables: Mapping[str, Table]) -> list[Fault]:
     if setting.tokens_file is not None and not Path(setting.tokens_file).is_file():
-        yield Fault(f"{place}.tokens_file", repr(setting.tokens_file), "there is no such file")
-        return
+        return [Fault(f"{path}.tokens_file", repr(setting.tokens_file), "there is no such file")]
     try:
         dim = _dim(setting)
     except DataError as error:
-        yield Fault(f"{place}.path", repr(setting.path), str(error).removeprefix(f"{setting.path}: "))
-        return
+        return [Fault(f"{path}.path", repr(setting.path), str(error).removeprefix(f"{setting.path}: "))]
     if dim is None:
-        return
-    mismatched: dict[str, Mismatch] = {}
-    for name, table in tables.items():
-        if mismatch := width_mismatch(setting.project, dim, name, table):
-            mismatched[name] = mismatch
-    yield from fit_faults(inherited, tables, matching=tables.keys() - mismatched.keys(), mismatched=mismatched)
+        return []
+    found = {name: width_mismatch(setting.project, dim, name, table) for name, table in tables.items()}
+    return _fit_faults(path, setting, tables, found)
 
 
-def _checkpoint_faults(
-    place: str, setting: Checkpoint, tables: Mapping[str, Table], inherited: Pretrained | None
-) -> Iterator[Fault]:
+def _checkpoint_faults(path: str, setting: Checkpoint, tables: Mapping[str, Table]) -> list[Fault]:
     try:
         source = earlier.open_run(Path(setting.path), cache=Path())
     except RunError as error:
         rule = str(error).removeprefix(f"{setting.path}: ").removeprefix(f"{setting.path} ")
-        yield Fault(f"{place}.path", repr(setting.path), rule)
-        return
+        return [Fault(f"{path}.path", repr(setting.path), rule)]
     found = {name: earlier.mismatch_with(source, setting.table or name, name, table) for name, table in tables.items()}
-    mismatched = {name: mismatch for name, mismatch in found.items() if mismatch is not None}
-    yield from fit_faults(inherited, tables, matching=tables.keys() - mismatched.keys(), mismatched=mismatched)
+    return _fit_faults(path, setting, tables, found)
+
+
+def _fit_faults(
+    path: str,
+    setting: File | Sample | Checkpoint,
+    tables: Mapping[str, Table],
+    compared: Mapping[str, Mismatch | None],
+) -> list[Fault]:
+    """The faults of a setting whose tables were compared with the file."""
+    settings = {name: PretrainedSetting(table, setting, path) for name, table in tables.items()}
+    mismatched = {name: mismatch for name, mismatch in compared.items() if mismatch is not None}
+    return fit_faults(settings, matching=tables.keys() - mismatched.keys(), mismatched=mismatched)
 
 
 def _dim_or_none(name: str, setting: Pretrained | None) -> int | None:

@@ -13,17 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data.vocabularies.vocabulary import (
+    BucketVocabulary,
+    HashVocabulary,
     IdentityVocabulary,
     TokenVocabulary,
     Vocabulary,
-    same_rows,
     stands_for_tokens,
 )
 from embexp.errors import DataError, NotARunError
 from embexp.pretrained.tables import Mismatch
 from embexp.records.folder import RunFolder
-from embexp.specs.optimizers import slots_of
-from embexp.specs.pretrained import Checkpoint, Match, NonFinite, SlotPolicy
+from embexp.specs.optimizers import TableOptimizer, slots_of
+from embexp.specs.pretrained import Match, NonFinite, SlotPolicy
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.system import arrays, caching, digests
@@ -236,6 +237,29 @@ def mismatch_with(source: EarlierCheckpoint, theirs: str, name: str, table: Tabl
     return None
 
 
+def same_rows(a: Vocabulary, b: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of `a`, and those of the same rows of `b`, int64 each.
+
+    Of tokens these are the rows in front: those of missing and of rare values, and the OOV rows if there are as many,
+    as otherwise other values share them. Hash buckets are the same if there are as many, buckets of numbers if they
+    have the same boundaries.
+    """
+    rows = np.empty((0, 2), np.int64)
+    match a, b:
+        case TokenVocabulary(), TokenVocabulary():
+            mine, theirs = ([kind for _, kind, _ in each.special] for each in (a, b))
+            shared = [kind for kind in ("missing", "rare") if kind in mine and kind in theirs]
+            pairs = [(row, row) for row in range(a.oov) if a.oov == b.oov]
+            pairs += [(mine.index(kind), theirs.index(kind)) for kind in shared]
+            rows = np.array(pairs, np.int64).reshape(-1, 2)
+        case HashVocabulary(), HashVocabulary() if a.buckets == b.buckets:
+            first = -1 if a.missing and b.missing else 0
+            rows = np.arange(first, a.buckets)[:, None] + np.array([a.missing, b.missing])
+        case BucketVocabulary(), BucketVocabulary() if a.boundaries == b.boundaries:
+            rows = np.repeat(np.arange(a.size)[:, None], 2, axis=1)
+    return rows[:, 0], rows[:, 1]
+
+
 def aligned_with(vocabulary: Vocabulary, rows: int, earlier: Vocabulary, earlier_rows: int, how: Match) -> Alignment:
     """Aligns a table with an earlier one by what their rows stand for, never by position.
 
@@ -246,29 +270,27 @@ def aligned_with(vocabulary: Vocabulary, rows: int, earlier: Vocabulary, earlier
         earlier_rows: rows of that.
         how: when two tokens are the same.
     """
+    file_rows, kinds = np.full(rows, -1, np.int64), np.full(rows, RowKind.SPECIAL, np.uint8)
+    by: Mapping[Match, int] = {}
+    end, earlier_end = vocabulary.size, earlier.size
     if isinstance(vocabulary, IdentityVocabulary) and isinstance(earlier, IdentityVocabulary):
-        shared = min(vocabulary.size, earlier.size)  # the tokens are the row numbers themselves
-        file_rows, kinds = np.full(rows, -1, np.int64), np.full(rows, RowKind.SPECIAL, np.uint8)
+        shared = min(end, earlier_end)  # the tokens are the row numbers themselves
         file_rows[:shared] = np.arange(shared)
-        kinds[: vocabulary.size], kinds[:shared] = RowKind.MISSING, RowKind.PRETRAINED
-        by: Mapping[Match, int] = {Match.EXACT: shared}
-        end, earlier_end = vocabulary.size, earlier.size
+        kinds[:end], kinds[:shared] = RowKind.MISSING, RowKind.PRETRAINED
+        by = {Match.EXACT: shared}
     elif not (stands_for_tokens(vocabulary) and stands_for_tokens(earlier)):
         mine, others = same_rows(vocabulary, earlier)
-        file_rows, kinds = np.full(rows, -1, np.int64), np.full(rows, RowKind.SPECIAL, np.uint8)
         file_rows[mine], kinds[mine] = others, RowKind.PRETRAINED
-        by, end, earlier_end = {}, vocabulary.size, earlier.size
     else:
         words, theirs = row_tokens(vocabulary), row_tokens(earlier)
         found = by_token(words, theirs.tokens, how, rows=rows)
         file_rows, kinds, by = found.file_rows, found.kinds, found.by
         file_rows[file_rows >= 0] += theirs.first
-        end, earlier_end = words.first + len(words.tokens), theirs.first + len(theirs.tokens)
     if (kinds == RowKind.PRETRAINED).any():
-        special = list(zip(*same_rows(vocabulary, earlier), strict=True))
-        special += [(end + free, earlier_end + free) for free in range(min(rows - end, earlier_rows - earlier_end))]
-        for row, earlier_row in special:
-            file_rows[row], kinds[row] = earlier_row, RowKind.PRETRAINED
+        mine, others = same_rows(vocabulary, earlier)
+        free = np.arange(max(0, min(rows - end, earlier_rows - earlier_end)))
+        mine, others = np.append(mine, end + free), np.append(others, earlier_end + free)
+        file_rows[mine], kinds[mine] = others, RowKind.PRETRAINED
     return Alignment(file_rows, kinds, by)
 
 
@@ -281,16 +303,19 @@ def old_rows(source: EarlierCheckpoint, theirs: str, alignment: Alignment) -> np
 
 
 def slots_of_earlier(
-    spec: RunSpec, setting: Checkpoint, source: EarlierCheckpoint, theirs: str, name: str
+    new: TableOptimizer | None, policy: SlotPolicy, source: EarlierCheckpoint, theirs: str, name: str
 ) -> tuple[dict[str, VectorSource], tuple[str, ...]]:
     """The slots that are kept with their rows, and notes on others, for the user.
 
     Slots of the same name mean different things to optimizers of different kinds (the momenta of Adam are means of
     gradients, those of AdagradMomentum sums of steps), so they are taken over from one of the same kind only.
+
+    Args:
+        new: the table's optimizer; None: it is frozen.
     """
-    if spec.frozen(name) or setting.slots is SlotPolicy.INITIAL:
+    if new is None or policy is SlotPolicy.INITIAL:
         return {}, ()
-    new, before = spec.optimizer_of(name), source.spec.optimizer_of(theirs)
+    before = source.spec.optimizer_of(theirs)
     stored, wanted = source.slots(theirs), tuple(slots_of(new))
     lead = f"tables.{name}: "
     if new.kind != before.kind:
@@ -299,12 +324,9 @@ def slots_of_earlier(
         words = "; ".join(filter(None, [f"{lead}the checkpoint's optimizer is {before.kind}: {ignored}", begin]))
         return {}, (words,) if stored or wanted else ()
     kept: dict[str, VectorSource] = {slot: source.rows(theirs, slot) for slot in wanted if slot in stored}
-    if lacking := [slot for slot in wanted if slot not in stored]:
-        return kept, (
-            f"{lead}the checkpoint has no slots {', '.join(lacking)} (the table was frozen): they begin at their"
-            " initial values",
-        )
-    return kept, ()
+    lacking = ", ".join(slot for slot in wanted if slot not in stored)
+    why = f"the checkpoint has no slots {lacking} (the table was frozen): they begin at their initial values"
+    return kept, (f"{lead}{why}",) if lacking else ()
 
 
 def row_tokens(vocabulary: Vocabulary) -> RowTokens:

@@ -30,7 +30,7 @@ from embexp.pretrained.tables import PretrainedTable, row_source, slot_sources
 from embexp.records.folder import RunFolder
 from embexp.specs.optimizers import slots_of
 from embexp.specs.pretrained import Checkpoint, Match, MissingRows
-from embexp.system import files
+from embexp.system import arrays, files
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
 from embexp.tensor_bundle.writer import KEY_END, BundleWriter
@@ -58,7 +58,6 @@ class TableGrowth:
     """A table before and after.
 
     Attributes:
-        dim: numbers per row.
         alignment: which old row each row is.
     """
 
@@ -93,26 +92,17 @@ class TableGrowth:
         """Whether every row stays where it is."""
         return self.rows == self.rows_before == self._counts["kept_in_place"]
 
-    @property
-    def bytes_before(self) -> int:
-        """Of the table and its slots."""
-        return _FLOAT_BYTES * self.dim * self.rows_before * (1 + len(self.slots))
-
-    @property
-    def bytes_after(self) -> int:
-        """Of the table and its slots, after the growth."""
-        return _FLOAT_BYTES * self.dim * self.rows * (1 + len(self.slots))
-
     def as_json(self) -> dict[str, Any]:
-        """The counts in growth.json."""
+        """The counts in growth.json; bytes are those of the table and its slots."""
+        row_bytes = _FLOAT_BYTES * self.dim * (1 + len(self.slots))
         return {
             "rows_before": self.rows_before,
             "rows": self.rows,
             "dim": self.dim,
             "slots": list(self.slots),
             **self._counts,
-            "bytes_before": self.bytes_before,
-            "bytes": self.bytes_after,
+            "bytes_before": row_bytes * self.rows_before,
+            "bytes": row_bytes * self.rows,
         }
 
 
@@ -122,7 +112,6 @@ def growths(
     """The growth of every table.
 
     Args:
-        source: the run, or checkpoint, that is grown.
         paths: file of the new vocabulary, by table; others stay as they are.
         match: when two tokens are the same.
         gone: whether rows stay whose token a new vocabulary lacks.
@@ -149,16 +138,11 @@ def _table_growth(source: EarlierCheckpoint, name: str, path: Path | None, match
         lacking[aligned.file_rows[aligned.file_rows >= 0]] = False
         lacking[: before.first] = lacking[before.size :] = False
         if lacking.any():
-            kept = np.flatnonzero(lacking)
+            kept, behind = np.flatnonzero(lacking), new.size  # put in where the free rows begin
             new = _with_gone(new, before, kept)
-            aligned = _with_rows(aligned, kept, behind=new.size - len(kept))
+            kinds = np.insert(aligned.kinds, behind, np.full(len(kept), RowKind.PRETRAINED, np.uint8))
+            aligned = Alignment(np.insert(aligned.file_rows, behind, kept), kinds, aligned.by)
     return TableGrowth(name, dim, source.slots(name), rows, new, aligned)
-
-
-def _with_rows(aligned: Alignment, rows: np.ndarray, *, behind: int) -> Alignment:
-    """An alignment with more old rows, put in before row `behind`, where the free rows begin."""
-    kinds = np.full(len(rows), RowKind.PRETRAINED, np.uint8)
-    return Alignment(np.insert(aligned.file_rows, behind, rows), np.insert(aligned.kinds, behind, kinds), aligned.by)
 
 
 def vocabulary_files(arguments: Sequence[str], source: EarlierCheckpoint) -> dict[str, Path]:
@@ -166,7 +150,6 @@ def vocabulary_files(arguments: Sequence[str], source: EarlierCheckpoint) -> dic
 
     Args:
         arguments: `FILE` where there is one table, `TABLE=FILE`, or a folder of vocabularies as a run writes it.
-        source: the run, or checkpoint, that is grown.
 
     Raises:
         CommandLineError: an argument is none of these; with all faults.
@@ -310,14 +293,11 @@ def write(
     """Writes the directory of a grown checkpoint.
 
     Args:
-        source: the run, or checkpoint, that is grown.
-        tables: the growth of each table.
         out: the directory, which must not be there.
         missing: what fills new rows.
         match: as the tables were matched, for the record.
         gone: what was done with tokens that a new vocabulary lacks, for the record.
         seed: of new rows; None: the run's.
-        progress: called as writing goes on.
 
     Raises:
         FileExistsError: `out` is there already.
@@ -389,11 +369,9 @@ def _write_table(
 
 
 def _blocks(rows: Rows, what: str, progress: Progress) -> Iterator[np.ndarray]:
-    step = max(_CHUNK_BYTES // (4 * rows.dim), 1)
-    for start in range(0, rows.rows, step):
-        stop = min(start + step, rows.rows)
-        yield rows.read(start, stop)
-        progress(what, stop / rows.rows)
+    for start, values in arrays.blocks(rows, _CHUNK_BYTES):
+        yield values
+        progress(what, (start + len(values)) / rows.rows)
 
 
 def _write_record(folder: RunFolder, source: EarlierCheckpoint, name: str, table: TableGrowth) -> None:

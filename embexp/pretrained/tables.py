@@ -5,20 +5,63 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 
 from embexp.errors import ConfigError, Fault, RunError
-from embexp.specs.pretrained import Checkpoint, File, MissingRows, Project, Sample
-from embexp.specs.pretrained import Pretrained as Setting
+from embexp.specs.inits import MemoryMap
+from embexp.specs.optimizers import TableOptimizer
+from embexp.specs.pretrained import Checkpoint, File, MissingRows, NoPretrained, Project, Sample
 from embexp.specs.run import RunSpec, combination_faults
 from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
 from embexp.system.arrays import MappableRows, Rows
-from embexp.vectors import projection
+from embexp.vectors import initial_rows
 from embexp.vectors.alignment import Alignment, Coverage
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, like_the_file
+
+_DRAWN: Mapping[MissingRows, Initializer] = {
+    MissingRows.ZEROS: Constant(value=0.0),
+    MissingRows.MEAN: Constant(value=0.0),
+    MissingRows.NORMAL: Normal(stddev=1.0),
+    MissingRows.UNIFORM: Uniform(scale=math.sqrt(3)),
+}
+"""What rows that a file lacks are drawn from, with the variance 1 if it is to become that of the file."""
+
+
+@dataclass(frozen=True)
+class PretrainedSetting:
+    """What a table takes rows from, by its config.
+
+    Attributes:
+        table: its settings.
+        setting: its own, or the top-level one.
+        path: config path of that.
+        mapped: whether its frozen rows stay in the file.
+        optimizer: of its rows; None: it is frozen.
+    """
+
+    table: Table
+    setting: File | Sample | Checkpoint
+    path: str
+    mapped: bool = False
+    optimizer: TableOptimizer | None = None
+
+
+def settings_of(spec: RunSpec) -> dict[str, PretrainedSetting]:
+    """By table, of those that take rows from a file or a checkpoint."""
+    return {
+        name: PretrainedSetting(
+            table,
+            setting,
+            spec.pretrained_path(name),
+            isinstance(spec.init_of(name), MemoryMap),
+            None if spec.frozen(name) else spec.optimizer_of(name),
+        )
+        for name, table in spec.tables.items()
+        if not isinstance(setting := spec.pretrained_of(name), NoPretrained)
+    }
 
 
 @dataclass(frozen=True)
@@ -26,7 +69,6 @@ class PretrainedTable:
     """A table that takes rows of a file, or of an earlier checkpoint.
 
     Attributes:
-        setting: of the config, a sample with the path of its file.
         alignment: the provenance of each row.
         coverage: how much of the vocabulary the file has.
         old: bool [rows], whether a row came from a checkpoint as a trained one; None: from a file.
@@ -106,24 +148,13 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
     """
     if pretrained is None:
         return InitializerRows(table.initializer, rows=rows, dim=table.width, seed=seed, table=name)
-    projected = projection.fit(pretrained.setting.project, pretrained.source, table.width)
+    projected = initial_rows.fit(pretrained.setting.project, pretrained.source, table.width)
     fill = pretrained.setting.missing
     if not np.any(pretrained.alignment.file_rows < 0):
         fill = MissingRows.ZEROS  # nothing is missing: nothing to take a mean for
-    drawn: Initializer
-    match fill:
-        case MissingRows.INITIALIZER:
-            drawn = table.initializer
-        case MissingRows.ZEROS | MissingRows.MEAN:
-            drawn = Constant(value=0.0)
-        case MissingRows.NORMAL:
-            drawn = Normal(stddev=1.0)
-        case MissingRows.UNIFORM:
-            drawn = Uniform(scale=math.sqrt(3))  # of variance 1
-        case _:
-            assert_never(fill)
+    drawn = _DRAWN.get(fill, table.initializer)
     others: Rows = InitializerRows(drawn, rows=rows, dim=table.width, seed=seed, table=name)
-    if fill in (MissingRows.MEAN, MissingRows.NORMAL, MissingRows.UNIFORM):
+    if fill not in (MissingRows.INITIALIZER, MissingRows.ZEROS):
         others = like_the_file(others, pretrained.source, projected)
     return AlignedRows(pretrained.source, pretrained.alignment, others, projected)
 
@@ -194,7 +225,7 @@ def width_mismatch(project: Project, file_dim: int, name: str, table: Table) -> 
     """
     if table.dim is None:
         return None
-    if rule := projection.mismatch(project, file_dim, table.dim):
+    if rule := initial_rows.mismatch(project, file_dim, table.dim):
         choices = "truncate or pca" if file_dim > table.dim else "zero_pad"
         return Mismatch(rule, f"set tables.{name}.dim={file_dim}, or project={choices}")
     if table.pretrained is None and table.dim == 1 < file_dim:
@@ -206,11 +237,7 @@ def width_mismatch(project: Project, file_dim: int, name: str, table: Table) -> 
 
 
 def fit_faults(
-    inherited: Setting | None,
-    tables: Mapping[str, Table],
-    *,
-    matching: Collection[str],
-    mismatched: Mapping[str, Mismatch],
+    settings: Mapping[str, PretrainedSetting], *, matching: Collection[str], mismatched: Mapping[str, Mismatch]
 ) -> list[Fault]:
     """Faults of a run: a table's own file that doesn't fit, a top-level one that fits no table.
 
@@ -218,20 +245,17 @@ def fit_faults(
         matching: tables that a file fits.
         mismatched: tables that it doesn't.
     """
+    heirs = {name: why for name, why in mismatched.items() if settings[name].table.pretrained is None}
     found = [
-        Fault(f"tables.{name}.pretrained.path", _shown(own.path), why.rule, why.remedy)
+        Fault(f"{settings[name].path}.path", _shown(settings[name].setting.path), why.rule, why.remedy)
         for name, why in mismatched.items()
-        if isinstance(own := tables[name].pretrained, File | Sample | Checkpoint)
+        if name not in heirs
     ]
-    heirs = {name: why for name, why in mismatched.items() if tables[name].pretrained is None}
-    if (
-        isinstance(inherited, File | Sample | Checkpoint)
-        and heirs
-        and not any(tables[name].pretrained is None for name in matching)
-    ):
+    if heirs and not any(settings[name].table.pretrained is None for name in matching):
         reasons = "".join(f"\n      {name}: {why.rule}" for name, why in heirs.items())
-        first = next(iter(heirs.values()))
-        found.append(Fault("pretrained.path", _shown(inherited.path), f"it fits no table{reasons}", first.remedy))
+        first, why = next(iter(heirs.items()))
+        path = _shown(settings[first].setting.path)
+        found.append(Fault("pretrained.path", path, f"it fits no table{reasons}", why.remedy))
     return found
 
 

@@ -21,7 +21,6 @@ from embexp.checkpoints.account import LiveAccount
 from embexp.data import batches
 from embexp.data.batches import Items
 from embexp.errors import CheckpointError
-from embexp.freezing import watching
 from embexp.freezing.watching import Watch, Watched
 from embexp.initialization.filling import FileRows, TablePlan
 from embexp.models import build as models
@@ -80,16 +79,25 @@ def execute(
         stack.callback(execution.close)
         policies, pretrained = prepared.tables.policies, prepared.tables.pretrained
         vocabularies = prepared.data.vocabularies
-        watch = watching.watch(
-            prepared.spec,
+        spec, examples = prepared.spec, prepared.data.training_examples
+        watch = Watch(
             {
                 name: Watched(
-                    table, vocabularies[name], policies[name], initial[name], pretrained.pretrained_rows(name)
+                    table,
+                    vocabularies[name],
+                    policies[name],
+                    initial[name],
+                    pretrained.pretrained_rows(name),
+                    spec.optimizer_of(name),
+                    "optimizer" if spec.tables[name].optimizer is None else f"tables.{name}.optimizer",
                 )
                 for name, table in execution.tables.items()
             },
+            seed=spec.seed,
+            digests=spec.output.digests,
+            restored=spec.restore.path is not None,
             total_steps=prepared.schedule.steps,
-            examples=prepared.data.training_examples,
+            epochs_of=lambda steps: steps * spec.train.batch_size / examples,
         )
         stack.callback(watch.close)
         keep_freed()

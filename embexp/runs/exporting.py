@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, described, stands_for_tokens
-from embexp.errors import DataError, RunError
+from embexp.errors import DataError, RunError, excerpt
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
 from embexp.pretrained.earlier import EarlierCheckpoint, row_tokens
@@ -23,7 +23,6 @@ from embexp.system.arrays import Rows, SomeRows
 from embexp.system.parallel import Progress, quiet
 from embexp.system.terminal import byte_size
 from embexp.vectors import write as vectors
-from embexp.vectors.stored import excerpt
 
 
 class ExportKind(StrEnum):

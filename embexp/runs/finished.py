@@ -20,10 +20,10 @@ from embexp.data.numbers import FittedColumn
 from embexp.data.scan import encode_file
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError, VocabularyError
-from embexp.freezing.row_policies import row_facts
+from embexp.freezing.policies import RowFacts
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
-from embexp.pretrained.tables import Pretrained
+from embexp.pretrained.tables import settings_of
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.reports import results
 from embexp.runs import exporting
@@ -309,11 +309,11 @@ class Run:
         initialized, tables = self.summary["initialization"]["tables"], self.summary["tables"]
         # A table counts as pretrained only if its file had rows for it.
         spec = self.spec.settled({}, [name for name in self.spec.tables if initialized[name]["pretrained"] is None])
-        names = [name for name in spec.tables if spec.kept_by_reference(name)]
+        settings = {name: each for name, each in settings_of(spec).items() if spec.kept_by_reference(name)}
         cache = caching.cache_folder(spec.output.cache)
-        pretrained = pretrained_before(self.folder, spec, self.summary, names, cache=cache) if names else Pretrained()
+        pretrained = pretrained_before(self.folder, settings, self.summary, cache=cache)
         facts = {
-            name: row_facts(None, known["vocabulary_size"], pretrained.pretrained_rows(name), pretrained.old_rows(name))
+            name: RowFacts(known["vocabulary_size"], None, pretrained.pretrained_rows(name), pretrained.old_rows(name))
             for name, known in tables.items()
         }
         # The init method no longer matters: a checkpoint or a file has the values. Nor does the storage, which

@@ -17,18 +17,16 @@ from embexp.data.columns import Columns, columns_of
 from embexp.data.interactions import SEEN, HeldOut, Interactions, interactions
 from embexp.data.queries import Candidates, distinct_queries
 from embexp.data.scan import Scan, scan
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import CheckpointError, ConfigError, DataError, RunError, VocabularyError
 from embexp.freezing import policies
-from embexp.freezing.policies import TablePolicy
-from embexp.freezing.row_policies import RowFacts
-from embexp.freezing.row_policies import row_facts as table_facts
+from embexp.freezing.policies import RowFacts, TablePolicy
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import align
 from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.tables import Pretrained, mapping_of, with_dims
+from embexp.pretrained.tables import Pretrained, mapping_of, settings_of, with_dims
 from embexp.records import identity
 from embexp.records.folder import RunFolder, around, check_checkpoint, named_functions
 from embexp.records.identity import Identity
@@ -263,7 +261,7 @@ def prepare(spec: RunSpec, progress: Progress = quiet, *, base: Prepared | None 
     if base is not None:
         check(pretrained)
     else:
-        pretrained = align(spec, data.vocabularies, rows, cache=cache, progress=progress, check=check)
+        pretrained = align(settings_of(spec), data.vocabularies, rows, cache=cache, progress=progress, check=check)
         dense_from = spec.dense_from()  # all of them name the same
         dense = next((earlier.open_run(Path(each.path), cache=cache) for each in dense_from.values()), None)
         restored = None if spec.restore.path is None else _source(Path(spec.restore.path))
@@ -336,7 +334,7 @@ def _row_facts(
         if base is not None:
             before = base.data.vocabularies[name], base.tables.rows[name]
             known = old = earlier.aligned_with(vocabulary, count, *before, Match.EXACT).file_rows >= 0
-        found[name] = table_facts(vocabulary, count, known, old)
+        found[name] = RowFacts(count, vocabulary, known, old)
     return found
 
 

@@ -13,8 +13,9 @@ import numpy as np
 from embexp.checkpoints import difference
 from embexp.checkpoints.contents import GRAPH, Contents, KeyInfo, open_checkpoint
 from embexp.checkpoints.difference import Change
-from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary, same_rows, stands_for_tokens
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary, stands_for_tokens
 from embexp.errors import DataError, NotARunError
+from embexp.pretrained.earlier import same_rows
 from embexp.records import differences
 from embexp.records.differences import Difference, Kind, MetricsCompared, between
 from embexp.records.folder import RunFolder, around

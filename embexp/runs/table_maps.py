@@ -17,11 +17,11 @@ import numpy as np
 
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import EmbexpError
-from embexp.freezing.policies import first_steps, group
-from embexp.freezing.row_policies import row_facts
+from embexp.freezing.policies import RowFacts, first_steps, group
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
 from embexp.pretrained.earlier import EarlierCheckpoint
+from embexp.pretrained.tables import settings_of
 from embexp.reports import groups
 from embexp.reports.record import Record
 from embexp.specs.freezing import FreezeTable, NoFreeze
@@ -211,7 +211,8 @@ def _origin(run: EarlierCheckpoint, table: str, rows: int) -> _Origin:
     if rows > _MOST_ALIGNED:
         return _Origin(None, notes=(f"Provenance is found for tables of up to {_MOST_ALIGNED:,} rows.",), known=False)
     try:
-        found = pretrained_before(run.folder, run.spec, run.summary, [table], cache=run.cache).tables[table]
+        settings = {table: settings_of(run.spec)[table]}
+        found = pretrained_before(run.folder, settings, run.summary, cache=run.cache).tables[table]
     except (EmbexpError, OSError, KeyError) as error:
         return _Origin(None, notes=(f"Provenance can't be told: {error}.",), known=False)
     kinds = found.alignment.kinds
@@ -249,7 +250,7 @@ def _frozen(
     if not origin.known and kinds & {"pretrained_rows", "old_rows"}:
         raise ValueError("the policy is about pretrained rows, whose provenance is not known")
     steps_per_epoch = run.summary["examples"]["train"] / run.summary["batch_size"]
-    facts = row_facts(vocabulary, rows, origin.pretrained, origin.old)
+    facts = RowFacts(rows, vocabulary, origin.pretrained, origin.old)
     grouping = group(phases, first_steps(phases, steps_per_epoch), facts)
     if grouping.frozen_rows != counts["frozen_rows"]:
         raise ValueError(

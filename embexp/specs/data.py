@@ -89,7 +89,7 @@ class SkipGram(Texts):
     label_column: ClassVar[str] = "together"
 
     kind: Literal["skipgram"] = "skipgram"
-    implementation = "embexp.data.sources.skipgram:SkipGramSource"
+    implementation = "embexp.data.sources.text:SkipGramSource"
     min_count: Count = 5
     """Rarer words are removed from the texts."""
     max_words: Count | None = None

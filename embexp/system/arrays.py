@@ -10,6 +10,7 @@ import ctypes
 import math
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -90,6 +91,13 @@ class MappableRows(Rows, Protocol):
         A mapping is float32 [rows, dim], C-contiguous, aligned to 64 bytes, a plain `np.ndarray`; writing to it changes
         nothing on disk (mode `c`).
         """
+
+
+def blocks(rows: Rows, size: int) -> Iterator[tuple[int, np.ndarray]]:
+    """All rows, as blocks of at most `size` bytes, but of one row at least; each with the number of its first row."""
+    step = max(size // (4 * rows.dim), 1)
+    for start in range(0, rows.rows, step):
+        yield start, rows.read(start, min(start + step, rows.rows))
 
 
 class ArrayRows:

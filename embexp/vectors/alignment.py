@@ -80,7 +80,6 @@ def by_token(words: RowTokens, file_tokens: pa.LargeStringArray, how: Match, *, 
     """Aligns a table with a file whose rows have tokens.
 
     Args:
-        words: what the table's rows stand for.
         file_tokens: of the file's rows.
         how: when two tokens are the same.
         rows: of the table; those behind the last token are special.
@@ -91,12 +90,12 @@ def by_token(words: RowTokens, file_tokens: pa.LargeStringArray, how: Match, *, 
     last = words.first + len(words.tokens)
     if last > rows:
         raise ValueError(f"a table of {rows} rows can't hold {last}")
-    matched = match(words.tokens, file_tokens, how)
+    found, by = match(words.tokens, file_tokens, how)
     file_rows = np.full(rows, -1, np.int64)
-    file_rows[words.first : last] = matched.rows
+    file_rows[words.first : last] = found
     kinds = np.full(rows, RowKind.SPECIAL, np.uint8)
-    kinds[words.first : last] = np.where(matched.rows >= 0, RowKind.PRETRAINED, RowKind.MISSING)
-    return Alignment(file_rows, kinds, matched.by)
+    kinds[words.first : last] = np.where(found >= 0, RowKind.PRETRAINED, RowKind.MISSING)
+    return Alignment(file_rows, kinds, by)
 
 
 def by_position(rows: int) -> Alignment:
@@ -107,24 +106,14 @@ def by_position(rows: int) -> Alignment:
     return Alignment(np.arange(rows, dtype=numbers), np.broadcast_to(kind, rows))
 
 
-@dataclass(frozen=True)
-class Matched:
-    """What a comparison of two lists of tokens found.
-
-    Attributes:
-        rows: int64 [tokens], place in the other list, -1 where there is none.
-        by: how many were found by each comparison, the strictest first.
-    """
-
-    rows: np.ndarray
-    by: dict[Match, int]
-
-
-def match(tokens: pa.LargeStringArray, among: pa.LargeStringArray, how: Match) -> Matched:
+def match(tokens: pa.LargeStringArray, among: pa.LargeStringArray, how: Match) -> tuple[np.ndarray, dict[Match, int]]:
     """Finds each token in a list; of several that are the same under a comparison, the first in the list.
 
     Args:
         how: the loosest comparison that is tried; each stricter one goes before it.
+
+    Returns:
+        int64 [tokens], place in the other list, -1 where there is none; and how many each comparison found.
     """
     rows = np.full(len(tokens), -1, np.int64)
     by = {}
@@ -133,24 +122,18 @@ def match(tokens: pa.LargeStringArray, among: pa.LargeStringArray, how: Match) -
         found = _first(_formed(tokens.take(pa.array(left)), step), _formed(among, step))
         rows[left] = found
         by[step] = int((found >= 0).sum())
-    return Matched(rows, by)
-
-
-def form(token: str, how: Match) -> str:
-    """The text of a token that is compared."""
-    match how:
-        case Match.EXACT:
-            return token
-        case Match.LOWER:
-            return token.lower()
-        case Match.NORMALISED:
-            return " ".join(unicodedata.normalize("NFKC", token).casefold().split())
+    return rows, by
 
 
 def _formed(tokens: pa.LargeStringArray, how: Match) -> pa.LargeStringArray:
-    if how is Match.EXACT:
-        return tokens
-    return _mapped(tokens, lambda token: form(token, how))
+    """The texts of tokens that are compared."""
+    match how:
+        case Match.EXACT:
+            return tokens
+        case Match.LOWER:
+            return _mapped(tokens, str.lower)
+        case Match.NORMALISED:
+            return _mapped(tokens, lambda token: " ".join(unicodedata.normalize("NFKC", token).casefold().split()))
 
 
 def _mapped(tokens: pa.LargeStringArray, change: Callable[[str], str]) -> pa.LargeStringArray:
@@ -225,7 +208,6 @@ def coverage(alignment: Alignment, words: RowTokens, *, shown: int = 20) -> Cove
     """Counts what an alignment found.
 
     Args:
-        words: what its rows stand for.
         shown: how many of the missing tokens are named.
     """
     kinds = alignment.kinds[words.first : words.first + len(words.tokens)]

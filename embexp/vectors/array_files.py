@@ -7,6 +7,7 @@ nothing could be mapped. Source: https://github.com/huggingface/safetensors#form
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -19,12 +20,12 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from embexp.errors import DataError, read_by_library
+from embexp.errors import DataError, plural, read_by_library
 from embexp.system import arrays, caching, digests, files, hdf5
 from embexp.system.hdf5 import Dataset, File
 from embexp.system.parallel import Progress
-from embexp.vectors import file_source
-from embexp.vectors.stored import BFLOAT16, Place, Stored, Wanted, checked_shape, only_key, plural
+from embexp.vectors import stored
+from embexp.vectors.stored import BFLOAT16, Place, Stored, Wanted, checked_shape, only_key
 
 _CHUNK_BYTES = 1 << 20
 _PICKLED = "found pickled Python objects, which are never read, expected numbers"
@@ -72,7 +73,7 @@ def read_npz(path: Path, wanted: Wanted) -> Stored:
     """
     key = _npz_key(path, wanted.key)
     digest = caching.file_digest(path, cache=wanted.cache, progress=wanted.progress)
-    entry = digests.of_json([file_source.VERSION, digest, "npz", key])
+    entry = digests.of_json([stored.VERSION, digest, "npz", key])
     folder = caching.folder(wanted.cache, "vectors", entry, lambda made: _extract(path, key, made, wanted.progress))
     return replace(_mapped_npy(folder / "array.npy", f"{path}: {key}"), files=[path])
 
@@ -80,11 +81,7 @@ def read_npz(path: Path, wanted: Wanted) -> Stored:
 def _npz_key(path: Path, key: str | None) -> str:
     """The name of the array to read."""
     shapes: dict[str, tuple[int, ...]] = {}
-    with (
-        read_by_library(f"{path}: found no whole .npz file"),
-        files.opened(path) as opened,
-        zipfile.ZipFile(opened) as archive,
-    ):
+    with _archive(path, f"{path}: found no whole .npz file") as archive:
         for member in archive.infolist():
             with archive.open(member) as file:
                 shapes[member.filename.removesuffix(".npy")] = _header(path, file).shape
@@ -94,19 +91,11 @@ def _npz_key(path: Path, key: str | None) -> str:
 def _extract(path: Path, key: str, folder: Path, progress: Progress) -> None:
     """Puts one array of a `.npz` file into a folder of the cache, as `.npy`.
 
-    Args:
-        progress: called as unpacking goes on.
-
     Raises:
         DataError: the archive is broken, holds more or less of the array than its header says, or has no room there.
     """
     name, member = f"{path}: {key}", f"{key}.npy"
-    with (
-        read_by_library(f"{name}: found no whole array"),
-        files.opened(path) as opened,
-        zipfile.ZipFile(opened) as archive,
-        archive.open(member) as file,
-    ):
+    with _archive(path, f"{name}: found no whole array") as archive, archive.open(member) as file:
         header, size = _header(path, file), archive.getinfo(member).file_size
     checked_shape(name, header.shape, header.dtype)
     if size != header.size:  # before it is unpacked: a megabyte of a zip may become a gigabyte
@@ -132,14 +121,15 @@ def _header(path: Path, file: IO[bytes]) -> arrays.Header:
         raise DataError(f"{path}: {_PICKLED}") from None
 
 
+@contextlib.contextmanager
+def _archive(path: Path, where: str) -> Iterator[zipfile.ZipFile]:
+    with read_by_library(where), files.opened(path) as opened, zipfile.ZipFile(opened) as archive:
+        yield archive
+
+
 def _unpacked(path: Path, member: str, where: str) -> Iterator[bytes]:
     """The bytes of a file in a zip archive."""
-    with (
-        read_by_library(where),
-        files.opened(path) as opened,
-        zipfile.ZipFile(opened) as archive,
-        archive.open(member) as file,
-    ):
+    with _archive(path, where) as archive, archive.open(member) as file:
         while chunk := file.read(_CHUNK_BYTES):
             yield chunk
 

@@ -206,8 +206,6 @@ class _ParquetParts:
 
         Args:
             part: number of the row group.
-            start: the first row.
-            stop: the row behind the last.
             step: rows that are decoded at a time.
 
         Raises:

@@ -1,35 +1,28 @@
-"""A file of vectors as a `VectorSource`: float32, with the policies kept, mapped where it can be, else converted once.
-
-What is converted is a folder of the cache, with `matrix.npy`, `tokens.arrow` if there are tokens, and `notes.json`.
-"""
+"""From a path to a source of vectors: float32, with the policies kept, mapped where it can be, else converted once."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from embexp.errors import DataError
-from embexp.specs.pretrained import InvalidText, NonFinite
-from embexp.system import arrays, caching, digests
+from embexp.errors import DataError, read_by_library
+from embexp.specs.base import imported
+from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
+from embexp.system import arrays, caching, compressed, digests, files
 from embexp.system.arrays import MappableRows
 from embexp.system.parallel import Progress, quiet
-from embexp.vectors.stored import Place, Stored
-from embexp.vectors.text_blocks import invalid_rows
+from embexp.vectors import stored
+from embexp.vectors.stored import Place, Stored, Wanted, Writer, as_float32, mended, non_finite_rows
 
-HEADER_BYTES = 128
-VERSION = 1
-"""Of the converted files; part of the cache key."""
-_MATRIX, _TOKENS, _NOTES = "matrix.npy", "tokens.arrow", "notes.json"
-_CHUNK_BYTES = 16 * 1024 * 1024
-_REMEDY = f"set the policy to {NonFinite.ZERO} or {NonFinite.SKIP} to go on"
+BY_SUFFIX = {suffix: form for form in Format for suffix in form.reader.suffixes}
 
 
 class VectorSource(MappableRows, Protocol):
@@ -42,7 +35,6 @@ class VectorSource(MappableRows, Protocol):
     @property
     def dtype(self) -> np.dtype:
         """Type as stored; rows are read as float32."""
-        ...
 
     @property
     def tokens(self) -> pa.LargeStringArray | None:
@@ -50,12 +42,10 @@ class VectorSource(MappableRows, Protocol):
 
         Those of text and word2vec files are distinct; elsewhere a token may be repeated, and its first row counts.
         """
-        ...
 
     @property
     def digest(self) -> str:
         """SHA-256 of the content, independent of the file's name."""
-        ...
 
 
 class FileSource:
@@ -65,21 +55,19 @@ class FileSource:
         cache: folder for converted files, and for facts about files.
         non_finite: what becomes of NaN and infinities. A mapped file is checked once, and the result cached; not under
             KEEP.
-        progress: receives how far a pass over the file is.
     """
 
     def __init__(
-        self, stored: Stored, *, cache: Path, non_finite: NonFinite = NonFinite.ERROR, progress: Progress = quiet
+        self, matrix: Stored, *, cache: Path, non_finite: NonFinite = NonFinite.ERROR, progress: Progress = quiet
     ) -> None:
-        self._stored, self._cache, self._non_finite = stored, cache, non_finite
+        self._stored, self._cache, self._non_finite = matrix, cache, non_finite
         self._progress = progress
-        self._name = stored.name
-        if non_finite is NonFinite.SKIP and not stored.finite and self._non_finite_rows.size:
-            if stored.tokens is None:
-                row, found = self._first()
-                raise DataError(
-                    f"{stored.name}, row {row + 1}: found {found}, and the file has no tokens, so that rows are known "
-                    f"by their numbers and none can be removed; set the policy to {NonFinite.ZERO}, or name the tokens"
+        self._name = matrix.name
+        if non_finite is NonFinite.SKIP and not matrix.finite and self._non_finite_rows.size:
+            if matrix.tokens is None:
+                raise self._not_finite(
+                    "and the file has no tokens, so that rows are known by their numbers and none can be removed; set"
+                    f" the policy to {NonFinite.ZERO}, or name the tokens"
                 )
             self._stored = self._converted()
 
@@ -135,12 +123,8 @@ class FileSource:
             raise IndexError(f"{self._stored.name} has no rows {start} to {stop}, there are {self.rows}")
         self._verified  # noqa: B018  a property that is computed once
         values = as_float32(self._stored.read(start, stop))
-        if self._stored.finite or self._non_finite is NonFinite.KEEP:
-            return values
-        rows = non_finite_rows(values)
-        if rows.size and self._non_finite is not NonFinite.ZERO:
-            raise self._not_finite(start + int(rows[0]), first_non_finite(values[rows[0]]))
-        set_zero(values, rows)
+        if not self._stored.finite:
+            mended(values, self._non_finite, f"{self._stored.name}, row", start + 1)
         return values
 
     def view(self) -> np.ndarray | None:
@@ -180,7 +164,7 @@ class FileSource:
         if not self._non_finite_rows.size:
             return True
         if self._non_finite is NonFinite.ERROR:
-            raise self._not_finite(*self._first())
+            raise self._not_finite()
         return False
 
     @cached_property
@@ -201,33 +185,31 @@ class FileSource:
         folder = caching.folder(self._cache, "finite", self._key(), look)
         return np.asarray(np.load(folder / "rows.npy", allow_pickle=False))
 
-    def _first(self) -> tuple[int, str]:
-        """The first row that is not finite, and what was found there."""
+    def _not_finite(self, *rest: str) -> DataError:
+        """The error of the first row that is not finite."""
         row = int(self._non_finite_rows[0])
-        return row, first_non_finite(as_float32(self._stored.read(row, row + 1))[0])
-
-    def _not_finite(self, row: int, found: str) -> DataError:
-        return DataError(f"{self._stored.name}, row {row + 1}: found {found}, expected finite numbers; {_REMEDY}")
+        values = as_float32(self._stored.read(row, row + 1))
+        return stored.not_finite(values[0], f"{self._stored.name}, row {row + 1}", *rest)
 
     def _converted(self) -> Stored:
         """The matrix in the cache, as float32 and mended by the policy."""
-        stored, tokens = self._stored, self.tokens
+        whole, tokens = self._stored, self.tokens
 
         def convert(folder: Path) -> None:
             with closing(Writer(folder, self.dim, non_finite=self._non_finite, distinct=False)) as writer:
                 for start, values in self._chunks("converting"):
                     some = None if tokens is None else tokens.slice(start, len(values))
-                    writer.add(values, some, f"{stored.name}, row", start + 1)
-                writer.finish(stored.name)
+                    writer.add(values, some, f"{whole.name}, row", start + 1)
+                writer.finish(whole.name)
 
         key = self._key(self._non_finite.value)
         folder = caching.folder(self._cache, "vectors", key, convert)
-        made = read(folder, name=stored.name, dtype=stored.dtype, files=list(stored.files), non_finite=self._non_finite)
         self.__dict__.pop("tokens", None)
-        return made
+        files = list(whole.files)
+        return stored.read(folder, name=whole.name, dtype=whole.dtype, files=files, non_finite=self._non_finite)
 
     def _chunks(self, doing: str) -> Iterator[tuple[int, np.ndarray]]:
-        step = max(1, _CHUNK_BYTES // (4 * self.dim))
+        step = max(1, stored.CHUNK_BYTES // (4 * self.dim))
         for start in range(0, self.rows, step):
             yield start, as_float32(self._stored.read(start, min(self.rows, start + step)))
             self._progress(f"{doing} {Path(self._name).name}", min(1.0, (start + step) / self.rows))
@@ -235,199 +217,128 @@ class FileSource:
     def _key(self, *more: str) -> str:
         """Cache key of this matrix's content and of its conversion."""
         part = [self._name.removeprefix(str(self._stored.files[0])), self.rows, self.dim, self._stored.dtype.str]
-        return digests.of_json([VERSION, self.digest, part, *more])
+        return digests.of_json([stored.VERSION, self.digest, part, *more])
 
 
 def _aligned(place: Place | None) -> bool:
     return place is not None and place.offset % arrays.ALIGNMENT == 0
 
 
-class Writer:
-    """Writes rows into a folder as they come, without those that the policies remove.
+def open_vectors(
+    path: Path,
+    *,
+    cache: Path,
+    format: Format | None = None,
+    key: str | None = None,
+    token_column: str | None = None,
+    tokens_file: Path | None = None,
+    invalid_text: InvalidText = InvalidText.ERROR,
+    non_finite: NonFinite = NonFinite.ERROR,
+    header_count: HeaderCount = HeaderCount.ERROR,
+    progress: Progress = quiet,
+) -> FileSource:
+    """Opens a file of vectors. Text and word2vec's binary form are converted into the cache the first time.
 
     Args:
-        folder: an empty one.
-        dim: numbers per row.
-        invalid_text: what becomes of tokens that are not UTF-8.
-        non_finite: what becomes of numbers that are not finite.
-        distinct: whether only the first row of each token is kept.
+        path: of the file; of a checkpoint: its prefix, its `.index` file or its folder.
+        cache: folder for converted files, and for facts about files.
+        format: of the file; None: by its suffix.
+        key: which matrix of a file that may hold several: array, dataset, tensor, column of lists, file in a zip.
+        token_column: column of tokens of a Parquet or Arrow file, dataset of tokens of an HDF5 file.
+        tokens_file: a token per line for a file that has none; None: `NAME.tokens.txt` next to it, if there is one.
+        invalid_text: what becomes of tokens that are not UTF-8, in text and in word2vec's binary form.
+        header_count: what becomes of a header line that names a wrong number of rows.
+
+    Raises:
+        DataError: the file is missing or not of its format, or a policy forbids its content.
     """
+    form = Format(format) if format else format_of(path)
+    if token_column is not None and not form.reader.token_column:
+        listed = ", ".join(each for each in Format if each.reader.token_column)
+        raise DataError(f"{path}: a token_column is of {listed}, and this is {form}")
+    if form is not Format.CHECKPOINT and (fault := files.fault_of(path)):
+        raise DataError(f"{path}: {fault}")
+    # A reader is imported when it is needed: h5py and Parquet's module alone take longer than `vectors info` does.
+    read = imported(form.reader.implementation)
+    packed = compressed.suffix_of(path)
 
-    def __init__(
-        self,
-        folder: Path,
-        dim: int,
-        *,
-        invalid_text: InvalidText = InvalidText.ERROR,
-        non_finite: NonFinite = NonFinite.KEEP,
-        distinct: bool = True,
-    ) -> None:
-        self._folder, self._dim = folder, dim
-        self._invalid_text, self._non_finite, self._distinct = invalid_text, non_finite, distinct
-        self._tokens: list[pa.LargeStringArray] = []
-        self._rows = 0
-        self._notes: Counter[str] = Counter()
-        self._file = (folder / _MATRIX).open("wb")
-        self._file.write(bytes(HEADER_BYTES))
+    def convert(folder: Path) -> None:
+        writer = partial(Writer, folder, invalid_text=invalid_text, non_finite=non_finite)
+        member = _member(path, key) if packed == ".zip" else None
+        size = max(1, path.stat().st_size)
+        with compressed.opened(path, member) as (data, file):
 
-    def add(self, values: np.ndarray, tokens: pa.LargeStringArray | None, where: str, first: int) -> None:
-        """Appends rows.
+            def next_bytes(count: int) -> bytes:
+                piece = data.read(count)
+                progress(f"parsing {path.name}", min(1.0, file.tell() / size))
+                return piece
 
-        Args:
-            values: float32 [n, dim], of which non-finite numbers may be set to 0.
-            tokens: [n], perhaps not valid UTF-8; None: there are none.
-            where: the file, and the word for a row of it, such as `a.txt, line`.
-            first: number of the first of these rows in the file, for errors.
+            read(str(path) if member is None else f"{path}: {member}", next_bytes, form, writer, header_count)
 
-        Raises:
-            DataError: a token or a number that the policy doesn't allow.
-        """
-        kept = np.ones(len(values), bool)
-        if tokens is not None:
-            tokens = self._as_utf8(tokens, kept, where, first)
-        if self._non_finite is not NonFinite.KEEP:
-            rows = non_finite_rows(values)
-            rows = rows[kept[rows]]
-            if rows.size and self._non_finite is NonFinite.ERROR:
-                found = first_non_finite(values[rows[0]])
-                raise DataError(f"{where} {first + rows[0]}: found {found}, expected finite numbers; {_REMEDY}")
-            if rows.size and self._non_finite is NonFinite.ZERO:
-                set_zero(values, rows)
-                self._notes["rows with numbers that were not finite, set to 0"] += rows.size
-            elif rows.size:
-                kept[rows] = False
-                self._notes["rows left out: numbers that are not finite"] += rows.size
-        if not kept.all():
-            values = values[kept]
-            tokens = None if tokens is None else tokens.filter(pa.array(kept))
-        self._file.write(np.ascontiguousarray(values, np.float32).data)
-        self._rows += len(values)
-        if tokens is not None:
-            self._tokens.append(tokens)
-
-    def finish(self, where: str) -> None:
-        """Writes the tokens and the header; the folder is whole then.
-
-        Raises:
-            DataError: no row is left.
-        """
-        self._file.close()
-        path = self._folder / _MATRIX
-        if self._tokens:
-            tokens = pa.concat_arrays(self._tokens)
-            if self._distinct:
-                tokens = self._first_of_each(path, tokens)
-            batch = pa.record_batch([tokens], names=["token"])
-            with pa.OSFile(str(self._folder / _TOKENS), "wb") as file, pa.ipc.new_file(file, batch.schema) as ipc:
-                ipc.write_batch(batch)
-        if not self._rows:
-            raise DataError(f"{where}: found no row of vectors, expected at least one")
-        with path.open("r+b") as file:
-            file.write(header(self._rows, self._dim))
-        notes = {"rows": self._rows, "dim": self._dim, "notes": dict(self._notes)}
-        (self._folder / _NOTES).write_text(json.dumps(notes), encoding="utf-8")
-
-    def close(self) -> None:
-        """Closes the file, whole or not."""
-        self._file.close()
-
-    def _as_utf8(self, tokens: pa.LargeStringArray, kept: np.ndarray, where: str, first: int) -> pa.LargeStringArray:
-        rows = invalid_rows(tokens)
-        if not rows.size:
-            return tokens
-        written = tokens.cast(pa.large_binary()).to_pylist()
-        if self._invalid_text is InvalidText.ERROR:
-            found = repr(written[rows[0]])
-            policies = f"{InvalidText.REPLACE} or {InvalidText.SKIP}"
-            remedy = f"set the policy to {policies} to go on"
-            raise DataError(f"{where} {first + rows[0]}: found the token {found}, expected text in UTF-8; {remedy}")
-        if self._invalid_text is InvalidText.SKIP:
-            kept[rows] = False
-            self._notes["rows left out: tokens that are not UTF-8"] += rows.size
-        else:
-            self._notes["tokens that were not UTF-8, wrong bytes replaced"] += rows.size
-        return pa.array([token.decode("utf-8", "replace") for token in written], pa.large_string())
-
-    def _first_of_each(self, path: Path, tokens: pa.LargeStringArray) -> pa.LargeStringArray:
-        encoded = tokens.dictionary_encode()
-        if len(encoded.dictionary) == len(tokens):
-            return tokens
-        # Codes are given in the order of first appearance, so these rows ascend.
-        _, first = np.unique(encoded.indices.to_numpy(), return_index=True)
-        self._notes["rows left out: tokens seen before"] += len(tokens) - first.size
-        matrix = np.memmap(path, np.float32, "r+", HEADER_BYTES, (self._rows, self._dim))
-        step = max(1, _CHUNK_BYTES // (4 * self._dim))
-        for start in range(0, first.size, step):  # rows only move towards the start, so none is overwritten unread
-            chosen = first[start : start + step]
-            matrix[start : start + chosen.size] = matrix[chosen]
-        matrix.flush()
-        del matrix
-        self._rows = int(first.size)
-        with path.open("r+b") as file:
-            file.truncate(HEADER_BYTES + 4 * self._rows * self._dim)
-        return tokens.take(pa.array(first))
+    if form.reader.streamed:
+        if key is not None and packed != ".zip":
+            raise DataError(f"{path}: found a key, {key!r}, but a file of format {form} holds one matrix only")
+        digest = caching.file_digest(path, cache=cache, progress=progress)
+        how = [stored.VERSION, digest, packed, form, key, invalid_text, non_finite, header_count]
+        folder = caching.folder(cache, "vectors", digests.of_json(how), convert)
+        found = stored.read(folder, name=str(path), dtype=np.dtype("f4"), files=[path], non_finite=non_finite)
+    elif packed:
+        listed = ", ".join(each for each in Format if each.reader.streamed)
+        raise DataError(f"{path}: found a compressed file of format {form}; only these may be: {listed}")
+    else:
+        found = read(path, Wanted(cache, key, token_column, progress))
+    found = _with_tokens(path, found, tokens_file)
+    return FileSource(found, cache=cache, non_finite=non_finite, progress=progress)
 
 
-def header(rows: int, dim: int) -> bytes:
-    """The header of a `.npy` file of float32 in C order, `HEADER_BYTES` long, so that what follows is aligned."""
-    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {dim}), }}"
-    room = HEADER_BYTES - 10
-    return b"\x93NUMPY\x01\x00" + room.to_bytes(2, "little") + text.ljust(room - 1).encode("ascii") + b"\n"
+def format_of(path: Path) -> Format:
+    """The format that a path's suffix stands for; of a compressed file, the suffix before.
 
-
-def read(folder: Path, *, name: str, dtype: np.dtype, files: list[Path], non_finite: NonFinite) -> Stored:
-    """The matrix that a `Writer` wrote to a folder.
-
-    Args:
-        dtype: as the numbers were stored before.
+    Raises:
+        DataError: none.
     """
-    known = json.loads((folder / _NOTES).read_text("utf-8"))
-    rows, dim = known["rows"], known["dim"]
-    matrix = np.memmap(folder / _MATRIX, np.float32, "r", HEADER_BYTES, (rows, dim))
-    return Stored(
-        name=name,
-        rows=rows,
-        dim=dim,
-        dtype=dtype,
-        read=lambda start, stop: matrix[start:stop],
-        files=files,
-        place=Place(folder / _MATRIX, HEADER_BYTES),
-        tokens=(lambda: tokens_of(folder)) if (folder / _TOKENS).exists() else None,
-        notes=known["notes"],
-        finite=non_finite is not NonFinite.KEEP,
-    )
+    from embexp.tensor_bundle import location
+
+    suffix = compressed.form_of(path)
+    if compressed.suffix_of(path) == ".zip" and suffix not in BY_SUFFIX and path.is_file():
+        suffix = Path(_member(path, None)).suffix.lower()
+    if suffix in BY_SUFFIX and not path.is_dir():
+        return BY_SUFFIX[suffix]
+    if location.find(path) is not None:
+        return Format.CHECKPOINT
+    if path.is_dir():
+        raise DataError(f"{path}: found a folder without a checkpoint, expected a file of vectors")
+    if fault := files.fault_of(path):
+        raise DataError(f"{path}: {fault}")
+    raise DataError(f"{path}: its suffix {suffix!r} stands for no format; state it, one of {', '.join(Format)}")
 
 
-def tokens_of(folder: Path) -> pa.LargeStringArray:
-    """The tokens in a folder of the cache, mapped."""
-    with pa.memory_map(str(folder / _TOKENS)) as file, pa.ipc.open_file(file) as ipc:
-        return ipc.get_batch(0).column(0)
+def _member(path: Path, key: str | None) -> str:
+    """The name of the file to read in a zip archive; `key`, or that of the only one."""
+    with (
+        read_by_library(f"{path}: found no whole zip archive, is it cut short?"),
+        files.opened(path) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
+        names = compressed.members(archive)
+    if key is not None and key not in names:
+        raise DataError(f"{path}: found no file {key!r}; the files in it are {', '.join(names) or 'none'}")
+    if key is None and len(names) != 1:
+        raise DataError(
+            f"{path}: found {len(names)} files in the archive, expected a key that says which: {', '.join(names)}"
+        )
+    return key or names[0]
 
 
-def as_float32(values: np.ndarray) -> np.ndarray:
-    """The values as C-contiguous float32 in memory of their own; what float32 can't hold becomes infinite."""
-    with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN is invalid
-        return np.array(values, np.float32, order="C")
-
-
-def non_finite_rows(values: np.ndarray) -> np.ndarray:
-    """Numbers of the rows that hold a NaN or an infinity, int64, ascending."""
-    # The sum of all is finite only if each value is (but it may overflow, so that it alone condemns nothing).
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.add.reduce(values, axis=None)):
-            return np.empty(0, np.int64)
-    return np.flatnonzero(~np.isfinite(values).all(axis=1))
-
-
-def first_non_finite(row: np.ndarray) -> str:
-    """The first number of a row that is not finite, and its place, for errors."""
-    place = int(np.flatnonzero(~np.isfinite(row))[0])
-    return f"{row[place]} at place {place + 1} of {row.size}"
-
-
-def set_zero(values: np.ndarray, rows: np.ndarray) -> None:
-    """Sets NaN and infinities in these rows to 0, in place."""
-    if rows.size:
-        some = values[rows]
-        some[~np.isfinite(some)] = 0
-        values[rows] = some
+def _with_tokens(path: Path, found: Stored, tokens_file: Path | None) -> Stored:
+    """With the tokens of a file of their own: the one that is named, or the one next to a file without tokens."""
+    if tokens_file is None:
+        tokens_file = stored.tokens_path(path)
+        if found.tokens is not None or not tokens_file.is_file():
+            return found
+    elif found.tokens is not None:
+        raise DataError(f"{path}: found tokens in the file itself, so a tokens_file can't be given too")
+    elif fault := files.fault_of(tokens_file):
+        raise DataError(f"{tokens_file}: {fault} of tokens")
+    tokens = partial(stored.read_token_file, tokens_file, found.rows)
+    return replace(found, tokens=tokens, files=[*found.files, tokens_file])

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.errors import DataError, VocabularyError
+from embexp.system import arrays
 from embexp.system.arrays import Rows
 
 _CHUNK_BYTES = 16 * 1024 * 1024
@@ -33,9 +34,7 @@ def nearest(matrix: Rows, queries: Sequence[int], count: int) -> list[list[Neigh
     Rows of zeros have no direction and are near to none. Memory is bounded by a chunk of rows.
 
     Args:
-        matrix: all rows.
         queries: the rows whose neighbors are wanted.
-        count: how many of each.
 
     Raises:
         DataError: one of the queries is a row of zeros.
@@ -48,9 +47,7 @@ def nearest(matrix: Rows, queries: Sequence[int], count: int) -> list[list[Neigh
     directions = (vectors / lengths).astype(np.float32)
     best_rows = np.empty((len(queries), 0), np.int64)
     best = np.empty((len(queries), 0), np.float32)
-    step = max(1, _CHUNK_BYTES // (4 * matrix.dim))
-    for start in range(0, matrix.rows, step):
-        values = matrix.read(start, min(matrix.rows, start + step))
+    for start, values in arrays.blocks(matrix, _CHUNK_BYTES):
         rows = np.arange(start, start + len(values))
         found = _cosines(values, directions)
         for number, row in enumerate(queries):

@@ -1,7 +1,12 @@
-"""A matrix as stored in a file, before conversion to float32 and before any policy, and the files of its tokens."""
+"""A matrix in a file: as it is stored, before conversion and any policy; and as it is converted into the cache.
+
+What is converted is a folder of the cache, with `matrix.npy`, `tokens.arrow` if there are tokens, and `notes.json`.
+"""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,14 +16,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embexp.errors import DataError
+from embexp.errors import DataError, plural
+from embexp.specs.pretrained import InvalidText, NonFinite
 from embexp.system import files
 from embexp.system.parallel import Progress, quiet
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = (np.dtype("f2"), BFLOAT16, np.dtype("f4"), np.dtype("f8"))
 """Types of numbers that vectors may be stored as, in any byte order."""
-TOKENS_SUFFIX = ".tokens.txt"
+HEADER_BYTES = 128
+VERSION = 1
+"""Of the converted files; part of the cache key."""
+_MATRIX, _TOKENS, _NOTES = "matrix.npy", "tokens.arrow", "notes.json"
+CHUNK_BYTES = 16 * 1024 * 1024
+"""Of rows that are converted at a time."""
+_FINITE = f"expected finite numbers; set the policy to {NonFinite.ZERO} or {NonFinite.SKIP} to go on"
 
 
 @dataclass(frozen=True)
@@ -29,7 +41,6 @@ class Wanted:
         cache: folder for what it has to unpack or convert.
         key: which matrix of a file that may hold several; None: the only one.
         token_column: where the tokens are, in a file of columns or datasets.
-        progress: called as reading goes on.
     """
 
     cache: Path
@@ -52,8 +63,6 @@ class Stored:
 
     Attributes:
         name: of the file, and of the matrix in it where there are several; how errors begin.
-        rows: number of rows.
-        dim: numbers per row.
         dtype: as stored, one of `FLOATS`.
         read: rows start to stop as stored, [stop - start, dim].
         files: those of which the digest is taken.
@@ -119,20 +128,9 @@ def only_key(path: Path, shapes: Mapping[str, Sequence[int]], key: str | None, w
     raise DataError(f"{path}: found {len(matrices)} matrices, expected a key that says which: {listed}")
 
 
-def excerpt(text: object) -> str:
-    """A piece of a file, short enough for an error."""
-    written = repr(text)
-    return written if len(written) <= 60 else f"{written[:60]}…"
-
-
-def plural(number: int, noun: str) -> str:
-    """A number and its noun."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def tokens_path(path: Path) -> Path:
     """Where the tokens of a file of vectors are looked for: `a.tokens.txt` for `a.npy`."""
-    return path.with_name(path.stem + TOKENS_SUFFIX)
+    return path.with_name(f"{path.stem}.tokens.txt")
 
 
 def token_lines(path: Path) -> pa.LargeStringArray:
@@ -173,3 +171,211 @@ def read_token_file(path: Path, rows: int) -> pa.LargeStringArray:
     if len(tokens) != rows:
         raise DataError(f"{path}: found {plural(len(tokens), 'line')}, expected {rows:,}, one for each row")
     return tokens
+
+
+class Writer:
+    """Writes rows into a folder as they come, without those that the policies remove.
+
+    Args:
+        folder: an empty one.
+        invalid_text: what becomes of tokens that are not UTF-8.
+        non_finite: what becomes of numbers that are not finite.
+        distinct: whether only the first row of each token is kept.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dim: int,
+        *,
+        invalid_text: InvalidText = InvalidText.ERROR,
+        non_finite: NonFinite = NonFinite.KEEP,
+        distinct: bool = True,
+    ) -> None:
+        self._folder, self._dim = folder, dim
+        self._invalid_text, self._non_finite, self._distinct = invalid_text, non_finite, distinct
+        self._tokens: list[pa.LargeStringArray] = []
+        self._rows = 0
+        self._notes: Counter[str] = Counter()
+        self._file = (folder / _MATRIX).open("wb")
+        self._file.write(bytes(HEADER_BYTES))
+
+    def add(self, values: np.ndarray, tokens: pa.LargeStringArray | None, where: str, first: int) -> None:
+        """Appends rows.
+
+        Args:
+            values: float32 [n, dim], which may be changed.
+            tokens: [n], perhaps not valid UTF-8; None: there are none.
+            where: the file, and the word for a row of it, such as `a.txt, line`.
+            first: number of the first of these rows in the file, for errors.
+
+        Raises:
+            DataError: a token or a number that the policy doesn't allow.
+        """
+        kept = np.ones(len(values), bool)
+        if tokens is not None:
+            tokens = self._as_utf8(tokens, kept, where, first)
+        values[~kept] = 0
+        rows = mended(values, self._non_finite, where, first)
+        if rows.size and self._non_finite is NonFinite.ZERO:
+            self._notes["rows with numbers that were not finite, set to 0"] += rows.size
+        elif rows.size:
+            kept[rows] = False
+            self._notes["rows left out: numbers that are not finite"] += rows.size
+        if not kept.all():
+            values = values[kept]
+            tokens = None if tokens is None else tokens.filter(pa.array(kept))
+        self._file.write(np.ascontiguousarray(values, np.float32).data)
+        self._rows += len(values)
+        if tokens is not None:
+            self._tokens.append(tokens)
+
+    def finish(self, where: str) -> None:
+        """Writes the tokens and the header; the folder is whole then.
+
+        Raises:
+            DataError: no row is left.
+        """
+        self._file.close()
+        path = self._folder / _MATRIX
+        if self._tokens:
+            tokens = pa.concat_arrays(self._tokens)
+            if self._distinct:
+                tokens = self._first_of_each(path, tokens)
+            batch = pa.record_batch([tokens], names=["token"])
+            with pa.OSFile(str(self._folder / _TOKENS), "wb") as file, pa.ipc.new_file(file, batch.schema) as ipc:
+                ipc.write_batch(batch)
+        if not self._rows:
+            raise DataError(f"{where}: found no row of vectors, expected at least one")
+        with path.open("r+b") as file:
+            file.write(header(self._rows, self._dim))
+        notes = {"rows": self._rows, "dim": self._dim, "notes": dict(self._notes)}
+        (self._folder / _NOTES).write_text(json.dumps(notes), encoding="utf-8")
+
+    def close(self) -> None:
+        """Closes the file, whole or not."""
+        self._file.close()
+
+    def _as_utf8(self, tokens: pa.LargeStringArray, kept: np.ndarray, where: str, first: int) -> pa.LargeStringArray:
+        rows = invalid_rows(tokens)
+        if not rows.size:
+            return tokens
+        written = tokens.cast(pa.large_binary()).to_pylist()
+        if self._invalid_text is InvalidText.ERROR:
+            found = repr(written[rows[0]])
+            policies = f"{InvalidText.REPLACE} or {InvalidText.SKIP}"
+            remedy = f"set the policy to {policies} to go on"
+            raise DataError(f"{where} {first + rows[0]}: found the token {found}, expected text in UTF-8; {remedy}")
+        if self._invalid_text is InvalidText.SKIP:
+            kept[rows] = False
+            self._notes["rows left out: tokens that are not UTF-8"] += rows.size
+        else:
+            self._notes["tokens that were not UTF-8, wrong bytes replaced"] += rows.size
+        return pa.array([token.decode("utf-8", "replace") for token in written], pa.large_string())
+
+    def _first_of_each(self, path: Path, tokens: pa.LargeStringArray) -> pa.LargeStringArray:
+        encoded = tokens.dictionary_encode()
+        if len(encoded.dictionary) == len(tokens):
+            return tokens
+        # Codes are given in the order of first appearance, so these rows ascend.
+        _, first = np.unique(encoded.indices.to_numpy(), return_index=True)
+        self._notes["rows left out: tokens seen before"] += len(tokens) - first.size
+        matrix = np.memmap(path, np.float32, "r+", HEADER_BYTES, (self._rows, self._dim))
+        step = max(1, CHUNK_BYTES // (4 * self._dim))
+        for start in range(0, first.size, step):  # rows only move towards the start, so none is overwritten unread
+            chosen = first[start : start + step]
+            matrix[start : start + chosen.size] = matrix[chosen]
+        matrix.flush()
+        del matrix
+        self._rows = int(first.size)
+        with path.open("r+b") as file:
+            file.truncate(HEADER_BYTES + 4 * self._rows * self._dim)
+        return tokens.take(pa.array(first))
+
+
+def invalid_rows(tokens: pa.LargeStringArray) -> np.ndarray:
+    """Numbers of the tokens that are not UTF-8."""
+    try:
+        tokens.validate(full=True)
+    except pa.ArrowInvalid:
+        written = tokens.cast(pa.large_binary()).to_pylist()
+        whole = [token.decode("utf-8", "ignore").encode() == token for token in written]
+        return np.flatnonzero(np.logical_not(whole))
+    return np.empty(0, np.int64)
+
+
+def header(rows: int, dim: int) -> bytes:
+    """The header of a `.npy` file of float32 in C order, `HEADER_BYTES` long, so that what follows is aligned."""
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {dim}), }}"
+    room = HEADER_BYTES - 10
+    return b"\x93NUMPY\x01\x00" + room.to_bytes(2, "little") + text.ljust(room - 1).encode("ascii") + b"\n"
+
+
+def read(folder: Path, *, name: str, dtype: np.dtype, files: list[Path], non_finite: NonFinite) -> Stored:
+    """The matrix that a `Writer` wrote to a folder.
+
+    Args:
+        dtype: as the numbers were stored before.
+    """
+    known = json.loads((folder / _NOTES).read_text("utf-8"))
+    rows, dim = known["rows"], known["dim"]
+    matrix = np.memmap(folder / _MATRIX, np.float32, "r", HEADER_BYTES, (rows, dim))
+    return Stored(
+        name=name,
+        rows=rows,
+        dim=dim,
+        dtype=dtype,
+        read=lambda start, stop: matrix[start:stop],
+        files=files,
+        place=Place(folder / _MATRIX, HEADER_BYTES),
+        tokens=(lambda: tokens_of(folder)) if (folder / _TOKENS).exists() else None,
+        notes=known["notes"],
+        finite=non_finite is not NonFinite.KEEP,
+    )
+
+
+def tokens_of(folder: Path) -> pa.LargeStringArray:
+    """The tokens in a folder of the cache, mapped."""
+    with pa.memory_map(str(folder / _TOKENS)) as file, pa.ipc.open_file(file) as ipc:
+        return ipc.get_batch(0).column(0)
+
+
+def as_float32(values: np.ndarray) -> np.ndarray:
+    """The values as C-contiguous float32 in memory of their own; what float32 can't hold becomes infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN is invalid
+        return np.array(values, np.float32, order="C")
+
+
+def non_finite_rows(values: np.ndarray) -> np.ndarray:
+    """Numbers of the rows that hold a NaN or an infinity, int64, ascending."""
+    # The sum of all is finite only if each value is (but it may overflow, so that it alone condemns nothing).
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.add.reduce(values, axis=None)):
+            return np.empty(0, np.int64)
+    return np.flatnonzero(~np.isfinite(values).all(axis=1))
+
+
+def mended(values: np.ndarray, policy: NonFinite, where: str, first: int) -> np.ndarray:
+    """Numbers of the rows that are not finite, none where all may be kept; under ZERO, what is not finite becomes 0.
+
+    Args:
+        values: [n, dim], changed in place.
+        where: see `Writer.add`; so is `first`.
+
+    Raises:
+        DataError: there are some, under ERROR.
+    """
+    rows = np.empty(0, np.int64) if policy is NonFinite.KEEP else non_finite_rows(values)
+    if rows.size and policy is NonFinite.ERROR:
+        raise not_finite(values[rows[0]], f"{where} {first + rows[0]}")
+    if rows.size and policy is NonFinite.ZERO:
+        some = values[rows]
+        some[~np.isfinite(some)] = 0
+        values[rows] = some
+    return rows
+
+
+def not_finite(row: np.ndarray, where: str, rest: str = _FINITE) -> DataError:
+    """The error of a row with a number that is not finite."""
+    place = int(np.flatnonzero(~np.isfinite(row))[0])
+    return DataError(f"{where}: found {row[place]} at place {place + 1} of {row.size}, {rest}")

@@ -1,35 +1,29 @@
-"""Vectors in the forms of word embeddings: GloVe, word2vec's text and binary forms, fastText; plain or compressed.
+"""Vectors in the forms of word embeddings: GloVe, word2vec's text and binary forms, fastText.
 
-Vectors in word2vec's binary form. A header line with the number of rows and the dimension; then, for each row, the
-token, a space, and the numbers as little-endian float32, with or without a line end behind them. This is what
-word2vec.c writes and gensim reads.
+A line of text is a token, then `dim` numbers, with blanks (spaces or tabs) between them; the token is all that stands
+before the last `dim` fields, so it may hold blanks itself. Nothing else separates: not U+00A0, nor a form feed. Line
+ends are LF or CR LF. Whole lines are parsed a block at a time, without a Python step per line.
+
+word2vec's binary form, which word2vec.c writes and gensim reads, has a header line with the number of rows and the
+dimension; then, for each row, the token, a space, and the numbers as little-endian float32, with or without a line end
+behind them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import itertools
 import os
-import zipfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO
 
 import numpy as np
 import pyarrow as pa
 
-from embexp.errors import DataError, read_by_library
+from embexp.errors import DataError, excerpt, plural
 from embexp.specs.pretrained import Format, HeaderCount
-from embexp.system import files
-from embexp.system.parallel import Progress, quiet
-from embexp.vectors import text_blocks
-from embexp.vectors.file_source import Writer
-from embexp.vectors.stored import excerpt, plural
+from embexp.vectors.stored import Writer
 
 _BLOCK_BYTES = 1 << 18  # what one thread parses at a time stays within a processor's cache
 _LONGEST_LINE = 1 << 20  # while it is parsed, a line takes some 60 times its bytes
@@ -41,63 +35,56 @@ _BINARY_BLOCK_BYTES = 1 << 20  # rows of a few bytes take fifty times as much wh
 _LONGEST_TOKEN = 1 << 20
 _LARGEST_DIM = 1 << 20
 _FASTTEXT_MAGIC = (793712314).to_bytes(4, "little")
-COMPRESSED_SUFFIXES = (".gz", ".zip")
-_PIECE_BYTES = 1 << 20
+_SPACE, _TAB, _CR, _LF = b" \t\r\n"
+Read = Callable[[int], bytes]
+"""Returns the next bytes of a file: as many as asked for, fewer only at the end."""
 
 
-@dataclass(frozen=True)
-class Header:
-    """The first line of a file that has a header: how many rows, and their dim."""
-
-    rows: int
-    dim: int
-
-
-def convert_text(stream: Stream, form: Format, writer_of: Callable[[int], Writer], header_count: HeaderCount) -> None:
+def convert_text(
+    name: str, read: Read, form: Format, writer_of: Callable[[int], Writer], header_count: HeaderCount
+) -> None:
     """Parses text into a folder of the cache.
 
     Args:
+        name: of the file: how errors begin.
         writer_of: makes the writer of rows of so many numbers.
-        header_count: what becomes of a header line that names a wrong number of rows.
 
     Raises:
         DataError: a line that can't be read, or that a policy doesn't allow; a header that doesn't fit.
     """
-    blocks = _blocks(stream)
+    blocks = _blocks(name, read)
     first = next(blocks, b"")
     if not first:
-        raise DataError(f"{stream.name}: found nothing but blanks, expected a token and its numbers in each line")
-    header = _header(stream.name, first, form)
-    line = 1
-    if header is not None:
-        first = first[first.index(b"\n") + 1 :]
-        line = 2
-        dim = header.dim
+        raise DataError(f"{name}: found nothing but blanks, expected a token and its numbers in each line")
+    header = _header(name, first, form)
+    if header is None:
+        expected, dim, line = None, _dim(name, first), 1
     else:
-        dim = _dim(stream.name, first)
+        (expected, dim), line = header, 2
+        first = first[first.index(b"\n") + 1 :]
     rows = 0
     with closing(writer_of(dim)) as writer:
-        for values, tokens in _parsed(stream.name, first, blocks, dim, line):
-            writer.add(values, tokens, f"{stream.name}, line", line + rows)
+        for values, tokens in _parsed(name, first, blocks, dim, line):
+            writer.add(values, tokens, f"{name}, line", line + rows)
             rows += len(values)
-        if header is not None and header.rows != rows and header_count is HeaderCount.ERROR:
-            found = f"{plural(header.rows, 'row')} in the header line, and {plural(rows, 'row')} below it"
+        if expected is not None and expected != rows and header_count is HeaderCount.ERROR:
+            found = f"{plural(expected, 'row')} in the header line, and {plural(rows, 'row')} below it"
             remedy = "correct the header, or set header_count to ignore if the file is whole"
-            raise DataError(f"{stream.name}, line 1: found {found}, expected the same number; {remedy}")
-        writer.finish(stream.name)
+            raise DataError(f"{name}, line 1: found {found}, expected the same number; {remedy}")
+        writer.finish(name)
 
 
-def _blocks(stream: Stream) -> Iterator[bytes]:
+def _blocks(name: str, read: Read) -> Iterator[bytes]:
     """The file as blocks of whole lines, each ending with a line end, without blank lines at the end of the file."""
-    start = stream.read(len(_MARK))
+    start = read(len(_MARK))
     begun = [] if start == _MARK else [start]  # of a line whose end is not read yet
     blank = False  # whether blank lines wait: they are wrong unless nothing follows them
-    while chunk := stream.read(_BLOCK_BYTES):
+    while chunk := read(_BLOCK_BYTES):
         end = chunk.rfind(b"\n") + 1
         if not end:
             begun.append(chunk)
             if (size := sum(map(len, begun))) > _LONGEST_LINE:
-                raise DataError(f"{stream.name}: found {size:,} bytes without a line end, expected lines of vectors")
+                raise DataError(f"{name}: found {size:,} bytes without a line end, expected lines of vectors")
             continue
         whole = b"".join([*begun, chunk[:end]])
         begun = [chunk[end:]]
@@ -121,7 +108,7 @@ def _parsed(
         nonlocal line
         try:
             values, tokens = waiting.popleft().result()
-        except text_blocks.MalformedError as error:
+        except MalformedError as error:
             raise DataError(f"{name}, line {line + error.line}: {error}") from None
         line += len(values)
         return values, tokens
@@ -129,7 +116,7 @@ def _parsed(
     with ThreadPoolExecutor(workers, "parse") as pool:
         try:
             for data in itertools.chain([first] if first else [], blocks):
-                waiting.append(pool.submit(text_blocks.parse, data, dim))
+                waiting.append(pool.submit(parse, data, dim))
                 if len(waiting) > workers + 1:
                     yield ready()
             while waiting:
@@ -139,55 +126,197 @@ def _parsed(
                 future.cancel()
 
 
-def _header(name: str, first: bytes, form: Format) -> Header | None:
-    """The header line, if there is one."""
+def _header(name: str, first: bytes, form: Format) -> tuple[int, int] | None:
+    """Rows and dimension of the header line, if there is one."""
     if form is Format.GLOVE:
         return None
-    lines = first.split(b"\n", 2)
-    fields = text_blocks.fields_of(lines[0])
-    header = _as_header(fields)
-    if form is not Format.TEXT and header is None:
-        found = excerpt(lines[0][:80].decode("utf-8", "replace"))
+    fields = fields_of(first.split(b"\n", 1)[0])
+    numbers = len(fields) == 2 and all(field.isdigit() and len(field) < _DIGITS for field in fields)
+    rows, dim = map(int, fields) if numbers else (0, 0)
+    if not dim:
+        if form is Format.TEXT:
+            return None
         remedy = f"if the file has no header line, its format is {Format.GLOVE}"
-        raise DataError(f"{name}, line 1: found {found}, expected the number of rows and the dimension; {remedy}")
-    if header is None:
-        return None
-    below = [text_blocks.trailing_numbers(text_blocks.fields_of(line)) for line in first.split(b"\n")[1:_LOOKED_AT]]
-    usual = _usual(below) if below else 0
-    if form is Format.TEXT and usual == 1 != header.dim:
-        return None  # vectors of one number, the first of them of the token `header.rows`
-    if usual and usual < header.dim:
-        found = f"dimension {header.dim} in the header line, and {plural(usual, 'number')} in most lines below it"
+        raise _wrong_first_line(name, first, f"the number of rows and the dimension; {remedy}")
+    usual = _usual_dim(first.split(b"\n")[1:_LOOKED_AT])
+    if form is Format.TEXT and usual == 1 != dim:
+        return None  # vectors of one number, the first of them of the token `rows`
+    if usual and usual < dim:
+        found = f"dimension {dim} in the header line, and {plural(usual, 'number')} in most lines below it"
         raise DataError(f"{name}, line 1: found {found}, expected the same number")
-    return header
-
-
-def _as_header(fields: list[bytes]) -> Header | None:
-    if len(fields) != 2 or not all(field.isdigit() and len(field) < _DIGITS for field in fields):
-        return None
-    rows, dim = map(int, fields)
-    return Header(rows, dim) if dim else None
+    return rows, dim
 
 
 def _dim(name: str, first: bytes) -> int:
     """The dimension of a file without a header: the numbers that most of its first lines end with."""
-    usual = _usual(
-        [text_blocks.trailing_numbers(text_blocks.fields_of(line)) for line in first.split(b"\n")[:_LOOKED_AT]]
-    )
-    if not usual:
-        found = excerpt(first.split(b"\n", 1)[0][:80].decode("utf-8", "replace"))
-        raise DataError(f"{name}, line 1: found {found}, expected a token and its numbers")
-    return usual
+    if usual := _usual_dim(first.split(b"\n")[:_LOOKED_AT]):
+        return usual
+    raise _wrong_first_line(name, first, "a token and its numbers")
 
 
-def _usual(counts: list[int]) -> int:
-    """The most frequent count above 0, the first of several; 0 if there is none."""
+def _wrong_first_line(name: str, first: bytes, expected: str) -> DataError:
+    found = excerpt(first.split(b"\n", 1)[0][:80].decode("utf-8", "replace"))
+    return DataError(f"{name}, line 1: found {found}, expected {expected}")
+
+
+def _usual_dim(lines: list[bytes]) -> int:
+    """How many numbers most lines end with, the first count of several; 0 if no line does."""
+    counts = (trailing_numbers(fields_of(line)) for line in lines)
     seen = Counter(count for count in counts if count).most_common(1)
     return seen[0][0] if seen else 0
 
 
+class MalformedError(Exception):
+    """A line that can't be read. Caught by whoever knows the file.
+
+    Attributes:
+        line: its number within the block, from 0.
+    """
+
+    def __init__(self, line: int, found: str, expected: str) -> None:
+        super().__init__(f"found {found}, expected {expected}")
+        self.line = line
+
+
+def parse(data: bytes, dim: int) -> tuple[np.ndarray, pa.LargeStringArray]:
+    """Parses whole lines, of which there is at least one; the last ends with a line end, too.
+
+    Returns:
+        float32 [lines, dim], and the token of each line, perhaps not UTF-8.
+
+    Raises:
+        MalformedError: the first line that can't be read.
+    """
+    text = np.frombuffer(data, np.uint8)
+    cuts, line_ends = _separators(text)
+    starts = np.empty_like(cuts)
+    starts[0] = 0
+    np.add(cuts[:-1], 1, out=starts[1:])
+    filled = cuts > starts
+    if filled.all():
+        stops, ends = cuts, np.flatnonzero(line_ends) + 1
+    else:  # blanks in a row, or at the end of lines
+        starts, stops, ends = starts[filled], cuts[filled], np.cumsum(filled)[line_ends]
+    fields = np.diff(ends, prepend=0)
+    _check_fields(data, starts, stops, ends, fields, dim)
+
+    is_value = np.ones(starts.size, bool)
+    regular = bool((fields == dim + 1).all())
+    if regular:
+        is_value[:: dim + 1] = False
+    else:
+        is_value = np.arange(starts.size) >= np.repeat(ends - dim, fields)
+    first, last = ends - fields, ends - dim - 1
+    tokens = _tokens(text, starts[first], stops[last])
+    numbers = _numbers(data, starts, stops, is_value)
+    if numbers is None:
+        values = _carefully(data, dim)
+    elif regular:
+        values = np.ascontiguousarray(numbers.reshape(-1, dim + 1)[:, 1:])
+    else:
+        values = numbers[is_value].reshape(-1, dim)
+    return values, tokens
+
+
+def fields_of(line: bytes) -> list[bytes]:
+    """The fields of one line, without its line end."""
+    return [field for field in line.removesuffix(b"\r").replace(b"\t", b" ").split(b" ") if field]
+
+
+def is_number(field: bytes) -> bool:
+    """Whether a field is a number: what Python takes, without underscores."""
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return b"_" not in field
+
+
+def trailing_numbers(fields: list[bytes]) -> int:
+    """How many fields at the end of a line are numbers, without its first field."""
+    count = 0
+    for field in reversed(fields[1:]):
+        if not is_number(field):
+            break
+        count += 1
+    return count
+
+
+def _separators(text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places of all separators, and which of them end a line."""
+    cuts = np.flatnonzero(text <= _SPACE)
+    found = text[cuts]
+    line_ends = found == _LF
+    separates = line_ends | (found == _SPACE)
+    if not separates.all():  # a tab, a carriage return, or a control character in a token
+        separates |= found == _TAB
+        returns = np.flatnonzero(found == _CR)
+        separates[returns] = text[cuts[returns] + 1] == _LF
+        cuts, line_ends = cuts[separates], line_ends[separates]
+    return cuts, line_ends
+
+
+def _check_fields(
+    data: bytes, starts: np.ndarray, stops: np.ndarray, ends: np.ndarray, fields: np.ndarray, dim: int
+) -> None:
+    expected = f"a token and {plural(dim, 'number')}"
+    unusual = np.flatnonzero(fields != dim + 1)
+    for line in unusual.tolist():
+        end, count = int(ends[line]), int(fields[line])
+        if count == 0:
+            raise MalformedError(line, "an empty line", expected)
+        if count <= dim:
+            raise MalformedError(line, plural(count - 1, "field") + " after the first", expected)
+        before = end - dim - 1
+        if is_number(data[starts[before] : stops[before]]):
+            all_fields = [data[starts[n] : stops[n]] for n in range(end - count, end)]
+            numbers = trailing_numbers(all_fields)
+            if numbers > dim:
+                raise MalformedError(line, f"a token and {plural(numbers, 'number')}", expected)
+
+
+def _tokens(text: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> pa.LargeStringArray:
+    lengths = stops - starts
+    offsets = np.zeros(lengths.size + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+    return pa.LargeStringArray.from_buffers(lengths.size, pa.py_buffer(offsets), pa.py_buffer(text[places]))
+
+
+def _numbers(data: bytes, starts: np.ndarray, stops: np.ndarray, is_value: np.ndarray) -> np.ndarray | None:
+    """Every field as float32, tokens as anything, [fields]; None if a number is not plain enough for Arrow."""
+    # The block itself as an array of strings: fields, and between them what separates them. Arrow passes over what is
+    # null, which are the separators and the tokens, so that nothing has to be copied.
+    offsets = np.empty(2 * starts.size + 1, np.int32)
+    offsets[:-1:2], offsets[1::2], offsets[-1] = starts, stops, stops[-1]
+    valid = np.zeros(2 * starts.size, bool)
+    valid[::2] = is_value
+    buffers = [pa.py_buffer(each) for each in (np.packbits(valid, bitorder="little"), offsets, data)]
+    written = pa.Array.from_buffers(pa.string(), valid.size, buffers, -1)
+    try:
+        numbers = written.cast(pa.float32())
+    except pa.ArrowInvalid:
+        return None
+    return np.frombuffer(numbers.buffers()[1], np.float32, count=valid.size)[::2]
+
+
+def _carefully(data: bytes, dim: int) -> np.ndarray:
+    """The values of each line, with Python's reading of numbers."""
+    lines = data.split(b"\n")[:-1]
+    values = np.empty((len(lines), dim), np.float32)
+    for number, line in enumerate(lines):
+        fields = fields_of(line)[-dim:]
+        for place, field in enumerate(fields):
+            if not is_number(field):
+                found = excerpt(field.decode("utf-8", "replace"))
+                raise MalformedError(number, f"{found} at place {place + 1} of {dim}", "a number")
+        with np.errstate(over="ignore"):
+            values[number] = np.array([float(field) for field in fields])
+    return values
+
+
 def convert_word2vec_binary(
-    stream: Stream, form: Format, writer_of: Callable[[int], Writer], header_count: HeaderCount
+    name: str, read: Read, form: Format, writer_of: Callable[[int], Writer], header_count: HeaderCount
 ) -> None:
     """Reads word2vec's binary form into a folder of the cache.
 
@@ -195,33 +324,31 @@ def convert_word2vec_binary(
         DataError: no such file, one that ends too early or goes on behind its last row, or a row that a policy
             doesn't allow.
     """
-    start = stream.read(256)
-    rows, dim, rest = _binary_header(stream.name, start)
+    start = read(256)
+    rows, dim, rest = _binary_header(name, start)
     with closing(writer_of(dim)) as writer:
         done, ended = 0, False
         while not ended and (done < rows or header_count is HeaderCount.IGNORE):
-            more = stream.read(max(_BINARY_BLOCK_BYTES, 4 * dim))
+            more = read(max(_BINARY_BLOCK_BYTES, 4 * dim))
             ended = not more
             rest += more
             limit = None if header_count is HeaderCount.IGNORE else rows - done
-            tokens, vectors, used = _rows(stream.name, rest, dim, done, limit)
+            tokens, vectors, used = _rows(name, rest, dim, done, limit)
             if tokens:
                 values = np.frombuffer(b"".join(vectors), "<f4").reshape(-1, dim).astype(np.float32)
-                writer.add(values, _array(tokens), f"{stream.name}, row", done + 1)
+                writer.add(values, _array(tokens), f"{name}, row", done + 1)
             rest = rest[used:]
             done += len(tokens)
-        left = rest.strip(b"\n")
-        if left and (done < rows or header_count is HeaderCount.IGNORE):
-            found = f"the end of the file within row {done + 1:,}"
-            raise DataError(f"{stream.name}: found {found}, expected {_announced(rows, dim)}: the file is cut short")
-        if done < rows and header_count is HeaderCount.ERROR:
-            found = f"the end of the file after {plural(done, 'row')}"
-            raise DataError(f"{stream.name}: found {found}, expected {_announced(rows, dim)}: the file is cut short")
-        if header_count is HeaderCount.ERROR and (left or stream.read(1)):
-            found = f"more behind row {rows:,}"
+        left, strict = rest.strip(b"\n"), header_count is HeaderCount.ERROR
+        announced = f"{plural(rows, 'row')} of {plural(dim, 'number')}, as the header line says"
+        if (left and (done < rows or not strict)) or (done < rows and strict):
+            where = f"within row {done + 1:,}" if left else f"after {plural(done, 'row')}"
+            found = f"the end of the file {where}, expected {announced}: the file is cut short"
+            raise DataError(f"{name}: found {found}")
+        if strict and (left or read(1)):
             remedy = "set header_count to ignore to read on"
-            raise DataError(f"{stream.name}: found {found}, expected {_announced(rows, dim)}; {remedy}")
-        writer.finish(stream.name)
+            raise DataError(f"{name}: found more behind row {rows:,}, expected {announced}; {remedy}")
+        writer.finish(name)
 
 
 def _binary_header(name: str, start: bytes) -> tuple[int, int, bytes]:
@@ -241,10 +368,6 @@ def _binary_header(name: str, start: bytes) -> tuple[int, int, bytes]:
     raise DataError(
         f"{name}: found {found} at the start, expected a line with the number of rows and the dimension{remedy}"
     )
-
-
-def _announced(rows: int, dim: int) -> str:
-    return f"{plural(rows, 'row')} of {plural(dim, 'number')}, as the header line says"
 
 
 def _rows(name: str, data: bytes, dim: int, done: int, limit: int | None) -> tuple[list[bytes], list[memoryview], int]:
@@ -274,96 +397,3 @@ def _array(tokens: list[bytes]) -> pa.LargeStringArray:
     """Tokens that may not be UTF-8."""
     binary = pa.array(tokens, pa.large_binary())
     return pa.LargeStringArray.from_buffers(len(tokens), binary.buffers()[1], binary.buffers()[2])
-
-
-class Stream:
-    """Bytes of a file, in order.
-
-    Attributes:
-        name: of the file, and of the one in the archive: how errors begin.
-    """
-
-    def __init__(self, name: str, data: IO[bytes], file: IO[bytes], size: int, progress: Progress) -> None:
-        self.name = name
-        self._data, self._file, self._size, self._progress = data, file, size, progress
-        self._given = 0
-
-    def read(self, count: int) -> bytes:
-        """The next bytes: as many as asked for, fewer only at the end.
-
-        Raises:
-            DataError: the compressed data ends too early or is broken.
-        """
-        pieces, missing = [], count
-        while missing:
-            try:
-                piece = self._data.read(min(missing, _PIECE_BYTES))  # takes memory for what is asked for
-            except EOFError:
-                raise DataError(
-                    f"{self.name}: found the end of the file after {self._given:,} bytes of text, "
-                    f"expected more compressed data: the file is cut short"
-                ) from None
-            except Exception as error:  # each compression of a zip has errors of its own
-                raise DataError(
-                    f"{self.name}: found broken compressed data after {self._given:,} bytes ({error}), "
-                    f"expected a whole file"
-                ) from None
-            if not piece:
-                break
-            pieces.append(piece)
-            missing -= len(piece)
-            self._given += len(piece)
-        self._progress(f"parsing {Path(self.name).name}", min(1.0, self._file.tell() / max(1, self._size)))
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-@contextlib.contextmanager
-def open_stream(path: Path, key: str | None, progress: Progress = quiet) -> Iterator[Stream]:
-    """Opens a file, decompressed by its suffix.
-
-    Args:
-        key: which file of a zip archive; None: the only one.
-        progress: called as reading goes on.
-
-    Raises:
-        DataError: an archive that can't be read, or that doesn't hold the one file.
-    """
-    size = path.stat().st_size
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(files.opened(path))
-        match path.suffix.lower():
-            case ".gz":
-                packed = stack.enter_context(gzip.GzipFile(fileobj=file))
-                yield Stream(str(path), packed, file, size, progress)  # type: ignore[arg-type]
-            case ".zip":
-                member = member_of(path, key)
-                with read_by_library(f"{path}: {member}"):
-                    archive = stack.enter_context(zipfile.ZipFile(file))
-                    data = stack.enter_context(archive.open(member))
-                yield Stream(f"{path}: {member}", data, file, size, progress)
-            case _:
-                yield Stream(str(path), file, file, size, progress)
-
-
-def member_of(path: Path, key: str | None) -> str:
-    """The name of the file to read in a zip archive.
-
-    Raises:
-        DataError: the archive can't be read, has no file of that name, or several and no name was given.
-    """
-    with (
-        read_by_library(f"{path}: found no whole zip archive, is it cut short?"),
-        files.opened(path) as file,
-        zipfile.ZipFile(file) as archive,
-    ):
-        names = [each.filename for each in archive.infolist() if not each.is_dir()]
-    names = [name for name in names if not name.startswith("__MACOSX/")]
-    if key is not None:
-        if key in names:
-            return key
-        raise DataError(f"{path}: found no file {key!r}; the files in it are {', '.join(names) or 'none'}")
-    if len(names) != 1:
-        raise DataError(
-            f"{path}: found {len(names)} files in the archive, expected a key that says which: {', '.join(names)}"
-        )
-    return names[0]

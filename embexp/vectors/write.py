@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
@@ -20,15 +19,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from embexp.errors import DataError
-from embexp.system import files
+from embexp.errors import DataError, excerpt, plural
+from embexp.system import arrays, files
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
-from embexp.vectors import file_source, stored, text_blocks
-from embexp.vectors.stored import excerpt, plural
+from embexp.vectors import stored
+from embexp.vectors.word_vectors import is_number
 
 NAME = "vectors"
 """Of the tensor in a safetensors file, and of the column in a Parquet file."""
+FORMS = (".npy", ".safetensors", ".vec", ".txt", ".bin", ".parquet")
+_WITHOUT_TOKENS = (".npy", ".safetensors")
 _CHUNK_BYTES = 16 * 1024 * 1024
 _MARK = "\ufeff"
 PROJECTOR_CONFIG = "projector_config.pbtxt"
@@ -37,35 +38,20 @@ _PROJECTOR_CHUNK_BYTES = 4 * 1024 * 1024
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
-class Written(StrEnum):
-    """Forms that can be written, by suffix."""
-
-    NPY = ".npy"
-    SAFETENSORS = ".safetensors"
-    VEC = ".vec"
-    TXT = ".txt"
-    BIN = ".bin"
-    PARQUET = ".parquet"
-
-
-def form_of(path: Path) -> Written:
-    """The form that a path's suffix stands for.
+def form_of(path: Path) -> str:
+    """The suffix of a path, in lower case, which stands for the form that is written.
 
     Raises:
-        DataError: none.
+        DataError: it stands for none.
     """
-    try:
-        return Written(path.suffix.lower())
-    except ValueError:
-        listed = ", ".join(Written)
-        raise DataError(f"{path}: found the suffix {path.suffix!r}, expected one of {listed}") from None
+    if (suffix := path.suffix.lower()) not in FORMS:
+        raise DataError(f"{path}: found the suffix {path.suffix!r}, expected one of {', '.join(FORMS)}")
+    return suffix
 
 
 def outputs(path: Path) -> list[Path]:
     """The file that writing to `path` makes, and the one that would be taken for its tokens."""
-    if form_of(path) in (Written.NPY, Written.SAFETENSORS):
-        return [path, stored.tokens_path(path)]
-    return [path]
+    return [path, stored.tokens_path(path)] if form_of(path) in _WITHOUT_TOKENS else [path]
 
 
 def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progress: Progress = quiet) -> None:
@@ -75,17 +61,23 @@ def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, 
         tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` next to a `.npy` or
             `.safetensors`.
         path: where to, replaced if there is one.
-        progress: called as writing goes on.
 
     Raises:
         DataError: the form can't hold the tokens, or needs some and there are none.
     """
     form = form_of(path)
-    if form in (Written.VEC, Written.TXT, Written.BIN):
+    if form in (".vec", ".txt", ".bin"):
         _check_tokens(path, form, source.dim, tokens)
     chunks = _chunks(source, path, progress)
-    with _beside(path, form, tokens) as place, files.atomic_write(path) as file:
-        if form is Written.PARQUET:
+    with contextlib.ExitStack() as stack:
+        place = stored.tokens_path(path) if form in _WITHOUT_TOKENS else None
+        if place is not None and tokens is not None:  # it gets its name behind the matrix
+            lines = _lines(path, tokens)
+            beside = stack.enter_context(files.atomic_write(place))
+            beside.write(lines)
+            beside.flush()
+        file = stack.enter_context(files.atomic_write(path))
+        if form == ".parquet":
             _write_parquet(file, tokens, source.dim, chunks)
         else:
             file.write(_header(form, source.rows, source.dim))
@@ -98,59 +90,36 @@ def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, 
             place.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def _beside(path: Path, form: Written, tokens: pa.LargeStringArray | None) -> Iterator[Path | None]:
-    """Writes the tokens that go into a file of their own, which gets its name at the end of the block.
-
-    Yields:
-        Where that file is; None: the form holds tokens itself.
-    """
-    if form not in (Written.NPY, Written.SAFETENSORS):
-        yield None
-        return
-    place = stored.tokens_path(path)
-    if tokens is None:
-        yield place
-        return
-    written = _lines(path, tokens)
-    with files.atomic_write(place) as file:
-        file.write(written)
-        file.flush()
-        yield place
-
-
 def _chunks(source: Rows, path: Path, progress: Progress) -> Iterator[tuple[int, np.ndarray]]:
-    step = max(1, _CHUNK_BYTES // (4 * source.dim))
-    for start in range(0, source.rows, step):
-        stop = min(source.rows, start + step)
-        yield start, source.read(start, stop)
-        progress(f"writing {path.name}", stop / source.rows)
+    for start, values in arrays.blocks(source, _CHUNK_BYTES):
+        yield start, values
+        progress(f"writing {path.name}", (start + len(values)) / source.rows)
 
 
-def _header(form: Written, rows: int, dim: int) -> bytes:
+def _header(form: str, rows: int, dim: int) -> bytes:
     match form:
-        case Written.NPY:
-            return file_source.header(rows, dim)
-        case Written.SAFETENSORS:
+        case ".npy":
+            return stored.header(rows, dim)
+        case ".safetensors":
             entry = {NAME: {"dtype": "F32", "shape": [rows, dim], "data_offsets": [0, 4 * rows * dim]}}
             text = json.dumps(entry, separators=(",", ":")).encode("ascii")
             text = text.ljust(
                 (len(text) + 8 + 63) // 64 * 64 - 8
             )  # spaces are allowed; the data is aligned to 64 bytes
             return len(text).to_bytes(8, "little") + text
-        case Written.VEC | Written.BIN:
+        case ".vec" | ".bin":
             return f"{rows} {dim}\n".encode()
         case _:
             return b""
 
 
-def _written(form: Written, tokens: list[str], values: np.ndarray) -> bytes | memoryview:
+def _written(form: str, tokens: list[str], values: np.ndarray) -> bytes | memoryview:
     """Some rows, in a form whose rows follow each other."""
     match form:
-        case Written.VEC | Written.TXT:
+        case ".vec" | ".txt":
             lines = (f"{token} {' '.join(row)}\n" for token, row in zip(tokens, _as_text(values), strict=True))
             return "".join(lines).encode("utf-8")
-        case Written.BIN:
+        case ".bin":
             rows = values.astype("<f4", copy=False)
             return b"".join(b"%b %b\n" % (each.encode(), row.tobytes()) for each, row in zip(tokens, rows, strict=True))
         case _:
@@ -191,21 +160,21 @@ def _lines(path: Path, tokens: pa.LargeStringArray) -> bytes:
     return "".join(f"{token}\n" for token in written).encode("utf-8")
 
 
-def _check_tokens(path: Path, form: Written, dim: int, tokens: pa.LargeStringArray | None) -> None:
+def _check_tokens(path: Path, form: str, dim: int, tokens: pa.LargeStringArray | None) -> None:
     """Raises DataError for tokens that would be read back as something else."""
     if tokens is None:
-        what = "row" if form is Written.BIN else "line"
+        what = "row" if form == ".bin" else "line"
         raise DataError(f"{path}: the vectors have no tokens, and each {what} of {form} begins with one; write .npy")
     for row, token in enumerate(tokens.to_pylist()):
-        if form is Written.BIN:
+        if form == ".bin":
             wrong = not token or " " in token or token.startswith("\n")
         else:
             blanks = token.replace("\t", " ").split(" ")
             wrong = (
                 not all((blanks[0], blanks[-1]))
                 or "\n" in token
-                or (len(blanks) > 1 and text_blocks.is_number(blanks[-1].encode("utf-8")))
-                or (form is Written.TXT and row == 0 and (token.startswith(_MARK) or (dim == 1 and token.isdigit())))
+                or (len(blanks) > 1 and is_number(blanks[-1].encode("utf-8")))
+                or (form == ".txt" and row == 0 and (token.startswith(_MARK) or (dim == 1 and token.isdigit())))
             )
         if wrong:
             found = f"the token {excerpt(token)} of row {row + 1}"
@@ -230,7 +199,6 @@ def write_projector_table(
         source: the rows; as many as `tokens` are written.
         tokens: what each row stands for. Backslash, tab and line end are written as in vocabularies.
         columns: more about each row as text, by the name of the column, such as frequency.
-        progress: called as writing goes on.
     """
     step = max(1, _PROJECTOR_CHUNK_BYTES // (4 * source.dim))
     with files.atomic_write(folder / f"{name}.tsv") as file:

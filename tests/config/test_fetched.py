@@ -11,7 +11,7 @@ from embexp.config import composition
 from embexp.data import fetching
 from embexp.data.columns import columns_of
 from embexp.data.datasets import DATA_SETS
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError
 from embexp.records import identity
 from tests import loopback

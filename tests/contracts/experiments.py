@@ -15,7 +15,7 @@ import tensorflow as tf
 from embexp.checkpoints import store
 from embexp.data.batches import Batch
 from embexp.freezing import policies
-from embexp.freezing.row_policies import RowFacts
+from embexp.freezing.policies import RowFacts
 from embexp.pretrained.tables import Pretrained
 from embexp.runs import execute
 from embexp.runs.prepare import PreparedTables

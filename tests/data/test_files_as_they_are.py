@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from embexp.data.columns import Columns
 from embexp.data.files import text_table
 from embexp.data.scan import Scan, scan
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data import CSV
 
@@ -148,7 +148,7 @@ def test_data_that_is_damaged_beyond_the_first_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["gz", "xz"])
 def test_a_bomb_is_refused(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("text_lines", "text_table"):
+    for module in ("table_files", "text_table"):
         monkeypatch.setattr(f"embexp.data.files.{module}.LONGEST", 4_000)
     for name, content in (("line", bytes(1 << 20)), ("lines", HEADER.encode() + b'"' + b"\n" * (1 << 20))):
         path = tmp_path / f"{name}.csv.{suffix}"

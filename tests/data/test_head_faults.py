@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from embexp.data.columns import Columns, columns_of
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError
 from embexp.specs.data import CSV, Clicks, Data, Parquet, RecBole
 from embexp.specs.tables import Feature
@@ -396,7 +396,7 @@ def test_the_look_imports_no_tensorflow(tmp_path: Path, kind: str) -> None:
 import json, sys
 from pydantic import TypeAdapter
 from embexp.data.columns import Columns
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.specs.data import Data
 data = TypeAdapter(Data).validate_python({{"kind": {kind!r}, "path": {str(tmp_path)!r}, "label": "y"}})
 assert source_of(data).head_faults(Columns(ids={{"user": "u"}}, label="y")) == []

@@ -14,13 +14,13 @@ from pydantic import TypeAdapter
 
 from embexp.data import text_examples
 from embexp.data.columns import columns_of
-from embexp.data.files import text_lines
-from embexp.data.sources.factory import source_of
+from embexp.data.files import table_files
+from embexp.data.sources.source import source_of
 from embexp.data.texts import Corpus, Text
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
-from embexp.freezing import row_policies
-from embexp.freezing.row_policies import RowFacts
+from embexp.freezing import policies
+from embexp.freezing.policies import RowFacts
 from embexp.specs.data import Data
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.tables import Feature
@@ -51,7 +51,7 @@ def refused(path: Path, kind: str, said: str, **more) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines may have 4,000 bytes."""
-    for module in ("text_lines", "text_table"):
+    for module in ("table_files", "text_table"):
         monkeypatch.setattr(f"embexp.data.files.{module}.LONGEST", 4_000)
 
 
@@ -158,19 +158,19 @@ def test_a_vocabulary_that_is_a_fifo(tmp_path: Path) -> None:
 def test_masks(header: str, tmp_path: Path) -> None:
     (tmp_path / "m.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
     with pytest.raises(DataError, match=r"m.npy: found no \.npy file of booleans"):
-        row_policies.listed_rows(FreezeRows(mask_file=str(tmp_path / "m.npy")), "freeze", RowFacts(8))
+        policies.listed_rows(FreezeRows(mask_file=str(tmp_path / "m.npy")), "freeze", RowFacts(8))
 
 
 def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_lines, "LONGEST", 4)
+    monkeypatch.setattr(table_files, "LONGEST", 4)
     (tmp_path / "f").write_bytes(b"abc\nab\n\nabc")
-    assert list(text_lines.lines_of(tmp_path / "f")) == [b"abc\n", b"ab\n", b"\n", b"abc"]
+    assert list(table_files.lines_of(tmp_path / "f")) == [b"abc\n", b"ab\n", b"\n", b"abc"]
     (tmp_path / "f").write_bytes(b"abc\nabcde")
     with pytest.raises(DataError, match="f, line 2: found more than"):
-        list(text_lines.lines_of(tmp_path / "f"))
+        list(table_files.lines_of(tmp_path / "f"))
 
 
 def test_a_mask_is_read(tmp_path: Path) -> None:
     np.save(tmp_path / "m.npy", np.array([True, False] * 4))
-    found = row_policies.listed_rows(FreezeRows(mask_file=str(tmp_path / "m.npy")), "freeze", RowFacts(8))
+    found = policies.listed_rows(FreezeRows(mask_file=str(tmp_path / "m.npy")), "freeze", RowFacts(8))
     assert json.dumps(found.mask.tolist()) == json.dumps([True, False] * 4)

@@ -11,7 +11,7 @@ import pytest
 
 from embexp.data.columns import Columns
 from embexp.data.scan import Scan, scan
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.specs.data import RecBole
 
 COLUMNS = Columns(

@@ -18,7 +18,7 @@ import pytest
 from embexp.data import examples
 from embexp.data.columns import Columns
 from embexp.data.scan import Scan, scan
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data import CSV, Parquet
 from embexp.system import caching, digests

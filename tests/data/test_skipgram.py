@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from embexp.data import text_examples
 from embexp.data.columns import Columns, columns_of
 from embexp.data.scan import Scan, encode_file, scan
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.data.texts import Corpus
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data import SkipGram

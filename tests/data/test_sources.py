@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from embexp.data.columns import columns_of
 from embexp.data.scan import encode_file, scan
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.errors import DataError
 from embexp.specs.data import Data
 from embexp.specs.tables import Feature
@@ -205,6 +205,6 @@ def test_only_queries_have_candidates(made: Made) -> None:
 
 def test_the_modules_of_sources_are_light() -> None:
     """They are imported whenever a config is checked."""
-    code = "import sys, embexp.data.sources.factory; print({'tensorflow', 'pyarrow', 'numpy'} & set(sys.modules))"
+    code = "import sys, embexp.data.sources.source; print({'tensorflow', 'pyarrow', 'numpy'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "set()\n"

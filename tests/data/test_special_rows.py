@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.data.vocabularies.token_rows import from_counts, with_rows
-from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary, same_rows
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError
+from embexp.pretrained.earlier import same_rows
 from embexp.specs.vocabularies import VocabularyRules
 
 VALUES = st.lists(

@@ -18,7 +18,7 @@ from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
 from embexp.data.queries import Candidates, distinct_queries, head_predictions, known_answers
 from embexp.data.scan import Scan, encode_file, scan
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.data import Place, Triples
 from embexp.specs.tables import Feature
@@ -307,7 +307,7 @@ def test_the_look_imports_neither_tensorflow_nor_arrow_nor_numpy(tmp_path: Path)
     code = f"""
 import sys
 from embexp.data.columns import Columns
-from embexp.data.sources.factory import source_of
+from embexp.data.sources.source import source_of
 from embexp.specs.data import Triples
 assert source_of(Triples(path={str(folder)!r})).head_faults(Columns(ids={{"source": "entity"}}, label="answer")) == []
 print(sorted({{"tensorflow", "pyarrow", "numpy", "keras"}} & set(sys.modules)))

@@ -18,8 +18,7 @@ from rich.console import Console
 import embexp
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary
 from embexp.freezing import diagnosis
-from embexp.freezing.diagnosis import Training, learning_steps
-from embexp.freezing.never_moved import Cause, NeverMoved
+from embexp.freezing.diagnosis import Cause, NeverMoved, Training, learning_steps
 from embexp.freezing.policies import Grouping, TablePolicy
 from embexp.reports.results import Results
 from embexp.runs import run as single

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import DataError
-from embexp.freezing.policies import first_steps, group
-from embexp.freezing.row_policies import RowFacts
+from embexp.freezing.policies import RowFacts, first_steps, group
 from embexp.specs.freezing import (
     FreezePretrainedRows,
     FreezeRows,
@@ -33,7 +33,8 @@ def facts(rows: int = 6, pretrained: list[int] | None = None) -> RowFacts:
     if pretrained is not None:
         mask = np.zeros(rows, bool)
         mask[pretrained] = True
-    return RowFacts(rows, lambda tokens: np.array([TOKENS.get(each, -1) for each in tokens]), mask)
+    vocabulary = SimpleNamespace(first=0, rows=lambda tokens: np.array([TOKENS.get(each, -1) for each in tokens]))
+    return RowFacts(rows, vocabulary, mask)
 
 
 def frozen_by(freeze: Any, known: RowFacts) -> list[int]:

@@ -27,7 +27,3 @@ def test_split_where_it_saves_enough(rows: int, dim: int, slots: int, frozen: in
         for splits in (True, False)
     ]
     assert found == [Storage(expected), Storage.VARIABLE]
-
-
-def test_what_is_saved_are_slots_of_frozen_rows() -> None:
-    assert policies.saved_by_split(rows=1000, dim=8, slots=2, frozen_rows=900) == 4 * 8 * 2 * 900 - 4 * 1000

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,8 +64,8 @@ def test_what_is_not_known() -> None:
     assert measured(slots, zeros + 1, trained, SGD()) == Movement(4, 0.0)
 
 
-def of(optimizer: TableOptimizer) -> Callable[[str], tuple[str, TableOptimizer]]:
-    return lambda name: ("optimizer" if name != "own" else "tables.own.optimizer", optimizer)
+def of(optimizer: TableOptimizer, *names: str) -> dict[str, tuple[str, TableOptimizer]]:
+    return {name: ("optimizer" if name != "own" else "tables.own.optimizer", optimizer) for name in names}
 
 
 CASES = {
@@ -85,7 +84,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_which_tables_are_told(name: str) -> None:
     optimizer, median, accumulated, learned, cause = CASES[name]
-    found = drift.movement_warnings({"a": Movement(9, median, accumulated)}, of(optimizer), learned=learned)
+    found = drift.movement_warnings({"a": Movement(9, median, accumulated)}, of(optimizer, "a"), learned=learned)
     assert bool(found) == (cause is not None)
     if cause is not None:
         assert found[0].startswith(f"tables.a: trained rows hardly moved, by {median:.2g} of their initial norm")
@@ -96,7 +95,7 @@ def test_which_tables_are_told(name: str) -> None:
 def test_tables_with_the_same_cause_share_a_line_with_the_remedy() -> None:
     optimizer = Adagrad(learning_rate=0.001, initial_accumulator_value=0.1)
     movements = {name: Movement(9, 0.003, 2.5e-6) for name in ("user", "item", "own")}
-    assert drift.movement_warnings(movements, of(optimizer), learned=True) == [
+    assert drift.movement_warnings(movements, of(optimizer, *movements), learned=True) == [
         "tables.user, tables.item: trained rows hardly moved, by 0.003, 0.003 of their initial norm in the median:"
         " optimizer.initial_accumulator_value = 0.1 is far above the squared gradients that were added to it, 2.5e-06,"
         " and makes every step short; set it to 1e-07 or less",

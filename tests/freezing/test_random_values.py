@@ -8,7 +8,7 @@ import pytest
 from embexp.config import composition
 from embexp.errors import ConfigError
 from embexp.freezing import policies
-from embexp.freezing.row_policies import RowFacts
+from embexp.freezing.policies import RowFacts
 from embexp.specs import run
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind

@@ -9,7 +9,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pydantic import TypeAdapter
 
@@ -18,11 +17,11 @@ from embexp.checkpoints.contents import open_checkpoint
 from embexp.checkpoints.difference import statistics
 from embexp.data import numbers
 from embexp.data.columns import columns_of
-from embexp.data.sources.factory import source_of
-from embexp.data.vocabularies.vocabulary import Vocabulary
+from embexp.data.sources.source import source_of
+from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
 from embexp.errors import DataError
-from embexp.freezing import row_policies
-from embexp.freezing.row_policies import RowFacts
+from embexp.freezing import policies
+from embexp.freezing.policies import RowFacts
 from embexp.specs.data import Data
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
@@ -30,7 +29,7 @@ from embexp.specs.tables import Feature
 from embexp.system.parallel import quiet
 from embexp.tensor_bundle import first_format
 from embexp.vectors import stored
-from embexp.vectors.open import open_vectors
+from embexp.vectors.file_source import open_vectors
 from tests.fuzz import configs, corpus
 from tests.fuzz.contents import Files
 
@@ -152,8 +151,8 @@ def _numbers(path: Path, random: Random) -> int:
 
 
 def _mask(path: Path, random: Random) -> int:
-    facts = RowFacts(8, None, None, lambda tokens: np.zeros(len(tokens), np.int64))
-    return row_policies.listed_rows(FreezeRows(mask_file=str(path)), "freeze", facts).mask.nbytes
+    facts = RowFacts(8, IdentityVocabulary(8))
+    return policies.listed_rows(FreezeRows(mask_file=str(path)), "freeze", facts).mask.nbytes
 
 
 _LISTS = {"user": "users", "item": "items", "tags": "tags"}

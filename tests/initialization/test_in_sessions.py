@@ -14,8 +14,8 @@ from embexp import initialization
 from embexp.errors import RunError
 from embexp.initialization import constant, placeholder_feed, variable_load
 from embexp.initialization.assign import AssignInSession
+from embexp.initialization.method import Source
 from embexp.initialization.scaffolding import scaffold
-from embexp.initialization.whole import Source
 from embexp.specs.inits import ConstantInGraph
 
 v1 = tf.compat.v1

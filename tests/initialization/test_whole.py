@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import DataError, RunError
-from embexp.initialization import whole
+from embexp.initialization import method
 from embexp.system.machine import PeakMemory, anonymous_bytes
 
 
@@ -55,14 +55,14 @@ def mapped_file_of(array: np.ndarray) -> object:
 
 def test_an_array_of_the_right_form_is_taken_as_it_is() -> None:
     values = aligned(5, 3)
-    assert whole.mapped(values).ctypes.data == values.ctypes.data
+    assert method.mapped(values).ctypes.data == values.ctypes.data
 
 
 @pytest.mark.parametrize("mode", ["r", "c", "r+"])
 def test_a_mapped_file_is_taken_as_it_is(tmp_path: Path, mode: str) -> None:
     np.save(tmp_path / "m.npy", aligned(5, 3))
     values = np.load(tmp_path / "m.npy", mmap_mode=mode)  # type: ignore[call-overload]
-    found = whole.mapped(values)
+    found = method.mapped(values)
     assert usable(found)
     assert found.ctypes.data == values.ctypes.data
 
@@ -71,13 +71,13 @@ def test_a_file_is_mapped_and_never_written_to(tmp_path: Path) -> None:
     path = tmp_path / "m.npy"
     np.save(path, aligned(5, 3))
     before = path.read_bytes()
-    found = whole.mapped(path)
+    found = method.mapped(path)
     assert usable(found)
     np.testing.assert_array_equal(found, aligned(5, 3))
     found[:] = 7
     del found
     assert path.read_bytes() == before
-    np.testing.assert_array_equal(whole.mapped(str(path)), aligned(5, 3))
+    np.testing.assert_array_equal(method.mapped(str(path)), aligned(5, 3))
 
 
 @given(
@@ -87,7 +87,7 @@ def test_a_file_is_mapped_and_never_written_to(tmp_path: Path) -> None:
 )
 def test_every_other_form_becomes_a_mapped_file(rows: int, dim: int, form: str) -> None:
     values = np.random.default_rng(0).normal(size=(rows, dim)).astype(np.float16)
-    source: whole.Source
+    source: method.Source
     match form:
         case "bfloat16":
             values = source = values.astype(ml_dtypes.bfloat16)
@@ -102,7 +102,7 @@ def test_every_other_form_becomes_a_mapped_file(rows: int, dim: int, form: str) 
             source = Read(values.astype(np.float32))
         case _:
             source = values.astype(form)
-    found = whole.mapped(source)
+    found = method.mapped(source)
     assert usable(found)
     np.testing.assert_array_equal(found, values.astype(np.float32))
 
@@ -113,7 +113,7 @@ def test_a_source_that_is_mapped_itself_is_not_read() -> None:
             return self.values
 
     source = Mapped(aligned(5, 3))
-    assert whole.mapped(source).ctypes.data == source.values.ctypes.data
+    assert method.mapped(source).ctypes.data == source.values.ctypes.data
     assert source.reads == []
 
 
@@ -121,7 +121,7 @@ def test_a_source_that_is_mapped_itself_is_not_read() -> None:
 def test_the_whole_is_never_in_anonymous_memory(tmp_path: Path) -> None:
     np.save(tmp_path / "m.npy", np.ones((200_000, 100), np.float64))
     with PeakMemory() as memory:
-        found = whole.mapped(tmp_path / "m.npy", folder=tmp_path)
+        found = method.mapped(tmp_path / "m.npy", folder=tmp_path)
     assert list(tmp_path.iterdir()) == [tmp_path / "m.npy"], "the file has no name"
     assert found.shape == (200_000, 100)
     assert float(found.sum(dtype=np.float64)) == 20_000_000
@@ -131,14 +131,14 @@ def test_the_whole_is_never_in_anonymous_memory(tmp_path: Path) -> None:
 
 def test_it_is_read_in_pieces() -> None:
     source = Read(np.zeros((100_000, 100), np.float32))
-    whole.mapped(source)
+    method.mapped(source)
     assert sum(source.reads) == 100_000
     assert max(source.reads) * 400 <= 16 * 1024 * 1024
 
 
 def test_where_there_is_no_room(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"file of 24 bytes for a matrix of 3 × 2 can't be written to .*gone: No such"):
-        whole.mapped(Read(np.zeros((3, 2), np.float32)), folder=tmp_path / "gone")
+        method.mapped(Read(np.zeros((3, 2), np.float32)), folder=tmp_path / "gone")
 
 
 @pytest.mark.parametrize(
@@ -153,27 +153,27 @@ def test_where_there_is_no_room(tmp_path: Path) -> None:
 )
 def test_no_matrix(array: np.ndarray, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        whole.mapped(array)
+        method.mapped(array)
 
 
 def test_no_file_of_a_matrix(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.npy: there is no such file"):
-        whole.mapped(tmp_path / "none.npy")
+        method.mapped(tmp_path / "none.npy")
     (tmp_path / "text.npy").write_text("king 1 2\n")
     with pytest.raises(DataError, match=r"text\.npy: found no \.npy file of a matrix of floating-point numbers"):
-        whole.mapped(tmp_path / "text.npy")
-    np.save(tmp_path / "whole.npy", np.arange(6).reshape(2, 3))
+        method.mapped(tmp_path / "text.npy")
+    np.save(tmp_path / "method.npy", np.arange(6).reshape(2, 3))
     with pytest.raises(DataError, match=r"found int64 of shape \(2, 3\)"):
-        whole.mapped(tmp_path / "whole.npy")
+        method.mapped(tmp_path / "method.npy")
     np.save(tmp_path / "objects.npy", np.array([[None]]), allow_pickle=True)
     with pytest.raises(DataError, match="Python objects"):
-        whole.mapped(tmp_path / "objects.npy")
+        method.mapped(tmp_path / "objects.npy")
     with pytest.raises(ValueError, match=r"glove\.txt: only a \.npy file can be given by its path"):
-        whole.mapped(tmp_path / "glove.txt")
+        method.mapped(tmp_path / "glove.txt")
 
 
 def test_a_source_that_gives_other_rows_than_it_says() -> None:
     source = Read(np.zeros((3, 2), np.float32))
     source.rows = 4
     with pytest.raises(ValueError, match=r"a source gave values of shape \(3, 2\), expected \(4, 2\)"):
-        whole.mapped(source)
+        method.mapped(source)

@@ -14,7 +14,7 @@ from embexp.data.scan import scan
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
 from embexp.pretrained.aligned import align
-from embexp.pretrained.tables import Pretrained, row_source
+from embexp.pretrained.tables import Pretrained, row_source, settings_of
 from embexp.records import identity
 from embexp.specs.run import RunSpec
 from embexp.vectors.initial_rows import InitializerRows
@@ -32,7 +32,7 @@ def vocabularies_of(spec: RunSpec) -> dict[str, Vocabulary]:
 def aligned(spec: RunSpec) -> Pretrained:
     vocabularies = vocabularies_of(spec)
     sizes = {name: table.vocabulary_size or vocabularies[name].size for name, table in spec.tables.items()}
-    return align(spec, vocabularies, sizes, cache=Path(str(spec.output.cache)))
+    return align(settings_of(spec), vocabularies, sizes, cache=Path(str(spec.output.cache)))
 
 
 def values(spec: RunSpec, name: str = "item") -> np.ndarray:

@@ -16,7 +16,7 @@ import embexp
 from embexp.errors import DataError
 from embexp.runs import exporting
 from embexp.runs import run as single
-from embexp.vectors.open import open_vectors
+from embexp.vectors.file_source import open_vectors
 
 NAMES = ["u one", "tab\there", "back\\slash", "Zoë", "3", "plain"]
 ROWS = 25

@@ -15,7 +15,7 @@ from embexp import checkpoints
 from embexp.checkpoints import contents, difference
 from embexp.errors import DataError
 from embexp.tensor_bundle import first_format
-from embexp.vectors.open import open_vectors
+from embexp.vectors.file_source import open_vectors
 from tests.checkpoints import made
 
 v1 = tf.compat.v1

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from embexp.vectors.alignment import Alignment, by_position
-from embexp.vectors.initial_rows import AlignedRows
-from embexp.vectors.projection import Truncation
+from embexp.vectors.initial_rows import AlignedRows, Projection
 
 
 class File:
@@ -50,4 +49,4 @@ def test_other_rows_are_none(tmp_path: Path, file_rows: list[int]) -> None:
 def test_neither_are_projected_ones_nor_those_of_a_file_that_is_not_mapped(tmp_path: Path) -> None:
     assert AlignedRows(File(tmp_path / "m.npy", mapped=False), by_position(7), Zeros()).memory_map() is None
     file = File(tmp_path / "m.npy", mapped=True)
-    assert AlignedRows(file, by_position(7), Zeros(), Truncation(3)).memory_map() is None
+    assert AlignedRows(file, by_position(7), Zeros(), Projection(3, lambda rows: rows[:, :3])).memory_map() is None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from embexp.errors import DataError
 from embexp.specs.pretrained import Match, Project
-from embexp.vectors import initial_rows, projection
+from embexp.vectors import initial_rows
 from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_position, by_token, coverage
 from embexp.vectors.initial_rows import AlignedRows, like_the_file
 
@@ -190,7 +190,7 @@ def test_moments_are_those_of_float64_numpy(seed: int, rows: int, dim: int, size
     matrix = np.random.default_rng(seed).normal(1e4, 0.5, (rows, dim)).astype(np.float32)
     parts = [matrix[start : start + size] for start in range(0, rows, size)]
     exact = matrix.astype(np.float64)
-    found, crossed = projection.measure(parts), projection.measure(parts, covariance=True)
+    found, crossed = initial_rows.measure(parts), initial_rows.measure(parts, covariance=True)
     np.testing.assert_allclose(found.mean, exact.mean(0), rtol=1e-13)
     np.testing.assert_allclose(found.spread, exact.var(0), rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(crossed.spread, np.atleast_2d(np.cov(exact, rowvar=False, ddof=0)), atol=1e-9)
@@ -198,12 +198,12 @@ def test_moments_are_those_of_float64_numpy(seed: int, rows: int, dim: int, size
 
 def test_moments_of_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="a matrix without rows has no moments"):
-        projection.measure([])
+        initial_rows.measure([])
 
 
 def test_moments_of_nan_are_refused() -> None:
     with pytest.raises(DataError, match=r"(?s)found NaN or .* set non_finite to zero or skip"):
-        projection.measure([np.array([[1, np.nan]], np.float32)])
+        initial_rows.measure([np.array([[1, np.nan]], np.float32)])
 
 
 def test_missing_rows_have_the_mean_and_the_deviation_of_the_file() -> None:
@@ -223,7 +223,7 @@ def test_missing_rows_have_the_mean_and_the_deviation_of_the_file() -> None:
 
 def test_missing_rows_are_like_the_projected_file() -> None:
     matrix = np.random.default_rng(0).normal(2, 1, (100, 3)).astype(np.float32)
-    padded = projection.fit(Project.ZERO_PAD, Memory(matrix), 5)
+    padded = initial_rows.fit(Project.ZERO_PAD, Memory(matrix), 5)
     rows = like_the_file(Numbered(5), Memory(matrix), padded)
     np.testing.assert_array_equal(rows.deviation[3:], 0)
     np.testing.assert_array_equal(rows.read(0, 1)[0, 3:], 0)
@@ -231,8 +231,8 @@ def test_missing_rows_are_like_the_projected_file() -> None:
 
 def test_truncate_and_zero_pad() -> None:
     matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
-    shorter = projection.fit(Project.TRUNCATE, Memory(matrix), 2)
-    longer = projection.fit(Project.ZERO_PAD, Memory(matrix), 4)
+    shorter = initial_rows.fit(Project.TRUNCATE, Memory(matrix), 2)
+    longer = initial_rows.fit(Project.ZERO_PAD, Memory(matrix), 4)
     assert shorter.apply(matrix).tolist() == [[0, 1], [3, 4]]
     assert longer.apply(matrix).tolist() == [[0, 1, 2, 0], [3, 4, 5, 0]]
     assert shorter.dim == 2
@@ -241,7 +241,7 @@ def test_truncate_and_zero_pad() -> None:
 
 @pytest.mark.parametrize("project", Project)
 def test_rows_of_the_right_length_are_taken_as_they_are(project: Project) -> None:
-    assert projection.fit(project, Memory(np.zeros((3, 4), np.float32)), 4) is None
+    assert initial_rows.fit(project, Memory(np.zeros((3, 4), np.float32)), 4) is None
 
 
 @pytest.mark.parametrize(
@@ -255,19 +255,20 @@ def test_rows_of_the_right_length_are_taken_as_they_are(project: Project) -> Non
 )
 def test_lengths_that_can_not_be_made_to_fit_are_refused(project: Project, dim: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        projection.fit(project, Memory(np.zeros((2, 4), np.float32)), dim)
+        initial_rows.fit(project, Memory(np.zeros((2, 4), np.float32)), dim)
 
 
 @given(seed=st.integers(0, 50), dim=st.integers(1, 5))
 def test_pca_is_the_singular_value_decomposition(seed: int, dim: int) -> None:
     random = np.random.default_rng(seed)
     matrix = (random.normal(size=(80, 6)) * [5, 4, 3, 2, 1, 0.5] @ random.normal(size=(6, 6)) + 7).astype(np.float32)
-    found = projection.principal_components(Memory(matrix), dim)
+    _, found = initial_rows.principal_components(Memory(matrix), dim)
     centred = matrix.astype(np.float64) - matrix.astype(np.float64).mean(0)
     directions = np.linalg.svd(centred, full_matrices=False)[2][:dim].T
     directions *= np.sign(directions[np.abs(directions).argmax(0), np.arange(dim)])
-    np.testing.assert_allclose(found.directions, directions, atol=1e-7)
-    np.testing.assert_allclose(found.apply(matrix), centred @ directions, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, directions, atol=1e-7)
+    projected = initial_rows.fit(Project.PCA, Memory(matrix), dim).apply(matrix)
+    np.testing.assert_allclose(projected, centred @ directions, rtol=1e-5, atol=1e-5)
 
 
 @given(st.lists(st.integers(0, 2_999), min_size=1, max_size=40))
@@ -276,7 +277,7 @@ def test_what_pca_makes_of_a_row_does_not_depend_on_its_company(rows: list[int])
 
 
 TALL = np.random.default_rng(1).normal(size=(3_000, 37)).astype(np.float32)
-PCA = projection.principal_components(Memory(TALL), 11)
+PCA = initial_rows.fit(Project.PCA, Memory(TALL), 11)
 PROJECTED = PCA.apply(TALL)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from embexp.errors import DataError
 from embexp.specs.pretrained import Format, NonFinite
-from embexp.vectors.open import open_vectors
+from embexp.vectors.file_source import open_vectors
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = ["<f2", ">f2", "<f4", ">f4", "<f8", ">f8"]

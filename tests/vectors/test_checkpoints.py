@@ -13,7 +13,7 @@ import tensorflow as tf
 from embexp.errors import DataError
 from embexp.tensor_bundle.index import read_index
 from embexp.vectors import checkpoint
-from embexp.vectors.open import open_vectors
+from embexp.vectors.file_source import open_vectors
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
@@ -168,7 +168,7 @@ def test_the_whole_index_of_a_large_checkpoint(tmp_path: Path) -> None:
 def test_tensorflow_is_not_imported(tmp_path: Path) -> None:
     prefix = object_based(tmp_path, table=VALUES)
     script = (
-        "import sys\nfrom pathlib import Path\nfrom embexp.vectors.open import open_vectors\n"
+        "import sys\nfrom pathlib import Path\nfrom embexp.vectors.file_source import open_vectors\n"
         f"source = open_vectors(Path({str(prefix)!r}), cache=Path({str(tmp_path)!r}))\n"
         "source.memory_map()\nprint([n for n in ('tensorflow', 'keras', 'h5py') if n in sys.modules])"
     )

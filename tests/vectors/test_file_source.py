@@ -16,8 +16,8 @@ import pytest
 
 from embexp.errors import DataError
 from embexp.specs.pretrained import NonFinite
-from embexp.vectors import file_source
-from embexp.vectors.open import open_vectors
+from embexp.vectors import stored
+from embexp.vectors.file_source import open_vectors
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +28,7 @@ def opened(path: Path, **options):
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_source, "_CHUNK_BYTES", 64)
+    monkeypatch.setattr(stored, "CHUNK_BYTES", 64)
 
 
 def holed(path: Path, dtype: str = "<f4", *, tokens: bool = False) -> np.ndarray:
@@ -121,7 +121,7 @@ def test_text_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def unexpected(*words: object, **options: object) -> None:
         raise AssertionError("parsed again")
 
-    monkeypatch.setattr(file_source.Writer, "__init__", unexpected)
+    monkeypatch.setattr(stored.Writer, "__init__", unexpected)
     for name in ("v.txt", "w.txt"):
         again = opened(tmp_path / name)
         assert again.tokens.equals(first.tokens)
@@ -151,7 +151,7 @@ def test_policies_have_caches_of_their_own(tmp_path: Path) -> None:
 
 
 PARSE = (
-    "import sys\nfrom pathlib import Path\nfrom embexp.vectors.open import open_vectors\n"
+    "import sys\nfrom pathlib import Path\nfrom embexp.vectors.file_source import open_vectors\n"
     "path = Path(sys.argv[1])\nsource = open_vectors(path, cache=path.parent / 'cache')\n"
     "print(source.rows, float(source.memory_map().sum()))"
 )
@@ -175,8 +175,8 @@ def test_processes_at_once_do_not_collide(tmp_path: Path) -> None:
 def test_a_killed_conversion_leaves_nothing_half_made(tmp_path: Path) -> None:
     expected = big_text(tmp_path / "v.txt")
     kill = (
-        "import os, signal\nfrom embexp.vectors import file_source\n"
-        "file_source.Writer.finish = lambda *words: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "import os, signal\nfrom embexp.vectors import stored\n"
+        "stored.Writer.finish = lambda *words: os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     command = [sys.executable, "-c", kill + PARSE, str(tmp_path / "v.txt")]
     assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from embexp.errors import DataError
+from embexp.system import compressed
 from embexp.vectors import array_files, columnar, stored, word_vectors
-from embexp.vectors.open import open_vectors
-from embexp.vectors.word_vectors import open_stream
+from embexp.vectors.file_source import open_vectors
 
 VALUES = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -290,18 +290,18 @@ def test_texts(case: str, suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "most"),
+    ("content", "most"),
     [(b"\n" * (1 << 23), 1 << 21), (b"a 1 2\n" + b" \n" * (1 << 22), 1 << 21), (b"a" * (1 << 23), 1 << 22)],
     ids=["blank lines", "blanks behind", "a line"],
 )
-def test_what_waits_for_its_end_stays_small(data: bytes, most: int, tmp_path: Path) -> None:
+def test_what_waits_for_its_end_stays_small(content: bytes, most: int, tmp_path: Path) -> None:
     """Each block used to be joined with all that came before, so that memory and time grew with its square."""
     path = tmp_path / "v.txt"
-    path.write_bytes(data)
+    path.write_bytes(content)
     tracemalloc.start()
     try:
-        with open_stream(path, None) as stream:
-            blocks = sum(1 for _ in word_vectors._blocks(stream))
+        with compressed.opened(path) as (data, _):
+            blocks = sum(1 for _ in word_vectors._blocks(str(path), data.read))
     except DataError:
         blocks = 0
     finally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import struct
 import zipfile
 from pathlib import Path
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from embexp.errors import DataError
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.vectors import word_vectors
-from embexp.vectors.open import open_vectors
+from embexp.vectors.file_source import open_vectors
 
 
 def rounded(number: float) -> float:
@@ -91,7 +93,7 @@ def test_first_of_duplicates_wins_and_they_are_counted(tmp_path: Path) -> None:
 
 def test_duplicates_in_a_file_of_many_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_vectors, "_BLOCK_BYTES", 64)
-    monkeypatch.setattr("embexp.vectors.file_source._CHUNK_BYTES", 24)
+    monkeypatch.setattr("embexp.vectors.stored.CHUNK_BYTES", 24)
     tokens = [f"t{number % 37}" for number in range(500)]
     source = opened(tmp_path, "".join(f"{t} {n} {-n}\n" for n, t in enumerate(tokens)).encode())
     assert content(source) == ([f"t{n}" for n in range(37)], [[n, -n] for n in range(37)])
@@ -180,7 +182,8 @@ def test_a_first_token_that_is_a_number_is_no_header(tmp_path: Path) -> None:
 def test_compressed(tmp_path: Path) -> None:
     data = b"2 1\na 1\nb 2\n"
     expected = (["a", "b"], [[1.0], [2.0]])
-    assert content(opened(tmp_path, gzip.compress(data), "v.vec.gz")) == expected
+    for suffix, packed in {"gz": gzip.compress(data), "bz2": bz2.compress(data), "xz": lzma.compress(data)}.items():
+        assert content(opened(tmp_path, packed, f"v.vec.{suffix}")) == expected
     with zipfile.ZipFile(tmp_path / "v.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("inner.vec", data)
     assert content(open_vectors(tmp_path / "v.zip", cache=tmp_path / "cache")) == expected
@@ -198,13 +201,16 @@ def test_truncated_compressed_files(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     data = "".join(f"t{n} {random.normal()}\n" for n in range(3_000)).encode()
     whole = gzip.compress(data)
-    with pytest.raises(DataError, match=r"v.txt.gz: found the end of the file after .* bytes of text, .*cut short"):
+    with pytest.raises(
+        DataError, match=r"v.txt.gz: found damaged data, expected a file compressed as gz: .* ended before"
+    ):
         opened(tmp_path, whole[: len(whole) // 2], "v.txt.gz")
     broken = bytearray(whole)
     broken[len(whole) // 2] ^= 0xFF
     with pytest.raises(DataError, match=r"v.txt.gz[:,]"):
         opened(tmp_path, bytes(broken), "v.txt.gz")
-    with pytest.raises(DataError, match="found broken compressed data after 0 bytes"):
+    damaged = "found damaged data, expected a file compressed as gz"
+    with pytest.raises(DataError, match=f"v.txt.gz: {damaged}: Not a gzipped file"):
         opened(tmp_path, data, "v.txt.gz")
     with zipfile.ZipFile(tmp_path / "v.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("v.txt", data)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from embexp.errors import DataError
 from embexp.specs.pretrained import HeaderCount, InvalidText, NonFinite
 from embexp.vectors import word_vectors
-from embexp.vectors.open import open_vectors
+from embexp.vectors.file_source import open_vectors
 
 
 def written(tokens: list[bytes], values: list[list[float]], *, end: bytes = b"\n", rows: int | None = None) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
-from embexp.errors import CommandLineError, UsageError, VocabularyError
+from embexp.errors import CommandLineError, UsageError, VocabularyError, plural
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system.printable import print
 
@@ -114,7 +114,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _open(path: Path, options: argparse.Namespace, stages: Stages) -> FileSource:
     from embexp.system import caching
-    from embexp.vectors.open import open_vectors
+    from embexp.vectors.file_source import open_vectors
 
     return open_vectors(
         path,
@@ -132,7 +132,7 @@ def _open(path: Path, options: argparse.Namespace, stages: Stages) -> FileSource
 
 def _info(path: Path, options: argparse.Namespace) -> None:
     from embexp.cli.stages import show_stages
-    from embexp.vectors.open import format_of
+    from embexp.vectors.file_source import format_of
 
     with show_stages() as stages:
         format = options.format or format_of(path)
@@ -145,8 +145,6 @@ def _info(path: Path, options: argparse.Namespace) -> None:
         rest = {"mapped": mapped, "tokens": shown, "notes": dict(source.notes), "digest": source.digest}
         print(json.dumps(facts | rest))
         return
-    from embexp.vectors.stored import plural
-
     facts |= {"rows": f"{source.rows:,}", "bytes": f"{size:,} as float32"}
     facts["mapped"] = "yes, nothing is copied" if mapped else "no, mapping it needs a converted copy in the cache"
     more = ", …" if tokens is not None and len(tokens) > _SHOWN_TOKENS else ""

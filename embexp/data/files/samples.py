@@ -13,15 +13,16 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from embexp.data.files import text_lines
-from embexp.data.files.table_files import data_files
+from embexp.data.files.table_files import data_files, of_form
 from embexp.data.files.text_table import NULLS, WHITESPACE, BadLine, Dialect, is_number, records, seconds_of
 from embexp.errors import DataError, read_by_library
+from embexp.system import compressed
 from embexp.system.files import fault_of
 
 HEAD_ROWS = 10_000
@@ -44,7 +45,6 @@ class Sample:
 
     Attributes:
         kind: of the source that reads it: csv, parquet or recbole.
-        path: of the file or folder.
         columns: values by name, all of one length.
         rows: of the whole data, about; exact if `whole`.
         whole: whether the sample is all of the data.
@@ -72,17 +72,16 @@ def sample(path: Path, names: Sequence[str] | None = None) -> Sample:
     """A sample of a file or folder; the suffixes of its files tell Parquet and RecBole from text.
 
     Args:
-        path: of the file or folder.
         names: of the columns of a text file without a header line; None: the first line shows whether it has one.
 
     Raises:
         ConfigError: there is no such file.
         DataError: it can't be read.
     """
-    if path.is_dir() and (found := text_lines.of_form(path, ".inter")):
+    if path.is_dir() and (found := of_form(path, ".inter")):
         return _recbole(path, found[0])
     files = data_files([path])
-    if text_lines.form_of(files[0]) == ".inter":
+    if compressed.form_of(files[0]) == ".inter":
         return _recbole(path, files[0])
     if files[0].suffix in (".parquet", ".pq"):
         return _parquet(path, files)
@@ -98,7 +97,7 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     file = files[0]
     if fault := fault_of(file):
         raise DataError(f"{file}: {fault}")
-    with text_lines.opened(file) as (data, packed):
+    with compressed.opened(file) as (data, packed):
         content = data.read(HEAD_BYTES)
         ended = not data.read(1)
         read = file.stat().st_size if ended else packed.tell()  # of compressed bytes, if they are
@@ -115,7 +114,7 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     if len(set(names)) < len(names) or not all(names):
         raise DataError(f"{file}: each column must have a name of its own, and the names are {', '.join(names[:9])}")
     # Other places than the beginning can't be reached in compressed files and UTF-16.
-    bound = any(each.suffix.lower() in text_lines.SUFFIXES for each in files) or encoding == "utf-16"
+    bound = any(compressed.suffix_of(each) for each in files) or encoding == "utf-16"
     ended = ended and len(files) == 1
     rows = list(itertools.islice(_rows(text, delimiter), int(headed), None if ended or bound else HEAD_ROWS + headed))
     if not rows:
@@ -260,7 +259,6 @@ class ColumnFacts:
     """A column of a sample.
 
     Attributes:
-        name: of the column.
         why: the reason for the kind, for people.
         present: values that are not missing.
         missing: share of those that are, from 0 to 1.
@@ -292,49 +290,33 @@ def facts(sample: Sample) -> list[ColumnFacts]:
 
 
 def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
-    there = [value for value in values if value is not None]
-    missing = 1 - len(there) / len(values) if values else 1.0
-    lists = [value for value in there if isinstance(value, list)]
+    def facts(kind: Kind, why: str, texts: Iterable[str], present: int, **more: Any) -> ColumnFacts:
+        counts = Counter(texts)
+        examples = tuple(text for text, _ in counts.most_common(3))
+        missing, size = 1 - present / len(values) if values else 1.0, _estimate(counts, sample)
+        return ColumnFacts(name, kind, why, present, missing, len(counts), size, examples=examples, **more)
+
+    lists = [value for value in values if isinstance(value, list)]
     if lists:
-        return _of_lists(name, lists, missing, sample, None, "the file says so")
-    texts = [value for value in there if isinstance(value, str)]
+        return facts(Kind.LIST, "the file says so", itertools.chain.from_iterable(lists), len(lists))
+    texts = [value for value in values if isinstance(value, str)]
     present = [text for text in texts if text not in NULLS]
     if len(present) < len(texts) and present and _numbers(present) is not None:
-        texts, missing = present, 1 - len(present) / len(values)
-    counts = Counter(texts)
-    numbers = _numbers(texts)
+        texts = present
+    counts, numbers = Counter(texts), _numbers(texts)
     kind, why, separator = kind_of(name, counts, numbers, sample.types.get(name))
     if kind in (Kind.LIST, Kind.TEXT):
-        return _of_lists(name, [text.split(separator) for text in texts], missing, sample, separator, why, kind)
-    different = sorted(set(numbers)) if numbers is not None and len(counts) <= 100 else []
-    return ColumnFacts(
-        name,
+        parts = (part for text in texts for part in text.split(separator))
+        return facts(kind, why, parts, len(texts), separator=separator)
+    return facts(
         kind,
         why,
+        texts,
         len(texts),
-        missing,
-        len(counts),
-        _estimate(counts, sample),
         heavy=numbers is not None and _is_heavy(numbers),
         negative=numbers is not None and min(numbers, default=0) < 0,
-        numbers=tuple(different),
-        examples=tuple(text for text, _ in counts.most_common(3)),
+        numbers=tuple(sorted(set(numbers))) if numbers is not None and len(counts) <= 100 else (),
     )
-
-
-def _of_lists(
-    name: str,
-    lists: Sequence[Sequence[str]],
-    missing: float,
-    sample: Sample,
-    separator: str | None,
-    why: str,
-    kind: Kind = Kind.LIST,
-) -> ColumnFacts:
-    counts = Counter(part for each in lists for part in each)
-    examples = tuple(part for part, _ in counts.most_common(3))
-    size = _estimate(counts, sample)
-    return ColumnFacts(name, kind, why, len(lists), missing, len(counts), size, separator=separator, examples=examples)
 
 
 def kind_of(
@@ -343,7 +325,6 @@ def kind_of(
     """The kind of a column's values, the reason, and the separator of lists.
 
     Args:
-        name: of the column; `user_id` and `zip` are hints.
         numbers: the values as numbers; None if one is none.
     """
     total = counts.total()

@@ -1,4 +1,4 @@
-"""Files whose rows are examples: found, their headers read, columns assigned to files, and checked together.
+"""Files whose rows are examples: found, read line by line, columns assigned to files, and checked together.
 
 Each form of file (CSV, RecBole, Parquet) has a module in `embexp.data.sources`.
 """
@@ -10,17 +10,21 @@ import glob
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, AnyStr, Protocol
 
 from embexp.data.columns import Wanted
-from embexp.errors import ConfigError, Fault
+from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.tables import list_rule
-from embexp.system import files
+from embexp.system import compressed, files
 
 if TYPE_CHECKING:
     from embexp.data.files.arrow_columns import Block
 
 _COMPARED = 10_000  # names that a missing one is compared with
+LONGEST = 1 << 23
+"""Bytes, or characters, that a line may have; as words it takes some twenty times as much memory."""
+TOO_LONG = f"more than {LONGEST:,} bytes without a line end, expected a shorter line"
+"""What is said about one that has more."""
 
 
 class Table(Protocol):
@@ -143,6 +147,47 @@ def _data_files(path: Path) -> list[Path]:
 def looked(path: Path) -> str:
     """Where a path that is not there was looked for, as a remedy."""
     return f"looked in {Path.cwd()}" if not path.is_absolute() else ""
+
+
+def of_form(folder: Path, form: str) -> list[Path]:
+    """The files of a folder that have a form, such as `.inter`, compressed or not, by name."""
+    return sorted(file for file in folder.iterdir() if compressed.form_of(file) == form)
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """The lines of a file with their ends; decompressed, if it is compressed.
+
+    Raises:
+        DataError: it is no regular file, damaged, or a line is too long.
+    """
+    if fault := files.fault_of(path):
+        raise DataError(f"{path}: {fault}")
+    with compressed.opened(path) as (file, _):
+        for number, line in enumerate(bounded(file), 1):
+            if len(line) > LONGEST:
+                raise DataError(f"{path}, line {number}: found {TOO_LONG}")
+            yield line
+
+
+def bounded(file: IO[AnyStr]) -> Iterator[AnyStr]:
+    """The lines of an open file; of a line that is too long, a beginning of more than `LONGEST`."""
+    while line := file.readline(LONGEST + 1):
+        yield line
+
+
+def whole(path: Path) -> bytes:
+    """The bytes of a file that is one text.
+
+    Raises:
+        DataError: it is no regular file, or too long.
+    """
+    if fault := files.fault_of(path):
+        raise DataError(f"{path}: {fault}")
+    with files.opened(path) as file:
+        content = file.read(LONGEST + 1)
+    if len(content) > LONGEST:
+        raise DataError(f"{path}: found a text of more than {LONGEST:,} bytes, expected a shorter one")
+    return content
 
 
 def head_faults(files: Files, wanted: Sequence[Wanted], *, rows: int) -> list[Fault]:

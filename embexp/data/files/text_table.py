@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from embexp.data.columns import NUMBER, Wanted
-from embexp.data.files import text_lines
-from embexp.data.files.table_files import unreadable
-from embexp.data.files.text_lines import LONGEST, TOO_LONG, bounded
-from embexp.errors import DataError
-from embexp.system import files
+from embexp.data.files.table_files import LONGEST, TOO_LONG, bounded, unreadable
+from embexp.errors import DataError, excerpt, plural
+from embexp.system import compressed, files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +31,6 @@ _BLANKS, _BLANK_BYTES = re.compile("[ \t]+"), re.compile(rb"[ \t]+")
 NULLS = ("", "NA", "N/A", "n/a", "null", "NULL", "None", "NaN", "nan")
 """What fields of columns of numbers hold where there is no number."""
 _LARGEST = 3.4028235e38
-_SHOWN = 60
 _ISO = "a date or time such as 2024-05-31, 2024-05-31T18:00:00 or 2024-05-31 18:00:00+02:00"
 """What is expected where no format is set."""
 _DATE = r"[12]\d{3}-[01]\d-[0-3]\d"
@@ -123,7 +120,7 @@ def records_of(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     """
     encoding, errors = ("utf-8-sig", "surrogateescape") if dialect.utf8 else (dialect.encoding, "strict")
     with (
-        text_lines.opened(path) as (data, _),
+        compressed.opened(path) as (data, _),
         io.TextIOWrapper(data, encoding=encoding, errors=errors, newline="") as text,
     ):
         yield from records(_short(text), dialect)
@@ -147,16 +144,6 @@ def is_number(text: str) -> bool:
 def is_missing(text: str) -> bool:
     """Whether a field of a column of numbers holds none, by the grammar of the fast reader."""
     return text in NULLS or text.strip().lower().lstrip("+-") == "nan"
-
-
-def plural(number: int, noun: str) -> str:
-    """A number and a noun, in the plural where it belongs."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def excerpt(text: str) -> str:
-    """A text for a message, cut short."""
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…") if text else "nothing"
 
 
 def no_utf8(text: str) -> int | None:
@@ -268,7 +255,7 @@ class TextTable:
         plain_numbers = {one.name for one in wanted if not one.tokens} - self.lists - self.dates.keys()
         types = {header[one.name]: pa.float64() if one.name in plain_numbers else pa.string() for one in wanted}
         whole, read = max(1, self.path.stat().st_size), 0
-        with text_lines.opened(self.path) as (data, file):
+        with compressed.opened(self.path) as (data, file):
             plain = data is file and dialect.utf8 and dialect.simple
             source: Any = pa.OSFile(str(self.path)) if plain else pa.PythonFile(data, "r")
             if not dialect.utf8:
@@ -337,11 +324,11 @@ class TextTable:
             values = values_of(one.name) if several else [text]
             if one.numbers and one.name in self.dates:
                 if seconds_of(text, self.dates[one.name]) is None:
-                    return f"{excerpt(text)} {where}", self.dates[one.name] or _ISO
+                    return f"{excerpt(text) if text else 'nothing'} {where}", self.dates[one.name] or _ISO
             elif one.numbers:
                 for value in values:
                     if not (is_number(value) or (one.may_be_missing and is_missing(value))):
-                        return f"{excerpt(value)} {where}", NUMBER
+                        return f"{excerpt(value) if value else 'nothing'} {where}", NUMBER
             if several and one.weighs in fields and one.weighs in self.lists:
                 weighed = len(values_of(one.weighs))
                 if len(values) != weighed:

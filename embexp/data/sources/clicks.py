@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.sources.source import FORMAT, Description, Division, DrawnSource, unknown_columns
+from embexp.data.sources.source import FORMAT, Description, Source, unknown_columns
 from embexp.errors import Fault
 from embexp.specs.data import Clicks
+from embexp.system import caching, digests
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _DRAWN = {"examples", "users", "items", "rank", "history_length", "zipf", "signa
 
 
 @dataclass(frozen=True)
-class ClickSource(DrawnSource):
+class ClickSource(Source):
     """Clicks of users on items."""
 
     no_other_file = "a synthetic click log has no other file"
@@ -50,15 +51,12 @@ class ClickSource(DrawnSource):
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the settings that the log is drawn with."""
-        from embexp.system import digests
-
         return digests.of_json({"clicks": FORMAT, **self.data.model_dump(mode="json", include=_DRAWN)})
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
         """Draws the log: all columns, whichever the run reads."""
         from embexp.data import click_log
         from embexp.data.examples import Encoded
-        from embexp.system import caching
 
         content = self.digest(columns, cache=cache)
         make = partial(click_log.write, self.data, progress=progress)
@@ -68,7 +66,7 @@ class ClickSource(DrawnSource):
         """The split; vocabularies depend on nothing else."""
         return super().division_key() | {"vocabulary": None}
 
-    def divide(self, encoded: Encoded, folder: Path) -> Division:
+    def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
         """Writes splits, an example's position being its time; the truth is the best possible on the test split."""
         from embexp.data import click_log, splits
         from embexp.system.arrays import mapped_array
@@ -79,7 +77,7 @@ class ClickSource(DrawnSource):
         splits.divide(self.data, layout.count, folder, groups=groups)
         test = mapped_array(folder / "test.npy")
         labels, probability = (mapped_array(encoded.folder / f"{name}.npy")[test] for name in ("labels", "probability"))
-        return Division(truth=click_log.bayes(labels, probability))
+        return {"truth": click_log.bayes(labels, probability)}
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """Numbers of users, and of items."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns, Wanted, wanted
 from embexp.data.files import table_files
 from embexp.data.files.table_files import Files
-from embexp.data.sources.source import HEAD_LINES, Description, Division, Source, cached
+from embexp.data.sources.source import HEAD_LINES, Description, OtherFile, Source, cached
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import Columnar, Text
 from embexp.specs.vocabularies import VocabularyRules
-from embexp.system.parallel import Progress
+from embexp.system import caching, digests
+from embexp.system.parallel import Progress, at_once
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,10 +24,18 @@ if TYPE_CHECKING:
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
 
+@dataclass(frozen=True)
 class TokenSource(Source):
-    """A source whose `encode` writes codes of tokens, and perhaps numbers for buckets."""
+    """A source whose `encode` writes codes of tokens, and perhaps numbers for buckets.
+
+    Attributes:
+        other: a file, or folder, of the same form, which needs no columns of the split; None: the source's own.
+        classes: of a run on labelled texts, by number; empty: they follow from the labels.
+    """
 
     data: Columnar | Text
+    other: Path | None = field(default=None, kw_only=True)
+    classes: Sequence[str] = field(default=(), kw_only=True)
 
     def learning_key(self, columns: Columns) -> Mapping[str, Any]:
         """The rules of vocabularies, and buckets."""
@@ -48,44 +56,18 @@ class TokenSource(Source):
     def _rules(self, columns: Columns, table: str) -> VocabularyRules:
         return columns.rules.get(table, self.data.vocabulary)
 
-    @abstractmethod
-    def encode(
-        self,
-        columns: Columns,
-        *,
-        cache: Path,
-        progress: Progress,
-        other: Path | None = None,
-        classes: Sequence[str] = (),
-    ) -> Encoded:
-        """See `Source.encode`.
-
-        Args:
-            other: a file, or folder, of the same form, which needs no columns of the split; None: the source's own.
-            classes: of a run on labelled texts, by number.
-        """
-
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """Those that `learn` made from the training split."""
         from embexp.data.vocabularies import token_rows
 
         return token_rows.learned(encoded, columns.buckets, folder)
 
-    def encode_file(
-        self,
-        path: Path,
-        columns: Columns,
-        vocabularies: Mapping[str, Vocabulary],
-        *,
-        classes: Sequence[str],
-        cache: Path,
-        progress: Progress,
-    ) -> Examples:
+    def encode_file(self, file: OtherFile, columns: Columns, *, cache: Path, progress: Progress) -> Examples:
         """The codes of the other file, as rows of the run's tables."""
         from embexp.data.vocabularies import token_rows
 
-        encoded = self.encode(columns, cache=cache, progress=progress, other=path, classes=classes)
-        return token_rows.numbered(encoded, vocabularies, columns.buckets, cache=cache)
+        encoded = replace(self, other=file.path, classes=file.classes).encode(columns, cache=cache, progress=progress)
+        return token_rows.numbered(encoded, file.vocabularies, columns.buckets, cache=cache)
 
 
 @dataclass(frozen=True)
@@ -106,8 +88,7 @@ class ColumnarSource(TokenSource):
 
     def head_faults(self, columns: Columns) -> list[Fault]:
         """Missing files and columns, columns of the wrong shape, and the first row of each file that can't be read."""
-        needed = self._wanted(columns, divided=True)
-        faults = self._split_faults()
+        faults, needed = self._split_faults(), self._wanted(columns)
         try:
             located = self.locate(self._paths, needed)
         except ConfigError as error:
@@ -116,7 +97,7 @@ class ColumnarSource(TokenSource):
 
     def column_names(self) -> Sequence[str]:
         """Those of all files, as the first one has them; of RecBole's, those of NAME.inter."""
-        located = self.locate(self._paths, self._wanted(Columns({}), divided=False))
+        located = self.locate(self._paths, ())
         return list(dict.fromkeys(name for table in located.tables for name in table.names))
 
     def description(self) -> Description:
@@ -125,87 +106,17 @@ class ColumnarSource(TokenSource):
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the bytes of all files that hold a wanted column."""
-        return self._digest(self.locate(self._paths, self._wanted(columns, divided=True)), cache)
+        return self._digest(self.locate(self._paths, self._wanted(columns)), cache)
 
-    def encode(
-        self,
-        columns: Columns,
-        *,
-        cache: Path,
-        progress: Progress,
-        other: Path | None = None,
-        classes: Sequence[str] = (),
-    ) -> Encoded:
+    def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
         """The wanted columns as codes and numbers, and the time and the groups where the split needs them."""
-        if other is None and (faults := self._split_faults()):
-            raise ConfigError(faults)
-        paths = self._paths if other is None else [other]
-        return self._encode(paths, columns, divided=other is None, cache=cache, progress=progress)
-
-    def divide(self, encoded: Encoded, folder: Path) -> Division:
-        """Writes splits."""
-        import numpy as np
-
-        from embexp.data import splits
-        from embexp.system.arrays import mapped_array
-
-        timestamp, group = self._order(divided=True)
-        chosen = encoded.divided()
-
-        def of_chosen(column: str | None, name: str) -> np.ndarray | None:
-            values = None if column is None else mapped_array(encoded.folder / f"{name}.npy")
-            return values if values is None or chosen is None else values[chosen]
-
-        splits.divide(
-            self.data,
-            encoded.layout.count if chosen is None else len(chosen),
-            folder,
-            timestamps=of_chosen(timestamp, "timestamps"),
-            groups=of_chosen(group, "groups"),
-        )
-        if chosen is not None:
-            found = {name: chosen[np.load(folder / f"{name}.npy")] for name in splits.SPLITS}
-            splits.rewrite(found, folder)
-        return Division()
-
-    def _split_faults(self) -> list[Fault]:
-        """The fault of a split that needs the time where there is no column of it."""
-        kind = self.data.split.kind
-        if not self.data.split.by_time or self.data.timestamp is not None:
-            return []
-        rule = f"data.split.kind={kind} needs the column of the time"
-        return [Fault("data.timestamp", "null", rule, "name it, or choose another split")]
-
-    def _order(self, *, divided: bool) -> tuple[str | None, str | None]:
-        """Columns of the time and of the groups, as far as the split needs them."""
-        if not divided:
-            return None, None
-        split = self.data.split
-        return self.data.timestamp if split.by_time else None, split.group_column
-
-    def _wanted(self, columns: Columns, *, divided: bool) -> tuple[Wanted, ...]:
-        timestamp, group = self._order(divided=divided)
-        return wanted(columns, timestamp=timestamp, group=group)
-
-    @property
-    def _paths(self) -> list[Path]:
-        return [Path(path) for path in self.data.paths]
-
-    def _digest(self, located: Files, cache: Path) -> str:
-        from embexp.system import caching, digests
-        from embexp.system.parallel import at_once
-
-        return digests.of_json(at_once(lambda file: caching.file_digest(file, cache=cache), located.paths()))
-
-    def _encode(
-        self, paths: Sequence[Path], columns: Columns, *, divided: bool, cache: Path, progress: Progress
-    ) -> Encoded:
         from embexp.data.examples import encode
         from embexp.data.files.arrow_columns import chunks_of_files
 
-        needed = self._wanted(columns, divided=divided)
-        located = self.locate(paths, needed)
-        timestamp, group = self._order(divided=divided)
+        if faults := self._split_faults():
+            raise ConfigError(faults)
+        needed, (timestamp, group) = self._wanted(columns), self._order
+        located = self.locate(self._paths, needed)
         settings = {
             "kind": self.kind,
             "files": [file.name for file in located.paths()],
@@ -233,3 +144,54 @@ class ColumnarSource(TokenSource):
             )
 
         return cached("codes", self._digest(located, cache), settings, make, cache=cache)
+
+    def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
+        """Writes splits."""
+        import numpy as np
+
+        from embexp.data import splits
+        from embexp.system.arrays import mapped_array
+
+        timestamp, group = self._order
+        chosen = encoded.divided()
+
+        def of_chosen(column: str | None, name: str) -> np.ndarray | None:
+            values = None if column is None else mapped_array(encoded.folder / f"{name}.npy")
+            return values if values is None or chosen is None else values[chosen]
+
+        splits.divide(
+            self.data,
+            encoded.layout.count if chosen is None else len(chosen),
+            folder,
+            timestamps=of_chosen(timestamp, "timestamps"),
+            groups=of_chosen(group, "groups"),
+        )
+        if chosen is not None:
+            found = {name: chosen[np.load(folder / f"{name}.npy")] for name in splits.SPLITS}
+            splits.rewrite(found, folder)
+        return {}
+
+    def _split_faults(self) -> list[Fault]:
+        """The fault of a split that needs the time where there is no column of it."""
+        kind = self.data.split.kind
+        if self.other is not None or not self.data.split.by_time or self.data.timestamp is not None:
+            return []
+        rule = f"data.split.kind={kind} needs the column of the time"
+        return [Fault("data.timestamp", "null", rule, "name it, or choose another split")]
+
+    @property
+    def _order(self) -> tuple[str | None, str | None]:
+        """Columns of the time and of the groups, as far as the split needs them."""
+        split = self.data.split
+        return (None, None) if self.other else (self.data.timestamp if split.by_time else None, split.group_column)
+
+    def _wanted(self, columns: Columns) -> tuple[Wanted, ...]:
+        timestamp, group = self._order
+        return wanted(columns, timestamp=timestamp, group=group)
+
+    @property
+    def _paths(self) -> list[Path]:
+        return [Path(path) for path in self.data.paths] if self.other is None else [self.other]
+
+    def _digest(self, located: Files, cache: Path) -> str:
+        return digests.of_json(at_once(lambda file: caching.file_digest(file, cache=cache), located.paths()))

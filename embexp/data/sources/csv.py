@@ -10,9 +10,9 @@ from pathlib import Path
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
 from embexp.data.files.table_files import Files
-from embexp.data.files.text_table import Dialect, TextTable, excerpt, header_fields, is_number, plural, with_examples
+from embexp.data.files.text_table import Dialect, TextTable, header_fields, is_number, with_examples
 from embexp.data.sources.columnar import ColumnarSource
-from embexp.errors import Fault
+from embexp.errors import Fault, excerpt, plural
 from embexp.specs.data import CSV
 
 _DELIMITERS = {"\t": "tab", ";": "semicolon", "::": "'::'", "|": "'|'", ",": "','", " ": "whitespace"}

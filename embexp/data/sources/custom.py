@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
@@ -14,6 +14,7 @@ from embexp.data.sources.columnar import ColumnarSource
 from embexp.data.sources.source import FORMAT
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import CustomData
+from embexp.system import caching, digests
 from embexp.system.parallel import Progress
 from embexp.system.user_code import NamedFunction, described, read_user_code
 
@@ -58,16 +59,17 @@ class CustomSource(ColumnarSource):
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the columns that the function returned."""
-        return self._read(self._paths, cache)[1]
+        return self._read(cache)[1]
 
-    def _encode(
-        self, paths: Sequence[Path], columns: Columns, *, divided: bool, cache: Path, progress: Progress
-    ) -> Encoded:
-        folder, digest = self._read(paths, cache)
-        encoded = super()._encode([folder], columns, divided=divided, cache=cache, progress=progress)
-        return replace(encoded, digest=digest)
+    def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
+        """The wanted columns of what the function returns."""
+        folder, digest = self._read(cache)
+        read = ColumnarSource(
+            self.data, self.kind, lambda _, wanted: parquet.locate([folder], wanted), other=self.other
+        )
+        return replace(read.encode(columns, cache=cache, progress=progress), digest=digest)
 
-    def _read(self, paths: Sequence[Path], cache: Path) -> tuple[Path, str]:
+    def _read(self, cache: Path) -> tuple[Path, str]:
         """The folder of Parquet files that hold what the function returned, and the digest of that.
 
         It is called again if the files, its code or its arguments have changed.
@@ -75,9 +77,7 @@ class CustomSource(ColumnarSource):
         Raises:
             ConfigError: a file is missing, or the function can't be called or returns something else.
         """
-        from embexp.system import caching, digests
-
-        files = table_files.data_files(paths)
+        files = table_files.data_files(self._paths)
         function = NamedFunction("data", self.function, self.args or {}, "path")
         contents = [caching.file_digest(file, cache=cache) for file in files]
         key = [FORMAT, self.function, read_user_code(self.function).digest, dict(function.args), contents]

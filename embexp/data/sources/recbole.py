@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embexp.data.columns import Wanted
-from embexp.data.files import table_files, text_lines
+from embexp.data.files import table_files
 from embexp.data.files.table_files import Files, Side
 from embexp.data.files.text_table import Dialect, TextTable, header_fields, with_examples
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Fault
 from embexp.specs.data import RecBole
+from embexp.system import compressed
 
 _DIALECT = Dialect(delimiter="\t", quoted=False)
 _TYPES = ("token", "token_seq", "float", "float_seq")
@@ -43,7 +44,7 @@ def _interactions(path: Path) -> Path:
         if len(found) == 1:
             return found[0]
     else:
-        found = text_lines.of_form(path, ".inter")
+        found = table_files.of_form(path, ".inter")
     if len(found) != 1:
         names = ", ".join(file.name for file in found) or "none"
         raise table_files.unreadable(path, f"the folder must hold one file NAME.inter; found {names}")
@@ -80,9 +81,9 @@ def _joined(inter: Path, wanted: Sequence[Wanted]) -> tuple[Files, list[Fault]]:
 
 def _beside(inter: Path, suffix: str) -> Path | None:
     """The file with another suffix next to the interactions, compressed or not; None if there is none."""
-    name = inter.stem if inter.suffix.lower() in text_lines.SUFFIXES else inter.name
+    name = inter.stem if compressed.suffix_of(inter) else inter.name
     plain = inter.with_name(name).with_suffix(suffix)
-    names = [plain.name, *(f"{plain.name}{packed}" for packed in text_lines.SUFFIXES)]
+    names = [plain.name, *(f"{plain.name}{packed}" for packed in compressed.SUFFIXES)]
     found = [path for path in map(inter.with_name, names) if path.exists()]
     if len(found) > 1:
         raise table_files.unreadable(

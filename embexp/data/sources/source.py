@@ -10,12 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Never
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from embexp.data import fetching
 from embexp.data.columns import Columns
 from embexp.errors import ConfigError, DataError, Fault
-from embexp.specs.sources import DividedData, SplitKind
+from embexp.specs.base import implementation
+from embexp.specs.data import Data
+from embexp.specs.sources import SplitKind
 from embexp.specs.tables import list_rule
+from embexp.system import caching, digests
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
@@ -45,16 +49,17 @@ class Description:
 
 
 @dataclass(frozen=True)
-class Division:
-    """What dividing the examples gave, in addition to the files it wrote.
+class OtherFile:
+    """A file, or folder, of the same form as those of a finished run, and what the run knew of its tokens.
 
     Attributes:
-        more_splits: names of splits in addition to train, validation and test.
-        truth: what only a synthetic source knows, on the test split.
+        vocabularies: of the run, by table.
+        classes: of a run on labelled texts, by number.
     """
 
-    more_splits: Sequence[str] = ()
-    truth: Mapping[str, float] = field(default_factory=dict)
+    path: Path
+    vocabularies: Mapping[str, Vocabulary]
+    classes: Sequence[str] = ()
 
 
 class Source(ABC):
@@ -66,6 +71,8 @@ class Source(ABC):
 
     data: Any
     """Its settings; those of sources that are divided here are `DividedData`."""
+    no_other_file: ClassVar[str] = ""
+    """Of a source whose examples are drawn: why no other file has its form, as the beginning of a sentence."""
 
     @abstractmethod
     def head_faults(self, columns: Columns) -> list[Fault]:
@@ -98,10 +105,16 @@ class Source(ABC):
 
     def division_key(self) -> dict[str, Any]:
         """JSON of the settings on which `divide` depends, in addition to what `encode` made."""
-        return split_key(self.data)
+        split = self.data.split
+        fold = [self.data.folds, self.data.fold] if split.kind is SplitKind.FOLDS else None
+        return {"split": split.model_dump(mode="json"), "fold": fold}
 
-    def divide(self, encoded: Encoded, folder: Path) -> Division:
+    def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
         """Writes splits into an empty folder.
+
+        Returns:
+            JSON: `parts`, names of splits if they are others than train, validation and test; `truth`, what only a
+            synthetic source knows, on the test split.
 
         Raises:
             DataError: nothing is left to train on.
@@ -109,7 +122,7 @@ class Source(ABC):
         from embexp.data import splits
 
         splits.divide(self.data, encoded.layout.count, folder)
-        return Division()
+        return {}
 
     def learning_key(self, columns: Columns) -> Mapping[str, Any]:
         """JSON of the settings on which `learn` depends."""
@@ -128,24 +141,15 @@ class Source(ABC):
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """By table of `columns.ids`; `folder` is the one that `divide` filled."""
 
-    @abstractmethod
-    def encode_file(
-        self,
-        path: Path,
-        columns: Columns,
-        vocabularies: Mapping[str, Vocabulary],
-        *,
-        classes: Sequence[str],
-        cache: Path,
-        progress: Progress,
-    ) -> Examples:
-        """Another file, or folder, of the same form, with the vocabularies of a run; see `scan.encode_file`.
+    def encode_file(self, file: OtherFile, columns: Columns, *, cache: Path, progress: Progress) -> Examples:
+        """Another file, with the vocabularies of a run; see `scan.encode_file`.
 
         Raises:
             ConfigError: the file lacks a column.
             DataError: its content is malformed, or no other file can be read as this source is.
             VocabularyError: a value is unknown and its vocabulary has no OOV row.
         """
+        raise DataError(f"{self.no_other_file}, so {file.path} can't be read for it")
 
     def column_names(self) -> Sequence[str]:
         """The names of all columns that may be read, in their order, from the headers of the files.
@@ -172,15 +176,10 @@ class Source(ABC):
         return None
 
 
-class DrawnSource(Source):
-    """A source whose examples are drawn, with their vocabularies: no other file has its form."""
-
-    no_other_file: ClassVar[str]
-    """Why that is so, as the beginning of a sentence."""
-
-    def encode_file(self, path: Path, *_: Any, **_options: Any) -> Never:
-        """Raises DataError: there is no other file."""
-        raise DataError(f"{self.no_other_file}, so {path} can't be read for it")
+def source_of(data: Data) -> Source:
+    """The source that a config describes; a data set by name must have been fetched before it is read."""
+    source: Source = implementation(fetching.located(data))()
+    return source
 
 
 def cached(
@@ -194,16 +193,9 @@ def cached(
         settings: JSON of those on which the examples depend in addition.
     """
     from embexp.data.examples import Encoded
-    from embexp.system import caching, digests
 
     key = digests.of_json({"format": FORMAT, "content": content, **settings})
     return Encoded(caching.folder(cache, folder, key, make), key, content)
-
-
-def split_key(data: DividedData) -> dict[str, Any]:
-    """JSON of how examples are split, for `Source.division_key`."""
-    fold = [data.folds, data.fold] if data.split.kind is SplitKind.FOLDS else None
-    return {"split": data.split.model_dump(mode="json"), "fold": fold}
 
 
 def unknown_columns(columns: Columns, known: Collection[str], rule: str) -> Iterator[Fault]:

@@ -1,23 +1,50 @@
-"""Labelled texts, as words."""
+"""Examples of texts: labelled texts as words, and pairs of words for skip-gram with negative sampling."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
 from embexp.data.sources.columnar import TokenSource
-from embexp.data.sources.source import Description, cached, unknown_columns
-from embexp.data.texts import Corpus, corpus_of, described, user_faults
+from embexp.data.sources.source import Description, Source, cached, single_columns, unknown_columns
+from embexp.data.texts import Corpus
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import Text
+from embexp.specs.data import SkipGram, Text
+from embexp.specs.sources import Split, SplitKind
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded
+    from embexp.data.vocabularies.vocabulary import Vocabulary
+
+WORDS = "words"
+"""The one id column of labelled texts, several words per example."""
+PAIR = ("center", "context")
+"""The id columns of pairs of words."""
+_DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", "power", "seed"}
+"""The settings of which the pairs are a function, with the texts."""
+
+
+def corpus_of(data: Text | SkipGram, label: str | None) -> Corpus:
+    """The texts of a source, with their labels in column `label`, or without."""
+    return Corpus(None if data.path is None else Path(data.path), data.text, label, data.token_separator)
+
+
+def described(data: Text | SkipGram) -> Description:
+    """Where the texts of a source are, and their split."""
+    return Description(f"{data.kind} {data.path or 'of the standard library'}; {data.described_split()}")
+
+
+def user_faults(split: Split) -> list[Fault]:
+    """A fault if the split is by users, as texts have none."""
+    if split.kind is not SplitKind.LEAVE_ONE_OUT:
+        return []
+    rule = "texts have no users, of each of whom one could be left out"
+    return [Fault("data.split.kind", str(split.kind), rule, "choose random, time or folds")]
 
 
 @dataclass(frozen=True)
@@ -28,8 +55,6 @@ class TextSource(TokenSource):
 
     def head_faults(self, columns: Columns) -> list[Fault]:
         """Columns that texts lack, a split by users, and the first text that can't be read."""
-        from embexp.data.text_examples import WORDS
-
         rule = f"texts have no such column; the one column is {WORDS}"
         unknown = unknown_columns(columns, (WORDS,), rule)
         return [*user_faults(self.data.split), *unknown, *self._corpus(self.data.label).head_faults()]
@@ -54,36 +79,26 @@ class TextSource(TokenSource):
         if self.data.train_examples is not None:
             splits.keep_some(folder / "train.npy", self.data.train_examples, seed=self.data.split.seed)
 
-    def encode(
-        self,
-        columns: Columns,
-        *,
-        cache: Path,
-        progress: Progress,
-        other: Path | None = None,
-        classes: Sequence[str] = (),
-    ) -> Encoded:
-        """Words as codes, classes as numbers; without `classes` these follow from the labels."""
+    def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
+        """Words as codes, classes as numbers."""
         from embexp.data import text_examples
         from embexp.data.examples import CLASSES, encode
 
         if faults := user_faults(self.data.split):
             raise ConfigError(faults)
         corpus = self._corpus(columns.label)
-        if other is not None:
-            corpus = replace(corpus, path=other)
         settings = {
             "kind": self.data.kind,
             **corpus.settings(),
             "ids": list(columns.ids.items()),
             "label": columns.label,
             "max_length": self.data.max_length,
-            "classes": list(classes),
+            "classes": list(self.classes),
         }
 
         def make(folder: Path) -> None:
             progress("reading the texts", None)
-            known = list(classes)
+            known = list(self.classes)
             if corpus.label is not None:
                 known = known or list(text_examples.class_names(corpus))
                 (folder / CLASSES).write_text(json.dumps(known), "utf-8")
@@ -91,11 +106,64 @@ class TextSource(TokenSource):
                 text_examples.labelled_chunks(corpus, columns.label, known, max_length=self.data.max_length),
                 folder,
                 columns,
-                lists=frozenset([text_examples.WORDS]),
+                lists=frozenset([WORDS]),
                 progress=progress,
             )
 
         return cached("codes", corpus.digest(cache=cache), settings, make, cache=cache)
 
     def _corpus(self, label: str | None) -> Corpus:
-        return corpus_of(self.data, label)
+        corpus = corpus_of(self.data, label)
+        return corpus if self.other is None else replace(corpus, path=self.other)
+
+
+@dataclass(frozen=True)
+class SkipGramSource(Source):
+    """Pairs of words that stand together, and of words that do not."""
+
+    no_other_file = "pairs of words are drawn from the run's own texts"
+
+    data: SkipGram
+
+    def head_faults(self, columns: Columns) -> list[Fault]:
+        """Columns that pairs lack, a split by users, and the first text that can't be read."""
+        rule = f"pairs of words have no such column; the columns are {' and '.join(PAIR)}"
+        return [
+            *user_faults(self.data.split),
+            *unknown_columns(columns, PAIR, rule),
+            *single_columns(columns, PAIR, "one id per example"),
+            *self._corpus().head_faults(),
+        ]
+
+    def description(self) -> Description:
+        """Where the texts are, and the split."""
+        return described(self.data)
+
+    def digest(self, columns: Columns, *, cache: Path) -> str:
+        """Of the bytes of all files."""
+        return self._corpus().digest(cache=cache)
+
+    def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
+        """Draws the pairs; ids are rows already."""
+        from embexp.data import text_examples
+
+        if faults := user_faults(self.data.split):
+            raise ConfigError(faults)
+        corpus = self._corpus()
+        settings = {"kind": self.data.kind, **corpus.settings(), **self.data.model_dump(mode="json", include=_DRAWN)}
+        make = partial(text_examples.write_pairs, self.data, corpus, columns=PAIR, progress=progress)
+        return cached("pairs", corpus.digest(cache=cache), settings, make, cache=cache)
+
+    def division_key(self) -> dict[str, Any]:
+        """The split; the vocabulary is that of all texts."""
+        return super().division_key() | {"vocabulary": None}
+
+    def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
+        """One, of both columns."""
+        from embexp.data.text_examples import VOCABULARY
+        from embexp.data.vocabularies.vocabulary import Vocabulary
+
+        return dict.fromkeys(columns.ids.values(), Vocabulary.read(encoded.folder / VOCABULARY))
+
+    def _corpus(self) -> Corpus:
+        return corpus_of(self.data, None)

@@ -9,27 +9,28 @@ field is the relation differs from graph to graph. Each may be compressed, such 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
-from embexp.data.files import text_lines
+from embexp.data.files import table_files
 from embexp.data.files.table_files import looked, stop_at, unreadable
-from embexp.data.files.text_table import excerpt, plural
 from embexp.data.sources.source import (
     HEAD_LINES,
     Description,
-    Division,
+    OtherFile,
     Source,
     cached,
     single_columns,
     unknown_columns,
 )
-from embexp.errors import ConfigError, DataError, Fault
+from embexp.errors import ConfigError, DataError, Fault, excerpt, plural
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Triples
+from embexp.system import caching, compressed, digests
+from embexp.system.files import fault_of
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
@@ -76,8 +77,6 @@ class TripleSource(Source):
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the bytes of the three files."""
-        from embexp.system import caching, digests
-
         files = files_of(Path(self.data.path))
         return digests.of_json([caching.file_digest(file, cache=cache) for file in files])
 
@@ -94,7 +93,7 @@ class TripleSource(Source):
         """Nothing: the files are the splits."""
         return {}
 
-    def divide(self, encoded: Encoded, folder: Path) -> Division:
+    def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
         """Writes splits: the files, and two more where some entities count as new."""
         import numpy as np
 
@@ -103,7 +102,7 @@ class TripleSource(Source):
         splits.write(splits.in_order([count for _, count in encoded.layout.files]), encoded.layout.count, folder)
         new = self.data.new_entities
         if new is None:
-            return Division()
+            return {}
         divided = queries.new_entity_splits(
             new.train, encoded.folder, {name: np.load(folder / f"{name}.npy") for name in splits.SPLITS}
         )
@@ -113,7 +112,7 @@ class TripleSource(Source):
                 f" share of them than {new.share:g}, or another seed"
             )
         splits.rewrite(divided, folder)
-        return Division(more_splits=[name for name in divided if name not in splits.SPLITS])
+        return {"parts": list(divided)}
 
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """One of entities, one of relations."""
@@ -123,31 +122,21 @@ class TripleSource(Source):
         entities, relations = (Vocabulary.read(encoded.folder / name) for name in (ENTITIES, RELATIONS))
         return {table: relations if column == RELATION else entities for column, table in columns.ids.items()}
 
-    def encode_file(
-        self,
-        path: Path,
-        columns: Columns,
-        vocabularies: Mapping[str, Vocabulary],
-        *,
-        classes: Sequence[str],
-        cache: Path,
-        progress: Progress,
-    ) -> Examples:
+    def encode_file(self, file: OtherFile, columns: Columns, *, cache: Path, progress: Progress) -> Examples:
         """The queries of one more file of triples."""
         from embexp.data import queries
         from embexp.data.examples import examples
-        from embexp.system import caching, files
 
-        if fault := files.fault_of(path):
-            raise DataError(f"{path}: {fault}")
+        if fault := fault_of(file.path):
+            raise DataError(f"{file.path}: {fault}")
         known = {
-            queries.RELATIONS if column == RELATION else queries.ENTITIES: vocabularies[table]
+            queries.RELATIONS if column == RELATION else queries.ENTITIES: file.vocabularies[table]
             for column, table in columns.ids.items()
         }
         how = self.data.model_dump(mode="json", include={"columns", "reciprocal"})
         whose = {name: each.digest for name, each in known.items()}
-        make = partial(queries.write_other_queries, self.data, path, known, progress=progress)
-        content = caching.file_digest(path, cache=cache)
+        make = partial(queries.write_other_queries, self.data, file.path, known, progress=progress)
+        content = caching.file_digest(file.path, cache=cache)
         made = cached("triples", content, {"vocabularies": whose, **how}, make, cache=cache).folder
         return examples(made, made)
 
@@ -173,7 +162,7 @@ def files_of(path: Path) -> list[Path]:
     found, faults = [], []
     for split in SPLITS:
         names = [f"{split}{suffix}" for suffix in _SUFFIXES]
-        packed = [f"{name}{suffix}" for name in names for suffix in text_lines.SUFFIXES]
+        packed = [f"{name}{suffix}" for name in names for suffix in compressed.SUFFIXES]
         there = [path / name for name in (*names, *packed) if (path / name).is_file()]
         found += there
         if len(there) != 1:
@@ -189,7 +178,7 @@ def lines_of(path: Path) -> Iterator[tuple[list[str], int]]:
     Raises:
         DataError: a line is no triple.
     """
-    for number, line in enumerate(text_lines.lines_of(path), 1):
+    for number, line in enumerate(table_files.lines_of(path), 1):
         place = f"{path}, line {number}"
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")

@@ -29,7 +29,8 @@ _SHIFT = np.uint64(32)
 _K0, _K1, _K2 = (np.uint64(k) for k in (0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F))
 _TEXTS = 65_536
 _PAD = 64
-Pair = tuple[np.ndarray, np.ndarray]
+_State = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""x, y, z, and the pairs v and w."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,6 @@ def unpacked(keys: np.ndarray, long: pa.LargeStringArray) -> pa.LargeStringArray
     """The tokens of keys.
 
     Args:
-        keys: uint64 [n].
         long: the tokens that go by their text, in the order of their numbers.
     """
     is_long = keys >= _LONG
@@ -347,44 +347,7 @@ def _to_64(read: _Bytes, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return _joined(_rotated(e + f, 43) + _rotated(g, 30) + h, e + _rotated(f + a, 18) + g, factor)
 
 
-class _State:
-    """The state of the hash of texts that are longer than 64 bytes."""
-
-    def __init__(self, read: _Bytes, starts: np.ndarray) -> None:
-        seed = np.uint64(81)
-        zero = np.zeros(len(starts), np.uint64)
-        self.y = zero + (seed * _K1 + np.uint64(113))
-        self.z = _mixed(self.y * _K2 + np.uint64(113)) * _K2
-        self.x = zero + seed * _K2 + read.eight(starts)
-        self.v: Pair = (zero.copy(), zero.copy())
-        self.w: Pair = (zero.copy(), zero.copy())
-
-    def at(self, here: np.ndarray) -> _State:
-        part = object.__new__(_State)
-        part.x, part.y, part.z = self.x[here], self.y[here], self.z[here]
-        part.v, part.w = (self.v[0][here], self.v[1][here]), (self.w[0][here], self.w[1][here])
-        return part
-
-    def put(self, here: np.ndarray, part: _State) -> None:
-        for mine, others in ((self.x, part.x), (self.y, part.y), (self.z, part.z)):
-            mine[here] = others
-        for mine, others in (*zip(self.v, part.v, strict=True), *zip(self.w, part.w, strict=True)):
-            mine[here] = others
-
-    def step(self, read: _Bytes, places: np.ndarray, factor: np.ndarray, *, last: bool) -> None:
-        """Takes 64 bytes in."""
-        nine = np.uint64(9 if last else 1)
-        x = _rotated(self.x + self.y + self.v[0] + read.eight(places + 8), 37) * factor
-        y = _rotated(self.y + self.v[1] + read.eight(places + 48), 42) * factor
-        x = x ^ (self.w[1] * nine)
-        y = y + self.v[0] * nine + read.eight(places + 40)
-        z = _rotated(self.z + self.w[0], 33) * factor
-        v = _weak(read, places, self.v[1] * factor, x + self.w[0])
-        w = _weak(read, places + 32, z + self.w[1], y + read.eight(places + 16))
-        self.x, self.y, self.z, self.v, self.w = z, y, x, v, w
-
-
-def _weak(read: _Bytes, places: np.ndarray, a: np.ndarray, b: np.ndarray) -> Pair:
+def _weak(read: _Bytes, places: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     w, x, y, z = (read.eight(places + 8 * number) for number in range(4))
     a = a + w
     b = _rotated(b + a + z, 21)
@@ -394,18 +357,46 @@ def _weak(read: _Bytes, places: np.ndarray, a: np.ndarray, b: np.ndarray) -> Pai
 
 
 def _longer(read: _Bytes, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    state, before = _State(read, starts), (lengths - 1) // 64
-    for block in range(int(before.max())):
-        here = np.flatnonzero(before > block)
-        part = state.at(here)
-        part.step(read, starts[here] + 64 * block, np.full(len(here), _K1), last=False)
-        state.put(here, part)
-    rest = ((lengths - 1) & 63).astype(np.uint64)
-    factor = _K1 + ((state.z & np.uint64(0xFF)) << np.uint64(1))
-    first = state.w[0] + rest
-    second = state.v[0] + first
-    state.w, state.v = (first + second, state.w[1]), (second, state.v[1])
-    state.step(read, starts + lengths - 64, factor, last=True)
-    (v0, v1), (w0, w1) = state.v, state.w
+    """Of texts that are longer than 64 bytes, those of as many blocks together."""
+    found, before = np.empty(len(starts), np.uint64), (lengths - 1) // 64
+    for blocks in np.unique(before).tolist():
+        here = np.flatnonzero(before == blocks)
+        found[here] = _of_blocks(read, starts[here], lengths[here], blocks)
+    return found
+
+
+def _of_blocks(read: _Bytes, starts: np.ndarray, lengths: np.ndarray, blocks: int) -> np.ndarray:
+    zero, one, nine, seed = np.zeros(len(starts), np.uint64), np.uint64(1), np.uint64(9), np.uint64(81)
+    y = zero + (seed * _K1 + np.uint64(113))
+    state: _State = (
+        zero + seed * _K2 + read.eight(starts),
+        y,
+        _mixed(y * _K2 + np.uint64(113)) * _K2,
+        zero,
+        zero,
+        zero,
+        zero,
+    )
+    for block in range(blocks):
+        state = _stepped(state, read, starts + 64 * block, zero + _K1, one)
+    x, y, z, v0, v1, w0, w1 = state
+    factor = _K1 + ((z & np.uint64(0xFF)) << one)
+    w0 = w0 + ((lengths - 1) & 63).astype(np.uint64)
+    v0 = v0 + w0
+    w0 = w0 + v0
+    x, y, z, v0, v1, w0, w1 = _stepped((x, y, z, v0, v1, w0, w1), read, starts + lengths - 64, factor, nine)
     # The last step has swapped x and z, as all do.
-    return _joined(_joined(v0, w0, factor) + _mixed(state.y) * _K0 + state.z, _joined(v1, w1, factor) + state.x, factor)
+    return _joined(_joined(v0, w0, factor) + _mixed(y) * _K0 + z, _joined(v1, w1, factor) + x, factor)
+
+
+def _stepped(state: _State, read: _Bytes, places: np.ndarray, factor: np.ndarray, nine: np.uint64) -> _State:
+    """The state after 64 more bytes."""
+    x, y, z, v0, v1, w0, w1 = state
+    x = _rotated(x + y + v0 + read.eight(places + 8), 37) * factor
+    y = _rotated(y + v1 + read.eight(places + 48), 42) * factor
+    x = x ^ (w1 * nine)
+    y = y + v0 * nine + read.eight(places + 40)
+    z = _rotated(z + w0, 33) * factor
+    v = _weak(read, places, v1 * factor, x + w0)
+    w = _weak(read, places + 32, z + w1, y + read.eight(places + 16))
+    return z, y, x, *v, *w

@@ -44,9 +44,7 @@ def learn(
 
     Args:
         rules: which tokens get a row, by vocabulary.
-        buckets: see `Columns`.
         folder: where to; the splits are there already.
-        progress: called as the work goes on.
 
     Raises:
         DataError: there is no number from which to make quantiles.
@@ -298,7 +296,6 @@ def write_shares(
     Args:
         kinds: of each code, see `_kinds_of`, by table of tokens.
         counts: how often each code is in the training split, by table of tokens.
-        buckets: see `Columns`.
     """
     layout = encoded.layout
     tables = [*layout.token_tables, *dict.fromkeys(each.table for each in buckets.values())]

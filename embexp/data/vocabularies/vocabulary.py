@@ -8,9 +8,9 @@ r"""Vocabularies: which row of a table stands for which token; written to files,
 | `IdentityVocabulary` | ids that are row numbers |
 
 A token vocabulary is a TSV file with the header `token, frequency, kind`, one line per row of the table, in the order
-of the rows. Kinds are `oov`, `missing` and `rare`, of rows for values that have no row of their own, and `token`.
-Behind the rows there may be lines of kind `rare_token`, the tokens that share the row of kind `rare`. Backslash, tab,
-newline and carriage return in a token are written `\\`, `\t`, `\n` and `\r`. Other vocabularies are small JSON files.
+of the rows; kinds are `oov`, `missing`, `rare` and `token`. Behind the rows there may be lines of kind `rare_token`,
+the tokens that share the row of kind `rare`. Backslash, tab, newline and carriage return in a token are written `\\`,
+`\t`, `\n` and `\r`. Other vocabularies are small JSON files.
 """
 
 from __future__ import annotations
@@ -61,26 +61,37 @@ class Vocabulary(ABC):
     oov: int
 
     @property
-    @abstractmethod
     def digest(self) -> str:
-        """Digest of what the rows stand for, in their order."""
+        """Digest of what the rows stand for, in their order; without frequencies."""
+        return hashlib.sha256(self._meaning().encode()).hexdigest()
 
     @abstractmethod
+    def _rows(self, tokens: pa.LargeStringArray) -> np.ndarray: ...
+
+    @abstractmethod
+    def _texts(self, start: int, stop: int) -> list[str]: ...
+
+    def _meaning(self) -> str:
+        """What the rows of a small vocabulary stand for."""
+        raise NotImplementedError
+
+    def _content(self) -> dict[str, Any]:
+        """What the file of a small vocabulary holds."""
+        raise NotImplementedError
+
     def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
         """int64 row of each token; of one without a row -1."""
+        text = pa.large_string()
+        return self._rows(tokens.cast(text) if isinstance(tokens, pa.Array) else pa.array(tokens, text))
 
-    @abstractmethod
     def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
         """The tokens of rows start..stop; rows that stand for none are shown as `<oov>` and the like."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of the file of a small vocabulary."""
-        raise NotImplementedError
+        return self._texts(start, self.size if stop is None else min(stop, self.size))
 
     def write(self, stem: Path) -> Path:
         """Writes `<stem>.tsv` or `<stem>.json`, whole, and returns its path."""
         path = stem.parent / f"{stem.name}.json"
-        write_text(path, json.dumps(self.as_json()) + "\n")
+        write_text(path, json.dumps(self._content()) + "\n")
         return path
 
     def lookup(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
@@ -109,10 +120,10 @@ class Vocabulary(ABC):
         text, small = stem.parent / f"{stem.name}.tsv", stem.parent / f"{stem.name}.json"
         if not small.exists() and not text.exists():
             raise DataError(f"there is no vocabulary {text}, nor {small.name} next to it")
-        path = small if small.exists() else text
+        path, read = (small, _read_json) if small.exists() else (text, _read_tsv)
         if fault := files.fault_of(path):
             raise DataError(f"{path}: {fault}")
-        return _read_json(small) if path == small else _read_tsv(text)
+        return read(path)
 
     @staticmethod
     def read_for(stem: Path, rows: int, *, exactly: bool = False) -> Vocabulary:
@@ -139,12 +150,12 @@ class TokenVocabulary(Vocabulary):
     """Rows that stand for tokens, behind those of values that have no row of their own: OOV rows, missing, rare.
 
     Attributes:
-        known: Arrow large_string, the tokens in the order of their rows.
+        known: the tokens in the order of their rows.
         known_frequencies: int64, how often each was seen in the training split.
         oov: how many OOV rows there are, for every other token; of several, a token has that of its hash.
         oov_frequencies: how many values of the training split fell to each of them; () of none.
         missing_frequency: how many missing values the training split has; None: they have no row of their own.
-        rare: Arrow large_string, the tokens that share the row of rare values; None: there is no such row.
+        rare: the tokens that share the row of rare values; None: there is no such row.
         rare_frequency: how many values of the training split they are.
     """
 
@@ -185,7 +196,7 @@ class TokenVocabulary(Vocabulary):
 
     @property
     def digest(self) -> str:
-        """Digest of what the rows stand for, without frequencies."""
+        """Digest of what the rows stand for, in their order; without frequencies."""
         several = self.oov > 1 or self.missing_frequency is not None or self.rare is not None
         begin = f"{self.oov} {self.missing_frequency is not None} {self.rare is not None}" if several else "oov"
         state = hashlib.sha256(f"{begin}\n".encode() if self.first else b"\n")
@@ -194,14 +205,12 @@ class TokenVocabulary(Vocabulary):
                 state.update(json.dumps(tokens.slice(start, _LINES).to_pylist()).encode() + b"\n")
         return state.hexdigest()
 
-    def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
-        """int64 row of each token."""
-        array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.large_string())
-        rows = places_in(self.known, array)
+    def _rows(self, tokens: pa.LargeStringArray) -> np.ndarray:
+        rows = places_in(self.known, tokens)
         others = np.flatnonzero(rows < 0)
         rows += self.first
         if others.size:
-            rows[others] = self.special_rows(pc.cast(array.take(pa.array(others)), pa.large_string()))
+            rows[others] = self.special_rows(tokens.take(pa.array(others)))
         return rows
 
     def special_rows(self, tokens: pa.LargeStringArray) -> np.ndarray:
@@ -216,12 +225,10 @@ class TokenVocabulary(Vocabulary):
             rows[rare.to_numpy(zero_copy_only=False)] = self.first - 1
         return rows
 
-    def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
-        """The tokens of rows start..stop."""
-        stop = self.size if stop is None else min(stop, self.size)
-        shown = [text for text, *_ in self.special][start:stop]
+    def _texts(self, start: int, stop: int) -> list[str]:
         begin = max(0, start - self.first)
-        return [*shown, *self.known.slice(begin, max(0, stop - self.first - begin)).to_pylist()]
+        known = self.known.slice(begin, max(0, stop - self.first - begin)).to_pylist()
+        return [*[text for text, *_ in self.special][start:stop], *known]
 
     def write(self, stem: Path) -> Path:
         """Writes its file whole, and returns the path."""
@@ -230,7 +237,7 @@ class TokenVocabulary(Vocabulary):
             file.write(f"{HEADER}\n".encode())
             for text, kind, count in self.special:
                 file.write(f"{text}\t{count}\t{kind}\n".encode())
-            rare = _no_tokens() if self.rare is None else self.rare
+            rare = pa.array([], pa.large_string()) if self.rare is None else self.rare
             for tokens, counts, kind in (
                 (self.known, self.known_frequencies, "token"),
                 (rare, np.zeros(len(rare), np.int64), "rare_token"),  # counted in the row that they share
@@ -264,23 +271,17 @@ class IdentityVocabulary(Vocabulary):
     oov: int = 0
     first: int = 0
 
-    @property
-    def digest(self) -> str:
-        """Digest of what the rows stand for."""
-        return hashlib.sha256(f"identity {self.size}".encode()).hexdigest()
+    def _meaning(self) -> str:
+        return f"identity {self.size}"
 
-    def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
-        """int64 row of each token."""
-        values = tokens.to_pylist() if isinstance(tokens, pa.Array) else tokens
-        rows = (int(text) if text is not None and _ROW_NUMBER.fullmatch(text) else -1 for text in values)
-        return np.fromiter((row if row < self.size else -1 for row in rows), np.int64, len(values))
+    def _rows(self, tokens: pa.LargeStringArray) -> np.ndarray:
+        rows = (int(text) if text is not None and _ROW_NUMBER.fullmatch(text) else -1 for text in tokens.to_pylist())
+        return np.fromiter((row if row < self.size else -1 for row in rows), np.int64, len(tokens))
 
-    def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
-        """The tokens of rows start..stop."""
-        return [str(row) for row in range(start, self.size if stop is None else min(stop, self.size))]
+    def _texts(self, start: int, stop: int) -> list[str]:
+        return [str(row) for row in range(start, stop)]
 
-    def as_json(self) -> dict[str, Any]:
-        """The content of its file."""
+    def _content(self) -> dict[str, Any]:
         return {"kind": "identity", "size": self.size}
 
 
@@ -303,10 +304,8 @@ class BucketVocabulary(Vocabulary):
         """Number of rows."""
         return len(self.boundaries) + 2
 
-    @property
-    def digest(self) -> str:
-        """Digest of what the rows stand for."""
-        return hashlib.sha256(f"{_BUCKETS} {json.dumps(self.boundaries)}".encode()).hexdigest()
+    def _meaning(self) -> str:
+        return f"{_BUCKETS} {json.dumps(self.boundaries)}"
 
     def rows_of(self, numbers: np.ndarray) -> np.ndarray:
         """int64: the row of each number, compared in float32; NaN is missing."""
@@ -316,23 +315,22 @@ class BucketVocabulary(Vocabulary):
         rows[np.isnan(single)] = 0
         return rows
 
-    def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
-        """int64: the row of each text, which is a number or a bucket as it is shown; of others -1."""
-        texts = tokens.to_pylist() if isinstance(tokens, pa.Array) else tokens
-        shown = {text: row for row, text in enumerate(self.tokens())}
+    def _rows(self, tokens: pa.LargeStringArray) -> np.ndarray:
+        """Of each text, which is a number or a bucket as it is shown."""
+        shown: dict[str | None, int] = {"": 0, None: 0, **{text: row for row, text in enumerate(self.tokens())}}
 
         def row(text: str | None) -> int:
-            if not text or text in shown:
-                return shown[text] if text else 0
+            if text is None or text in shown:
+                return shown[text]
             try:
                 return int(self.rows_of(np.array([float(text)]))[0])
             except ValueError:
                 return -1
 
-        return np.array([row(text) for text in texts], np.int64)
+        return np.array([row(text) for text in tokens.to_pylist()], np.int64)
 
-    def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
-        """The buckets of rows start..stop, such as `[18, 25)`."""
+    def _texts(self, start: int, stop: int) -> list[str]:
+        """The buckets, such as `[18, 25)`."""
         marks = [
             f"{np.float32(mark):g}" if float(f"{mark:g}") == mark else str(np.float32(mark)) for mark in self.boundaries
         ]
@@ -340,8 +338,7 @@ class BucketVocabulary(Vocabulary):
         buckets = [f"{'[' if place else '('}{a}, {b})" for place, (a, b) in enumerate(pairwise(ends))]
         return [MISSING_TOKEN, *buckets][start:stop]
 
-    def as_json(self) -> dict[str, Any]:
-        """The content of its file."""
+    def _content(self) -> dict[str, Any]:
         return {"kind": _BUCKETS, "boundaries": list(self.boundaries)}
 
 
@@ -369,55 +366,22 @@ class HashVocabulary(Vocabulary):
         """All rows: none stands for one token."""
         return self.size
 
-    @property
-    def digest(self) -> str:
-        """Digest of what the rows stand for."""
-        return hashlib.sha256(f"{_HASH} {HASH_FUNCTION} {self.buckets} {self.missing}".encode()).hexdigest()
+    def _meaning(self) -> str:
+        return f"{_HASH} {HASH_FUNCTION} {self.buckets} {self.missing}"
 
-    def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
-        """int64 row of each token."""
-        array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.large_string())
-        array = pc.fill_null(pc.cast(array, pa.large_string()), "")
-        rows = token_keys.buckets(array, self.buckets) + self.missing
+    def _rows(self, tokens: pa.LargeStringArray) -> np.ndarray:
+        rows = token_keys.buckets(tokens, self.buckets) + self.missing
         if self.missing:
-            rows[pc.equal(array, "").to_numpy(zero_copy_only=False)] = 0
+            rows[pc.equal(pc.fill_null(tokens, ""), "").to_numpy(zero_copy_only=False)] = 0
         return rows
 
-    def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
-        """The buckets of rows start..stop, as they are shown."""
-        shown = range(start, self.size if stop is None else min(stop, self.size))
-        return [MISSING_TOKEN if self.missing and not row else f"<hash {row - self.missing}>" for row in shown]
+    def _texts(self, start: int, stop: int) -> list[str]:
+        return [
+            MISSING_TOKEN if self.missing and not row else f"<hash {row - self.missing}>" for row in range(start, stop)
+        ]
 
-    def as_json(self) -> dict[str, Any]:
-        """The content of its file."""
+    def _content(self) -> dict[str, Any]:
         return {"kind": _HASH, "function": HASH_FUNCTION, "buckets": self.buckets, "missing": self.missing}
-
-
-def same_rows(a: Vocabulary, b: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers of `a`, and those of the same rows of `b`, int64 each.
-
-    Of tokens these are the rows in front: those of missing and of rare values, and the OOV rows if there are as many,
-    as otherwise other values share them. Hash buckets are the same if there are as many, buckets of numbers if they
-    have the same boundaries.
-    """
-    rows = np.empty((0, 2), np.int64)
-    match a, b:
-        case TokenVocabulary(), TokenVocabulary():
-            mine, theirs = ([kind for _, kind, _ in each.special] for each in (a, b))
-            pairs = [(row, row) for row in range(a.oov) if a.oov == b.oov]
-            pairs += [
-                (mine.index(kind), theirs.index(kind))
-                for kind in ("missing", "rare")
-                if kind in mine and kind in theirs
-            ]
-            rows = np.array(pairs, np.int64).reshape(-1, 2)
-        case HashVocabulary(), HashVocabulary() if a.buckets == b.buckets:
-            both = [(0, 0)] * (a.missing and b.missing)
-            rows = np.arange(a.buckets)[:, None] + np.array([a.missing, b.missing])
-            rows = np.concatenate([np.array(both, np.int64).reshape(-1, 2), rows])
-        case BucketVocabulary(), BucketVocabulary() if a.boundaries == b.boundaries:
-            rows = np.repeat(np.arange(a.size)[:, None], 2, axis=1)
-    return rows[:, 0], rows[:, 1]
 
 
 def stands_for_tokens(vocabulary: Vocabulary) -> bool:
@@ -436,17 +400,6 @@ def described(vocabulary: Vocabulary) -> str:
             return "tokens"
         case _:
             return "row numbers"
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.LargeStringArray:
-    """The chunks of a column as one array."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays([_no_tokens(), *column.chunks])
-
-
-def _no_tokens() -> pa.LargeStringArray:
-    return pa.array([], pa.large_string())  # not a constant: making an array imports pandas
 
 
 _PLAIN = {escape: plain for plain, escape in _ESCAPES}
@@ -506,26 +459,25 @@ def _read_tsv(path: Path) -> TokenVocabulary:
     _check(path, tokens, "token", first + 2)
     _check(path, rare, "rare_token", first + 2 + len(tokens))
     return TokenVocabulary(
-        known=_unescaped(_one_array(tokens["token"])),
+        known=_unescaped(tokens["token"].combine_chunks()),
         known_frequencies=tokens["frequency"].to_numpy(),
         oov=len(special["oov"]),
         oov_frequencies=tuple(special["oov"]),
         missing_frequency=special["missing"][0] if special["missing"] else None,
-        rare=_unescaped(_one_array(rare["token"])) if special["rare"] else None,
+        rare=_unescaped(rare["token"].combine_chunks()) if special["rare"] else None,
         rare_frequency=special["rare"][0] if special["rare"] else 0,
     )
 
 
 def _special(table: pa.Table) -> dict[str, list[int]]:
     """The frequencies of the rows in front of those of tokens, by kind: OOV rows, then one of missing, one of rare."""
-    found: dict[str, list[int]] = {kind: [] for kind in _BEFORE_TOKENS}
+    found: dict[str, list[int]] = {}
     place = 0
-    for row in range(min(_MOST_SPECIAL, table.num_rows)):
-        kind = table["kind"][row].as_py()
-        if kind not in _BEFORE_TOKENS[place:] or (kind == _BEFORE_TOKENS[place] != "oov" and found[kind]):
-            break
-        place = _BEFORE_TOKENS.index(kind)
-        found[kind].append(table["frequency"][row].as_py())
+    for kind in _BEFORE_TOKENS:
+        begin, most = place, _MOST_SPECIAL if kind == "oov" else 1
+        while place < min(table.num_rows, begin + most) and table["kind"][place].as_py() == kind:
+            place += 1
+        found[kind] = table["frequency"][begin:place].to_pylist()
     return found
 
 
