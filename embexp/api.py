@@ -149,16 +149,16 @@ def _specs(values: Sequence[RunSpec | Sequence[str]], permission: Permission) ->
         raise UsageError(f"{function} takes a list of specs, not {type(values).__name__}; {remedy}")
     found, faults = [], []
     loader = None
-    for number, each in enumerate(values):
-        if isinstance(each, str):
+    for number, value in enumerate(values):
+        if isinstance(value, str):
             raise UsageError(f"{function} takes a list of specs or of lists of overrides, not of texts; {remedy}")
         try:
-            if isinstance(each, RunSpec):
-                spec, wrong = composition.check_container(each.model_dump(mode="json", warnings=False), permission)
+            if isinstance(value, RunSpec):
+                spec, wrong = composition.check_container(value.model_dump(mode="json", warnings=False), permission)
                 wrong = [fault for fault in wrong if not isinstance(fault, CombinationFault)]
             else:
                 loader = loader or composition.loader(permission=permission)
-                spec, wrong = composition.candidate(loader, arguments.overrides(each, function)).spec, []
+                spec, wrong = composition.candidate(loader, arguments.overrides(value, function)).spec, []
             if spec is not None and spec.seeds > 1:
                 rule = "here every job is one run"
                 wrong.append(Fault("seeds", str(spec.seeds), rule, "give a spec for each seed"))

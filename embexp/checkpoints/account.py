@@ -242,5 +242,5 @@ def _whole(faults: Sequence[tuple[str, Sequence[Listed]]]) -> list[str]:
 
 
 def _listed(words: str, values: Sequence[Listed], shown: int = _SHOWN) -> list[str]:
-    lines = [f"  {len(values)} {words}:", *(f"    {each}" for each in values[:shown])]
+    lines = [f"  {len(values)} {words}:", *(f"    {value}" for value in values[:shown])]
     return lines + ([f"    … and {len(values) - shown} more"] if len(values) > shown else [])

@@ -318,10 +318,10 @@ def _contents_of_bundle(path: Path, index: Path, source: Path, *, named: bool) -
         try:
             graph = object_graph.read(index)
             names = {
-                each.checkpoint_key: each.full_name
+                attribute.checkpoint_key: attribute.full_name
                 for node in graph.nodes
-                for each in node.attributes
-                if each.full_name
+                for attribute in node.attributes
+                if attribute.full_name
             }
         except DataError as error:
             faults.append(str(error))
@@ -365,7 +365,7 @@ def _sizes(tensors: Mapping[str, Values]) -> dict[str, int]:
     counted: set[str] = set()
     for key, values in tensors.items():
         parts = [values] if isinstance(values, Tensor) else list(values.changes[-1])
-        found[key] = sum(piece.size for each in parts if each.key not in counted for piece in each.entry.pieces)
+        found[key] = sum(piece.size for part in parts if part.key not in counted for piece in part.entry.pieces)
         if len(parts) > 1:
             counted.add(parts[0].key)
     return found

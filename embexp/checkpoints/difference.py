@@ -147,7 +147,7 @@ class Difference:
     @property
     def empty(self) -> bool:
         """Whether nothing differs."""
-        return not (self.only_a or self.only_b or self.unlike or any(each.changed for each in self.changes))
+        return not (self.only_a or self.only_b or self.unlike or any(change.changed for change in self.changes))
 
 
 def difference(a: Contents, b: Contents, *, rows: int, matches: Mapping[str, RowMatch] | None = None) -> Difference:

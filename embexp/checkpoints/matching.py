@@ -93,7 +93,7 @@ class Matching:
         proto = type(self.proto)()
         proto.CopyFrom(self.proto)
         for node in proto.nodes:
-            kept = [each for each in node.attributes if each.checkpoint_key not in without]
+            kept = [attribute for attribute in node.attributes if attribute.checkpoint_key not in without]
             del node.attributes[:]
             node.attributes.extend(kept)
             if _registered_key(node) in without:
@@ -147,13 +147,13 @@ def match(
     values = [*_values_in(proto, tensors), *extra]
     found = Matching(index, proto, values, tensors, by_name, _objects_by_node(proto, graph))
     if only is not None:
-        selected = Selection(proto, [each.value for each in values], names, only)
+        selected = Selection(proto, [value.value for value in values], names, only)
         if unknown := selected.unused(values):
-            known = ", ".join(str(each.value) for each in values[:20])
+            known = ", ".join(str(value.value) for value in values[:20])
             raise CheckpointError(
                 f"{index} has nothing of the name {', '.join(unknown)}, to restore only that; it has {known}"
             )
-        found.left_out = {each.key for each in values if not selected(each.value, each.node)}
+        found.left_out = {value.key for value in values if not selected(value.value, value.node)}
     found.mismatched = _mismatches(found, graph)
     found.dropped = _dropped(found)
     return found
@@ -302,7 +302,9 @@ class Selection:
         self._names, self._patterns = names, patterns
         exact = {each for value in values for each in self._known(value)}
         self._exact = exact.intersection(patterns or ())
-        self._nodes = {each: object_graph.nodes_of(proto, each) for each in patterns or () if each not in exact}
+        self._nodes = {
+            pattern: object_graph.nodes_of(proto, pattern) for pattern in patterns or () if pattern not in exact
+        }
         self._slots = object_graph.slots_of(proto)
 
     def __call__(self, value: Value, node: int | None) -> bool:
@@ -312,16 +314,16 @@ class Selection:
     def unused(self, stored: Collection[Stored]) -> list[str]:
         """The patterns that name nothing."""
         patterns = self._patterns or ()
-        return [each for each in patterns if not any(self.named(one.value, one.node, each) for one in stored)]
+        return [pattern for pattern in patterns if not any(self.named(one.value, one.node, pattern) for one in stored)]
 
     def named(self, value: Value, node: int | None, pattern: str) -> bool:
         """Whether a pattern names the value, or an object that has it."""
         candidates = self._known(value)
         if pattern in self._exact:
             return pattern in candidates
-        if node in self._nodes[pattern] or any(fnmatchcase(each, pattern) for each in candidates):
+        if node in self._nodes[pattern] or any(fnmatchcase(candidate, pattern) for candidate in candidates):
             return True
-        begins = any(each.startswith(f"{pattern}/") for each in candidates)
+        begins = any(candidate.startswith(f"{pattern}/") for candidate in candidates)
         return begins and not self._nodes[pattern] and node not in self._slots
 
     def _known(self, value: Value) -> list[str]:
@@ -388,8 +390,8 @@ class Taking:
     def initialize(self, session: Any) -> None:
         """Runs the initializers of all variables of a graph that were not restored."""
         done = self._filled(only_restored=True)
-        others = [each.object for each in objects.graph_of(self._checkpoint).values if id(each.object) not in done]
-        session.run([each.initializer for each in others if hasattr(each, "initializer")])
+        others = [value.object for value in objects.graph_of(self._checkpoint).values if id(value.object) not in done]
+        session.run([other.initializer for other in others if hasattr(other, "initializer")])
 
     def _filled(self, *, only_restored: bool = False) -> set[int]:
         """Ids of objects whose value in the checkpoint is accounted for: restored, of another shape, or left out."""
@@ -464,7 +466,7 @@ def _unbuilt(above: Any, graph: objects.LiveGraph) -> bool:
         return not built
     if above is graph.objects[0] and len(graph.objects) > 1:
         return False
-    holders = {each.node for each in graph.values}
+    holders = {value.node for value in graph.values}
     numbers = {id(each): number for number, each in enumerate(graph.objects)}
     start = [numbers[id(above)]] if id(above) in numbers else []
     below = object_graph.closure(start, lambda number: {child.node_id for child in graph.proto.nodes[number].children})

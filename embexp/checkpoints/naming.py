@@ -57,13 +57,13 @@ def variable_names(checkpoint: Any) -> dict[str, str]:
     """
     optimizer = getattr(checkpoint, "optimizer", None)
     values = objects.graph_of(checkpoint).values
-    fixed = names_of_keys(each.path for each in values)
+    fixed = names_of_keys(value.path for value in values)
     named = []
-    for each in values:
-        name = fixed.get(each.path)
-        if name is None and isinstance(each.object, keras.Variable):
-            name = _without_number(each.object.path, optimizer)
-        named.append((each.path, name or unescaped(each.path)))
+    for value in values:
+        name = fixed.get(value.path)
+        if name is None and isinstance(value.object, keras.Variable):
+            name = _without_number(value.object.path, optimizer)
+        named.append((value.path, name or unescaped(value.path)))
     return objects.unique_names(named)
 
 
@@ -119,7 +119,7 @@ def rename_targets(rename: Mapping[str, Any], graph: objects.LiveGraph, names: M
             found[old] = new if new in names else path_of.get(new, new)
         else:
             parts = list(new) if objects.is_whole(new) else [new]
-            found[old] = next((each.path for each in graph.values if each.object is parts[0]), "")
+            found[old] = next((value.path for value in graph.values if value.object is parts[0]), "")
     return found
 
 
@@ -159,7 +159,7 @@ def rename_sources(
     given: dict[str, str] = {}
     faults = []
     for old, new in targets.items():
-        olds = [old] if old in entries else [each for each in entries if each.startswith(f"{old}/")]
+        olds = [old] if old in entries else [entry for entry in entries if entry.startswith(f"{old}/")]
         if not olds:
             faults.append(_lacks(old))
         for each in olds:
@@ -221,11 +221,11 @@ def named_graph(graph: LiveGraph, source_of: Mapping[str, str]) -> tuple[Any, di
     proto = trackable_object_graph_pb2.TrackableObjectGraph()
     proto.CopyFrom(graph.proto)
     names = {}
-    for each in graph.values:
-        if each.path in source_of:
-            key = each.path + KEY_END
-            names[key] = source_of[each.path]
-            proto.nodes[each.node].attributes.add(name=VARIABLE, checkpoint_key=key, full_name=names[key])
+    for value in graph.values:
+        if value.path in source_of:
+            key = value.path + KEY_END
+            names[key] = source_of[value.path]
+            proto.nodes[value.node].attributes.add(name=VARIABLE, checkpoint_key=key, full_name=names[key])
     util.add_checkpoint_values_check(proto)
     return proto, names
 

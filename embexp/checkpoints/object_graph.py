@@ -388,7 +388,7 @@ class _TreeBuilder:
         for number in self._owners:
             for step in _steps(self._graph, number):
                 before[step.node].add(number)
-        found = closure((each for each in self._owners if self._graph.nodes[each].attributes), before.__getitem__)
+        found = closure((owner for owner in self._owners if self._graph.nodes[owner].attributes), before.__getitem__)
         return {number: number in found for number in self._owners}
 
 

@@ -99,11 +99,14 @@ def names_of(objects: Any, graph: LiveGraph) -> dict[str, str]:
 
 def _by_name(values: list[Any]) -> dict[str, Any]:
     """Variables by the names of the edges to them: their names, of parts their own."""
-    variables = [part for each in values for part in (each if is_whole(each) else [each])]
-    if strange := [each for each in variables if not _is_variable(each)]:
+    variables = [part for value in values for part in (value if is_whole(value) else [value])]
+    if strange := [variable for variable in variables if not _is_variable(variable)]:
         kinds = ", ".join(sorted({type(each).__name__ for each in strange}))
         raise CheckpointError(f"found {kinds} in a list, expected variables; give trackables in a mapping, by name")
-    names = [global_name(each) if part_of(each) is None else str(each.name).split(":")[0] for each in variables]
+    names = [
+        global_name(variable) if part_of(variable) is None else str(variable.name).split(":")[0]
+        for variable in variables
+    ]
     count = Counter(names)
     if shared := sorted(f"{name!r} ({times} times)" for name, times in count.items() if times > 1 or not name):
         raise CheckpointError(
@@ -257,7 +260,7 @@ def is_whole(value: Any) -> bool:
     """Whether this is a partitioned variable: what `get_variable` returned, or a list of parts of one variable."""
     if isinstance(value, list | tuple):
         parts = [part_of(each) for each in value]
-        return bool(parts) and all(each is not None and each.name == getattr(parts[0], "name", "") for each in parts)
+        return bool(parts) and all(part is not None and part.name == getattr(parts[0], "name", "") for part in parts)
     return isinstance(value, PartitionedVariable)
 
 

@@ -97,7 +97,7 @@ def find(path: Path) -> Path:
 
 def _of_run(checkpoints: Path) -> list[Path]:
     """Folders in which a run may have a checkpoint, the best first."""
-    steps = [(int(found[1]), each) for each in checkpoints.glob("step_*") if (found := _STEP.search(each.name))]
+    steps = [(int(found[1]), path) for path in checkpoints.glob("step_*") if (found := _STEP.search(path.name))]
     newest_first = [each for _, each in sorted(steps, reverse=True)]
     return [checkpoints / "final", *newest_first, checkpoints / "estimator", checkpoints / "best"]
 
@@ -235,8 +235,8 @@ def _publish(index: Path, prefix: Path) -> None:
 
 
 def _data_files(prefix: Path) -> Iterator[tuple[Path, str]]:
-    for each in prefix.parent.iterdir():
-        if each.name.startswith(f"{prefix.name}.data-"):
-            found = _DATA.fullmatch(each.name.removeprefix(prefix.name))
+    for path in prefix.parent.iterdir():
+        if path.name.startswith(f"{prefix.name}.data-"):
+            found = _DATA.fullmatch(path.name.removeprefix(prefix.name))
             if found is not None:
-                yield each, found[1]
+                yield path, found[1]

@@ -102,7 +102,7 @@ def _draw(axes: Axes, layout: Layout) -> None:
     _markers(axes, layout.down_arrows, "v", colour=_REFERENCE, size=3.5)
     for role, colour in COLOURS.items():
         for hollow in (False, True):
-            points = [each.at for each in layout.markers if (each.role, each.is_hollow) == (role, hollow)]
+            points = [marker.at for marker in layout.markers if (marker.role, marker.is_hollow) == (role, hollow)]
             _markers(axes, points, "o", colour=colour, size=2 * MARKER, hollow=hollow)
     for text in layout.texts:
         colour = _EDGE_NAME if text.role is None else COLOURS[text.role]
@@ -309,8 +309,8 @@ def _references(
     groups = []
     for place in places:
         sources = [each for each in place.below if each.branch.refers_to in targets and not each.below]
-        ends = {each.branch.refers_to: targets[each.branch.refers_to or 0] for each in sources}.values()
-        rows = [each.row for each in sources] + [each.first - 0.5 if each.below else each.row for each in ends]
+        ends = {source.branch.refers_to: targets[source.branch.refers_to or 0] for source in sources}.values()
+        rows = [source.row for source in sources] + [each.first - 0.5 if each.below else each.row for each in ends]
         if rows:
             groups.append((min(rows), max(rows), sources, ends))
     dashed: list[tuple[Point, ...]] = []
@@ -321,12 +321,12 @@ def _references(
     leaves = [place for place in places if not place.below]
     tracks: list[tuple[float, float, float]] = []
     for first, last, sources, ends in sorted(groups, key=lambda group: group[1] - group[0]):
-        passed = [each.right for each in leaves if first - 1 < each.row < last + 1]
+        passed = [leaf.right for leaf in leaves if first - 1 < leaf.row < last + 1]
         passed += [x for x, above, below in tracks if above <= last + 1 and first - 1 <= below]
         track = max(passed) + _TRACK
         tracks.append((track, first, last))
         dashed.append(((track, middle(first)), (track, middle(last))))
-        dashed += [((each.right + _SPACE, middle(each.row)), (track, middle(each.row))) for each in sources]
+        dashed += [((source.right + _SPACE, middle(source.row)), (track, middle(source.row))) for source in sources]
         for end in ends:
             if end.below:
                 edge = middle(end.first - 0.5)

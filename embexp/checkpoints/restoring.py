@@ -279,7 +279,7 @@ def _resource_variables(variable: Any) -> list[Any]:
         return [variable]
     copies = getattr(variable, "values", ())
     if isinstance(variable, tf.distribute.DistributedValues) and isinstance(variable, tf.Variable):
-        return [each for each in copies if isinstance(each, resource_variable_ops.ResourceVariable)]
+        return [copy for copy in copies if isinstance(copy, resource_variable_ops.ResourceVariable)]
     return []
 
 
@@ -396,12 +396,12 @@ def _variables(parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     seen = tf.train.Checkpoint(model=parts.model, optimizer=parts.optimizer, random=parts.random, step=parts.step)
     model_weights = {id(variable.value) for variable in parts.model.weights}
     weights, slots = {}, {}
-    for each in objects.graph_of(seen).values:
-        variable = each.object.value if isinstance(each.object, keras.Variable) else each.object
+    for value in objects.graph_of(seen).values:
+        variable = value.object.value if isinstance(value.object, keras.Variable) else value.object
         if id(variable) in model_weights:
-            weights[each.path] = variable
-        elif each.path.startswith(_OPTIMIZER):
-            slots[each.path] = variable
+            weights[value.path] = variable
+        elif value.path.startswith(_OPTIMIZER):
+            slots[value.path] = variable
     return weights, slots
 
 

@@ -66,7 +66,7 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
     )
     checkpoint = objects.checkpoint_of(objects_or_variables)
     graph = objects.graph_of(checkpoint)
-    others = [each.path or type(each.object).__name__ for each in graph.values if not each.is_variable]
+    others = [value.path or type(value.object).__name__ for value in graph.values if not value.is_variable]
     if kind is Kind.NAME and others:
         raise CheckpointError(
             f"{path}: a name-based checkpoint holds variables only, and these are none: {', '.join(others)}."
@@ -93,9 +93,9 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
 def _slices(graph: objects.LiveGraph, names: Mapping[str, str]) -> dict[str, list[Slice]]:
     """The parts of partitioned variables by name, in the order in which they begin."""
     found: dict[str, list[tuple[Part, str]]] = {}
-    for each in graph.values:
-        if each.is_variable and (part := objects.part_of(each.object)) is not None:
-            found.setdefault(names[each.path], []).append((part, each.path + KEY_END))
+    for value in graph.values:
+        if value.is_variable and (part := objects.part_of(value.object)) is not None:
+            found.setdefault(names[value.path], []).append((part, value.path + KEY_END))
     objects.require_whole({name: [part for part, _ in parts] for name, parts in found.items()})
     return {
         name: [

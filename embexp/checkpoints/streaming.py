@@ -70,7 +70,11 @@ def write(
 
 
 def _streamed_in(checkpoint: Any) -> list[StreamedTable]:
-    return [each for each in tf.train.TrackableView(checkpoint).descendants() if isinstance(each, StreamedTable)]
+    return [
+        descendant
+        for descendant in tf.train.TrackableView(checkpoint).descendants()
+        if isinstance(descendant, StreamedTable)
+    ]
 
 
 def _add(prefix: str, tables: Mapping[str, StreamedTable], changed: Mapping[str, np.ndarray]) -> dict[str, SomeRows]:
@@ -161,23 +165,23 @@ def saver_of(checkpoint: Any) -> GraphSaver:
     """
     with tf.device("/cpu:0"), without_rows(_streamed_in(checkpoint)):
         saveables, _ = save_util_v1.frozen_saveables_and_savers(graph_view.ObjectGraphView(checkpoint))
-    objects = [each.op for each in saveables]
+    objects = [saveable.op for saveable in saveables]
     reached = {id(each.value if isinstance(each, keras.Variable) else each) for each in objects}
     # A saveable that writes several variables as one lists them.
     reached |= {id(part) for each in objects for part in getattr(each, "covered", ())}
-    if missing := [each.name for each in tf.compat.v1.global_variables() if id(each) not in reached]:
+    if missing := [variable.name for variable in tf.compat.v1.global_variables() if id(variable) not in reached]:
         raise ValueError(f"no part of the checkpoint: {', '.join(missing)}")
     reached_parts = tf.train.TrackableView(checkpoint).descendants()
-    own = [each for each in reached_parts if isinstance(each, TableCheckpoint)]
-    whole = {id(each) for part in own for each in part.whole_variables()}
+    own = [part for part in reached_parts if isinstance(part, TableCheckpoint)]
+    whole = {id(variable) for part in own for variable in part.whole_variables()}
     tables, variables, others = {}, {}, []
-    for each in saveables:
-        if isinstance(each.op, StreamedTable):
-            tables[each.specs[0].name] = each.op
-        elif id(each.op) in whole:
-            variables[each.specs[0].name] = RestoredVariable(each.op)
+    for saveable in saveables:
+        if isinstance(saveable.op, StreamedTable):
+            tables[saveable.specs[0].name] = saveable.op
+        elif id(saveable.op) in whole:
+            variables[saveable.specs[0].name] = RestoredVariable(saveable.op)
         else:
-            others.append(each)
+            others.append(saveable)
     saver, of_others = (tf.compat.v1.train.Saver(parts, max_to_keep=1) for parts in (saveables, others))
     return GraphSaver(saver, of_others, tables, variables, checkpoint)
 

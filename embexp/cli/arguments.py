@@ -108,7 +108,7 @@ class Parser(argparse.ArgumentParser):
 
     def _hint(self, unknown: Sequence[str]) -> str:
         """What an unknown argument may have been meant for."""
-        takes_overrides = any(each.dest == "overrides" for each in self._actions)
+        takes_overrides = any(action.dest == "overrides" for action in self._actions)
         for argument in unknown:
             option, equals, value = argument.partition("=")
             if option in _HYDRA_ONLY:

@@ -139,7 +139,7 @@ def grow(arguments: Sequence[str]) -> int:
     parser.needs("directory", "which run or checkpoint? Give its directory")
     parser.add_argument("--vocabulary", action="append", default=[])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--missing", choices=[each.value for each in MissingRows], default="initializer")
+    parser.add_argument("--missing", choices=[missingrow.value for missingrow in MissingRows], default="initializer")
     parser.add_argument("--gone", choices=("drop", "keep"), default="drop")
     parser.add_argument("--match", choices=[each.value for each in Match], default="exact")
     parser.add_argument("--seed", type=int)

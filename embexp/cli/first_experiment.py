@@ -51,8 +51,8 @@ class Use:
 
 def label_candidates(columns: Sequence[ColumnFacts]) -> list[ColumnFacts]:
     """Columns that may be the label, the likeliest first: those with such a name, then those of zeros and ones."""
-    named = [each for each in columns if _LABELS.match(each.name) and task_or_fault(each, columns)[0]]
-    binary = [each for each in columns if each.numbers == (0.0, 1.0) and each not in named]
+    named = [column for column in columns if _LABELS.match(column.name) and task_or_fault(column, columns)[0]]
+    binary = [column for column in columns if column.numbers == (0.0, 1.0) and column not in named]
     return [*named, *binary]
 
 
@@ -66,14 +66,14 @@ def task_or_fault(label: ColumnFacts, columns: Sequence[ColumnFacts]) -> tuple[s
     if label.numbers == (0.0, 1.0):
         return "binary", ""
     classes = label.numbers == tuple(map(float, range(len(label.numbers)))) and 2 < len(label.numbers) <= _MOST_CLASSES
-    if classes and any(each.kind is Kind.TEXT for each in columns):
+    if classes and any(column.kind is Kind.TEXT for column in columns):
         return "classification", ""
     return "regression", ""
 
 
 def _is_number(examples: Sequence[str]) -> bool:
     try:
-        [float(each) for each in examples]
+        [float(example) for example in examples]
     except ValueError:
         return False
     return True
@@ -88,31 +88,37 @@ def uses(columns: Sequence[ColumnFacts], label: str, *, splits_text: bool) -> li
     Raises:
         CommandLineError: nothing is left to embed.
     """
-    times = [each for each in columns if each.kind is Kind.TIME and each.name != label]
-    separators = Counter(each.separator for each in columns if each.separator is not None)
-    texts = any(each.kind is Kind.TEXT for each in columns)  # a file has one separator of lists: texts come first
+    times = [column for column in columns if column.kind is Kind.TIME and column.name != label]
+    separators = Counter(column.separator for column in columns if column.separator is not None)
+    texts = any(column.kind is Kind.TEXT for column in columns)  # a file has one separator of lists: texts come first
     separator = " " if texts else next((each for each, _ in separators.most_common(1)), None)
     found = []
-    for each in columns:
-        if each.name == label:
-            found.append(Use(each, Role.LABEL, f"{each.missing:.1%} are missing: remove them" if each.missing else ""))
-        elif each.kind is Kind.TIME:
-            found.append(Use(each, *((Role.TIME, "") if each is times[0] else (Role.OUT, "another time splits"))))
-        elif each.kind in (Kind.CONSTANT, Kind.UNIQUE):
-            found.append(Use(each, Role.OUT))
-        elif each.kind is Kind.NUMBER:
+    for column in columns:
+        if column.name == label:
+            found.append(
+                Use(column, Role.LABEL, f"{column.missing:.1%} are missing: remove them" if column.missing else "")
+            )
+        elif column.kind is Kind.TIME:
+            found.append(Use(column, *((Role.TIME, "") if column is times[0] else (Role.OUT, "another time splits"))))
+        elif column.kind in (Kind.CONSTANT, Kind.UNIQUE):
+            found.append(Use(column, Role.OUT))
+        elif column.kind is Kind.NUMBER:
             found.append(
                 Use(
-                    each,
-                    *((Role.OUT, "patterns use its name's characters") if is_pattern(each.name) else (Role.NUMBER, "")),
+                    column,
+                    *(
+                        (Role.OUT, "patterns use its name's characters")
+                        if is_pattern(column.name)
+                        else (Role.NUMBER, "")
+                    ),
                 )
             )
-        elif each.separator is not None and not splits_text:
-            found.append(Use(each, Role.OUT, "only CSV files have lists in text: write a column of lists"))
-        elif each.separator != separator and each.separator is not None:
-            found.append(Use(each, Role.OUT, f"its separator is not {separator!r}, as that of others is"))
+        elif column.separator is not None and not splits_text:
+            found.append(Use(column, Role.OUT, "only CSV files have lists in text: write a column of lists"))
+        elif column.separator != separator and column.separator is not None:
+            found.append(Use(column, Role.OUT, f"its separator is not {separator!r}, as that of others is"))
         else:
-            found.append(Use(each, Role.TABLE))
+            found.append(Use(column, Role.TABLE))
     if not any(each.role is Role.TABLE for each in found):
         raise CommandLineError("embexp new: no column has values that recur, so there is nothing to embed")
     return found

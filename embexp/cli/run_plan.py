@@ -159,8 +159,8 @@ def _trace(prepared: Prepared, console: Console) -> None:
             lines = [*lines[:half], f"… {len(lines) - 2 * half} more lines …", *lines[-half:]]
         say(console)
         say(console, "TPUEmbeddingConfiguration:")
-        for each in lines:
-            say(console, f"  {each}")
+        for line in lines:
+            say(console, f"  {line}")
 
 
 def _show(plan: Plan, console: Console) -> None:
@@ -173,7 +173,7 @@ def _show(plan: Plan, console: Console) -> None:
     if any(share.count for of in plan.shares.values() for share in of.values()):
         say(console)
         console.print(shares_table(plan.shares, console))
-    warnings = [f"warning: {each}" for each in plan.warnings]
+    warnings = [f"warning: {warning}" for warning in plan.warnings]
     notes = merged([*warnings, *_frozen(plan.policies or {}), *plan.sizes, *_notes(plan)])
     if notes:
         say(console)
@@ -317,7 +317,7 @@ def _notes(plan: Plan) -> Iterator[str]:
         if optimizer.moves_every_row and not spec.frozen(name):
             yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false updates every row at every step"
     for column, setting in source_of(spec.data).description().whole_tables.items():
-        for table in {each.table for name, each in spec.features.items() if spec.column_of(name) == column}:
+        for table in {feature.table for name, feature in spec.features.items() if spec.column_of(name) == column}:
             if not spec.frozen(table):
                 yield f"O(vocabulary): tables.{table}: {setting} updates every row at every step"
     if isinstance(spec.pretrained, File | Sample) and any(table.pretrained is None for table in spec.tables.values()):
@@ -364,7 +364,9 @@ def _share(share: Share) -> str:
         return "none"
     parts = {"missing": share.missing, "rare": share.rare, "unknown": share.unknown}
     fractions = {kind: count / share.count for kind, count in parts.items() if count}
-    shown = [f"{each:.2%} {kind}" if each >= 0.0001 else f"< 0.01% {kind}" for kind, each in fractions.items()]
+    shown = [
+        f"{fraction:.2%} {kind}" if fraction >= 0.0001 else f"< 0.01% {kind}" for kind, fraction in fractions.items()
+    ]
     return ", ".join(shown) or "all known"
 
 

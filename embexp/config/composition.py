@@ -176,7 +176,7 @@ def job(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, in_p
         found = candidate(loader, texts, look_at_data=look_at_data)
     except ConfigError as error:
         reported = {fault.path for fault in error.faults}
-        raise ConfigError([*twice, *error.faults, *(each for each in faults if each.path not in reported)]) from None
+        raise ConfigError([*twice, *error.faults, *(fault for fault in faults if fault.path not in reported)]) from None
     faults = [*twice, *found.impossible, *faults]
     if found.spec.seeds > 1:
         rule = "it repeats the settings of a sweep, and this is a single run"
@@ -352,7 +352,7 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
 
 def _hydra_faults(loader: Loader, selections: Sequence[Override], config: DictConfig) -> Sequence[Fault]:
     """The faults of the node `hydra`, which most jobs of a sweep have in common."""
-    key = tuple(str(each.input_line) for each in selections)
+    key = tuple(str(selection.input_line) for selection in selections)
     if key in loader.hydra_faults:
         return loader.hydra_faults[key]
     found = list(hydra_checks.faults(config, choices.hydra_in_files(loader, selections), loader.permission))
@@ -405,9 +405,9 @@ def _resolved(config: DictConfig, folder: Path, without: Sequence[str] = ()) -> 
     container = {str(key): value for key, value in found.items() if key not in without}
     twice = resources.fill_path(container)
     if resources.name_of(container.get("data")) is not None:
-        faults = [*twice, *(each for each in faults if each.path != "data.path")]
+        faults = [*twice, *(fault for fault in faults if fault.path != "data.path")]
     absolute_paths(container, folder)
-    return container, [each for each in faults if each.path.partition(".")[0] not in without]
+    return container, [fault for fault in faults if fault.path.partition(".")[0] not in without]
 
 
 def absolute_paths(container: dict[str, Any], folder: Path) -> None:

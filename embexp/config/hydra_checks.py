@@ -127,7 +127,7 @@ def _sweeper_faults(config: DictConfig) -> Iterator[Fault]:
         yield Fault("hydra.sweeper._target_", format_value(target), rule, "choose one: hydra/sweeper=NAME")
         return
     parameters = inspect.signature(plugin).parameters
-    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     for key, value in node.items():
         if not (takes_any or key in parameters or key.startswith("_")):
             near = did_you_mean(key, parameters) or f"its keys: {', '.join(parameters) or 'none'}"
@@ -143,7 +143,7 @@ def rejected(key: str, value: object, error: BaseException) -> Fault:
     cause, place = error.__cause__, key.rpartition(".")[0]
     kind = getattr(cause, "object_type", None)  # of a launcher of others
     fields = kind.__dataclass_fields__ if dataclasses.is_dataclass(kind) else Launching.model_fields
-    known = [f"{place}.{each}" for each in fields] if place == "hydra.launcher" else _KNOWN
+    known = [f"{place}.{field}" for field in fields] if place == "hydra.launcher" else _KNOWN
     add = next((line for line in str(error).splitlines() if " use +" in line), "")
     near = did_you_mean(key, known) if place == "hydra.launcher" or setting_at(key) is None else ""
     remedy = f"{key}=DIR, or leave it out" if key in DIRECTORIES else near or add

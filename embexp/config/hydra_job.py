@@ -180,12 +180,13 @@ class Callbacks:
         return [
             Fault(
                 f"hydra.callbacks.{name}",
-                type(each).__name__,
+                type(callback).__name__,
                 "it has on_job_start or on_job_end, and the jobs of a sweep are processes without callbacks",
                 "use on_multirun_start and on_multirun_end, or runs without -m",
             )
-            for name, each in self._callbacks.items()
-            if type(each).on_job_start is not Callback.on_job_start or type(each).on_job_end is not Callback.on_job_end
+            for name, callback in self._callbacks.items()
+            if type(callback).on_job_start is not Callback.on_job_start
+            or type(callback).on_job_end is not Callback.on_job_end
         ]
 
     def __getattr__(self, event: str) -> Callable[..., None]:
@@ -197,11 +198,13 @@ class Callbacks:
     def _notify(self, event: str, **arguments: Any) -> None:
         """Calls every callback. As in Hydra, an exception becomes a warning, so that it can't end what it watches."""
         callbacks = list(self._callbacks.values())
-        for each in reversed(callbacks) if event.endswith("_end") else callbacks:
+        for callback in reversed(callbacks) if event.endswith("_end") else callbacks:
             try:
-                getattr(each, event)(**arguments)
+                getattr(callback, event)(**arguments)
             except Exception as error:
-                warnings.warn(f"callback {type(each).__name__}.{event}: {type(error).__name__}: {error}", stacklevel=3)
+                warnings.warn(
+                    f"callback {type(callback).__name__}.{event}: {type(error).__name__}: {error}", stacklevel=3
+                )
 
 
 def _reason(error: BaseException) -> str:
@@ -219,11 +222,13 @@ def _fault(name: str, settings: Any, rule: str) -> Fault:
 
 def note_overrides(overrides: Sequence[Override], config: DictConfig) -> None:
     """Records the overrides of a config in the config, as Hydra does."""
-    task = {str(each.input_line): each.key_or_group for each in overrides if not each.is_hydra_override()}
+    task = {
+        str(override.input_line): override.key_or_group for override in overrides if not override.is_hydra_override()
+    }
     settings = config.hydra.job.config.override_dirname
     named = [text for text, key in task.items() if key not in settings.exclude_keys]
     config.hydra.overrides.task = list(task)
-    config.hydra.overrides.hydra = [str(each.input_line) for each in overrides if each.is_hydra_override()]
+    config.hydra.overrides.hydra = [str(override.input_line) for override in overrides if override.is_hydra_override()]
     config.hydra.job.override_dirname = settings.item_sep.join(sorted(named)).replace("=", settings.kv_sep)
 
 

@@ -41,18 +41,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Up to three similar names, the most similar first; dotted names may also share only their last key."""
     candidates = sorted(set(known) - {name})
-    if same := [each for each in candidates if each.lower() == name.lower()]:
+    if same := [candidate for candidate in candidates if candidate.lower() == name.lower()]:
         return same[:1]
     parent, _, last = name.rpartition(".")
-    siblings = [each for each in candidates if parent and each.rpartition(".")[0] == parent]
+    siblings = [candidate for candidate in candidates if parent and candidate.rpartition(".")[0] == parent]
     # A long parent that they share would make any two keys similar.
-    if near := _close(last, [each.rpartition(".")[2] for each in siblings]):
+    if near := _close(last, [sibling.rpartition(".")[2] for sibling in siblings]):
         return [f"{parent}.{each}" for each in near]
-    near = _close(name, [each for each in candidates if each not in siblings])
+    near = _close(name, [candidate for candidate in candidates if candidate not in siblings])
     if not near and "." not in name:
-        near = [each for each in candidates if each.rpartition(".")[2] == name][:3]
+        near = [candidate for candidate in candidates if candidate.rpartition(".")[2] == name][:3]
     if not near and "." in name:
-        near = [each for each in candidates if each.rpartition(".")[2] == last][:3]
+        near = [candidate for candidate in candidates if candidate.rpartition(".")[2] == last][:3]
     return near
 
 

@@ -267,7 +267,7 @@ class Given:
     def __contains__(self, path: str) -> bool:
         if self._paths is None:
             self._paths = []
-            for override in OverridesParser.create().parse_overrides([str(each) for each in self._texts or ()]):
+            for override in OverridesParser.create().parse_overrides([str(text) for text in self._texts or ()]):
                 if "/" not in override.key_or_group:  # a choice: its values are those of a file
                     self._paths += _leaves(override.value(), override.key_or_group)
         return any(path == each or path.startswith(f"{each}.") for each in self._paths)

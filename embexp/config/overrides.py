@@ -145,7 +145,7 @@ def _fault(text: str) -> Fault | None:
 def _fault_of_value(key: str, value: str) -> Fault:
     """The fault of an override whose value Hydra can't read."""
     names = re.split(r"[./@:]", key)
-    if wrong := next((each for each in names if not re.fullmatch(r"[A-Za-z_][\w-]*|\d+", each)), None):
+    if wrong := next((name for name in names if not re.fullmatch(r"[A-Za-z_][\w-]*|\d+", name)), None):
         rule = "a name is letters, digits and underscores, a letter first"
         return Fault(key, format_value(value), rule, f"rename {wrong}")
     if (called := re.match(r"(\w+)\(", value)) and value.endswith(")"):
@@ -202,16 +202,18 @@ def with_additions(loader: Loader, selections: Sequence[Override]) -> list[Overr
     if not any(map(_is_for_one, selections)):
         return list(selections)
     chosen: dict[str, Any] = {
-        each.get_key_element().lstrip("+"): _first(each.value())
-        for each in selections
-        if not (each.is_delete() or each.is_hydra_override())
+        selection.get_key_element().lstrip("+"): _first(selection.value())
+        for selection in selections
+        if not (selection.is_delete() or selection.is_hydra_override())
     }
     found = outline(loader.folders, loader.config_name, chosen)
     return [
-        loader.parse(f"+{each.input_line}")
-        if _is_for_one(each) and each.get_key_element() not in found.choices and _is_there(found.values, each)
-        else each
-        for each in selections
+        loader.parse(f"+{selection.input_line}")
+        if _is_for_one(selection)
+        and selection.get_key_element() not in found.choices
+        and _is_there(found.values, selection)
+        else selection
+        for selection in selections
     ]
 
 

@@ -198,7 +198,7 @@ def folded(faults: Sequence[Fault], origins: Mapping[str, str]) -> list[Fault]:
 
 def _general(fault: Fault, origins: Mapping[str, str]) -> tuple[str | None, Fault]:
     """The pattern of a fault's path, and the fault with the pattern for the name; each fault of its own has itself."""
-    owner = next((each for each in origins if fault.path == each or fault.path.startswith(f"{each}.")), None)
+    owner = next((origin for origin in origins if fault.path == origin or fault.path.startswith(f"{origin}.")), None)
     if owner is None:
         return None, fault
     name, pattern = owner.rpartition(".")[2], origins[owner]
@@ -269,14 +269,14 @@ def _expanded(pattern: str) -> Iterator[str]:
     if braces is None:
         yield pattern
         return
-    for each in _alternatives(braces[1]):
-        yield from _expanded(f"{pattern[: braces.start()]}{each}{pattern[braces.end() :]}")
+    for alternative in _alternatives(braces[1]):
+        yield from _expanded(f"{pattern[: braces.start()]}{alternative}{pattern[braces.end() :]}")
 
 
 def _alternatives(text: str) -> Iterable[str]:
     """What the text between two braces stands for."""
     if "," in text:
-        return [each.strip() for each in text.split(",")]
+        return [part.strip() for part in text.split(",")]
     found = _RANGE.fullmatch(text)
     if found is None or found[1].isalpha() != found[2].isalpha() or found[3] in ("0", "-0"):
         rule = f"braces hold a list such as {{a,b}} or a range such as {{1..26}}, and these hold {text!r}"

@@ -238,7 +238,7 @@ def _disk_faults(data: Data | None, features: Mapping[str, Feature], cache_folde
     cache = caching.cache_folder(cache_folder)
     path = Path(os.path.abspath(cache))
     try:
-        free = shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
+        free = shutil.disk_usage(next(parent for parent in (path, *path.parents) if parent.exists())).free
     except OSError:  # reported when it is written to
         return
     if needed <= free or caching.exists(
@@ -287,7 +287,7 @@ def name_faults(container: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("data.fetch", format_value(name), "there is no data set of this name", near)
     elif data.get("kind") not in (kinds := datasets.DATA_SETS[name].kinds):
         rule = f"data={data.get('kind')} does not read this data set; it is for data={listing(kinds)}"
-        experiments = listing(f"experiment={each}" for each in datasets.DATA_SETS[name].experiments)
+        experiments = listing(f"experiment={experiment}" for experiment in datasets.DATA_SETS[name].experiments)
         yield Fault("data.fetch", format_value(name), rule, f"choose {experiments}")
 
 

@@ -56,7 +56,7 @@ def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, 
 
 def _possible(loader: Loader, selections: Sequence[Override]) -> tuple[list[int], dict[int, Exception]]:
     """The numbers of the choices that can be made together, and the error of each other one, found by composing."""
-    keys = [each.get_key_element().lstrip("+~") for each in selections]
+    keys = [selection.get_key_element().lstrip("+~") for selection in selections]
     left, errors = list(range(len(selections))), {}
 
     def error_of(numbers: Collection[int]) -> Exception | None:
@@ -103,7 +103,7 @@ def choices(config: DictConfig) -> Mapping[str, str | None]:
 
 def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> Any:
     """The node `hydra` as the files of some choices have it, without what Hydra itself puts there."""
-    made = [each for each in selections if "/" in each.key_or_group or not each.is_hydra_override()]
+    made = [selection for selection in selections if "/" in selection.key_or_group or not selection.is_hydra_override()]
     chosen: dict[str, Any] = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_delete()}
     return outline(loader.folders, loader.config_name, chosen).values.get("hydra")
 

@@ -29,7 +29,7 @@ def validate(container: Mapping[str, Any], *, reported: Collection[str] = ()) ->
         return RunSpec.model_validate(container), []
     except ValidationError as error:
         errors = error.errors()
-    faults = [_fault(each, container) for each in errors]
+    faults = [_fault(error, container) for error in errors]
     known: dict[str, Any] = copy.deepcopy(dict(container))  # at an unknown key pydantic skips the rules between keys
     for each in errors:
         keys, parent = _place(each["loc"], known)
@@ -280,7 +280,7 @@ def _bare(annotation: Any) -> Any:
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
-        rest = [each for each in get_args(annotation) if each is not type(None)]
+        rest = [arg for arg in get_args(annotation) if arg is not type(None)]
         if len(rest) == 1:
             return _bare(rest[0])
     return annotation
@@ -289,7 +289,7 @@ def _bare(annotation: Any) -> Any:
 def _models(annotation: Any) -> Models:
     bare = _bare(annotation)
     if get_origin(bare) in (Union, types.UnionType):
-        return tuple(model for each in get_args(bare) for model in _models(each))
+        return tuple(model for arg in get_args(bare) for model in _models(arg))
     return (bare,) if isinstance(bare, type) and issubclass(bare, BaseModel) else ()
 
 

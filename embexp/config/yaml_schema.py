@@ -71,7 +71,7 @@ def schema(folders: Folders, group: str = CONFIG) -> dict[str, Any]:
     for (model, key), text in _descriptions(folders).items():
         if key in (properties := definitions.get(model, {}).get("properties", {})):
             properties[key] = {**properties[key], "description": text}
-    definitions = {name: _partial(each) for name, each in definitions.items()}
+    definitions = {name: _partial(definition) for name, definition in definitions.items()}
     forms = [_of_file(definitions[name], whole_config=name == "RunSpec") for name in _named(whole)]
     root = forms[0] if len(forms) == 1 else {"anyOf": forms}
     return {"$schema": _DIALECT, "title": f"embexp: {group}", **root, "definitions": definitions}

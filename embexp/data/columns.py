@@ -68,7 +68,7 @@ class Columns:
     @property
     def bucketed(self) -> tuple[str, ...]:
         """The columns of numbers that are put into buckets, each once."""
-        return tuple(dict.fromkeys(each.column for each in self.buckets.values()))
+        return tuple(dict.fromkeys(bucket.column for bucket in self.buckets.values()))
 
     @property
     def dense_settings(self) -> dict[str, NumericColumn]:
@@ -78,12 +78,12 @@ class Columns:
     @property
     def dense_width(self) -> int:
         """How many numbers the model gets of an example for them."""
-        return sum(each.width for each in self.dense_settings.values())
+        return sum(setting.width for setting in self.dense_settings.values())
 
     @property
     def may_be_missing(self) -> tuple[str, ...]:
         """Columns of `dense` whose values may be missing."""
-        return tuple(name for name, each in self.dense_settings.items() if each.may_be_missing)
+        return tuple(name for name, setting in self.dense_settings.items() if setting.may_be_missing)
 
 
 def columns_of(

@@ -91,7 +91,7 @@ class Interactions:
             rows: of the examples that count.
             users: int64 [N], rows of the vocabulary, rising and distinct.
         """
-        found = [self.pairs(examples, each) for each in rows]
+        found = [self.pairs(examples, row) for row in rows]
         who = np.concatenate([np.empty(0, np.int64), *(pair[0] for pair in found)])
         what = np.concatenate([np.empty(0, np.int64), *(pair[1] for pair in found)])
         return _lists(who, what, users, self.catalogue.size)

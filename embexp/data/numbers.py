@@ -170,7 +170,7 @@ def read(path: Path) -> tuple[FittedColumn, ...]:
         with files.opened(path) as file:
             content = json.loads(file.read(_LARGEST_FILE))
         unchanged = digests.of_json(content["columns"]) == content["digest"]
-        columns = [{**each, "transforms": each["transform"]} for each in content["columns"]]
+        columns = [{**column, "transforms": column["transform"]} for column in content["columns"]]
         found = TypeAdapter(tuple[FittedColumn, ...]).validate_python(columns)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = str(error).partition("\n")[0]
@@ -276,11 +276,11 @@ def prepare(
     """
     if not settings:
         return PreparedNumbers()
-    written = [[name, each.model_dump(mode="json")] for name, each in settings.items()]
+    written = [[name, setting.model_dump(mode="json")] for name, setting in settings.items()]
     place = digests.of_json({"format": FORMAT, "scan": key, "columns": written})
     folder = caching.folder(cache, "numbers", place, partial(_make, raw, train, settings))
     columns = read(folder / "fitted.json")
-    figures = tuple(Figures(**each) for each in json.loads((folder / "figures.json").read_text("utf-8")))
+    figures = tuple(Figures(**load) for load in json.loads((folder / "figures.json").read_text("utf-8")))
     changed = not all(column.plain for column in columns)
     return PreparedNumbers(columns, figures, mapped_array(folder / _DENSE) if changed else None)
 
@@ -303,7 +303,7 @@ def applied(raw: np.ndarray, columns: Sequence[FittedColumn], *, cache: Path, ke
 def _make(raw: np.ndarray, train: np.ndarray, settings: Mapping[str, NumericColumn], folder: Path) -> None:
     columns = fit(raw, train, settings, folder)
     write(columns, folder / "fitted.json")
-    figures = [asdict(each) for each in tail_figures(raw, train, list(settings))]
+    figures = [asdict(figure) for figure in tail_figures(raw, train, list(settings))]
     (folder / "figures.json").write_text(json.dumps(figures), "utf-8")
     if not all(column.plain for column in columns):
         apply(raw, columns, folder / _DENSE)
@@ -446,8 +446,8 @@ def fit_buckets(
         DataError: there is no number from which to make quantiles.
     """
     found = {}
-    for table in dict.fromkeys(each.table for each in buckets.values()):
-        mine = [each for each in buckets.values() if each.table == table]
+    for table in dict.fromkeys(bucket.table for bucket in buckets.values()):
+        mine = [bucket for bucket in buckets.values() if bucket.table == table]
         boundaries, count = mine[0].settings.boundaries, mine[0].settings.quantiles
         if boundaries is None:
             assert count is not None  # a rule between the settings
@@ -462,5 +462,5 @@ def fit_buckets(
                     f"tables.{table}: its buckets are quantiles of {listed}, and the training split has no two numbers"
                     " there that differ; leave the feature out, or set buckets.boundaries"
                 )
-        found[table] = BucketVocabulary(tuple(float(np.float32(each)) for each in boundaries))
+        found[table] = BucketVocabulary(tuple(float(np.float32(boundary)) for boundary in boundaries))
     return found

@@ -404,7 +404,7 @@ def known_answers(examples: Examples, rows: np.ndarray, others: Sequence[Example
         others: more examples that hold answers, with the same vocabularies.
     """
     sources = [examples, *others]
-    targets = np.concatenate([each.column(_TARGET) for each in sources])
+    targets = np.concatenate([source.column(_TARGET) for source in sources])
     distinct, number = np.unique(_queries(sources), return_inverse=True)
     return KnownAnswers(_answers(number, targets, len(distinct)), number[: examples.count][rows])
 

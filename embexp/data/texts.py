@@ -96,7 +96,7 @@ class Corpus:
         if not self.path.is_dir():
             _check_columns(self.path, self.text, self.label)
             return [self.path]
-        folders = sorted(each for each in self.path.iterdir() if each.is_dir() and not each.name.startswith((".", "_")))
+        folders = sorted(path for path in self.path.iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
         if not folders and self.label is not None:
             raise unreadable(self.path, "a folder of labelled texts holds a folder for each class")
         found = [file for folder in folders or [self.path] for file in sorted(folder.glob("*.txt"))]

@@ -258,11 +258,11 @@ def movement_warnings(
         learned: whether the run is better than a constant prediction.
     """
     alike: dict[tuple[str, str], list[tuple[str, Movement]]] = {}
-    for name, each in movements.items():
+    for name, movement in movements.items():
         path, optimizer = optimizers[name]
-        cause = _cause(each, optimizer, learned)
+        cause = _cause(movement, optimizer, learned)
         if cause is not None:
-            alike.setdefault((cause, path), []).append((name, each))
+            alike.setdefault((cause, path), []).append((name, movement))
     return [_line(cause, path, tables, optimizers[tables[0][0]][1]) for (cause, path), tables in alike.items()]
 
 

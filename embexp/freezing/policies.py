@@ -166,14 +166,14 @@ def settle(
     ]
     found: dict[str, TablePolicy] = {}
     faults: list[Fault] = []
-    for each in settings:
-        splits = each.init.fills_parts and runtime is not RuntimeKind.ESTIMATOR
+    for setting in settings:
+        splits = setting.init.fills_parts and runtime is not RuntimeKind.ESTIMATOR
         try:
-            found[each.name] = _table_policy(
-                each, facts[each.name], steps_per_epoch, splits=splits, must_split=spec.strategy.own_memory
+            found[setting.name] = _table_policy(
+                setting, facts[setting.name], steps_per_epoch, splits=splits, must_split=spec.strategy.own_memory
             )
         except ValueError as error:
-            faults.append(Fault(each.path, each.freeze.kind, str(error)))
+            faults.append(Fault(setting.path, setting.freeze.kind, str(error)))
     faults += [] if faults else [*_idle(settings, found), *_layouts(settings, found)]
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)))
@@ -242,16 +242,16 @@ def automatic_layout(*, rows: int, dim: int, slots: int, frozen_rows: int, split
 
 def _idle(settings: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
     """Rules that take no row: of a table's own policy, or of the inherited one on every table that has it."""
-    heirs = [each for each in settings if each.table.freeze is None]
-    for users in [*([each] for each in settings if each not in heirs), *([heirs] if heirs else [])]:
+    heirs = [setting for setting in settings if setting.table.freeze is None]
+    for users in [*([setting] for setting in settings if setting not in heirs), *([heirs] if heirs else [])]:
         yield from _idle_rules(users, found)
 
 
 def _idle_rules(users: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
     """Rules of one policy that take no row of any of its tables."""
-    where = f"table {users[0].name}" if len(users) == 1 else f"the tables {', '.join(each.name for each in users)}"
-    for rules in zip(*(found[each.name].taken for each in users), strict=True):
-        if any(each.rows for each in rules):
+    where = f"table {users[0].name}" if len(users) == 1 else f"the tables {', '.join(user.name for user in users)}"
+    for rules in zip(*(found[user.name].taken for user in users), strict=True):
+        if any(rule.rows for rule in rules):
             continue
         why = "rules before it take all that it names" if rules[0].named else rules[0].shortfall or "it names none"
         path = users[0].rule_path(rules[0].phase, rules[0].rule)
@@ -260,8 +260,8 @@ def _idle_rules(users: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> 
 
 def _layouts(settings: Sequence[_Setting], found: Mapping[str, TablePolicy]) -> Iterator[Fault]:
     """Layouts that a table asks for itself and whose parts would be empty."""
-    for each in settings:
-        table, path, policy = each.table, f"tables.{each.name}", found[each.name]
+    for setting in settings:
+        table, path, policy = setting.table, f"tables.{setting.name}", found[setting.name]
         count = f"{policy.frozen_rows} of its {policy.rows} rows never move"
         if table.storage is Storage.SPLIT and policy.storage is not Storage.SPLIT:
             rule = f"a table is split into rows that never move and rows that may, and {count}"

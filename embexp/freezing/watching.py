@@ -156,14 +156,14 @@ class Watch(Listener):
         self.reported: tuple[int, Mapping[str, Any]] | None = None
         self._listeners: tuple[DriftListener, ...] = ()
         self._hashes = {
-            name: RowHashes(each.blocks())
-            for name, each in tables.items()
-            if digests and not (each.policy.fully_frozen and each.policy.storage is Storage.MEMORY_MAP)
+            name: RowHashes(table.blocks())
+            for name, table in tables.items()
+            if digests and not (table.policy.fully_frozen and table.policy.storage is Storage.MEMORY_MAP)
         }
         origins = {
-            name: drift.origin_of(name, seed, each.source, each.pretrained, each.policy)
-            for name, each in tables.items()
-            if each.pretrained is not None
+            name: drift.origin_of(name, seed, table.source, table.pretrained, table.policy)
+            for name, table in tables.items()
+            if table.pretrained is not None
         }
         self._origins = {name: origin for name, origin in origins.items() if origin is not None}
 
@@ -214,8 +214,8 @@ class Watch(Listener):
         """Warnings about trained rows that hardly moved; `learned`: whether the run is better than a constant."""
         return drift.movement_warnings(
             # Rows that no step moved at all have a warning with their own cause.
-            {name: each for name, each in self.movements.items() if not self._stood_still(name)},
-            {name: (each.optimizer_path, each.optimizer) for name, each in self._tables.items()},
+            {name: movement for name, movement in self.movements.items() if not self._stood_still(name)},
+            {name: (table.optimizer_path, table.optimizer) for name, table in self._tables.items()},
             learned=learned,
         )
 

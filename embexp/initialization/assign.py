@@ -85,10 +85,13 @@ class AssignInSession:
             session: a `tf.compat.v1.Session`, or a monitored one. The variables must be initialized; one whose
                 initial value is `tf.raw_ops.Empty` takes no memory for that.
         """
-        for each in self._assignments:
-            for chunk in chunks(each.rows.rows, each.rows.dim, self._chunk_bytes):
-                values = np.asarray(each.rows.read(chunk.start, chunk.stop))
-                session.run(each.operation, {each.numbers: np.arange(chunk.start, chunk.stop), each.values: values})
+        for assignment in self._assignments:
+            for chunk in chunks(assignment.rows.rows, assignment.rows.dim, self._chunk_bytes):
+                values = np.asarray(assignment.rows.read(chunk.start, chunk.stop))
+                session.run(
+                    assignment.operation,
+                    {assignment.numbers: np.arange(chunk.start, chunk.stop), assignment.values: values},
+                )
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ def fill_tables(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> bool
 def fill_in_sessions(tables: Mapping[str, AnyTable], plans: Plans) -> SessionFills:
     """What fills tables that were made in the current graph, and their slots; adds operations to the graph."""
     fills = SessionFills()
-    slots = [each for name, table in tables.items() for each in table.slot_fills(plans[name].slots)]
+    slots = [fill for name, table in tables.items() for fill in table.slot_fills(plans[name].slots)]
     if slots:
         fills.add(assign.AssignInSession([(slot.variable, values) for slot, values in slots]).fill, always=False)
     for name, table in tables.items():

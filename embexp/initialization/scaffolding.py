@@ -110,7 +110,7 @@ class _Filling(tf.compat.v1.train.Scaffold):  # type: ignore[misc]  # TensorFlow
         return super().finalize()
 
     def _default_init_op(self) -> Any:
-        others = [each for each in _v1.global_variables() if not _among(each, self._lasting)]
+        others = [variable for variable in _v1.global_variables() if not _among(variable, self._lasting)]
         return tf.group(
             _v1.variables_initializer(others),
             resources.initialize_resources(resources.shared_resources()),

@@ -67,14 +67,14 @@ def align(
     tables: dict[str, PretrainedTable] = {}
     mismatched: dict[str, Mismatch] = {}
     used: dict[str, VectorSource | EarlierCheckpoint] = {}
-    for name, each in settings.items():
-        chosen, vocabulary, rows = each.setting, vocabularies[name], sizes[name]
-        with _named(each.path):
+    for name, setting in settings.items():
+        chosen, vocabulary, rows = setting.setting, vocabularies[name], sizes[name]
+        with _named(setting.path):
             if isinstance(chosen, Checkpoint):
                 if chosen.path not in checkpoints:
                     checkpoints[chosen.path] = earlier.open_run(Path(chosen.path), cache=cache)
                 run = checkpoints[chosen.path]
-                used[each.path] = run
+                used[setting.path] = run
             else:
                 chosen = with_sample(chosen, cache=cache)
                 options = chosen.model_dump(exclude={"kind", "path", "match", "missing", "project"})
@@ -83,11 +83,11 @@ def align(
                     options |= {"tokens_file": None if tokens is None else Path(tokens), "progress": progress}
                     sources[key] = open_vectors(Path(chosen.path), cache=cache, **options)
                 source = sources[key]
-                used[each.path] = source
+                used[setting.path] = source
         if isinstance(chosen, Checkpoint):
-            aligned = _with_trained_rows(each, chosen, run, name, vocabulary, rows)
+            aligned = _with_trained_rows(setting, chosen, run, name, vocabulary, rows)
         else:
-            aligned = _with_file_rows(chosen, source, name, each.table, vocabulary, rows)
+            aligned = _with_file_rows(chosen, source, name, setting.table, vocabulary, rows)
         if isinstance(aligned, Mismatch):
             mismatched[name] = aligned
             continue

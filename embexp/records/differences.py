@@ -157,7 +157,7 @@ def manifest_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Dif
     found += _machines(a, b)
     found += _repositories(a, b)
     variables = _section(Kind.VARIABLE, a, b, "environment")
-    return found + [each for each in variables if each.name not in _QUIET]
+    return found + [variable for variable in variables if variable.name not in _QUIET]
 
 
 def _section(kind: Kind, a: Mapping[str, Any], b: Mapping[str, Any], *keys: str) -> list[Difference]:

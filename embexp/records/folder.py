@@ -232,7 +232,7 @@ class RunFolder:
 def around(checkpoint: Path) -> RunFolder | None:
     """The run, or the grown checkpoint, that has a checkpoint in its folder; None: it is in none."""
     # DIR/checkpoints/NAME/checkpoint, or one folder further down for the second index of a name-based one.
-    above = [RunFolder(each) for each in checkpoint.absolute().parents[:4]]
+    above = [RunFolder(parent) for parent in checkpoint.absolute().parents[:4]]
     return next((each for each in above if each.spec.is_file()), None)
 
 
@@ -243,7 +243,7 @@ def check_checkpoint(*paths: Path) -> None:
         DataError: see `inventory.check`.
     """
     if paths and (run := around(paths[0])) is not None:
-        run.check(*(each.absolute() for each in paths))
+        run.check(*(path.absolute() for path in paths))
 
 
 def named_functions(*specs: RunSpec) -> dict[str, str]:
@@ -260,7 +260,7 @@ def check_code(names: Mapping[str, str], allowed: Collection[str], *, record: Pa
     Raises:
         UsageError: one isn't allowed, or one is allowed that the record does not name.
     """
-    if missing := [each for each in names if each not in allowed]:
+    if missing := [name for name in names if name not in allowed]:
         options = " ".join(f"--allow-code {each}" for each in missing)
         paths = ", ".join(dict.fromkeys(names[each] for each in missing))
         raise UsageError(

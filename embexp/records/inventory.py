@@ -180,7 +180,7 @@ def check(directory: Path, *paths: Path) -> None:
         return
     names = [path.relative_to(directory).as_posix() for path in paths if path.is_relative_to(directory)]
     inside = {name for name in _names(directory) if _is_one_of(name, names)}
-    listed = {name: each for name, each in inventory.files.items() if _is_one_of(name, names)}
+    listed = {name: file for name, file in inventory.files.items() if _is_one_of(name, names)}
     if not (several := sorted(_compared(directory, listed, inside), key=str)):
         return
     found = several[0]
@@ -257,8 +257,8 @@ def _changes(directory: Path, *, quick: bool) -> Iterator[Change]:
     lost = [name for name in nested if not (directory / name).exists()]
     for name in sorted(nested.difference(lost)):
         folder = PurePosixPath(name).parent
-        for each in _changes(directory / folder, quick=quick):
-            yield Change(str(folder / each.path), each.kind, each.note)
+        for change in _changes(directory / folder, quick=quick):
+            yield Change(str(folder / change.path), change.kind, change.note)
     # Without its inventory, nothing is known of what such a folder holds; the inventory itself is missing.
     below = [str(PurePosixPath(name).parent) for name in lost]
     inside = {name for name in _names(directory) if not _is_one_of(name, below)}

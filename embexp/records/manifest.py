@@ -123,8 +123,8 @@ def packages() -> dict[str, str]:
 def _packages(path: tuple[str, ...]) -> Mapping[str, str]:
     """Versions of the packages on a path. Read once in a process: it parses a file for each of them."""
     found: dict[str, str] = {}
-    for each in metadata.distributions(path=list(path)):
-        parsed = each.metadata  # every access parses the file anew
+    for distribution in metadata.distributions(path=list(path)):
+        parsed = distribution.metadata  # every access parses the file anew
         name = parsed["Name"]
         if name and name not in found:  # of two of one name, Python imports the first
             found[name] = parsed["Version"]
@@ -250,7 +250,7 @@ def _found(folder: Path) -> Repository | None:
 def _with_git(folder: Path) -> Path | None:
     """The nearest folder from here upwards that has a `.git`."""
     place = Path(os.path.realpath(folder))
-    return next((each for each in (place, *place.parents) if os.path.lexists(each / ".git")), None)
+    return next((parent for parent in (place, *place.parents) if os.path.lexists(parent / ".git")), None)
 
 
 def _is_of_a_run(folder: Path) -> bool:
@@ -313,7 +313,7 @@ def _opened(repository: Repository) -> Iterator[_Git]:
             "GIT_WORK_TREE": str(repository.root),
             "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
         }
-        settings = [word for each in repository.settings for word in ("-c", each)]
+        settings = [word for setting in repository.settings for word in ("-c", setting)]
         yield _Git(("-C", str(repository.root), *settings), variables)
 
 

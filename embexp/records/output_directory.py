@@ -168,14 +168,14 @@ def _check(path: Path, spec: dict[str, Any], existing: Existing, setting: str) -
     remedy = f"{other}, or move what you need, and remove the directory yourself"
     if inventory.digest_of(path) is None:
         raise refused("output.existing=replace removes complete runs only, and it has no inventory.json", remedy)
-    changes = [each for each in inventory.changes(path, quick=True) if each.kind is not ChangeKind.REMOVED]
+    changes = [change for change in inventory.changes(path, quick=True) if change.kind is not ChangeKind.REMOVED]
     if changes:
         found = inventory.sentence(tuple(changes))
         raise refused(
             f"output.existing=replace removes only what a run wrote, and it has something else ({found})", remedy
         )
     folders = {parent for each in _listed(path) for parent in each.relative_to(path).parents}
-    if links := sorted(str(each) for each in folders if (path / each).is_symlink() and each != PurePath()):
+    if links := sorted(str(folder) for folder in folders if (path / folder).is_symlink() and folder != PurePath()):
         raise refused(f"output.existing=replace removes nothing behind links, and {', '.join(links)} is one", remedy)
 
 

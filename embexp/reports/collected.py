@@ -100,12 +100,12 @@ def _explains(records: Sequence[Record], override: str, key: str, settings: Mapp
     place = package or group.replace("/", ".")
     if key == place or key.startswith(f"{place}."):
         return True
-    if override in settings or any(each.startswith(f"{place}.") for each in settings):
+    if override in settings or any(setting.startswith(f"{place}.") for setting in settings):
         return False
     values: dict[str, set[str]] = {}
     for record in records:
         values.setdefault(repr(record.value(override)), set()).add(repr(record.settings.get(key)))
-    return all(len(each) == 1 for each in values.values())
+    return all(len(value) == 1 for value in values.values())
 
 
 def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
@@ -193,7 +193,7 @@ def _stages_of_study(directory: Path) -> list[Path]:
     """The directories of a study's runs, in their order; none if it is no study."""
     kind = settings_of(_content(RunFolder(directory).spec)[0]).get("study.kind", "none")
     runs = [directory / name for name in DESCRIPTIONS]
-    return [] if kind == "none" else [each for each in runs if is_run(each)]
+    return [] if kind == "none" else [run for run in runs if is_run(run)]
 
 
 def read_run(directory: Path, *, spec: Mapping[str, Any] | None = None, noted: str | None = None) -> Record:

@@ -139,7 +139,7 @@ def _selected(ledger: Path, query: str) -> list[dict[str, Any]]:
 
 def _job_of_row(sweep: Path, row: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Job:
     spec, overrides = json_of(row.get("spec")), json_of(row.get("overrides"))
-    times = [(each["started"], each["ended"]) for each in attempts] or [(row.get("started"), row.get("ended"))]
+    times = [(attempt["started"], attempt["ended"]) for attempt in attempts] or [(row.get("started"), row.get("ended"))]
     durations = [max(0.0, ended - started) for started, ended in times if _is_time(started) and _is_time(ended)]
     return Job(
         number=row["number"],
@@ -230,4 +230,4 @@ def _moved(sweep: Path, directory: Path) -> Path:
         return directory
     parts = directory.parts
     ends = (sweep.joinpath(*parts[start:]) for start in range(1, len(parts)))
-    return next((each for each in ends if each.exists()), directory)
+    return next((end for end in ends if end.exists()), directory)

@@ -341,9 +341,9 @@ def group_of(directory: Path) -> Path | None:
     directory = directory.absolute()
     if directory.name in running.DESCRIPTIONS and RunFolder(directory.parent).spec.is_file():
         return directory.parent
-    for each in directory.parents:
-        if any((each / name).is_file() for name in OF_SWEEPS):
-            return each
+    for parent in directory.parents:
+        if any((parent / name).is_file() for name in OF_SWEEPS):
+            return parent
     return None
 
 

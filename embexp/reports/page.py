@@ -125,7 +125,7 @@ def _values(records: Sequence[Record], columns: Sequence[str]) -> list[list[Any]
     """The values of the columns by run. An override that was not run is text: a number where those of others are."""
     by_column = []
     for key in columns:
-        values = [finite(each.value(key)) for each in records]
+        values = [finite(record.value(key)) for record in records]
         if any(isinstance(value, int | float) for value in values):
             values = [_as_number(value) for value in values]
         by_column.append(values)
@@ -159,7 +159,7 @@ def _described(columns: Sequence[str], values: Sequence[Any]) -> str:
 
 def _primary(records: Sequence[Record]) -> dict[str, Any] | None:
     """The metric that chooses the best run: that of most runs. And all that do: runs of several tasks have no best."""
-    known = Counter((each.metric, each.direction) for each in records if each.metric and each.direction)
+    known = Counter((record.metric, record.direction) for record in records if record.metric and record.direction)
     if not known:
         return None
     [(metric, way)] = [key for key, _ in known.most_common(1)]
@@ -204,7 +204,7 @@ def _search(records: Sequence[Record]) -> dict[str, Any] | None:
     for sweep in sorted(sweeps):
         try:
             content = json.loads((sweep / "search.json").read_bytes())
-            return {"by": "Optuna", "metrics": [str(each["metric"]) for each in content["objectives"]]}
+            return {"by": "Optuna", "metrics": [str(objective["metric"]) for objective in content["objectives"]]}
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return None
@@ -246,7 +246,7 @@ def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:
         **_numbers(summary, _FIGURES),
         "strategy": " · ".join(str(summary[key]) for key in ("strategy", "runtime") if summary.get(key)),
         "runId": str(summary.get("run_id") or ""),
-        "warnings": [str(each) for each in warnings] if isinstance(warnings, list) else [],
+        "warnings": [str(warning) for warning in warnings] if isinstance(warnings, list) else [],
         "init": _initialization(initialization) if initialization else None,
         "tables": [_table(summary, name) for name in _object(summary.get("tables"))],
     }
@@ -254,7 +254,7 @@ def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 def _initialization(facts: Mapping[str, Any]) -> dict[str, Any]:
     tables = [_object(each) for each in _object(facts.get("tables")).values()]
-    methods = " + ".join(sorted({str(each["method"]) for each in tables if each.get("method")}))
+    methods = " + ".join(sorted({str(table["method"]) for table in tables if table.get("method")}))
     return {"method": methods or str(facts.get("method") or "unknown"), **_numbers(facts, _OF_INITIALIZATION)}
 
 
@@ -339,12 +339,12 @@ def _shorter(name: str, curve: Curve, points: int) -> Curve:
     if count <= points:
         return curve
     if name == LOSS:  # each value is a mean since the last one, and so is that of several
-        ends = [each * count // points for each in range(points + 1)]
+        ends = [index * count // points for index in range(points + 1)]
         parts = [curve.values[start:stop] for start, stop in itertools.pairwise(ends)]
         return Curve([curve.steps[stop - 1] for stop in ends[1:]], [_mean(part) for part in parts])
     best = max if direction(name.partition(" ")[2]) is Direction.HIGHER else min
     known = [place for place in range(count) if curve.values[place] is not None]
-    places = {round(each * (count - 1) / (points - 2)) for each in range(points - 1)}
+    places = {round(index * (count - 1) / (points - 2)) for index in range(points - 1)}
     if known:
         places.add(best(known, key=lambda place: curve.values[place] or 0.0))
     kept = sorted(places)

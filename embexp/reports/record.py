@@ -128,7 +128,7 @@ class Record:
     @cached_property
     def overridden(self) -> Mapping[str, str]:
         """Value of each override by key, without + and ~."""
-        pairs = (each.lstrip("+~").partition("=") for each in self.overrides)
+        pairs = (override.lstrip("+~").partition("=") for override in self.overrides)
         return {key: value for key, _, value in pairs}
 
     @property

@@ -386,12 +386,12 @@ def _compared(report: Report, cells: Callable[[str], Sequence[str]]) -> Iterator
 
 def _comparison(groups: Sequence[Group]) -> list[Column]:
     results = [group.comparison for group in groups]
-    several = sum(each is not None and each.p is not None for each in results) > 1
+    several = sum(result is not None and result.p is not None for result in results) > 1
     differences = tuple(
-        "reference" if each is None else "" if each.difference is None else f"{each.difference:+.4f}"
-        for each in results
+        "reference" if result is None else "" if result.difference is None else f"{result.difference:+.4f}"
+        for result in results
     )
-    ps = tuple("" if each is None else grid.probability(each.adjusted) for each in results)
+    ps = tuple("" if result is None else grid.probability(result.adjusted) for result in results)
     return [
         Column("difference", differences, right=True, rank=grid.METRIC),
         Column("p (Holm)" if several else "p", ps, right=True, rank=grid.METRIC),

@@ -197,7 +197,7 @@ def run_as_html(summary: Mapping[str, Any], directory: Path) -> str:
     cells = zip(*rows, strict=True)
     pairs = enumerate(zip(headings, cells, strict=False))
     columns = [grid.Column(heading, each, right=place > 0) for place, (heading, each) in pairs]
-    below = [f"warning: {each}" for each in summary.get("warnings") or ()]
+    below = [f"warning: {warning}" for warning in summary.get("warnings") or ()]
     lines = [f"<p>{escape(line)}</p>" for line in (run_as_text(summary, directory), *below)]
     return f"<div>{lines[0]}{grid.as_html(columns) if columns else ''}{''.join(lines[1:])}</div>"
 
@@ -262,8 +262,8 @@ def table_rows(summary: Mapping[str, Any]) -> list[dict[str, str]]:
         summary: the content of summary.json; of the facts of a table any may be missing.
     """
     facts = [_facts(summary, name) for name in summary.get("tables") or {}]
-    any_unmoved = any(each.get(_UNMOVED) for each in facts)
-    rows = [_row(each, any_unmoved=any_unmoved) for each in facts]
+    any_unmoved = any(fact.get(_UNMOVED) for fact in facts)
+    rows = [_row(fact, any_unmoved=any_unmoved) for fact in facts]
     if len(rows) <= _NAMED + 1:
         return rows
     rest = facts[_NAMED:]

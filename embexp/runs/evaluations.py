@@ -45,8 +45,8 @@ class Evaluator:
         self._cutoffs = spec.recommendation.cutoffs
         self._loss = own_loss(spec.loss) if isinstance(spec.loss, CustomLoss) else None
         self._metrics = {
-            name: NamedFunction(f"metrics.{name}", each.function, each.args, "labels, predictions")
-            for name, each in spec.metrics.items()
+            name: NamedFunction(f"metrics.{name}", metric.function, metric.args, "labels, predictions")
+            for name, metric in spec.metrics.items()
         }
         for function in self._metrics.values():
             function.load()  # before the training, not at its first evaluation

@@ -186,11 +186,11 @@ def _spanning(prepared: Prepared) -> str:
     spec = prepared.spec
     optimizers: dict[str, Any] = {"optimizer": spec.optimizer, "dense_optimizer": spec.dense_optimizer}
     optimizers |= {f"tables.{name}.optimizer": table.optimizer for name, table in spec.tables.items()}
-    schedules = {path: each.schedule for path, each in optimizers.items() if each is not None}
+    schedules = {path: optimizer.schedule for path, optimizer in optimizers.items() if optimizer is not None}
     return ", ".join(
         f"{path}.schedule"
-        for path, each in schedules.items()
-        if isinstance(each, CosineSchedule) and each.decay_steps is None
+        for path, schedule in schedules.items()
+        if isinstance(schedule, CosineSchedule) and schedule.decay_steps is None
     )
 
 
@@ -202,9 +202,12 @@ def _continued(prepared: Prepared) -> str:
 
 def _elsewhere(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Why the last bits may be others than those of a run that goes on where it began."""
-    for each in differences.manifest_differences(before, now):
-        if each.kind in (Kind.THREADS, Kind.KERNELS) or (each.kind, each.name) == (Kind.PACKAGE, "tensorflow"):
-            yield f"the last bits may change: {each.text('the beginning', 'this resumption')}"
+    for difference in differences.manifest_differences(before, now):
+        if difference.kind in (Kind.THREADS, Kind.KERNELS) or (difference.kind, difference.name) == (
+            Kind.PACKAGE,
+            "tensorflow",
+        ):
+            yield f"the last bits may change: {difference.text('the beginning', 'this resumption')}"
 
 
 def _changed_since(folder: RunFolder, saved: SavedStep) -> str:

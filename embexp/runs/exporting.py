@@ -104,7 +104,7 @@ def export(
                         _write_projector(source, rows, directory, progress=progress)
         except OSError as error:
             raise RunError(f"{out} can't be written: {error.strerror or error}") from error
-        return Exported(out, {name: (each.rows, each.dim) for name, each in rows.items()}, signatures)
+        return Exported(out, {name: (row.rows, row.dim) for name, row in rows.items()}, signatures)
 
 
 def _chosen(source: earlier.EarlierCheckpoint, kind: ExportKind, tables: Collection[str]) -> tuple[str, ...]:

@@ -384,11 +384,13 @@ def fitted_numbers(folder: RunFolder, columns: Columns) -> tuple[FittedColumn, .
         DataError: the file is missing or damaged, or is that of another run.
     """
     settings = columns.dense_settings
-    if all(each.plain for each in settings.values()):
+    if all(setting.plain for setting in settings.values()):
         return ()
     folder.check(folder.numbers)
     found = numbers.read(folder.numbers)
-    wanted = [(name, each.transforms, each.may_be_missing, each.indicator) for name, each in settings.items()]
+    wanted = [
+        (name, setting.transforms, setting.may_be_missing, setting.indicator) for name, setting in settings.items()
+    ]
     if [(each.name, each.transforms, each.fill is not None, each.indicator) for each in found] != wanted:
         raise DataError(
             f"{folder.numbers} has other numeric columns than data.dense_features of the run: it is that of another"

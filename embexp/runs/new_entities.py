@@ -106,7 +106,9 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
         "name": spec.name,
         "task": spec.task.value,
         "study": spec.study.kind,
-        "entities": next(each.table for name, each in spec.features.items() if spec.column_of(name) == CANDIDATES),
+        "entities": next(
+            feature.table for name, feature in spec.features.items() if spec.column_of(name) == CANDIDATES
+        ),
     }
     content = summarise(described, runs, *(_grown(directory) if GROWN in runs else ({}, {})))
     folder.write_json(folder.summary, content)

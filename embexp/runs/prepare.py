@@ -127,7 +127,7 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         found = replace(found, splits={**found.splits, "train": rows})
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
-    by_ids = {spec.ids_of(name): vocabularies[each.table] for name, each in spec.features.items()}
+    by_ids = {spec.ids_of(name): vocabularies[feature.table] for name, feature in spec.features.items()}
     if isinstance(spec.model, Recommender) and spec.task is Task.RECOMMENDATION:
         known = interactions(
             found.examples,
@@ -254,7 +254,7 @@ def prepare(spec: RunSpec, progress: Progress = quiet, *, base: Prepared | None 
     def check(found: Pretrained) -> None:
         """Raises RunError if the tables that become constants don't fit into a graph."""
         known, sizes = with_dims(spec, found, RunSpec.input_faults), {**rows}
-        sizes |= {name: each.rows for name, each in found.tables.items()}
+        sizes |= {name: table.rows for name, table in found.tables.items()}
         in_graph = [name for name in known.tables if isinstance(known.init_of(name), ConstantInGraph)]
         ConstantInGraph.check({name: (sizes[name], known.tables[name].width) for name in in_graph})
 
@@ -310,7 +310,7 @@ def prepare_tables(
         RunError: a table can't be initialized as the config says.
     """
     settled = policies.settle(spec, facts, steps_per_epoch=steps_per_epoch, runtime=runtime)
-    prepared = PreparedTables(spec, {name: each.rows for name, each in facts.items()}, pretrained, settled)
+    prepared = PreparedTables(spec, {name: fact.rows for name, fact in facts.items()}, pretrained, settled)
     for name, policy in settled.items():
         if policy.storage is Storage.MEMORY_MAP and name in pretrained.tables:
             mapping_of(name, pretrained.tables[name])
@@ -370,7 +370,7 @@ def reading_sources(top: PretrainedSetting, tables: Mapping[str, Table], restori
         RunError: another process writes one.
     """
     settings = [top, *(table.pretrained for table in tables.values())]
-    folders = {RunFolder(Path(each.path)) for each in settings if isinstance(each, Checkpoint)}
+    folders = {RunFolder(Path(setting.path)) for setting in settings if isinstance(setting, Checkpoint)}
     if restoring.path is not None and (run := around(Path(restoring.path) / CHECKPOINT_NAME)) is not None:
         folders.add(run)
     with contextlib.ExitStack() as stack:

@@ -96,7 +96,7 @@ def _without_times(summary: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in summary.items() if key not in _NO_RESULT}
     kept["initialization"] = {key: value for key, value in kept["initialization"].items() if key not in _OF_THE_PROCESS}
     if "warnings" in kept:
-        kept["warnings"] = [each for each in kept["warnings"] if not str(each).startswith(_OF_TRACKERS)]
+        kept["warnings"] = [warning for warning in kept["warnings"] if not str(warning).startswith(_OF_TRACKERS)]
     if restored := kept.get("restored"):
         unnamed = {key: [_VARIABLE.sub("", str(each)) for each in restored[key]] for key in ("restored", "left_out")}
         kept["restored"] = {**restored, **unnamed}
@@ -110,7 +110,7 @@ def _steps(folder: RunFolder, again: RunFolder) -> tuple[list[Difference], list[
     steps = store.step_directories(folder.checkpoints)
     for path in steps:
         step = int(path.name.removeprefix("step_"))
-        here = [replace(each, step=step) for each in _checkpoints(path, again.checkpoints / path.name)]
+        here = [replace(checkpoint, step=step) for checkpoint in _checkpoints(path, again.checkpoints / path.name)]
         if not here:
             equal = step if not found else equal
         elif not found:

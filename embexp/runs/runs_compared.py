@@ -163,7 +163,7 @@ def compare_results(a: RunFolder, b: RunFolder, *, rows: int = 1) -> RunsCompare
         of_a, of_b = a.read_summary(), b.read_summary()
         summary = _summaries(of_a, of_b)
         tables = [each.get("tables", {}) for each in (of_a, of_b)]
-        digests = sum(all(each.get(name, {}).get("digest") is not None for each in tables) for name in tables[0])
+        digests = sum(all(table.get(name, {}).get("digest") is not None for table in tables) for name in tables[0])
     else:
         notes.append("summaries are not compared, as not both runs have ended")
     weights = None
@@ -184,10 +184,10 @@ def compare_weights(a: Path, b: Path, *, rows: int = 1) -> WeightsCompared:
         DataError: a checkpoint is damaged.
     """
     contents = _values(a), _values(b)
-    of_a, of_b = (vocabularies_of(each) for each in contents)
+    of_a, of_b = (vocabularies_of(content) for content in contents)
     matches = row_matches(contents[0], of_a, of_b)
     found = difference.difference(*contents, rows=rows, matches=matches)
-    differences = [_change(each, of_a) for each in found.changes]
+    differences = [_change(change, of_a) for change in found.changes]
     only_a = [_named(info, a="a tensor") for info in found.only_a]
     only_b = [_named(info, b="a tensor") for info in found.only_b]
     unlike = [_named(one, a=_form(one), b=_form(other)) for one, other in found.unlike]

@@ -95,7 +95,9 @@ def write(
 def _parts(model: Any) -> list[Any]:
     """What a model's graph reads: its variables, and resources such as lookup tables of its layers."""
     resource = tf.saved_model.experimental.TrackableResource
-    found = [each for each in tf.train.TrackableView(model).descendants() if isinstance(each, resource)]
+    found = [
+        descendant for descendant in tf.train.TrackableView(model).descendants() if isinstance(descendant, resource)
+    ]
     return [*(variable.value for variable in model.variables), *found]
 
 
@@ -125,8 +127,8 @@ def _module(
         for name, group in columns.ids.items()
     ]
     ids += [
-        IdColumn(each.column, vocabularies[each.table], several=False, ids=name)
-        for name, each in columns.buckets.items()
+        IdColumn(bucket.column, vocabularies[bucket.table], several=False, ids=name)
+        for name, bucket in columns.buckets.items()
     ]
     dense = fitted_numbers(run.folder, columns) or tuple(FittedColumn(name) for name in columns.dense)
     return FeatureModel(predict, spec.task, run.summary.get("classes", ()), ids, dense, parts)
@@ -139,7 +141,7 @@ def _several(run: EarlierCheckpoint) -> dict[str, bool]:
         RunError: an earlier version made the run, and did not record it.
     """
     try:
-        return {name: each == "several" for name, each in run.summary["columns"].items()}
+        return {name: column == "several" for name, column in run.summary["columns"].items()}
     except KeyError:
         raise RunError(
             f"{run.folder.summary} has no `columns`: an earlier version of embexp made this run, and did not record"
@@ -255,7 +257,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             given = {name: features[name] for name in column.weights}
             ids[column.ids or column.name], own = _rows(column, features[column.name], given)
             weights |= own
-        found = [each for column in self._dense for each in transformed_numbers(column, features[column.name])]
+        found = [number for column in self._dense for number in transformed_numbers(column, features[column.name])]
         dense = tf.stack(found, axis=1) if found else tf.zeros([1, 0])
         return self._outputs(self._logits(Batch(ids, weights, dense, None)))
 
@@ -373,7 +375,7 @@ def _rows(column: IdColumn, value: Any, weights: Mapping[str, Any]) -> tuple[Any
     kept = value != "" if value.dtype == tf.string else value >= 0
     ragged = tf.ragged.boolean_mask(value, kept)
     ids = ragged.with_values(column.vocabulary.rows(ragged.values))
-    return ids, {name: ids.with_values(tf.boolean_mask(each, kept)) for name, each in weights.items()}
+    return ids, {name: ids.with_values(tf.boolean_mask(weight, kept)) for name, weight in weights.items()}
 
 
 class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped

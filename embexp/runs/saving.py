@@ -263,7 +263,7 @@ def sizes_on_disk(folder: RunFolder) -> dict[str, int]:
     """Sizes of the files that a training appends to, by their path in the run's folder; they are on disk."""
     appended = [folder.metrics, *(path for path in folder.events.rglob("*") if path.is_file())]
     appended = [path for path in appended if path.exists()]
-    folders = {each for path in appended for each in path.parents if each.is_relative_to(folder.path)}
+    folders = {parent for path in appended for parent in path.parents if parent.is_relative_to(folder.path)}
     for path in (*appended, *folders):  # a file whose name is lost with the power is lost, and the checkpoint with it
         files.to_disk(path)
     return {str(path.relative_to(folder.path)): path.stat().st_size for path in appended}

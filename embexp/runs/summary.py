@@ -71,7 +71,7 @@ def summarise(
         "freeze": frozen,
         "tables": stored,
         "drift": drift.as_json(watch.drifts),
-        "movement": {name: each.as_json() for name, each in watch.movements.items()},
+        "movement": {name: movement.as_json() for name, movement in watch.movements.items()},
         "warnings": merged(
             [
                 *prepared.warnings,

@@ -133,7 +133,7 @@ def _read(read: Callable[[int, int], np.ndarray], numbers: np.ndarray, rows: int
         return np.array(read(0, rows), np.float32)
     breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
     runs = np.split(numbers, breaks)
-    return np.concatenate([np.array(read(int(each[0]), int(each[-1]) + 1), np.float32) for each in runs])
+    return np.concatenate([np.array(read(int(run[0]), int(run[-1]) + 1), np.float32) for run in runs])
 
 
 def _tokens(vocabulary: Vocabulary, numbers: np.ndarray) -> list[str]:

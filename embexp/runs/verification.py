@@ -84,7 +84,7 @@ class Verification:
 
     def __str__(self) -> str:
         lines = [str(self.record), f"repeated: {self.repeated}"]
-        return "\n".join([*lines, *(f"  {line(each)}" for each in (*self.results[1:], *self.circumstances))])
+        return "\n".join([*lines, *(f"  {line(result)}" for result in (*self.results[1:], *self.circumstances))])
 
     @property
     def repeated(self) -> str:
@@ -215,8 +215,10 @@ def _compared(folder: RunFolder, again: RunFolder, record: Record) -> Verificati
         return _one(folder, again, record)
     parts = {name: _one(RunFolder(folder.path / name), RunFolder(again.path / name), record, names) for name in names}
     # The runs of a study share their circumstances.
-    shared = [each for part in parts.values() for each in without_neighbours(part.circumstances, names)]
-    of_runs = (replace(each, name=f"{name}: {each.name}") for name, part in parts.items() for each in part.results)
+    shared = [neighbour for part in parts.values() for neighbour in without_neighbours(part.circumstances, names)]
+    of_runs = (
+        replace(result, name=f"{name}: {result.name}") for name, part in parts.items() for result in part.results
+    )
     return Verification(
         folder.path,
         record,

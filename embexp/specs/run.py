@@ -177,7 +177,9 @@ class RunSpec(Spec):
 
     def input_faults(self) -> list[Fault]:
         """The reasons why the model can't take the features of a run whose dims are known."""
-        shapes = {name: each.activation_shape(self.tables[each.table].width) for name, each in self.features.items()}
+        shapes = {
+            name: feature.activation_shape(self.tables[feature.table].width) for name, feature in self.features.items()
+        }
         classes = self.task is Task.CLASSIFICATION
         return list(self.model.input_faults(shapes, self.data.dense_width, classes))
 

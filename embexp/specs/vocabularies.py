@@ -110,7 +110,7 @@ class Buckets(Spec):
     @classmethod
     def _rising(cls, boundaries: tuple[float, ...] | None) -> tuple[float, ...] | None:
         try:
-            single = [struct.unpack("<f", struct.pack("<f", each))[0] for each in boundaries or ()]
+            single = [struct.unpack("<f", struct.pack("<f", boundary))[0] for boundary in boundaries or ()]
         except OverflowError:
             raise ValueError("boundaries must be numbers of single precision (float32)") from None
         if any(a >= b for a, b in itertools.pairwise(single)):

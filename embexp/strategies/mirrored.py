@@ -197,8 +197,8 @@ class GatheredRows:
     def _apply(self, strategy: Any, gradients: Mapping[str, Any]) -> None:
         with self._host():
             gathered = {
-                name: None if each is None else self._gathered(name, strategy.experimental_local_results(each))
-                for name, each in gradients.items()
+                name: None if gradient is None else self._gathered(name, strategy.experimental_local_results(gradient))
+                for name, gradient in gradients.items()
             }
             self._rows.apply_gradients(gathered)
 

@@ -69,7 +69,7 @@ def check(address: str | None, zone: str | None, project: str | None, timeout_se
     if found == LOCAL:
         fault = _local(unnamed=address is None)
     elif ":" in found:
-        faults = (_reachable(each, origin, timeout_seconds) for each in found.split(","))
+        faults = (_reachable(part, origin, timeout_seconds) for part in found.split(","))
         fault = next(filter(None, faults), "")
     else:
         fault = _named(found, origin, min(timeout_seconds, _METADATA_SECONDS), zone is not None and project is not None)

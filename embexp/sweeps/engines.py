@@ -346,7 +346,7 @@ def _settings_of(name: str, target: str) -> set[str] | None:
         if plugin is None:
             return None  # starting it tells
         parameters = inspect.signature(plugin).parameters
-        if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             return None
         return {"_target_", *parameters}
     return {str(key) for key in schema}
@@ -358,7 +358,7 @@ def require_package(overrides: Sequence[Override]) -> None:
     Raises:
         CommandLineError: it is not.
     """
-    chosen = [str(each.value()) for each in overrides if each.key_or_group == "hydra/launcher"]
+    chosen = [str(override.value()) for override in overrides if override.key_or_group == "hydra/launcher"]
     package = _PACKAGES.get(chosen[-1]) if chosen else None
     if package is not None and importlib.util.find_spec(f"hydra_plugins.{package.replace('-', '_')}") is None:
         rule = f"hydra/launcher={chosen[-1]} needs the package {package}, which is not installed"

@@ -126,7 +126,7 @@ def summary_of(sweep: Path) -> dict[str, Any]:
     with Ledger(sweep) as ledger:
         found = [outcome(sweep, job) for job in ledger.jobs()]
     states = {each.status for each in found}
-    status = Status.COMPLETED if all(each.is_settled for each in states) else Status.INTERRUPTED
+    status = Status.COMPLETED if all(state.is_settled for state in states) else Status.INTERRUPTED
     status = Status.FAILED if Status.FAILED in states else status
     return {"status": status.value, "jobs": [each.as_json() for each in found]}
 
@@ -375,6 +375,6 @@ def starts(sweep: Path, number: int) -> list[Start]:
     if content.get("submission") != submission(sweep, number):
         return []
     try:
-        return [Start(**each) for each in content["starts"]]
+        return [Start(**start) for start in content["starts"]]
     except (KeyError, TypeError):
         return []

@@ -90,23 +90,23 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
             base.hydra.launcher = {"_target_": _LAUNCHER}  # it passes jobs on, whatever the sweeper
     launched = checked_launching(base)
     sweeper = base.hydra.runtime.choices.get("hydra/sweeper")
-    for each in tasks:
-        if each.key_or_group == "seeds" and each.is_sweep_override():
-            raise CommandLineError(f"{each.input_line}: the settings of a sweep have one number of seeds: seeds=5")
+    for task in tasks:
+        if task.key_or_group == "seeds" and task.is_sweep_override():
+            raise CommandLineError(f"{task.input_line}: the settings of a sweep have one number of seeds: seeds=5")
     most = _number(base, "sweep.max_jobs", Sweep.model_fields["max_jobs"].default)
     search = None
     if base.hydra.sweeper.get("_target_") == _SWEEPER:
         search = _search(loader, base, tasks, hydra, launched)
         limit({"trials": search.trials, "seeds": search.seeds}, most)
     if sweeper != "basic":
-        return Plan(base, tuple(str(each.input_line) for each in tasks), None, launched, engine, search)
+        return Plan(base, tuple(str(task.input_line) for task in tasks), None, launched, engine, search)
     with hydra_globals.borrowed(base):
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
     seeds = {"seeds": _number(base, "seeds", 1)}
     limit(factors([*params, *tasks]) | seeds, most)
     checked = _possible(loader, combinations([*params, *tasks]), hydra, progress)
     # Hydra accepts a valid key that no file mentions only if it is added.
-    lines = [str(each.input_line) for each in tasks]
+    lines = [str(task.input_line) for task in tasks]
     forced = tuple(f"++{line}" if line.partition("=")[0] in checked.added else line for line in lines)
     return Plan(base, forced, checked.jobs, launched, engine)
 
@@ -188,7 +188,7 @@ class PlannedJob:
     @property
     def settings(self) -> dict[str, str]:
         """Value by key of the overrides, without + and ~."""
-        return {key_of(each): each.partition("=")[2] for each in self.overrides}
+        return {key_of(override): override.partition("=")[2] for override in self.overrides}
 
     @property
     def identity(self) -> str:
@@ -212,8 +212,8 @@ class Checked:
 
 def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Keys whose values are not the same in all jobs."""
-    keys = dict.fromkeys(key for each in settings for key in each)
-    return [key for key in keys if any(each.get(key, ...) != settings[0].get(key, ...) for each in settings)]
+    keys = dict.fromkeys(key for setting in settings for key in setting)
+    return [key for key in keys if any(setting.get(key, ...) != settings[0].get(key, ...) for setting in settings)]
 
 
 def key_of(override: str) -> str:
@@ -277,7 +277,7 @@ def _repeated(loader: Loader, hydra: Sequence[str], overrides: Sequence[str]) ->
     if spec.seeds == 1:
         yield overrides, first
         return
-    others = [each for each in overrides if key_of(each) != "seed"]
+    others = [override for override in overrides if key_of(override) != "seed"]
     for number in range(spec.seeds):
         words = [*others, f"seed={spec.seed + number}"]
         yield words, composition.candidate(loader, [*hydra, *words])

@@ -251,5 +251,5 @@ def visible_gpus() -> tuple[str, ...]:
     """The GPUs that `CUDA_VISIBLE_DEVICES` leaves visible, or else those that the driver knows, by their numbers."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
-        return tuple(each.strip() for each in named.split(",") if each.strip() not in ("", "-1"))
+        return tuple(part.strip() for part in named.split(",") if part.strip() not in ("", "-1"))
     return tuple(str(number) for number, _ in enumerate(Path("/proc/driver/nvidia/gpus").glob("*")))

@@ -126,7 +126,7 @@ class Space:
         Args:
             values: the text of each parameter's value.
         """
-        chosen = [f"{each.key}={text}" for each, text in zip(self.parameters, values, strict=True)]
+        chosen = [f"{parameter.key}={text}" for parameter, text in zip(self.parameters, values, strict=True)]
         return [*self.fixed, *chosen]
 
     def probes(self) -> list[list[str]]:
@@ -210,7 +210,7 @@ def _range(key: str, text: str, value: RangeSweep) -> Parameter | Fault:
         return Choices(key, (str(value.start),))
     whole = isinstance(value.range(), range)
     ends = value.start, value.start + (count - 1) * value.step
-    low, high = sorted(float(f"{each:.{_DIGITS}g}") for each in ends)
+    low, high = sorted(float(f"{end:.{_DIGITS}g}") for end in ends)
     return Numbers(key, low, high, whole, step=abs(value.step))
 
 
@@ -315,7 +315,7 @@ def _decimals(value: RangeSweep) -> Iterable[tuple[float, str]]:
 
 def _by_key(overrides: Iterable[Override]) -> dict[str, Override]:
     """The overrides by key; of two with one key, the later counts, in the place of the earlier."""
-    return {each.get_key_element(): each for each in overrides}
+    return {override.get_key_element(): override for override in overrides}
 
 
 def _without_values(override: Override) -> CommandLineError:
@@ -339,17 +339,17 @@ class Search:
     def trials(self) -> int:
         """Number of trials; a grid has no more than its combinations."""
         if self.settings.sampler is SamplerKind.GRID:
-            combinations = int(math.prod(each.size for each in self.space.parameters))
+            combinations = int(math.prod(parameter.size for parameter in self.space.parameters))
             return min(self.settings.n_trials or combinations, combinations)
         return self.settings.n_trials or DEFAULT_TRIALS
 
     def lines(self) -> list[str]:
         """The search in words: how many trials, by what, and what each of them chooses."""
-        aims = ", ".join(f"{each.direction} validation {each.metric}" for each in self.objectives)
+        aims = ", ".join(f"{objective.direction} validation {objective.metric}" for objective in self.objectives)
         pruner = "" if self.settings.pruner is PrunerKind.NONE else f", pruner {self.settings.pruner.value}"
         how = f"sampler {self.settings.sampler.value}{pruner}"
         head = f"search: {self.trials} trials, {self.at_once} at once, {how}: {aims}"
-        return [head, *(f"    {each.described}" for each in self.space.parameters)]
+        return [head, *(f"    {parameter.described}" for parameter in self.space.parameters)]
 
 
 def plan_search(
@@ -403,8 +403,8 @@ def objective_values(objectives: Sequence[Objective], outcomes: Sequence[Outcome
         Means over the outcomes; NaN where one of them has no such metric.
     """
     found = []
-    for each in objectives:
-        measured = [outcome.metrics.get(f"validation {each.metric}", math.nan) for outcome in outcomes]
+    for objective in objectives:
+        measured = [outcome.metrics.get(f"validation {objective.metric}", math.nan) for outcome in outcomes]
         found.append(statistics.fmean(measured) if measured else math.nan)
     return found
 
@@ -419,7 +419,7 @@ def search_setting_faults(
     """
     yield from _direction(settings, objectives)
     path, kind, several = f"{SWEEPER}.sampler", settings.sampler, len(objectives) > 1
-    endless = [each.key for each in space.parameters if math.isinf(each.size)]
+    endless = [parameter.key for parameter in space.parameters if math.isinf(parameter.size)]
     if kind is SamplerKind.GRID and endless:
         remedy = f"give {endless[0]} values, as by choice(…) or range(…), or choose another sampler"
         yield Fault(path, kind.value, "a grid needs a number of values, and an interval has no end of them", remedy)
@@ -429,7 +429,7 @@ def search_setting_faults(
             yield Fault(path, kind.value, rule, "pip install 'embexp[sweeps]'")
         if several:
             yield Fault(path, kind.value, "it makes a single objective better", f"choose {path}=tpe or random")
-        if sum(isinstance(each, Numbers) for each in space.parameters) < 2:
+        if sum(isinstance(parameter, Numbers) for parameter in space.parameters) < 2:
             rule = "it searches at least two ranges of numbers together"
             yield Fault(path, kind.value, rule, f"choose {path}=tpe, or give intervals")
     path, pruner = f"{SWEEPER}.pruner", settings.pruner
@@ -444,11 +444,11 @@ def _direction(settings: SearchSettings, objectives: Sequence[Objective]) -> Ite
     if settings.direction is None:
         return
     given = [settings.direction] if isinstance(settings.direction, str) else list(settings.direction)
-    expected = [each.direction for each in objectives]
+    expected = [objective.direction for objective in objectives]
     if given != expected:
         better = ", ".join(
-            f"{each.metric} gets better when it is {'higher' if each.higher_is_better else 'lower'}"
-            for each in objectives
+            f"{objective.metric} gets better when it is {'higher' if objective.higher_is_better else 'lower'}"
+            for objective in objectives
         )
         wanted = expected[0] if len(expected) == 1 else f"[{','.join(expected)}]"
         remedy = f"leave it out, or set {SWEEPER}.direction={wanted}"

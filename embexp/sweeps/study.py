@@ -66,9 +66,9 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space, self._settings = space, settings
         self._sweep = "" if settings.storage is None else str(directory)  # whose directory may be moved
-        self._distributions = {each.key: _distribution(each) for each in space.parameters}
+        self._distributions = {parameter.key: _distribution(parameter) for parameter in space.parameters}
         url, name = settings.storage_url(directory), settings.study_name or directory.name
-        directions = [each.direction for each in objectives]
+        directions = [objective.direction for objective in objectives]
         with contextlib.ExitStack() as opened:
             try:
                 storage = optuna.storages.RDBStorage(url)
@@ -84,7 +84,7 @@ class Study:
                     pruner=_PRUNERS[settings.pruner](),
                     load_if_exists=True,
                 )
-                found = [each.name.lower() for each in self._study.directions]
+                found = [direction.name.lower() for direction in self._study.directions]
             except Exception as error:  # of any database and its driver
                 line = (str(error).splitlines() or [type(error).__name__])[0]
                 raise RunError(f"hydra.sweeper.storage: {url} can't be used: {line}") from error
@@ -105,7 +105,7 @@ class Study:
 
     def trials(self) -> list[Trial]:
         """The trials of this sweep, in the order of their jobs."""
-        found = [self._trial(each) for each in self._study.get_trials(deepcopy=False) if self._is_own(each)]
+        found = [self._trial(trial) for trial in self._study.get_trials(deepcopy=False) if self._is_own(trial)]
         return sorted(found, key=lambda each: each.job)
 
     def ask(self, job: int) -> Trial:
@@ -125,7 +125,7 @@ class Study:
         asked.set_user_attr(_JOB, job)
         if not is_queued:
             self._study.add_trial(study.trials[asked.number])
-        return next(each for each in reversed(self.trials()) if each.job == job)
+        return next(trial for trial in reversed(self.trials()) if trial.job == job)
 
     def tell(self, trial: Trial, values: Sequence[float]) -> None:
         """The values of a trial's objectives."""
@@ -145,18 +145,18 @@ class Study:
 
     def best(self) -> list[Trial]:
         """The best trial of this sweep, or with several objectives all that no other beats in every one."""
-        own = [each for each in self.trials() if each.state == "complete"]
+        own = [trial for trial in self.trials() if trial.state == "complete"]
         study = optuna.create_study(directions=self._study.directions)
         study.add_trials([self._frozen(each.number) for each in own])
-        found = [own[each.number] for each in study.best_trials]
+        found = [own[trial.number] for trial in study.best_trials]
         return found[:1] if len(self._study.directions) == 1 else found
 
     def _check_description(self, objectives: Sequence[Objective]) -> None:
         """Notes what this sweep searches, or compares it with what it searched before; there may be more trials."""
         described = {
-            "parameters": [str(each) for each in self._space.parameters],
+            "parameters": [str(parameter) for parameter in self._space.parameters],
             "fixed": list(self._space.fixed),
-            "objectives": [each.metric for each in objectives],
+            "objectives": [objective.metric for objective in objectives],
             "sampler": self._settings.sampler.value,
             "seed": self._settings.seed,
             "pruner": self._settings.pruner.value,
@@ -173,13 +173,13 @@ class Study:
             )
 
     def _frozen(self, number: int) -> FrozenTrial:
-        return next(each for each in self._study.get_trials(deepcopy=False) if each.number == number)
+        return next(trial for trial in self._study.get_trials(deepcopy=False) if trial.number == number)
 
     def _is_own(self, trial: FrozenTrial) -> bool:
         return trial.user_attrs.get(_SWEEP) == self._sweep and _JOB in trial.user_attrs
 
     def _trial(self, found: FrozenTrial) -> Trial:
-        texts = tuple(each.text(found.params[each.key]) for each in self._space.parameters)
+        texts = tuple(parameter.text(found.params[parameter.key]) for parameter in self._space.parameters)
         values = None if found.values is None else tuple(found.values)
         return Trial(found.number, found.user_attrs[_JOB], texts, found.state.name.lower(), values)
 
@@ -274,9 +274,10 @@ def run(
 def described(search: Search, trial: Trial) -> str:
     """A trial in one line: its job, its values and its settings."""
     values = [
-        f"validation {each.metric} {v:.4f}" for each, v in zip(search.objectives, trial.values or (), strict=True)
+        f"validation {objective.metric} {v:.4f}"
+        for objective, v in zip(search.objectives, trial.values or (), strict=True)
     ]
-    settings = [f"{each.key}={text}" for each, text in zip(search.space.parameters, trial.texts, strict=True)]
+    settings = [f"{parameter.key}={text}" for parameter, text in zip(search.space.parameters, trial.texts, strict=True)]
     return "   ".join([f"job {trial.job * search.seeds}", *values, " ".join(settings)])
 
 
@@ -326,7 +327,8 @@ def _write(search: Search, study: Study, directory: Path) -> None:
         history.append(trial | {"best_so_far": best})
     content = {
         "objectives": [
-            {"metric": f"validation {each.metric}", "direction": each.direction} for each in search.objectives
+            {"metric": f"validation {objective.metric}", "direction": objective.direction}
+            for objective in search.objectives
         ],
         "sampler": search.settings.sampler.value,
         "pruner": search.settings.pruner.value,
@@ -340,18 +342,18 @@ def _write(search: Search, study: Study, directory: Path) -> None:
 def _is_open(outcomes: Sequence[Outcome]) -> bool:
     """Whether a trial is to be continued, as after an interruption."""
     is_open = (Status.INTERRUPTED, Status.CANCELLED, Status.PLANNED)
-    return any(each.status in is_open or each.status.is_under_way for each in outcomes)
+    return any(outcome.status in is_open or outcome.status.is_under_way for outcome in outcomes)
 
 
 def _tell(study: Study, trial: Trial, outcomes: Sequence[Outcome], objectives: Sequence[Objective]) -> None:
     """Tells a study how a trial ended; its values are means over its seeds."""
     if _is_open(outcomes):
         return
-    if any(each.status is Status.PRUNED for each in outcomes):
+    if any(outcome.status is Status.PRUNED for outcome in outcomes):
         study.end(trial, TrialState.PRUNED)
         return
     values = objective_values(objectives, outcomes)
-    if all(each.status.has_results for each in outcomes) and all(map(math.isfinite, values)):
+    if all(outcome.status.has_results for outcome in outcomes) and all(map(math.isfinite, values)):
         study.tell(trial, values)
     else:
         study.end(trial, TrialState.FAIL)

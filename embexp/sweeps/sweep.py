@@ -345,7 +345,7 @@ def resume(
     changed = set(map(key_of, overrides))
     with contextlib.chdir(folder):
         return sweep(
-            [*(each for each in noted.get("overrides", ()) if key_of(each) not in changed), *overrides],
+            [*(override for override in noted.get("overrides", ()) if key_of(override) not in changed), *overrides],
             config_dir=noted.get("config_dir"),
             config_name=noted.get("config_name", "config"),
             config_path=noted.get("config_path"),
@@ -395,7 +395,7 @@ class SweepResult:
     @property
     def succeeded(self) -> bool:
         """Whether every job has ended normally, or was skipped."""
-        return all(each.status.is_settled for each in self.outcomes)
+        return all(outcome.status.is_settled for outcome in self.outcomes)
 
 
 def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching, console: Console) -> SweepResult:
@@ -412,7 +412,7 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
     if not ledgers.exists(place):
         place = files.new_directory(place)
     parts = [settings_of(each.model_dump(mode="json", exclude=_NOT_SETTINGS)) for each in specs]
-    settings = varying_settings([{key.removesuffix(".kind"): value for key, value in each.items()} for each in parts])
+    settings = varying_settings([{key.removesuffix(".kind"): value for key, value in part.items()} for part in parts])
     jobs = []
     for number, (spec, own) in enumerate(zip(specs, settings, strict=True)):
         skip = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in combination_faults(spec))
@@ -427,7 +427,7 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
         running.begin(notes)
         ended = running.run_batch([()] * len(jobs), first=0)
         runner.finish()
-    return SweepResult(place, tuple(each for outcomes in ended for each in outcomes))
+    return SweepResult(place, tuple(outcome for outcomes in ended for outcome in outcomes))
 
 
 def varying_settings(leaves: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -443,7 +443,7 @@ def varying_settings(leaves: Sequence[Mapping[str, Any]]) -> list[dict[str, str]
         choice = next((each for each in differing if key.startswith(f"{each}.")), None)
         if choice is None:
             continue
-        alike = [[each for each in leaves if each.get(choice) == value] for value in {e.get(choice) for e in leaves}]
+        alike = [[leaf for leaf in leaves if leaf.get(choice) == value] for value in {e.get(choice) for e in leaves}]
         if not any(key in planning.varying(group) for group in alike):
             differing.remove(key)
-    return [{key: text_of(each[key]) for key in differing if key in each} for each in leaves]
+    return [{key: text_of(leaf[key]) for key in differing if key in leaf} for leaf in leaves]

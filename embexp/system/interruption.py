@@ -197,11 +197,11 @@ def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[dict[
 def note(number: int) -> None:
     """Takes note of a signal; output to a terminal that is gone is dropped from now on."""
     _state.received.append(number)
-    for each in _state.terminals:
-        if not os.isatty(each):  # it was closed, and every line written to it would be an error
+    for terminal in _state.terminals:
+        if not os.isatty(terminal):  # it was closed, and every line written to it would be an error
             with contextlib.suppress(OSError):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, each)
+                os.dup2(nowhere, terminal)
                 os.close(nowhere)
 
 

@@ -45,7 +45,7 @@ class TableCheckpoint(tf.__internal__.tracking.AutoTrackable):  # type: ignore[m
     def whole_variables(self) -> list[Any]:
         """The tables and slots that are one variable each, float32 [rows, dim]."""
         parts = [each for group in self._variables.values() for each in group.values()]
-        return [each for each in parts if isinstance(each, tf.Variable)]
+        return [part for part in parts if isinstance(part, tf.Variable)]
 
 
 class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]

@@ -375,11 +375,11 @@ def _function(compute: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
     if tf.executing_eagerly():
 
         def eagerly(*arrays: np.ndarray) -> Any:
-            result = compute(*(tf.constant(each) for each in arrays))
+            result = compute(*(tf.constant(array) for array in arrays))
             return None if result is None else in_place(result)
 
         return eagerly
-    placeholders = [tf.compat.v1.placeholder(each.dtype, each.shape) for each in specs]
+    placeholders = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
     fetched = compute(*placeholders)
     return lambda *arrays: tf.compat.v1.get_default_session().run(fetched, dict(zip(placeholders, arrays, strict=True)))
 

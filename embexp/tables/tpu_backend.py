@@ -117,7 +117,7 @@ class TPUBackend:
                 enqueue(taken, name, feature, self._tables[feature.table], self._forms[name], own[name])
             self.embedding.enqueue(
                 taken.ids,
-                weights=taken.weights if any(each is not None for each in taken.weights.values()) else None,
+                weights=taken.weights if any(weight is not None for weight in taken.weights.values()) else None,
                 training=training,
                 device=device,
             )

@@ -67,7 +67,7 @@ def _files(path: Path) -> list[Path]:
     if (found := _SHARD.search(path.name)) is not None:
         start = path.name.removesuffix(found[0])
         shards = (path.with_name(f"{start}-{shard:05d}-of-{found[1]}") for shard in range(int(found[1])))
-        return [each for each in shards if each.is_file()]
+        return [shard for shard in shards if shard.is_file()]
     return [path] if path.is_file() and path.suffix != ".index" else []
 
 

@@ -113,8 +113,10 @@ def link(prefix: Path) -> Link:
     try:
         content = json.loads(path.read_bytes())
         matrices = {
-            key: SomeRows((int(each["shape"][0]), int(each["shape"][1])), str(each["numbers"]), str(each["rows"]))
-            for key, each in content["matrices"].items()
+            key: SomeRows(
+                (int(matrix["shape"][0]), int(matrix["shape"][1])), str(matrix["numbers"]), str(matrix["rows"])
+            )
+            for key, matrix in content["matrices"].items()
         }
         if not _BASE.fullmatch(str(content["base"])):
             raise ValueError(f"its base is {str(content['base'])[:80]!r}, expected a checkpoint in a folder beside it")

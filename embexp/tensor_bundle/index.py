@@ -225,7 +225,7 @@ def shape_of(fields: Fields) -> tuple[int, ...]:
         ValueError: it has more dimensions or values than NumPy takes.
     """
     dimensions = [each for message in fields.get(2, []) for each in wire_fields(message).get(2, [])]
-    shape = tuple(wire_number(wire_fields(each), 1) for each in dimensions)
+    shape = tuple(wire_number(wire_fields(dimension), 1) for dimension in dimensions)
     # NumPy takes no more, whatever is 0.
     if len(shape) > _MOST_DIMENSIONS or math.prod(max(1, size) for size in shape) > _MOST_VALUES:
         raise ValueError(f"a tensor has the shape {list(shape[:8])}")
@@ -247,7 +247,7 @@ def extents_of(message: int | bytes) -> tuple[tuple[int, int], ...]:
     The keys of slices sort in the order of these numbers.
     """
     extents = [wire_fields(each) for each in wire_fields(message).get(1, [])]
-    return tuple((wire_number(each, 1), wire_number(each, 2, -1)) for each in extents)
+    return tuple((wire_number(extent, 1), wire_number(extent, 2, -1)) for extent in extents)
 
 
 def _beginning_with(prefix: bytes, ordered: list[bytes]) -> list[bytes]:

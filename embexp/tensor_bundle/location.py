@@ -53,7 +53,7 @@ def find(path: Path) -> Path | None:
 
 def indexes_in(folder: Path) -> list[Path]:
     """The indexes in a folder, by name; none where it is no folder."""
-    return sorted(each for each in folder.glob("*.index") if each.is_file()) if folder.is_dir() else []
+    return sorted(path for path in folder.glob("*.index") if path.is_file()) if folder.is_dir() else []
 
 
 def marked_latest(folder: Path) -> Path | None:
@@ -81,7 +81,7 @@ def marked(folder: Path) -> list[Path]:
     """
     names = [Path(name) for word, name in _marked(folder) if word == b"all_model_checkpoint_paths"]
     prefixes = [folder / (each.name if each.is_absolute() else each) for each in names]
-    return [each for each in prefixes if index.index_of(each).is_file()]
+    return [prefix for prefix in prefixes if index.index_of(prefix).is_file()]
 
 
 def mark_latest(folder: Path, prefixes: Sequence[Path]) -> None:
@@ -90,8 +90,8 @@ def mark_latest(folder: Path, prefixes: Sequence[Path]) -> None:
     Args:
         prefixes: of all checkpoints that are kept, the oldest first, in the folder or below it.
     """
-    paths = [_escaped(os.fsencode(each.relative_to(folder))) for each in prefixes]
-    lines = [f'model_checkpoint_path: "{paths[-1]}"', *(f'all_model_checkpoint_paths: "{each}"' for each in paths)]
+    paths = [_escaped(os.fsencode(prefix.relative_to(folder))) for prefix in prefixes]
+    lines = [f'model_checkpoint_path: "{paths[-1]}"', *(f'all_model_checkpoint_paths: "{path}"' for path in paths)]
     files.write_text(folder / _STATE, "".join(f"{line}\n" for line in lines))
 
 

@@ -138,12 +138,12 @@ class BundleWriter:
     def add_strings(self, key: str, shape: tuple[int, ...], values: Sequence[bytes]) -> None:
         """Writes strings in row-major order: their lengths, a checksum of these, and their bytes."""
         offset = self._aligned()
-        lengths = b"".join(struct.pack("<I" if len(each) < 2**32 else "<Q", len(each)) for each in values)
+        lengths = b"".join(struct.pack("<I" if len(value) < 2**32 else "<Q", len(value)) for value in values)
         crc = google_crc32c.value(lengths)
         of_lengths = struct.pack("<I", masked(crc))
         content = b"".join(values)
         crc = google_crc32c.extend(google_crc32c.extend(crc, of_lengths), content)
-        data = b"".join(_varint(len(each)) for each in values) + of_lengths + content
+        data = b"".join(_varint(len(value)) for value in values) + of_lengths + content
         self._file.write(data)
         self._enter(key, STRING, shape, offset, len(data), masked(crc))
 
@@ -328,12 +328,12 @@ def rewrite(index: Path, keys: Mapping[str, str], slices: Mapping[str, Sequence[
     entries, shards = read_encoded(index)
     found = _renamed(index, entries, keys)
     for key, parts in (slices or {}).items():
-        extents = [tuple(zip(each.start, each.shape, strict=True)) for each in parts]
-        olds = _renamed(index, entries, {each.key: each.key for each in parts})
+        extents = [tuple(zip(part.start, part.shape, strict=True)) for part in parts]
+        olds = _renamed(index, entries, {part.key: part.key for part in parts})
         kind = wire_number(wire_fields(olds[parts[0].key.encode()]), 1)
         found[key.encode()] = sliced_entry(kind, parts[0].whole, extents)
-        for each, extent in zip(parts, extents, strict=True):
-            found[slice_key(key.encode(), extent)] = olds[each.key.encode()]
+        for part, extent in zip(parts, extents, strict=True):
+            found[slice_key(key.encode(), extent)] = olds[part.key.encode()]
     content = index_content(found, shards)
     with files.atomic_write(index) as written:
         written.write(content)

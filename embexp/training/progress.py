@@ -281,11 +281,11 @@ class NotebookBar(Listener):
         return ", ".join([*parts, *([self._evaluation] if self._evaluation else [])])
 
     def __repr__(self) -> str:
-        return "\n".join([self._text(), *(f"warning: {each}" for each in self._warnings)])
+        return "\n".join([self._text(), *(f"warning: {warning}" for warning in self._warnings)])
 
     def _repr_html_(self) -> str:
         bar = f'<progress value="{self._step}" max="{max(1, self._total)}" style="width: 20em"></progress>'
-        below = "".join(f"<div>warning: {html.escape(each)}</div>" for each in self._warnings)
+        below = "".join(f"<div>warning: {html.escape(warning)}</div>" for warning in self._warnings)
         return f"<div>{bar} {html.escape(self._text())}</div>{below}"
 
 

@@ -195,7 +195,7 @@ def _figures(found: Statistics | None) -> list[str]:
         return [""] * 6
     numbers = [found.minimum, found.maximum, found.mean, found.norm]
     values = ", ".join(map(_short, found.values or ()))
-    return [*("" if each is None else f"{each:.4g}" for each in numbers), str(found.not_finite or ""), values]
+    return [*("" if number is None else f"{number:.4g}" for number in numbers), str(found.not_finite or ""), values]
 
 
 def _short(value: object) -> str:
@@ -285,19 +285,19 @@ def _show_difference(
         print("keys are matched by the names of variables")
     for letter, keys in (("A", found.only_a), ("B", found.only_b)):
         if keys:
-            rows = ([each.short, str(list(each.shape)), each.dtype, terminal.byte_size(each.bytes)] for each in keys)
+            rows = ([key.short, str(list(key.shape)), key.dtype, terminal.byte_size(key.bytes)] for key in keys)
             _print_table(console, [f"only in {letter}", "shape", "dtype"], ["bytes"], rows)
     if found.unlike:
         rows = ([pair[0].short, *(f"{list(each.shape)} {each.dtype}" for each in pair)] for pair in found.unlike)
         _print_table(console, ["other shape or type", "in A", "in B"], [], rows)
-    changed = [each for each in found.changes if each.changed]
+    changed = [change for change in found.changes if change.changed]
     if changed:
         figures = ["rows changed", "of", "max |Δ|", "|Δ| / |A|"]
         _print_table(console, ["changed", "variable"], figures, map(_changed, changed))
-    for each in found.changes:
-        if each.unmatched is not None and any(each.unmatched) and each.info.slot is None:
-            only_a, only_b = each.unmatched
-            print(f"{each.info.short}: matched by token; {only_a:,} rows only in A, {only_b:,} only in B")
+    for change in found.changes:
+        if change.unmatched is not None and any(change.unmatched) and change.info.slot is None:
+            only_a, only_b = change.unmatched
+            print(f"{change.info.short}: matched by token; {only_a:,} rows only in A, {only_b:,} only in B")
     for each in changed:
         if each.moved:
             rows = (

@@ -172,7 +172,7 @@ def _overrides(before: Sequence[str], word: str) -> Iterable[str]:
     if last == "--cfg":
         return ["job", "hydra", "all"]
     if last in ("--config-dir", "--config-path"):
-        return [each for each in files(word) if each.endswith("/")]
+        return [file for file in files(word) if file.endswith("/")]
     folders, found = _composed(before, options)
     if last == "--config-name":
         return [path.stem for folder in folders.in_order for path in folder.glob("*.yaml")]
@@ -235,7 +235,7 @@ def _groups(folders: Folders, found: Outline, *, adding: bool) -> Iterable[str]:
     """What a choice can be made for: the groups of the config, or with + those that it does not have."""
     if adding:
         return [group for group in folders.choices if group not in found.choices]
-    made = [each.removeprefix("override ") for each in found.choices]
+    made = [choice.removeprefix("override ") for choice in found.choices]
     return [*made, *(f"hydra/{each}" for each in ("launcher", "sweeper", "job_logging", "hydra_logging"))]
 
 

@@ -88,16 +88,18 @@ def _table(console: Console, title: str, differences: Sequence[Difference]) -> N
     from embexp.records.differences import format_value
     from embexp.system import terminal
 
-    steps = any(each.step is not None for each in differences)
-    notes = any(each.note for each in differences)
-    values = any(each.a is not None or each.b is not None for each in differences)
+    steps = any(difference.step is not None for difference in differences)
+    notes = any(difference.note for difference in differences)
+    values = any(difference.a is not None or difference.b is not None for difference in differences)
     columns = [title, *(["step"] if steps else []), *(["A", "B"] if values else []), *(["difference"] if notes else [])]
     table = terminal.table(console, columns)
-    for each in differences:
-        cells = [each.label]
-        cells += ["" if each.step is None else f"{each.step:,}"] if steps else []
-        cells += ["" if value is None else format_value(value) for value in (each.a, each.b)] if values else []
-        cells += [each.note] if notes else []
+    for difference in differences:
+        cells = [difference.label]
+        cells += ["" if difference.step is None else f"{difference.step:,}"] if steps else []
+        cells += (
+            ["" if value is None else format_value(value) for value in (difference.a, difference.b)] if values else []
+        )
+        cells += [difference.note] if notes else []
         table.add_row(*map(Text, cells))
     print()
     console.print(table)

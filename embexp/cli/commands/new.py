@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     found = sample(Path(options.data), None if options.names is None else options.names.split(","))
     columns = facts(found)
     if options.label is None:
-        _show(found, [first_experiment.Use(each, first_experiment.Role.OUT) for each in columns], decided=False)
+        _show(found, [first_experiment.Use(column, first_experiment.Role.OUT) for column in columns], decided=False)
         raise CommandLineError(f"embexp new: --label COLUMN is missing\n    {_suggestion(columns)}")
     if options.out is None:
         raise CommandLineError("embexp new: --out FOLDER is missing\n    embexp new --help")
@@ -89,10 +89,10 @@ def main(arguments: Sequence[str]) -> int:
 def _label(columns: Sequence[ColumnFacts], name: str) -> ColumnFacts:
     from embexp.config.messages import did_you_mean
 
-    for each in columns:
-        if each.name == name:
-            return each
-    near = did_you_mean(name, [each.name for each in columns]) or _suggestion(columns)
+    for column in columns:
+        if column.name == name:
+            return column
+    near = did_you_mean(name, [column.name for column in columns]) or _suggestion(columns)
     raise CommandLineError(f"embexp new: --label {name}: the data has no such column\n    {near}")
 
 
@@ -100,7 +100,7 @@ def _suggestion(columns: Sequence[ColumnFacts]) -> str:
     from embexp.cli import first_experiment
     from embexp.config.messages import listing
 
-    likely = [f"--label {shlex.quote(each.name)}" for each in first_experiment.label_candidates(columns)[:3]]
+    likely = [f"--label {shlex.quote(candidate.name)}" for candidate in first_experiment.label_candidates(columns)[:3]]
     return f"it may be {listing(likely)}" if likely else "none of its columns looks like a label: name it"
 
 
@@ -132,7 +132,7 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
         table.add_column(header, justify="right" if header in ("distinct", "missing") else "left")
     for use in uses:
         facts = use.facts
-        examples = ", ".join(each[:20] for each in facts.examples)
+        examples = ", ".join(example[:20] for example in facts.examples)
         heavy = "; a few are much larger than the others" if facts.heavy and facts.kind.value == "numbers" else ""
         cells = [
             facts.name[:_SHOWN],

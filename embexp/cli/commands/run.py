@@ -292,7 +292,7 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
     spec = folder.recorded_spec()
     check_code(named_functions(spec), options.allow_code, record=folder.spec)
     tracking.check_addresses([spec], folder.spec)
-    own = [each for each in options.overrides if not each.lstrip("+~").startswith("hydra.")]
+    own = [override for override in options.overrides if not override.lstrip("+~").startswith("hydra.")]
     # Only who runs it now may have a directory replaced.
     output = spec.output.model_copy(update={"existing": type(spec.output).model_fields["existing"].default})
     spec = spec.model_copy(update={"output": output})
@@ -300,7 +300,9 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
         rule = "a recorded spec is run as it was recorded"
         spec = composition.changed_spec(spec.model_dump(mode="json"), own, composition.loader(), rule=rule)
     check_recorded(spec, options.allow_code)
-    composed = composition.compose_config(composition.loader(), [each for each in options.overrides if each not in own])
+    composed = composition.compose_config(
+        composition.loader(), [override for override in options.overrides if override not in own]
+    )
     if composed.faults:
         raise ConfigError(composed.faults)
     directory = hydra_job.run_directory(composed.config)

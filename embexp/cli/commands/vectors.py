@@ -162,12 +162,12 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
     write.form_of(out)
     with show_stages() as stages:
         source, tokens, inputs = _rows(path, options, stages, whole=False)
-        for each in write.outputs(out):
-            if each.exists() and any(each.samefile(read) for read in inputs):
-                raise CommandLineError(f"embexp vectors convert: {each} is the input: give OUT another name")
-            if each.exists() and not options.overwrite:
+        for output in write.outputs(out):
+            if output.exists() and any(output.samefile(read) for read in inputs):
+                raise CommandLineError(f"embexp vectors convert: {output} is the input: give OUT another name")
+            if output.exists() and not options.overwrite:
                 raise CommandLineError(
-                    f"embexp vectors convert: {each} already exists: give OUT another name, or add --overwrite"
+                    f"embexp vectors convert: {output} already exists: give OUT another name, or add --overwrite"
                 )
         write.write_vectors(source, tokens, out, progress=stages)
     print(f"{source.rows:,} rows of dimension {source.dim} in {out}")

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
         print(record, flush=True)
 
     found = verification.verify(directory, allow_code=allow_code, keep=keep, again=again, say=say)
-    _report_circumstances([each for each in found.circumstances if each not in reported])
+    _report_circumstances([circumstance for circumstance in found.circumstances if circumstance not in reported])
     _show(found, time.monotonic() - began)
     return DONE if found.intact and found.identical else FAILED
 
@@ -127,8 +127,8 @@ def _show(found: Verification, seconds: float) -> None:
     print(f"repeated: {found.repeated}")
     if found.identical:
         return
-    for each in found.results[1:_MOST]:
-        print(f"  {line(each)}")
+    for result in found.results[1:_MOST]:
+        print(f"  {line(result)}")
     if len(found.results) > _MOST:
         print(f"  {len(found.results) - _MOST} more differences")
     if not found.circumstances:

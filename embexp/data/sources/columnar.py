@@ -41,8 +41,8 @@ class TokenSource(Source):
         """The rules of vocabularies, and buckets."""
         rules = {table: self._rules(columns, table).model_dump(mode="json") for table in columns.ids.values()}
         buckets = [
-            [name, each.column, each.table, each.settings.model_dump(mode="json")]
-            for name, each in columns.buckets.items()
+            [name, bucket.column, bucket.table, bucket.settings.model_dump(mode="json")]
+            for name, bucket in columns.buckets.items()
         ]
         return {"vocabularies": rules, **({"buckets": buckets} if buckets else {})}
 

@@ -74,7 +74,7 @@ def learn(
 def learned(encoded: Encoded, buckets: Mapping[str, BucketColumn], folder: Path) -> dict[str, Vocabulary]:
     """By table, the vocabularies that `learn` wrote."""
     stems = {table: f"vocabulary.{number}" for number, table in enumerate(encoded.layout.token_tables)}
-    bucketed = dict.fromkeys(each.table for each in buckets.values())
+    bucketed = dict.fromkeys(bucket.table for bucket in buckets.values())
     stems |= {table: f"buckets.{number}" for number, table in enumerate(bucketed)}
     read = at_once(lambda stem: Vocabulary.read(folder / stem), stems.values())
     return dict(zip(stems, read, strict=True))
@@ -88,10 +88,10 @@ def numbered(
     Raises:
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
-    tables = dict.fromkeys([*encoded.layout.token_tables, *(each.table for each in buckets.values())])
+    tables = dict.fromkeys([*encoded.layout.token_tables, *(bucket.table for bucket in buckets.values())])
     known = {table: vocabularies[table] for table in tables}
     whose: dict[str, Any] = {name: each.digest for name, each in known.items()}
-    placed = [[name, each.column, each.table] for name, each in buckets.items()]
+    placed = [[name, bucket.column, bucket.table] for name, bucket in buckets.items()]
     key = digests.of_json({"format": FORMAT, "raw": encoded.key, "vocabularies": whose, "buckets": placed})
     layout = encoded.layout
 
@@ -174,12 +174,12 @@ def write(
                 if strict[table] and (wrong := np.flatnonzero(block[:, number] < 0)).size:
                     code = int(codes[wrong[0], number])
                     raise _unknown(encoded, rows, name, code, start + int(wrong[0]), ids[:, number])
-            for number, each in enumerate(buckets.values(), len(layout.ids)):
-                vocabulary = vocabularies[each.table]
+            for number, bucket in enumerate(buckets.values(), len(layout.ids)):
+                vocabulary = vocabularies[bucket.table]
                 if not isinstance(vocabulary, BucketVocabulary):
                     rule = "is not one of buckets: it is that of another run, put the one back that the run has written"
-                    raise DataError(f"the vocabulary of table {each.table!r} {rule}")
-                block[:, number] = vocabulary.rows_of(numbers[start:stop, layout.bucketed.index(each.column)])
+                    raise DataError(f"the vocabulary of table {bucket.table!r} {rule}")
+                block[:, number] = vocabulary.rows_of(numbers[start:stop, layout.bucketed.index(bucket.column)])
             yield block
 
     with ArrayWriter(folder / "ids.npy", np.int32, width) as writer:
@@ -298,7 +298,7 @@ def write_shares(
         counts: how often each code is in the training split, by table of tokens.
     """
     layout = encoded.layout
-    tables = [*layout.token_tables, *dict.fromkeys(each.table for each in buckets.values())]
+    tables = [*layout.token_tables, *dict.fromkeys(bucket.table for bucket in buckets.values())]
     found = {table: np.zeros((_NO_SPLIT + 1, 4), np.int64) for table in tables}
     rows = {name: mapped_array(folder / f"{name}.npy") for name in splits.SPLITS}
     numbers = mapped_array(encoded.folder / "bucketed.npy") if buckets else np.empty((layout.count, 0))
@@ -312,9 +312,9 @@ def write_shares(
             several = split if lengths is None else np.repeat(split, lengths)
             those = held if lengths is None else _held_out(several)
             found[table] += _counted(several[those], kinds[table].take(codes[those]))
-        for each in buckets.values():
-            missing = np.isnan(numbers[start:stop, layout.bucketed.index(each.column)])
-            found[each.table] += _counted(split, np.where(missing, _MISSING, _OWN).astype(np.uint8))
+        for bucket in buckets.values():
+            missing = np.isnan(numbers[start:stop, layout.bucketed.index(bucket.column)])
+            found[bucket.table] += _counted(split, np.where(missing, _MISSING, _OWN).astype(np.uint8))
     for table in layout.token_tables:
         found[table][_TRAIN] = [counts[table][kinds[table] == kind].sum() for kind in range(4)]
     written = {

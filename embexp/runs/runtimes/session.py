@@ -112,7 +112,7 @@ class SessionRuntime:
             if scaffold is None:
                 self._session = tf.compat.v1.Session()
                 variables = [*tf.compat.v1.global_variables(), *tf.compat.v1.local_variables()]
-                others = [each for each in variables if not any(each is one for one in filled)]
+                others = [variable for variable in variables if not any(variable is one for one in filled)]
                 self._session.run(tf.compat.v1.variables_initializer(others))
             else:
                 self._session = tf.compat.v1.train.MonitoredTrainingSession(

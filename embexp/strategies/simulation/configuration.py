@@ -163,7 +163,7 @@ def optimizer_of(table: str, parameters: Any) -> TableOptimizer:
         raise _unsupported(table, f"the optimizer {rule}")
     optimizer, names = _RULES[rule]
     values = {name: getattr(own, parameter) for name, parameter in names.items()}
-    settings = shared | {name: _number(each) if isinstance(each, float) else each for name, each in values.items()}
+    settings = shared | {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
     if rule == "adam":
         settings["lazy_adam"] = not own.use_non_lazy_adam
     try:
@@ -200,7 +200,7 @@ def _shared(parameters: Any) -> dict[str, Any]:
         settings["weight_decay_factor"] = _number(parameters.weight_decay_factor)
         by_rate = "multiply_weight_decay_factor_by_learning_rate"
         settings[by_rate] = getattr(parameters, by_rate)
-    return {name: each for name, each in settings.items() if each is not None}
+    return {name: setting for name, setting in settings.items() if setting is not None}
 
 
 def _limits(limits: Any) -> tuple[float | None, float | None]:
