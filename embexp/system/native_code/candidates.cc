@@ -2,7 +2,7 @@
 // query: nothing but the candidates and their gradient is as large as they are, and both are passed over once.
 //
 // The same bits as TensorFlow's operations: products are chains of fused multiply-adds in rising order, as oneDNN's
-// are, and sums are Eigen's. Whether they agree on a machine is tried there before this is used (see `own_candidates.py`).
+// are, and sums are Eigen's. Whether they agree on a machine is tried there before this is used (see `knowledge_graph.py`).
 
 #include <immintrin.h>
 

@@ -2,7 +2,7 @@
 // by example in the nearest cache.
 //
 // Each number is one chain of fused multiply-adds in rising order, as oneDNN's matrix products of such sizes are. Whether
-// the bits are the same on a machine is tried there before this is used (see `pair_products.py`).
+// the bits are the same on a machine is tried there before this is used (see `models/recommendation.py`).
 
 #include <immintrin.h>
 

@@ -240,7 +240,7 @@ class GatherRows : public OpKernel {
   }
 
  private:
-  std::string subject_;  // of the message of an id outside of the table, see `bounds.py`
+  std::string subject_;  // of the message of an id outside of the table, see `tables/inputs.py`
 };
 
 template <typename Id>

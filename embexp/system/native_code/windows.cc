@@ -1,7 +1,7 @@
 // The maximum over a text of a convolution's feature maps, and its gradient: nothing is as large as the maps, and windows
 // in the padding are not computed.
 //
-// The same bits as TensorFlow's operations (see `windows.py`): a window's sum is one chain of fused multiply-adds over
+// The same bits as TensorFlow's operations (see `models/texts.py`): a window's sum is one chain of fused multiply-adds over
 // its words and their numbers in rising order, as oneDNN's convolutions are, and gradients are sums of rounded products,
 // in the order of texts or maps. Whether they agree on a machine is tried there before this is used.
 
