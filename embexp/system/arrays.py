@@ -195,9 +195,10 @@ def read_header(file: IO[bytes]) -> Header:
             warnings.simplefilter("ignore")  # that Python 2 wrote it
             shape, fortran_order, dtype = read(file)
     except Exception as error:  # of many kinds
-        raise ValueError(
-            f"its header is none that NumPy reads: {' '.join(str(error).split()).partition('. ')[0][:_LONGEST]}"
-        ) from None
+        words = " ".join(str(error).split())
+        if "magic string" in words:
+            raise ValueError("it does not begin as one") from None
+        raise ValueError(f"its header is none that NumPy reads: {words.partition('. ')[0][:_LONGEST]}") from None
     if dtype.hasobject:
         raise PickledError("it holds pickled Python objects, which are never read")
     if dtype.names is not None or dtype.subdtype is not None:

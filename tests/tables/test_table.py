@@ -160,6 +160,7 @@ print(made, megabytes("VmHWM") - before)
 def test_a_table_and_its_slots_are_in_memory_once(root: Path, forked: Path) -> None:
     result = subprocess.run([forked / "python", "-c", PEAK], capture_output=True, text=True, check=True, cwd=root)
     made, peak = map(float, result.stdout.split())
-    # Threads and buffers take some too; a second copy of either would be 512 more.
+    # Blocks of 16 MB that the allocator has not given back take 100 to 250 more, in 28 trials; a second copy of either
+    # would be 512 more than these.
     assert 512 <= made <= 512 + 200  # the slot; the table's own pages are untouched yet
-    assert 1024 <= peak <= 1024 + 200
+    assert 1024 <= peak <= 1024 + 384
