@@ -95,7 +95,7 @@ class Account:
         extra: in the checkpoint, and not wanted.
         mismatched: of another shape or type.
         waiting: values of objects that are there, whose variables are not yet. They are restored when they are created.
-        left_out: values in the checkpoint, and variables, that the restore was told to leave out.
+        left_out: values in the checkpoint, and variables, that the caller asked to leave out.
         dropped: values that have no variable of their own, since two objects of the checkpoint are one in the program.
         reordered: restored variables of lists whose order seems to have changed. The asserts warn of them.
     """
@@ -115,7 +115,7 @@ class Account:
         for words, values in self._faults():
             lines += _listed(words, values)
         if self.left_out:
-            lines += _listed("left out, as told", self.left_out)
+            lines += _listed("left out, as asked", self.left_out)
         if self.reordered:
             lines += _listed("of lists whose order seems to have changed", self.reordered)
         return "\n".join(lines)

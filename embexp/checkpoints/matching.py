@@ -52,7 +52,7 @@ class Matching:
         tensors: by their keys in the object graph.
         by_name: whether the values are matched by name, so that parts of partitioned variables belong to whole tensors.
         objects: the objects of the program by node, as far as they exist.
-        left_out: keys of values that are not restored, as told.
+        left_out: keys of values that are not restored, as the caller asked.
         mismatched: values of another shape or type than their variables, by key.
         dropped: values whose variables are restored from another value, by key; with that value.
     """

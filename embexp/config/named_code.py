@@ -376,7 +376,7 @@ def _looks_inside(text: str) -> bool:
     """Whether a format such as `{levelname:8}` takes an attribute or an item of a value."""
     try:
         fields = [(name or "", form or "") for _, name, form, _ in string.Formatter().parse(text)]
-    except ValueError:  # which logging tells
+    except ValueError:  # logging reports it
         return False
     return any("." in name or "[" in name or _looks_inside(form) for name, form in fields)
 

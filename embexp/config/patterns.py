@@ -112,7 +112,7 @@ def _dense(entries: Any, columns: Columns, done: Expansion) -> Any:
 
 
 def _names(pattern: str, place: str, columns: Columns, done: Expansion) -> list[str]:
-    """What a pattern stands for; nothing, and a fault, if it can't be told."""
+    """What a pattern stands for; nothing, and a fault, if that can't be found out."""
     path = f"{place}.{pattern}"
     try:
         return names(pattern, columns() if _is_glob(pattern) else ())

@@ -213,7 +213,7 @@ def _repositories(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference
         if first is None or second is None or (name != "embexp" and first.get("root") != second.get("root")):
             continue
         if any(each.get("same_as") for each in (a["code"].get(name) or {}, b["code"].get(name) or {})):
-            continue  # told under that name
+            continue  # reported under that name
         label = name.replace("_", " ")
         found += between(Kind.REPOSITORY, first.get("commit"), second.get("commit"), prefix=f"{label}, commit")
         if first.get("diff") != second.get("diff"):

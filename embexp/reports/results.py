@@ -96,7 +96,7 @@ class Results:
             return
         values, left_out = restored["restored"], len(restored["left_out"])
         count = "1 value" if len(values) == 1 else f"{len(values)} values"
-        yield Text(f"restored {count} from {restored['checkpoint']}, {left_out} left out as told:")
+        yield Text(f"restored {count} from {restored['checkpoint']}, {left_out} left out as asked:")
         for value in values[:_RESTORED]:
             yield Text(f"  {value}")
         if len(values) > _RESTORED:

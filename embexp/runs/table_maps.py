@@ -193,7 +193,7 @@ def _marks_of_table(run: EarlierCheckpoint, table: str, vocabulary: Vocabulary) 
     try:
         frozen = _frozen(run, table, vocabulary, rows, origin)
     except (EmbexpError, ValueError, OSError) as error:
-        notes.append(f"Which rows were frozen can't be told: {error}.")
+        notes.append(f"Which rows were frozen is not known: {error}.")
     else:
         marks.append(_training(frozen, _touched(run, table, rows)))
     different = [mark for mark in marks if len(np.unique(mark.values)) > 1]
@@ -214,7 +214,7 @@ def _origin(run: EarlierCheckpoint, table: str, rows: int) -> _Origin:
         settings = {table: settings_of(run.spec)[table]}
         found = pretrained_before(run.folder, settings, run.summary, cache=run.cache).tables[table]
     except (EmbexpError, OSError, KeyError) as error:
-        return _Origin(None, notes=(f"Provenance can't be told: {error}.",), known=False)
+        return _Origin(None, notes=(f"Provenance is not known: {error}.",), known=False)
     kinds = found.alignment.kinds
     return _Origin(np.asarray(found.alignment.pretrained), found.old, kinds == RowKind.SPECIAL)
 

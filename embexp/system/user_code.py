@@ -221,7 +221,7 @@ def _origins(spec: ModuleSpec, name: str) -> Iterator[str]:
         return
     try:
         tree = ast.parse(importlib.util.decode_source(Path(spec.origin).read_bytes()))
-    except (OSError, SyntaxError, ValueError):  # which user_path.faults tells
+    except (OSError, SyntaxError, ValueError):  # user_path.faults reports it
         return
     package = spec.name if spec.submodule_search_locations is not None else spec.name.rpartition(".")[0]
     stars = []
