@@ -254,7 +254,7 @@ def _events(text: str) -> Iterator[Any]:
 
 
 _PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
-_DEEPEST = 20
+_MOST_LEVELS = 20
 """Most levels of nested files, and most rounds: a defaults list may lead back to itself."""
 _MOST_READ = 1_000
 """Most files to read, for the same reason."""
@@ -316,7 +316,7 @@ def outline(
         content: reads a file; None: as YAML 1.1.
     """
     overrides: dict[str, Choice] = dict(chosen or {})
-    for _ in range(_DEEPEST):  # a file that is chosen may choose others, which are read in the next round
+    for _ in range(_MOST_LEVELS):  # a file that is chosen may choose others, which are read in the next round
         reader = _Reader(folders, overrides, content or _content)
         reader.read(config_name, package="", depth=0)
         found = {**reader.overrides, **(chosen or {})}
@@ -347,7 +347,7 @@ class _Reader:
             package: where its keys go, unless its header says otherwise.
         """
         file = self._folders.file(config)
-        if file is None or depth > _DEEPEST or len(self.found.files) == _MOST_READ:
+        if file is None or depth > _MOST_LEVELS or len(self.found.files) == _MOST_READ:
             return
         self.found.files.append(file)
         content, header = self._content(file)

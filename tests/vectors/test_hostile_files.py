@@ -50,8 +50,8 @@ HEADERS = {
     "huge": ("{'descr': '<f4', 'fortran_order': False, 'shape': (9000000000000000, 3)}", "the file is cut short"),
     "digits": (f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'9' * 5000}, 3)}}", "its header is"),
     "negative": ("{'descr': '<f4', 'fortran_order': False, 'shape': (-4, 3)}", "its shape is"),
-    "no type": ("{'descr': 'spam', 'fortran_order': False, 'shape': (4, 3)}", "descriptor: 'spam'"),
-    "long": ("{" + " " * 20_000, r"Header info length \(20001\) is large"),
+    "no type": ("{'descr': 'spam', 'fortran_order': False, 'shape': (4, 3)}", "its type is 'spam'"),
+    "long": ("{" + " " * 20_000, "its header would be 20,001 bytes long"),
 }
 
 
