@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import os
 import pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
 from hydra import initialize_config_dir
+from hydra._internal.config_repository import IConfigRepository
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ResultDefault
@@ -46,8 +45,8 @@ COMPOSITION_ERRORS = (
 )
 """What Hydra and OmegaConf raise if files, or files and a choice, can't be composed."""
 
-_LOADED: dict[tuple[str, str, str], ConfigResult] = {}
-"""What Hydra loaded, by provider, file and text: it loads each file again for each set of choices."""
+_LOADED: dict[tuple[str, str, str], bytes] = {}
+"""What Hydra loaded, pickled, by provider, file and text: it loads each file again for each set of choices."""
 _MOST_LOADED = 1_000
 
 _user_folder: ContextVar[Path | None] = ContextVar("user_folder", default=None)
@@ -68,6 +67,7 @@ class Loader:
 
     Attributes:
         hydra_faults: those of the node `hydra`, by the choices that it was composed of; kept here for `compose`.
+        rejected: settings of Hydra that it rejected, and why; the same in all jobs of a sweep.
     """
 
     def __init__(
@@ -94,11 +94,14 @@ class Loader:
         for source in self._loader.get_sources():
             if source.scheme() == "file":
                 _check_files(source)
+        self._merged: Sequence[ResultDefault] = ()
+        self._record_merged()
         self._parser = OverridesParser.create(config_loader=self._loader)
         self._composed: dict[tuple[str, ...], bytes | Exception] = {}
-        self._files: dict[tuple[str, ...], tuple[ResultDefault, ...]] = {}
+        self._files: dict[tuple[str, ...], Sequence[ResultDefault]] = {}
         self._parsed: dict[str, Override] = {}
         self.hydra_faults: dict[tuple[str, ...], tuple[Fault, ...]] = {}
+        self.rejected: dict[str, Exception] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """The config of one job, with Hydra's own under `hydra`; the caller may change it.
@@ -117,6 +120,7 @@ class Loader:
                         self.config_name, [*overrides], RunMode.RUN, from_shell=True
                     )
                 self._composed[key] = pickle.dumps(config)
+                self._files[key] = self._merged
             except COMPOSITION_ERRORS as error:
                 self._composed[key] = error
         if isinstance(found := self._composed[key], Exception):
@@ -124,13 +128,23 @@ class Loader:
         return cast(DictConfig, pickle.loads(found))
 
     def files(self, overrides: Sequence[str]) -> Sequence[ResultDefault]:
-        """The configs that `overrides` compose, in merge order; found once for the same overrides."""
-        key = tuple(overrides)
-        if key not in self._files:
-            with hydra_globals.borrowed():
-                found = self._loader.compute_defaults_list(self.config_name, list(overrides), RunMode.RUN)
-            self._files[key] = tuple(found.defaults)
-        return self._files[key]
+        """The configs that `overrides` compose, in merge order.
+
+        Raises:
+            Exception: one of `COMPOSITION_ERRORS`.
+        """
+        self.compose(overrides)
+        return self._files[tuple(overrides)]
+
+    def _record_merged(self) -> None:
+        """Has Hydra's loader note what it merges: to find it a second time takes as long as most of a composition."""
+        own = self._loader._compose_config_from_defaults_list
+
+        def merge(defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
+            self._merged = tuple(defaults)
+            return own(defaults=defaults, repo=repo)
+
+        setattr(self._loader, "_compose_config_from_defaults_list", merge)  # noqa: B010 — of this object
 
     def parse(self, override: str) -> Override:
         """Parses an override.
@@ -200,9 +214,9 @@ def _check_files(source: ConfigSource) -> None:
         if key not in _LOADED:
             if len(_LOADED) == _MOST_LOADED:
                 _LOADED.clear()
-            _LOADED[key] = own(config_path)
+            _LOADED[key] = pickle.dumps(own(config_path))
         # Hydra takes the defaults list out of it.
-        return replace(_LOADED[key], config=copy.deepcopy(_LOADED[key].config))
+        return pickle.loads(_LOADED[key])
 
     setattr(source, "load_config", load_config)  # noqa: B010 — of this object; Hydra's sources can't be replaced
 

@@ -261,6 +261,7 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
     whole config then decides.
     """
     key, value = override.key_or_group, override.value()
+    prefixed = override.is_add() or override.is_force_add()
     if override.package is not None:
         remedy = did_you_mean(key, folders.choices) or "`embexp run --help` lists the groups"
         return Fault(override.get_key_element(), format_value(value), f"there is no group {key!r}", remedy)
@@ -272,7 +273,6 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
         if (group := next((each for each in groups if each.endswith(f"@{key}")), None)) is not None:
             return Fault(key, format_value(value), "it is a mapping of keys", f"choose a file: {group}={value}")
         present = is_present(config, key)
-        prefixed = override.is_add() or override.is_force_add()
         taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either
         if override.is_add() and taken and not isinstance(value, dict | list):
             rule = "+ adds a key, and this one already exists"
@@ -287,7 +287,7 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
             rule, remedy = "it is a mapping, and this is a list", f"write {key}.NAME=… for each key"
         else:
             rule = f"the override can't be applied: {first_line(error)}"
-            addable = isinstance(value, dict) and value and not prefixed
+            addable = isinstance(value, dict) and value and not (prefixed or override.is_delete())
             remedy = f"add keys with +: +{override.input_line}" if addable else ""
         return Fault(key, format_value(value), rule, remedy)
     except ValueError:  # OmegaConf's, of a place in a list

@@ -57,11 +57,13 @@ def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, 
 def _possible(loader: Loader, selections: Sequence[Override]) -> tuple[list[int], dict[int, Exception]]:
     """The numbers of the choices that can be made together, and the error of each other one, found by composing."""
     keys = [selection.get_key_element().lstrip("+~") for selection in selections]
-    left, errors = list(range(len(selections))), {}
+    lines = [str(selection.input_line) for selection in selections]
+    errors = {number: loader.rejected[line] for number, line in enumerate(lines) if line in loader.rejected}
+    left = [number for number in range(len(selections)) if number not in errors]
 
     def error_of(numbers: Collection[int]) -> Exception | None:
         try:
-            loader.compose([str(selections[number].input_line) for number in sorted(numbers)])
+            loader.compose([lines[number] for number in sorted(numbers)])
         except COMPOSITION_ERRORS as error:
             return error
         return None
@@ -71,8 +73,11 @@ def _possible(loader: Loader, selections: Sequence[Override]) -> tuple[list[int]
         culprits = [number for number in left if named is not None and keys[number] == named[1]]
         if len(culprits) != 1:
             break
-        left.remove(culprits[0])
-        errors[culprits[0]] = error
+        [culprit] = culprits
+        left.remove(culprit)
+        errors[culprit] = error
+        if selections[culprit].is_hydra_override() and "/" not in keys[culprit]:  # whatever is chosen besides
+            loader.rejected[lines[culprit]] = error
     else:
         return left, errors
     made: list[int] = []
