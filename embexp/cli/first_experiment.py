@@ -1,127 +1,24 @@
-"""A first experiment: what it makes of each column, by rules that `embexp new --help` states, and its text."""
+"""The text of a first experiment, from what its columns become."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
-from embexp.config.patterns import is_pattern
+from embexp.cli.column_uses import Prediction, Role, Use
 from embexp.data.files.samples import ColumnFacts, Kind, Sample
-from embexp.errors import CommandLineError
 
 SMALLEST_DIM, LARGEST_DIM, _LARGEST_SHARED_DIM = 4, 64, 32
-_LABELS = re.compile(
-    r"^(?:is_)?(?:label|target|click(?:ed)?|rating|stars?|score|y|class|bought|converted?|conversion|liked?)$", re.I
-)
-_MOST_CLASSES = 100
+_BUCKETS = 32
+"""Buckets of a number, next to the number itself."""
 _STEPS = 2_000
 """Steps that a training is to have at least, if 20 epochs have so many."""
 _MANY_VALUES = 10_000
 _INITIALIZER = "initializer: {kind: normal, stddev: 0.01}"
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
-
-
-class Role(StrEnum):
-    """What a column becomes."""
-
-    LABEL = "label"
-    TIME = "time"
-    TABLE = "table"
-    NUMBER = "number"
-    OUT = "left out"
-
-
-@dataclass(frozen=True)
-class Use:
-    """What becomes of a column.
-
-    Attributes:
-        why: the reason, where it is another than that of the column's kind.
-    """
-
-    facts: ColumnFacts
-    role: Role
-    why: str = ""
-
-
-def label_candidates(columns: Sequence[ColumnFacts]) -> list[ColumnFacts]:
-    """Columns that may be the label, the likeliest first: those with such a name, then those of zeros and ones."""
-    named = [column for column in columns if _LABELS.match(column.name) and task_or_fault(column, columns)[0]]
-    binary = [column for column in columns if column.numbers == (0.0, 1.0) and column not in named]
-    return [*named, *binary]
-
-
-def task_or_fault(label: ColumnFacts, columns: Sequence[ColumnFacts]) -> tuple[str, str]:
-    """The task that a label is for, or "" and why it can't be one."""
-    if label.kind is Kind.CONSTANT:
-        return "", f"it holds {label.why}"
-    numeric = label.kind in (Kind.NUMBER, Kind.CATEGORY, Kind.TIME) and _is_number(label.examples)
-    if not numeric:
-        return "", "a label is a number: 0 and 1, any number such as a rating, or 0, 1, 2, … for classes"
-    if label.numbers == (0.0, 1.0):
-        return "binary", ""
-    classes = label.numbers == tuple(map(float, range(len(label.numbers)))) and 2 < len(label.numbers) <= _MOST_CLASSES
-    if classes and any(column.kind is Kind.TEXT for column in columns):
-        return "classification", ""
-    return "regression", ""
-
-
-def _is_number(examples: Sequence[str]) -> bool:
-    try:
-        [float(example) for example in examples]
-    except ValueError:
-        return False
-    return True
-
-
-def uses(columns: Sequence[ColumnFacts], label: str, *, splits_text: bool) -> list[Use]:
-    """What becomes of each column.
-
-    Args:
-        splits_text: whether the source can split a text into the values of a list.
-
-    Raises:
-        CommandLineError: nothing is left to embed.
-    """
-    times = [column for column in columns if column.kind is Kind.TIME and column.name != label]
-    separators = Counter(column.separator for column in columns if column.separator is not None)
-    texts = any(column.kind is Kind.TEXT for column in columns)  # a file has one separator of lists: texts come first
-    separator = " " if texts else next((each for each, _ in separators.most_common(1)), None)
-    found = []
-    for column in columns:
-        if column.name == label:
-            found.append(
-                Use(column, Role.LABEL, f"{column.missing:.1%} are missing: remove them" if column.missing else "")
-            )
-        elif column.kind is Kind.TIME:
-            found.append(Use(column, *((Role.TIME, "") if column is times[0] else (Role.OUT, "another time splits"))))
-        elif column.kind in (Kind.CONSTANT, Kind.UNIQUE):
-            found.append(Use(column, Role.OUT))
-        elif column.kind is Kind.NUMBER:
-            found.append(
-                Use(
-                    column,
-                    *(
-                        (Role.OUT, "patterns use its name's characters")
-                        if is_pattern(column.name)
-                        else (Role.NUMBER, "")
-                    ),
-                )
-            )
-        elif column.separator is not None and not splits_text:
-            found.append(Use(column, Role.OUT, "only CSV files have lists in text: write a column of lists"))
-        elif column.separator != separator and column.separator is not None:
-            found.append(Use(column, Role.OUT, f"its separator is not {separator!r}, as that of others is"))
-        else:
-            found.append(Use(column, Role.TABLE))
-    if not any(each.role is Role.TABLE for each in found):
-        raise CommandLineError("embexp new: no column has values that recur, so there is nothing to embed")
-    return found
 
 
 def dim_of(values: int) -> int:
@@ -139,33 +36,48 @@ class Experiment:
     """What an experiment is written from."""
 
     name: str
-    task: str
+    prediction: Prediction
     sample: Sample
     uses: Sequence[Use]
     command: str
 
+    @property
+    def task(self) -> str:
+        """What is predicted."""
+        return self.prediction.task
+
     def columns(self, role: Role) -> list[ColumnFacts]:
         """The columns with a role."""
-        return [use.facts for use in self.uses if use.role is role]
+        return [use.facts for use in self.uses if role in use.roles]
 
 
 def text(experiment: Experiment) -> str:
     """The YAML file."""
-    tables = experiment.columns(Role.TABLE)
-    names = _names([column.name for column in tables])
-    model = _model(experiment)
-    # In one epoch over a click log, Adagrad at its default rate found more than Adam at any of three (`bench.clicks`).
-    optimizer = "adagrad" if experiment.task == "binary" else "adam"
-    left_out = [use for use in experiment.uses if use.role is Role.OUT]
     sample = experiment.sample
     looked = f"all {sample.rows:,} rows" if sample.whole else f"{sample.count:,} of about {sample.rows:,} rows"
+    left_out = [use for use in experiment.uses if Role.OUT in use.roles]
     lines = [
         "# @package _global_",
         f"# {_TITLES[experiment.task]} on {_text(experiment.sample.path.name)}. A first experiment, for which",
         f"# `embexp new` looked at {looked}.",
         f"#   {experiment.command}",
+        *(_recommendation(experiment) if experiment.task == "recommendation" else _of_columns(experiment)),
+        *(["", "# Left out:"] if left_out else []),
+        *(f"#   {_text(use.facts.name)}: {_comment(use.why or use.facts.why)}" for use in left_out),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _of_columns(experiment: Experiment) -> list[str]:
+    """All but the head of an experiment that predicts a label from columns."""
+    tables, bucketed = experiment.columns(Role.TABLE), experiment.columns(Role.BUCKETS)
+    names = _names([*(column.name for column in tables), *map(_of_buckets, bucketed)])
+    model = _model(experiment)
+    # In one epoch over a click log, Adagrad at its default rate found more than Adam at any of three (`bench.clicks`).
+    optimizer = "adagrad" if experiment.task == "binary" else "adam"
+    return [
         "defaults:",
-        f"  - override /data: {sample.kind}",
+        f"  - override /data: {experiment.sample.kind}",
         "  - override /graph: null              # the tables and features are below",
         f"  - override /model: {model}",
         f"  - override /optimizer: {optimizer:<14}# of the tables; a first try, with dense_optimizer.learning_rate",
@@ -174,32 +86,56 @@ def text(experiment: Experiment) -> str:
         f"name: {experiment.name}",
         f"task: {experiment.task}",
         *_data(experiment),
-        *_tables(tables, names, shared=model == "dlrm_concat"),
-        *_features(tables, names),
-        *_training(sample.rows, experiment.task),
-        *(["", "# Left out:"] if left_out else []),
-        *(f"#   {_text(use.facts.name)}: {_comment(use.why or use.facts.why)}" for use in left_out),
+        *_tables(tables, bucketed, names, shared=model == "dlrm_concat"),
+        *_features(tables, bucketed, names),
+        *_training(experiment.sample.rows, experiment.task),
     ]
-    return "\n".join(lines) + "\n"
+
+
+def _recommendation(experiment: Experiment) -> list[str]:
+    """All but the head of an experiment on interactions of users with items."""
+    [user], [item] = experiment.columns(Role.USER), experiment.columns(Role.ITEM)
+    return [
+        "defaults:",
+        f"  - override /data: {experiment.sample.kind}",
+        "  - override /graph: recommendation    # a vector of each user and item, and a bias of each item",
+        "  - override /model: matrix_factorization",
+        "  - override /loss: sampled_softmax",
+        "  - override /optimizer: adam_recommendation",
+        "  - override /dense_optimizer: adam",
+        "",
+        f"name: {experiment.name}",
+        "task: recommendation",
+        *_data(experiment),
+        "features:",
+        f"  user: {{column: {_text(user.name)}}}",
+        f"  item: {{column: {_text(item.name)}}}",
+        "train:",
+        "  batch_size: 1024",
+        "  epochs: 100",
+        "  # Ends when the lists of the validation no longer improve, with the values of the best epoch.",
+        "  early_stopping: {patience: 10}",
+    ]
 
 
 _TITLES = {
     "binary": "Binary classification",
     "regression": "Prediction of a number",
     "classification": "Classification",
+    "recommendation": "Recommendation",
 }
 
 
 def _model(experiment: Experiment) -> str:
-    vectors = len(experiment.columns(Role.TABLE)) + bool(experiment.columns(Role.NUMBER))
+    embedded = [*experiment.columns(Role.TABLE), *experiment.columns(Role.BUCKETS)]
+    vectors = len(embedded) + bool(experiment.columns(Role.NUMBER))
     return "dlrm_concat" if experiment.task == "binary" and vectors > 2 else "mlp"
 
 
 def _data(experiment: Experiment) -> list[str]:
     sample = experiment.sample
-    [label], times = experiment.columns(Role.LABEL), experiment.columns(Role.TIME)
-    tables, numbers = experiment.columns(Role.TABLE), experiment.columns(Role.NUMBER)
-    lists = [column for column in tables if column.separator is not None]
+    times, numbers = experiment.columns(Role.TIME), experiment.columns(Role.NUMBER)
+    lists = [column for column in experiment.columns(Role.TABLE) if column.separator is not None]
     lines = ["data:", f"  path: {_text(str(sample.path.absolute()))}"]
     if sample.kind == "csv":
         lines.append(f"  delimiter: {json.dumps(sample.delimiter)}")
@@ -211,17 +147,11 @@ def _data(experiment: Experiment) -> list[str]:
     if lists:
         lines.append(f"  list_separator: {json.dumps(lists[0].separator)}")
         lines.append(f"  list_columns: [{', '.join(_text(column.name) for column in lists)}]")
-    lines.append(f"  label: {_text(label.name)}")
+    lines += _label(experiment)
     if times:
         lines.append(f"  timestamp: {_text(times[0].name)}")
-        lines.append(
-            "  # The latest examples validate and test. For the last one of each user: kind: leave_one_out, and"
-        )
-        lines.append("  # group: COLUMN, with that of the users.")
-        lines.append("  split: {kind: time, validation: 0.1, test: 0.1}")
-    else:
-        lines.append("  split: {kind: random, validation: 0.1, test: 0.1}")
-    if any(column.estimated > _MANY_VALUES for column in tables):
+    lines += _split([use.facts.name for use in experiment.uses if use.group], by_time=bool(times))
+    if any(column.estimated > _MANY_VALUES for column in experiment.columns(Role.TABLE)):
         lines.append("  # Values that occur only once in the training split share the OOV row.")
         lines.append("  vocabulary: {min_frequency: 2}")
     if numbers:
@@ -237,6 +167,29 @@ def _data(experiment: Experiment) -> list[str]:
     return lines
 
 
+def _label(experiment: Experiment) -> list[str]:
+    labels, positive = experiment.columns(Role.LABEL), experiment.prediction.positive
+    if not labels:
+        return ["  # Each row is an interaction.", "  label: null"]
+    lines = [f"  label: {_text(labels[0].name)}"]
+    return lines if positive is None else [*lines, "  # The value that is label 1.", f"  positive: {_text(positive)}"]
+
+
+def _split(groups: Sequence[str], *, by_time: bool) -> list[str]:
+    if by_time and groups:
+        return [
+            "  # The last example of each user tests, the one before validates.",
+            f"  split: {{kind: leave_one_out, group: {_text(groups[0])}}}",
+        ]
+    if by_time:
+        return [
+            "  # The latest examples validate and test. For the last one of each user: kind: leave_one_out, and",
+            "  # group: COLUMN, with that of the users.",
+            "  split: {kind: time, validation: 0.1, test: 0.1}",
+        ]
+    return ["  split: {kind: random, validation: 0.1, test: 0.1}"]
+
+
 def _of_number(column: ColumnFacts) -> str:
     transform = "[log1p, standardize]" if column.heavy else "standardize"
     missing = "zero" if column.heavy and not column.negative else "mean"
@@ -244,8 +197,17 @@ def _of_number(column: ColumnFacts) -> str:
     return f"{{transform: {transform}, missing: {missing}{indicator}}}"
 
 
-def _tables(columns: Sequence[ColumnFacts], names: Mapping[str, str], *, shared: bool) -> list[str]:
-    dims = {column.name: dim_of(column.estimated) for column in columns}
+def _of_buckets(column: ColumnFacts) -> str:
+    """The name of the feature, and of the table, of a number's buckets."""
+    return f"{column.name}_buckets"
+
+
+def _tables(
+    columns: Sequence[ColumnFacts], bucketed: Sequence[ColumnFacts], names: Mapping[str, str], *, shared: bool
+) -> list[str]:
+    sizes = {names[column.name]: column.estimated for column in columns}
+    sizes |= {names[_of_buckets(column)]: _BUCKETS for column in bucketed}
+    dims = {name: dim_of(size) for name, size in sizes.items()}
     lines = ["# Embedding tables. dim: the power of two nearest to 4 · (number of values)^(1/4), from 4 to 64"]
     if shared:
         dims = dict.fromkeys(dims, min(_LARGEST_SHARED_DIM, max(dims.values())))
@@ -255,12 +217,9 @@ def _tables(columns: Sequence[ColumnFacts], names: Mapping[str, str], *, shared:
         lines[0] += "."
     lines.append("tables:")
     lines.insert(-1, "# Small initial values: rare rows keep theirs, which are noise to the model.")
-    grouped = _grouped({names[column.name]: f"{{dim: {dims[column.name]}, {_INITIALIZER}}}" for column in columns})
-    sizes = {names[column.name]: column for column in columns}
-    for key, value in grouped.items():
-        about = "" if key not in sizes else f"   # {_values(sizes[key])}"
-        lines.append(f"  {key}: {value}{about}")
-    return lines
+    grouped = _grouped({name: f"{{dim: {dim}, {_INITIALIZER}}}" for name, dim in dims.items()})
+    about = {names[column.name]: f"   # {_values(column)}" for column in columns}
+    return [*lines, *(f"  {key}: {value}{about.get(key, '')}" for key, value in grouped.items())]
 
 
 def _values(column: ColumnFacts) -> str:
@@ -268,7 +227,7 @@ def _values(column: ColumnFacts) -> str:
     return f"{column.distinct:,} values in the sample{more}"
 
 
-def _features(columns: Sequence[ColumnFacts], names: Mapping[str, str]) -> list[str]:
+def _features(columns: Sequence[ColumnFacts], bucketed: Sequence[ColumnFacts], names: Mapping[str, str]) -> list[str]:
     lines = ["# What is looked up: each feature in the table of its name."]
     if any(column.kind in (Kind.LIST, Kind.TEXT) for column in columns):
         lines.append("# The vectors of a list, or of the words of a text, are averaged.")
@@ -276,6 +235,11 @@ def _features(columns: Sequence[ColumnFacts], names: Mapping[str, str]) -> list[
         names[column.name]: "{}" if names[column.name] == column.name else f"{{column: {_text(column.name)}}}"
         for column in columns
     }
+    if bucketed:
+        lines.append("# Numbers are also in buckets, which are equally frequent in the training split.")
+    for column in bucketed:
+        settings = f"{{column: {_text(column.name)}, buckets: {{quantiles: {_BUCKETS}}}}}"
+        entries[names[_of_buckets(column)]] = settings
     return [*lines, "features:", *(f"  {key}: {value}" for key, value in _grouped(entries).items())]
 
 

@@ -56,7 +56,8 @@ def faults(
     """
     data, pretrained, tables = (_complete(spec, name) for name in ("data", "pretrained", "tables"))
     some_tables, some_features = _complete_entries(spec, "tables"), _complete_entries(spec, "features")
-    classes = known_or(None, lambda: spec.task) is Task.CLASSIFICATION
+    task = known_or(None, lambda: spec.task)
+    classes = task is Task.CLASSIFICATION
     rules: list[Callable[[], Iterable[Fault]]] = [
         lambda: _code_faults(named_code(spec), permission),
         lambda: _model_faults(_complete(spec, "model"), tables, _complete(spec, "features"), pretrained, data, classes),
@@ -76,7 +77,7 @@ def faults(
         rules.append(lambda: tracking.address_faults(spec))
     if look_at_data:
         rules += [
-            lambda: _data_faults(data, some_features, some_tables, fetch=fetch),
+            lambda: _data_faults(data, some_features, some_tables, task, fetch=fetch),
             lambda: _pretrained_faults(spec.settings_of("pretrained"), pretrained, some_tables),
             lambda: _restored_faults(spec.restore.path),
             lambda: _frozen_faults(spec.settings_of("freeze")),
@@ -156,7 +157,7 @@ def _tracking_faults(settings: tracking.Tracking) -> Iterator[Fault]:
 
 
 def _data_faults(
-    data: Data | None, features: Mapping[str, Feature], tables: Mapping[str, Table], *, fetch: bool
+    data: Data | None, features: Mapping[str, Feature], tables: Mapping[str, Table], task: Task | None, *, fetch: bool
 ) -> Iterator[Fault]:
     if data is None or not (fetch or (name := getattr(data, "fetch", None)) is None or fetching.is_here(name)):
         return
@@ -165,7 +166,7 @@ def _data_faults(
 
     try:
         _ensure(data)
-        columns, _ = columns_of(data, features, tables)
+        columns, _ = columns_of(data, features, tables, task=task)
     except ConfigError as error:
         yield from error.faults
     else:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import Data
+from embexp.specs.data import Columnar, Data
+from embexp.specs.models import Task
 from embexp.specs.sources import NumericColumn
 from embexp.specs.tables import Feature, Table
 from embexp.specs.vocabularies import Buckets, SettledRules, settled
@@ -35,6 +36,19 @@ class BucketColumn:
 
 
 @dataclass(frozen=True)
+class ClassNames:
+    """How the values of a label that are names of classes become labels.
+
+    Attributes:
+        two: whether they are those of task binary, 0 and 1; else they are 0, 1, 2, …
+        positive: the value that is label 1; None: yes, or true.
+    """
+
+    two: bool
+    positive: str | None = None
+
+
+@dataclass(frozen=True)
 class Columns:
     """What a run reads of the data.
 
@@ -46,6 +60,7 @@ class Columns:
         buckets: name of an id column that no file has, see `RunSpec.ids_of` -> the numbers that its ids are buckets of.
         rules: table -> how its vocabulary is built; of those that are not here, as the data says.
         label: the label's column; None when there is none to read (predicting).
+        classes: of a label whose values may be names of classes; None: they are numbers.
         several: id column -> why it must hold several values per example; others may hold one or several.
         asked_by: column -> config path that names it, for messages.
     """
@@ -59,6 +74,7 @@ class Columns:
     numeric: Mapping[str, NumericColumn] = field(default_factory=dict)
     buckets: Mapping[str, BucketColumn] = field(default_factory=dict)
     rules: Mapping[str, SettledRules] = field(default_factory=dict)
+    classes: ClassNames | None = None
 
     @property
     def id_columns(self) -> tuple[str, ...]:
@@ -87,7 +103,12 @@ class Columns:
 
 
 def columns_of(
-    data: Data, features: Mapping[str, Feature], tables: Mapping[str, Table] = _NO_TABLES, *, labelled: bool = True
+    data: Data,
+    features: Mapping[str, Feature],
+    tables: Mapping[str, Table] = _NO_TABLES,
+    *,
+    labelled: bool = True,
+    task: Task | None = None,
 ) -> tuple[Columns, dict[str, str]]:
     """The columns that features read, and for each table the name of its vocabulary.
 
@@ -97,6 +118,7 @@ def columns_of(
     Args:
         tables: by name; of those that are not here, the vocabularies are as the data says.
         labelled: whether the label is read.
+        task: which decides whether labels may be names of classes; None: they are numbers.
 
     Raises:
         ConfigError: one weight column is given to two id columns; tables that share a vocabulary differ in its rules.
@@ -156,8 +178,21 @@ def columns_of(
             if feature.buckets.given
         },
         rules=rules,
+        classes=_class_names(data, task) if labelled else None,
     )
     return columns, vocabulary
+
+
+def _class_names(data: Data, task: Task | None) -> ClassNames | None:
+    if not isinstance(data, Columnar) or data.label is None or data.label_threshold is not None:
+        return None
+    match task:
+        case Task.BINARY:
+            return ClassNames(two=True, positive=data.positive)
+        case Task.CLASSIFICATION:
+            return ClassNames(two=False)
+        case _:
+            return None
 
 
 def _rules(
@@ -190,13 +225,14 @@ class Wanted:
 
     Attributes:
         asked_by: config path that names it.
-        tokens: read as values of a vocabulary (ids, or the groups of leave-one-out).
+        tokens: read as values of a vocabulary (ids, or the groups of leave-one-out), or as names of classes.
         numbers: read as numbers (weights, dense, label, timestamp).
         single: must hold one value per example.
         several: why it must hold several; empty: it need not.
         weighs: the id column whose values this one weighs.
         time: of numbers, whether text may hold dates.
         may_be_missing: of numbers, whether a row may have none: its value is then NaN.
+        names: of tokens, whether they are names of classes, which may be of any type.
     """
 
     name: str
@@ -208,6 +244,7 @@ class Wanted:
     weighs: str | None = None
     time: bool = False
     may_be_missing: bool = False
+    names: bool = False
 
 
 def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None = None) -> tuple[Wanted, ...]:
@@ -231,20 +268,22 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
         for name in names:
             if name is not None:
                 paths.setdefault(name, columns.asked_by.get(name, path))
-    complete = {*columns.dense} - {*columns.may_be_missing} | {columns.label, timestamp, *columns.weights}
+    classes, label = (columns.label, None) if columns.classes is not None else (None, columns.label)
+    complete = {*columns.dense} - {*columns.may_be_missing} | {label, timestamp, *columns.weights}
     incomplete = {*columns.may_be_missing, *columns.bucketed} - complete
     single = {*columns.dense, *columns.bucketed, columns.label, timestamp, group}
     return tuple(
         Wanted(
             name,
             path,
-            tokens=name in columns.ids or name == group,
+            tokens=name in columns.ids or name in (group, classes),
             numbers=name in complete | incomplete,
             single=name in single,
             several=columns.several.get(name, ()) if name in columns.ids else (),
             weighs=columns.weights.get(name),
             time=name == timestamp,
             may_be_missing=name in incomplete,
+            names=name == classes and name not in columns.ids and name != group,
         )
         for name, path in paths.items()
     )

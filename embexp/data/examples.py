@@ -192,6 +192,7 @@ def encode(
     label_threshold: float | None = None,
     timestamp: str | None = None,
     group: str | None = None,
+    known_classes: Sequence[str] = (),
 ) -> None:
     """Writes a source's examples into an empty folder.
 
@@ -200,7 +201,13 @@ def encode(
         label_threshold: labels become 1 where they are at least this, else 0; None: they stay as they are.
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.
+        known_classes: names of the classes of a finished run, by label; empty: they follow from the labels.
     """
+    from embexp.data.class_labels import LabelNumbers
+
+    names = None
+    if columns.label is not None and columns.classes is not None:
+        names = LabelNumbers(columns.classes, columns.label, known_classes)
     scalar = [name for name in columns.ids if name not in lists]
     several = [name for name in columns.ids if name in lists]
     tables = list(dict.fromkeys(columns.ids.values()))
@@ -235,7 +242,9 @@ def encode(
             if bucketed is not None:
                 values_of = [chunk.numbers[name].values for name in columns.bucketed]
                 bucketed.append(_matrix(values_of, chunk.count, np.float32))
-            if labels is not None and columns.label is not None:
+            if labels is not None and columns.label is not None and names is not None:
+                labels.append(names.encode(chunk.tokens[columns.label].values))
+            elif labels is not None and columns.label is not None:
                 label = chunk.numbers[columns.label].values
                 labels.append(label if label_threshold is None else label >= label_threshold)
             if timestamps is not None and timestamp is not None:
@@ -249,7 +258,7 @@ def encode(
         raise DataError("the data holds no examples")
     for number, table in enumerate(tables):
         codes[table].write(folder / f"tokens.{number}.arrow")
-    Layout(
+    layout = Layout(
         count=count,
         ids=scalar,
         lists=several,
@@ -260,7 +269,10 @@ def encode(
         label=columns.label is not None,
         files=[(file.name, rows) for file, rows in files.items()],
         bucketed=list(columns.bucketed),
-    ).write(folder)
+    )
+    if names is not None:
+        names.finish(folder, layout)
+    layout.write(folder)
 
 
 class SplitsWriter:

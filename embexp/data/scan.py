@@ -107,7 +107,7 @@ def encode_file(
     Args:
         data: the source, with how its files are written.
         columns: what to read; with label None the file needs no label.
-        classes: of a run on labelled texts, by number.
+        classes: names of the classes of the run, by label.
         numbers: what the run fitted to its numeric columns; empty: they are used as they are.
 
     Raises:

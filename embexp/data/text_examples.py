@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from embexp.data.class_labels import in_order
 from embexp.data.examples import Layout
 from embexp.data.files.arrow_columns import Chunk, Column
 from embexp.data.sources.text import WORDS
@@ -39,17 +40,12 @@ _CHUNK = 16_384  # words that are drawn from together; about 36 examples of 12 b
 
 
 def class_names(corpus: Corpus) -> tuple[str, ...]:
-    """Names of the classes: by number if all are whole numbers, else by code point.
+    """Names of the classes, in the order of their numbers.
 
     Raises:
         DataError: a line, or row, can't be read.
     """
-    names = {text.label for text in corpus.texts() if text.label is not None}
-    numbers = all(name.isascii() and name.isdigit() for name in names)
-    if not numbers:
-        return tuple(sorted(names))
-    # As numbers, but not by `int`, which takes none of thousands of digits.
-    return tuple(sorted(names, key=lambda name: (len(name.lstrip("0")), name.lstrip("0"), name)))
+    return in_order(text.label for text in corpus.texts() if text.label is not None)
 
 
 def labelled_chunks(

@@ -253,7 +253,7 @@ def dense_settings(
     """The dense settings of a run; what only initial values depend on may be left out.
 
     Args:
-        classes: of task classification; 0 for others.
+        classes: how many have names; each has a logit, but for task binary.
     """
     # On a TPU, all rows of a table are looked up as any others.
     every_row = isinstance(spec.data, Triples) and spec.data.negatives is None and not spec.strategy.own_memory
@@ -270,7 +270,7 @@ def dense_settings(
         },
         width,
         total_steps,
-        outputs=max(1, classes),
+        outputs=max(1, classes) if spec.task is Task.CLASSIFICATION else 1,
         output_bias=output_bias,
         label_deviation=label_deviation if spec.standardizes_labels else None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
 from embexp.data.numbers import FittedColumn
 from embexp.data.scan import encode_file
+from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError, VocabularyError
 from embexp.freezing.policies import RowFacts
@@ -47,6 +48,23 @@ from embexp.vectors import neighbors
 if TYPE_CHECKING:
     from embexp.runs.evaluations import Evaluator
     from embexp.runs.runtimes.execution import Execution
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions for the n examples of a file.
+
+    Attributes:
+        prediction: see `Run.predict`, [n].
+        unknown: feature -> bool [n], whether a value is missing, or out of vocabulary.
+        probabilities: of the classes by name, float32 [n] each; empty where classes have no names.
+        classes: str [n], the likelier class, of task binary whose classes have names; None: there are none.
+    """
+
+    prediction: np.ndarray
+    unknown: Mapping[str, np.ndarray]
+    probabilities: Mapping[str, np.ndarray] = field(default_factory=dict)
+    classes: np.ndarray | None = None
 
 
 def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
@@ -107,7 +125,7 @@ class Run:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes by label, for task classification; empty for other tasks."""
+        """Names of the classes by label, of task classification, and of binary if the data has names; else empty."""
         return tuple(self.summary.get("classes", ()))
 
     def vocabulary(self, table: str) -> Vocabulary:
@@ -208,22 +226,44 @@ class Run:
         Raises:
             UsageError: the model is the user's own, built by a function that isn't allowed.
         """
-        evaluator = self._evaluator()
-        if self.spec.task is Task.RANKING:
+        return self.predictions(file).prediction
+
+    def predictions(self, file: Path | str) -> Predictions:
+        """What `predict` returns, with probabilities of classes and what the run does not know.
+
+        Raises:
+            UsageError: the model is the user's own, built by a function that isn't allowed.
+        """
+        evaluator, task = self._evaluator(), self.spec.task
+        if task is Task.RANKING:
             raise RunError(
                 "task ranking has no predictions; evaluate ranks the heads and tails of triples among all entities"
             )
         columns, examples = self._encode(Path(file), labelled=False)
         some = evaluator.batches(columns, examples, np.arange(examples.count))
         _, logits = predictions(self._restored.runtime, some, examples.count)
-        match self.spec.task:
-            case Task.RECOMMENDATION:
-                return np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32)
-            case Task.REGRESSION | Task.BINARY:
-                return predicted(self.spec.task, logits)
-            case Task.CLASSIFICATION:
-                names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]
-                return names
+        unknown = {name: self._unknown(examples, name) for name in self.spec.features}
+        if task is Task.RECOMMENDATION:
+            scores = np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32)
+            return Predictions(scores, unknown)
+        found = predicted(task, logits)
+        if task is Task.CLASSIFICATION:
+            names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]
+            return Predictions(names, unknown, dict(zip(self.classes, found.T, strict=True)))
+        if task is Task.BINARY and self.classes:
+            named: np.ndarray = np.asarray(self.classes)[(found > 0.5).astype(np.int64)]
+            return Predictions(found, unknown, dict(zip(self.classes, (1 - found, found), strict=True)), named)
+        return Predictions(found, unknown)
+
+    def _unknown(self, examples: Examples, feature: str) -> np.ndarray:
+        """Whether a value of a feature is missing, or out of vocabulary: bool [n]."""
+        spec = self.spec.features[feature]
+        first, column = self.vocabulary(spec.table).first, self.spec.ids_of(feature)
+        if column not in examples.lists:
+            return examples.column(column) < first
+        several = examples.lists[column]
+        before = np.concatenate([[0], np.cumsum(several.values < first)])
+        return np.asarray(np.diff(before[several.splits]) > 0)
 
     def recommend(self, users: Sequence[str] | None = None, count: int = 10) -> dict[str, list[tuple[str, float]]]:
         """The best items for users of the run's own data, for task recommendation.
@@ -271,6 +311,19 @@ class Run:
                 found[user] = [(tokens[catalogue[number]], score) for number, score in listed if number >= 0]
         return found if users is None else {user: found[user] for user in users}
 
+    def columns_of_file(self, file: Path | str, names: Sequence[str]) -> dict[str, list[str]]:
+        """Columns of a file that has the form of the run's data, as text, with a value for each example.
+
+        Raises:
+            DataError: the file, or the form, has no such columns.
+        """
+        try:
+            return source_of(self.spec.data).read_columns(Path(file), names)
+        except ConfigError as error:  # the file is wrong, not the config
+            raise DataError(
+                "\n".join(f"{fault.value}: {fault.rule}; {fault.remedy}" for fault in error.faults)
+            ) from None
+
     def export(self, out: Path | str, kind: str = "savedmodel", **options: Any) -> Exported:
         """Writes the run for other programs; see `embexp.runs.exporting.export`."""
         return exporting.export(self.folder.path, out, kind, allow_code=self.allow_code, **options)
@@ -282,7 +335,8 @@ class Run:
         return Evaluator(self.spec)
 
     def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
-        columns, shared = columns_of(self.spec.data, self.spec.features, self.spec.tables, labelled=labelled)
+        spec = self.spec
+        columns, shared = columns_of(spec.data, spec.features, spec.tables, labelled=labelled, task=spec.task)
         vocabularies = {group: self.vocabulary(table) for table, group in shared.items()}
         cache = caching.cache_folder(self.spec.output.cache)
         try:

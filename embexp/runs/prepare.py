@@ -54,7 +54,7 @@ class Data:
 
     Attributes:
         columns: what the run reads of the data.
-        classes: names of the classes of task classification, by number; empty for other tasks.
+        classes: names of the classes by label, of task classification, and of binary if the data has names; else empty.
         candidates: the entities that task ranking ranks; None for other tasks.
         shares: by table and split, how many values have a row of their own; only of tokens and buckets.
         interactions: users, items and the catalogue of task recommendation; None for other tasks.
@@ -107,7 +107,7 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         DataError: a file has unexpected content.
         RunError: the training split is empty.
     """
-    columns, shared = columns_of(spec.data, spec.features, spec.tables)
+    columns, shared = columns_of(spec.data, spec.features, spec.tables, task=spec.task)
     found = scan(
         spec.data,
         columns,

@@ -245,6 +245,15 @@ class Clicks(DividedData):
         return column in ("user", "item")
 
 
+def _label_value(value: object) -> object:
+    """The name that a number or a truth value has as a label."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value) if isinstance(value, int | float) else value
+
+
 class Columnar(DividedData):
     """Sources whose examples are rows of files, with columns that the config names."""
 
@@ -254,6 +263,8 @@ class Columnar(DividedData):
     """Column of the label; null: there is none, each row is an interaction."""
     label_threshold: Number | None = None
     """Labels become 1 where they are at least this, else 0; null: labels are used as they are."""
+    positive: Annotated[str, BeforeValidator(_label_value), Field(min_length=1)] | None = None
+    """The value of the label that is label 1, for task binary; all others are 0. null: 1, yes or true."""
     timestamp: str | None = None
     """Column of the time, any number; required by the splits time and leave_one_out."""
     dense_features: NumericColumns = Field(default_factory=dict)
@@ -299,6 +310,11 @@ def _label_faults(data: Columnar, spec: RunSpec) -> Iterator[Fault]:
     if data.label is None and data.label_threshold is not None:
         rule = "there are no labels that it could divide"
         yield Fault("data.label_threshold", f"{data.label_threshold:g}", rule, "set data.label, or this to null")
+    if data.positive is not None and (spec.task is not Task.BINARY or data.label_threshold is not None):
+        rule = f"it is for task binary, and the task is {spec.task}"
+        if spec.task is Task.BINARY:
+            rule = "data.label_threshold makes the labels of numbers"
+        yield Fault("data.positive", repr(data.positive), rule, "set it to null")
     if data.label is not None and recommends and data.label_threshold is None:
         yield Fault(
             "data.label_threshold",

@@ -90,7 +90,7 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
             if wrong.size:
                 raise DataError(
                     f"task binary needs labels of 0 and 1, but {wrong.size:,} of {labels.size:,} are others, such as"
-                    f" {wrong[0]:g}; set data.label_threshold, or task=regression"
+                    f" {wrong[0]:g}; set data.positive to the value that is 1, data.label_threshold, or task=regression"
                 )
         case Task.CLASSIFICATION:
             # A label as large as the number of examples is a mistake, not the number of a class.
@@ -107,11 +107,13 @@ def check_labels(task: Task, labels: np.ndarray, *, classes: int | None = None) 
 
 
 def class_names(task: Task, labels: np.ndarray | None, named: Sequence[str]) -> tuple[str, ...]:
-    """The names of the classes by number; none for tasks other than classification.
+    """The names of the classes by label; of task binary, if the data names them; none for other tasks.
 
     Args:
-        named: the names in the source of data; without any, classes are named by their numbers.
+        named: the names in the source of data; without any, those of classification are named by their numbers.
     """
+    if task is Task.BINARY:
+        return tuple(named)
     if task is not Task.CLASSIFICATION or labels is None:
         return ()
     return tuple(named) or tuple(str(number) for number in range(int(labels.max()) + 1))

@@ -12,10 +12,13 @@ from embexp.cli import commands
 from embexp.cli.commands import finished
 from embexp.config import composition
 from embexp.records.folder import RunFolder
+from embexp.runs.finished import Predictions
 
 
 class FakeRun:
     """A finished run that notes what it is asked."""
+
+    predicted = Predictions(np.array([0.5, 1 / 3]), {"shop": np.array([False, False])})
 
     def __init__(self) -> None:
         self.asked: list[tuple[str | None, ...]] = []
@@ -28,9 +31,12 @@ class FakeRun:
         self.asked.append((file, split))
         return {"log_loss": 0.25, "auc": 0.875}
 
-    def predict(self, file: str) -> np.ndarray:
+    def predictions(self, file: str) -> Predictions:
         self.asked.append((file,))
-        return np.array([0.5, 1 / 3])
+        return self.predicted
+
+    def columns_of_file(self, file: str, names: list[str]) -> dict[str, list[str]]:
+        return {name: [f"{name}1", f"{name}2"] for name in names}
 
 
 def test_evaluate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +61,28 @@ def test_predict(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     assert finished.predict(["DIR", "--data", "FILE", "--out", str(out)]) == 0
     assert out.read_text() == "prediction\n0.5\n0.3333333\n"
     assert capsys.readouterr().out == ""
+
+
+def test_predictions_of_classes_with_kept_columns_and_unknown_values(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = FakeRun()
+    monkeypatch.setattr(finished, "load_finished", run)
+    positive = np.array([0.25, 0.75], np.float32)
+    run.predicted = Predictions(
+        positive,
+        {"shop": np.array([True, False]), "agent": np.array([True, True]), "day": np.array([False, False])},
+        {"no": 1 - positive, "yes": positive},
+        np.array(["no", "yes"]),
+    )
+    assert finished.predict(["DIR", "--data", "FILE", "--keep", "id,date"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == (
+        "id,date,prediction,class,probability of no,probability of yes,unknown\n"
+        "id1,date1,0.25,no,0.75,0.25,shop agent\n"
+        "id2,date2,0.75,yes,0.25,0.75,agent\n"
+    )
+    assert captured.err == "2 of 2 rows have values that the run does not know: shop in 1, agent in 2\n"
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])

@@ -177,6 +177,77 @@ def test_texts_and_classes_are_classification(tmp_path: Path) -> None:
     assert embexp.compose(["experiment=news"], config_dir=tmp_path).task == "classification"
 
 
+def write_labels(path: Path, label: Callable[[int], object]) -> Path:
+    lines = ["shop,label", *(f"s{number % 7},{label(number)}" for number in range(ROWS))]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("label", "task", "positive"),
+    [
+        (lambda number: number % 2, "binary", None),
+        (lambda number: "yes" if number % 3 else "no", "binary", "yes"),
+        (lambda number: "<=50K" if number % 3 else ">50K", "binary", ">50K"),
+        (lambda number: 1 + number % 2, "binary", "2"),
+        (lambda number: ("cat", "dog", "ox")[number % 3], "classification", None),
+        (lambda number: number % 4, "classification", None),
+        (lambda number: 1 + number % 5, "regression", None),
+        (lambda number: number * 0.37, "regression", None),
+    ],
+)
+def test_the_label_decides_the_task(
+    label: Callable[[int], object], task: str, positive: str | None, tmp_path: Path
+) -> None:
+    data = write_labels(tmp_path / "shops.csv", label)
+    assert new("--data", str(data), "--label", "label", "--out", str(tmp_path)) == 0
+    spec = embexp.compose(["experiment=shops", f"output.cache={tmp_path / 'cache'}"], config_dir=tmp_path)
+    written = spec.model_dump(mode="json")
+    assert (written["task"], written["data"]["positive"]) == (task, positive)
+    found = prepare(spec, progress=quiet).data.scan.examples.labels
+    assert found is not None
+    values = [str(label(number)) for number in range(ROWS)]
+    if task == "binary":
+        expected = [float(value == (positive or "1")) for value in values]
+    elif task == "classification":
+        expected = [float(sorted(set(values)).index(value)) for value in values]
+    else:
+        expected = list(map(float, values))
+    assert found.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_users_and_items_without_a_label_are_recommendation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["user,item,time", *(f"u{n % 20},i{(n * 7) % 31},{1_500_000_000 + 60 * n}" for n in range(ROWS))]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    assert new("--data", str(tmp_path / "log.csv"), "--out", str(tmp_path)) == 0
+    assert "task recommendation: each row is an interaction of user with item" in capsys.readouterr().out
+    spec = embexp.compose(["experiment=log", f"output.cache={tmp_path / 'cache'}"], config_dir=tmp_path)
+    written = spec.model_dump(mode="json")
+    assert (written["task"], written["data"]["split"]["kind"]) == ("recommendation", "leave_one_out")
+    assert prepare(spec, progress=quiet).data.interactions is not None
+
+
+def test_whole_numbers_that_recur_are_also_codes_and_numbers_get_buckets(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    lines = ["agent,price,kept,label"]
+    lines += [f"{draw.randrange(40)},{draw.gauss(10, 3):.3f},{draw.randrange(30)},{n % 2}" for n in range(2_000)]
+    (tmp_path / "codes.csv").write_text("\n".join(lines) + "\n")
+    arguments = ["--data", str(tmp_path / "codes.csv"), "--label", "label", "--out", str(tmp_path), "--number", "kept"]
+    assert new(*arguments) == 0
+    spec = embexp.compose(["experiment=codes", f"output.cache={tmp_path / 'cache'}"], config_dir=tmp_path)
+    assert list(spec.model_dump(mode="json")["data"]["dense_features"]) == ["agent", "price", "kept"]
+    assert {name: (each.column or name, each.buckets.quantiles) for name, each in spec.features.items()} == {
+        "agent": ("agent", None),
+        "price_buckets": ("price", 32),
+    }
+    sizes = {name: vocabulary.size for name, vocabulary in prepare(spec, progress=quiet).data.vocabularies.items()}
+    assert sizes["price_buckets"] == pytest.approx(32, abs=2)
+    assert new(*arguments[:-2], "--category", "agent", "--ignore", "price", "--force") == 0
+    spec = embexp.compose(["experiment=codes"], config_dir=tmp_path)
+    assert list(spec.model_dump(mode="json")["data"]["dense_features"]) == ["kept"]
+    assert set(spec.features) == {"agent", "kept"}
+
+
 def test_no_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_csv(tmp_path / "few.csv", keep=lambda name: name in ("clicked", "C1"))
     arguments = ("--data", str(data), "--label", "clicked", "--out", str(tmp_path))
@@ -193,7 +264,26 @@ def test_no_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 MISTAKES = {
     "no label": ([], "it may be --label clicked"),
     "another label": (["--label", "clikced", "--out", "OUT"], "did you mean clicked?"),
-    "a label of text": (["--label", "C1", "--out", "OUT"], "a label is a number"),
+    "a label of texts": (
+        ["--label", "words", "--out", "OUT"],
+        "it holds texts, and a label is a number or the name of a class",
+    ),
+    "a label of lists": (["--label", "tags", "--out", "OUT"], "it holds lists"),
+    "a task that is none": (["--label", "clicked", "--out", "OUT", "--task", "click"], "it must be one of binary"),
+    "a task of another label": (
+        ["--label", "C1", "--out", "OUT", "--task", "regression"],
+        "the label C1 holds text that recurs, which is for task classification",
+    ),
+    "no user and item": (["--out", "OUT", "--task", "recommendation"], "Give --group USER --category ITEM"),
+    "a category that is no column": (
+        ["--label", "clicked", "--out", "OUT", "--category", "user-di"],
+        "did you mean user-id?",
+    ),
+    "a number of text": (["--label", "clicked", "--out", "OUT", "--number", "C1"], "it holds text that recurs"),
+    "a contradiction": (
+        ["--label", "clicked", "--out", "OUT", "--number", "count", "--ignore", "count"],
+        "--number and --ignore both name count",
+    ),
     "a constant label": (["--label", "same", "--out", "OUT"], "one value everywhere"),
     "no folder": (["--label", "clicked"], "--out FOLDER is missing"),
     "a name that is none": (["--label", "clicked", "--out", "OUT", "--name", "a b"], "a name has letters"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import math
 import shlex
@@ -21,6 +22,8 @@ from embexp.system import files, printable
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from embexp.runs.finished import Run
 
 
@@ -37,12 +40,18 @@ Evaluates a finished run on a split of its own data, or on another file of the s
 """
 
 PREDICT_HELP = """\
-usage: embexp predict DIR --data FILE [--out FILE] [--allow-code MODULE:FUNCTION]
+usage: embexp predict DIR --data FILE [--keep A,B,…] [--out FILE] [--allow-code MODULE:FUNCTION]
 
 Predicts a number, the probability of label 1 or the name of a class for each example of a file in the format of the
-run's data (labels may be missing). Writes CSV with one column, `prediction`, in the order of the file.
+run's data (labels may be missing). Writes CSV in the order of the file, with the columns
+  A, B, …               those of --keep;
+  prediction            what is predicted;
+  class                 the likelier one, for task binary whose classes have names;
+  probability of NAME   of each class that has a name;
+  unknown               the features whose value is missing or new to the run; only if there are any.
 
     --data FILE   Names the file of the examples.
+    --keep A,B,…  Names columns of the file to copy.
     --out FILE    Names the file to write (default: standard output).
     --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
 """
@@ -86,15 +95,35 @@ def predict(arguments: Sequence[str]) -> int:
     """Runs the command."""
     parser = Parser.of_run("predict", PREDICT_HELP)
     parser.needs("--data", "which data? Give --data FILE")
-    parser.values("--out")
+    parser.values("--out", "--keep")
     options = parser.parse(arguments)
     check_out(options.out, "predictions.csv")
     rest = ["--data", options.data]
     run = load_finished(options.directory, "predict", *rest, data=options.data, allow_code=options.allow_code)
-    predictions = run.predict(options.data).tolist()
-    texts = (value if isinstance(value, str) else f"{value:.7g}" for value in predictions)
-    write_csv(options.out, ["prediction"], ([text] for text in texts))
+    columns: dict[str, Sequence[object]] = {}
+    if options.keep is not None:
+        columns |= run.columns_of_file(options.data, options.keep.split(","))
+    found = run.predictions(options.data)
+    columns["prediction"] = _texts(found.prediction)
+    if found.classes is not None:
+        columns["class"] = found.classes.tolist()
+    columns |= {f"probability of {name}": _texts(values) for name, values in found.probabilities.items()}
+    counts = {name: int(rows.sum()) for name, rows in found.unknown.items() if rows.any()}
+    if counts:
+        rows = zip(*(found.unknown[name].tolist() for name in counts), strict=True)
+        unknown = [" ".join(itertools.compress(counts, row)) for row in rows]
+        columns["unknown"] = unknown
+        listed = ", ".join(f"{name} in {count:,}" for name, count in counts.items())
+        print(
+            f"{sum(map(bool, unknown)):,} of {len(unknown):,} rows have values that the run does not know: {listed}",
+            file=sys.stderr,
+        )
+    write_csv(options.out, list(columns), zip(*columns.values(), strict=True))
     return DONE
+
+
+def _texts(values: np.ndarray) -> list[str]:
+    return [value if isinstance(value, str) else f"{value:.7g}" for value in values.tolist()]
 
 
 def recommend(arguments: Sequence[str]) -> int:

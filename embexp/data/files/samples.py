@@ -204,7 +204,9 @@ def _as_text(value: object) -> Value:
         return value or None
     if isinstance(value, list):
         return [str(each) for each in value]
-    return str(int(value)) if isinstance(value, bool) else str(value)
+    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
+        value = int(value)  # as labels are named
+    return str(value)
 
 
 def _spread(count: int, most: int) -> list[int]:
@@ -244,6 +246,8 @@ class Kind(StrEnum):
 
 FEW = 10
 """Whole numbers with at most so many different values are categories."""
+_FEW_VALUES = 100
+"""A column with at most so many different values has them in its facts."""
 LIST_SEPARATORS = ("|", ";", ",", " ")
 _ID = re.compile(r"(?:^|_|\b)(?:id|ids|code|zip|zipcode|uuid|guid|hash|key|user|item|cat|category)$|[a-z]I[dD]$", re.I)
 _TIME = re.compile(r"time|date|stamp|(?:^|_)(?:ts|at|when|epoch)$", re.I)
@@ -267,7 +271,9 @@ class ColumnFacts:
         heavy: whether a few numbers are much larger than the others.
         negative: whether some number is below 0.
         separator: between the values of a list that is written as text.
+        whole: whether all are whole numbers.
         numbers: the different numbers, sorted, if they are few.
+        counts: the different values and how often they occur in the sample, the most frequent first, if they are few.
     """
 
     name: str
@@ -280,7 +286,9 @@ class ColumnFacts:
     heavy: bool = False
     negative: bool = False
     separator: str | None = None
+    whole: bool = False
     numbers: tuple[float, ...] = ()
+    counts: tuple[tuple[str, int], ...] = ()
     examples: tuple[str, ...] = ()
 
 
@@ -315,7 +323,9 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
         len(texts),
         heavy=numbers is not None and _is_heavy(numbers),
         negative=numbers is not None and min(numbers, default=0) < 0,
-        numbers=tuple(sorted(set(numbers))) if numbers is not None and len(counts) <= 100 else (),
+        whole=bool(numbers) and all(number.is_integer() for number in numbers or ()),
+        numbers=tuple(sorted(set(numbers))) if numbers is not None and len(counts) <= _FEW_VALUES else (),
+        counts=tuple(counts.most_common()) if len(counts) <= _FEW_VALUES else (),
     )
 
 

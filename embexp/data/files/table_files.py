@@ -42,6 +42,9 @@ class Table(Protocol):
     def lists(self) -> frozenset[str]:
         """The columns that hold several values per row."""
 
+    def holds_numbers(self, column: str, *, rows: int) -> bool:
+        """Whether a column holds numbers, as far as so many rows show."""
+
     def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
         """The first of so many rows whose wanted columns can't be read, and why; "" for none."""
 

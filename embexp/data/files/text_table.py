@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -219,6 +220,13 @@ class TextTable:
             return self._first_fault(wanted, lines=rows + self.headed)
         except DataError as error:
             return str(error).removeprefix(f"{self.path}: ")
+
+    def holds_numbers(self, column: str, *, rows: int) -> bool:
+        """Whether all fields of a column in the first rows, but for missing ones, are numbers; or dates."""
+        place, skipped = self.names.index(column), int(self.headed)
+        lines = itertools.islice(_readable(self.path, self.dialect), skipped, skipped + rows)
+        fields = (record[place] for _, record in lines if place < len(record))
+        return all(is_number(field) or is_missing(field) for field in fields)
 
     def explain(self, wanted: Sequence[Wanted]) -> str:
         """The first line of all whose wanted columns can't be read; "" for none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ class TokenSource(Source):
 
     Attributes:
         other: a file, or folder, of the same form, which needs no columns of the split; None: the source's own.
-        classes: of a run on labelled texts, by number; empty: they follow from the labels.
+        classes: names of the classes of a finished run, by label; empty: they follow from the labels.
     """
 
     data: Columnar | Text
@@ -88,8 +88,9 @@ class ColumnarSource(TokenSource):
 
     def head_faults(self, columns: Columns) -> list[Fault]:
         """Missing files and columns, columns of the wrong shape, and the first row of each file that can't be read."""
-        faults, needed = self._split_faults(), self._wanted(columns)
+        faults = self._split_faults()
         try:
+            needed = self._wanted(columns)
             located = self.locate(self._paths, needed)
         except ConfigError as error:
             return [*faults, *error.faults]
@@ -99,6 +100,17 @@ class ColumnarSource(TokenSource):
         """Those of all files, as the first one has them; of RecBole's, those of NAME.inter."""
         located = self.locate(self._paths, ())
         return list(dict.fromkeys(name for table in located.tables for name in table.names))
+
+    def read_columns(self, path: Path, names: Sequence[str]) -> dict[str, list[str]]:
+        """Columns of another file, as text."""
+        from embexp.data.files.arrow_columns import chunks_of_files
+
+        needed = [Wanted(name, "--keep", tokens=True, names=True, single=True) for name in dict.fromkeys(names)]
+        found: dict[str, list[str]] = {one.name: [] for one in needed}
+        for chunk in chunks_of_files(self.locate([path], needed), needed):
+            for name, texts in found.items():
+                texts += ["" if value is None else str(value) for value in chunk.tokens[name].values.to_pylist()]
+        return found
 
     def description(self) -> Description:
         """The form of file, its path and the split."""
@@ -115,7 +127,8 @@ class ColumnarSource(TokenSource):
 
         if faults := self._split_faults():
             raise ConfigError(faults)
-        needed, (timestamp, group) = self._wanted(columns), self._order
+        columns, (timestamp, group) = self._as_written(columns), self._order
+        needed = self._wanted(columns)
         located = self.locate(self._paths, needed)
         settings = {
             "kind": self.kind,
@@ -129,6 +142,7 @@ class ColumnarSource(TokenSource):
             "group": group,
             **({"bucketed": bucketed} if (bucketed := columns.bucketed) else {}),
             **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
+            **({"classes": [asdict(columns.classes), *self.classes]} if columns.classes is not None else {}),
         }
 
         def make(folder: Path) -> None:
@@ -140,6 +154,7 @@ class ColumnarSource(TokenSource):
                 label_threshold=self.data.label_threshold,
                 timestamp=timestamp,
                 group=group,
+                known_classes=self.classes,
                 progress=progress,
             )
 
@@ -187,7 +202,16 @@ class ColumnarSource(TokenSource):
 
     def _wanted(self, columns: Columns) -> tuple[Wanted, ...]:
         timestamp, group = self._order
-        return wanted(columns, timestamp=timestamp, group=group)
+        return wanted(self._as_written(columns), timestamp=timestamp, group=group)
+
+    def _as_written(self, columns: Columns) -> Columns:
+        """The columns, with a label of task binary as a number where the first file has numbers there."""
+        names = columns.classes
+        if columns.label is None or names is None or not names.two or names.positive is not None or self.classes:
+            return columns
+        first = self.locate(self._paths, ()).tables[0]
+        holds_names = columns.label in first.names and not first.holds_numbers(columns.label, rows=HEAD_LINES)
+        return columns if holds_names else replace(columns, classes=None)
 
     @property
     def _paths(self) -> list[Path]:

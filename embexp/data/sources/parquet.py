@@ -42,6 +42,10 @@ class ParquetTable:
     tokens: frozenset[str]
     numbers: frozenset[str]
 
+    def holds_numbers(self, column: str, *, rows: int) -> bool:
+        """Whether the type of a column is one of numbers."""
+        return column in self.numbers
+
     def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
         """What is wrong with the first rows, or ""."""
         from embexp.data.files.arrow_columns import BadValue, finite_numbers, row_splits
@@ -143,7 +147,7 @@ def type_faults(table: ParquetTable, wanted: Sequence[Wanted]) -> list[Fault]:
     for one in wanted:
         if one.name not in table.names:
             continue
-        if one.tokens and one.name not in table.tokens:
+        if one.tokens and not one.names and one.name not in table.tokens:
             faults.append(Fault(one.asked_by, repr(one.name), f"its values must be text or integers in {table.path}"))
         if one.numbers and one.name not in table.numbers:
             faults.append(Fault(one.asked_by, repr(one.name), f"the column must hold numbers in {table.path}"))

@@ -54,7 +54,7 @@ class OtherFile:
 
     Attributes:
         vocabularies: of the run, by table.
-        classes: of a run on labelled texts, by number.
+        classes: names of the classes of the run, by label.
     """
 
     path: Path
@@ -159,6 +159,15 @@ class Source(ABC):
         """
         rule = "only files with columns, such as those of data=csv, have names that a pattern may match"
         raise ConfigError([Fault("data", "without columns", rule, "write the names")])
+
+    def read_columns(self, path: Path, names: Sequence[str]) -> dict[str, list[str]]:
+        """Columns of another file of the same form, as text, with a value for each example; a missing one is "".
+
+        Raises:
+            ConfigError: the file lacks a column, or one holds lists.
+            DataError: it has no columns.
+        """
+        raise DataError(f"only files with columns, such as those of data=csv, have the columns {', '.join(names)}")
 
     def vocabulary_size(self, column: str) -> int | None:
         """Values of an id column, where the config sets them; None: only the data shows them."""

@@ -1,0 +1,272 @@
+"""What `embexp new` makes of each column of a file, and the task that it writes: by rules that its help states."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from embexp.config.patterns import is_pattern
+from embexp.data.files.samples import ColumnFacts, Kind
+from embexp.errors import CommandLineError
+
+_LABELS = re.compile(
+    r"^(?:is_)?(?:label|target|click(?:ed)?|rating|stars?|score|y|class|bought|converted?|conversion|liked?"
+    r"|cancel(?:l?ed)?|churn(?:ed)?|outcome|income|survived|default)$",
+    re.I,
+)
+_AMOUNTS = re.compile(r"rating|stars?|score|count|number|amount|price|(?:^|_)(?:num|nb|n|qty|quantity)(?:_|$)", re.I)
+_USERS = re.compile(
+    r"^(?:user|customer|client|member|visitor|session|account|reader|uid)(?:[_-]?id|[_-]?key)?s?$", re.I
+)
+_ITEMS = re.compile(
+    r"^(?:item|product|movie|film|article|song|track|artist|book|video|ad|place|location|venue|business|iid|sku)"
+    r"(?:[_-]?id|[_-]?key)?s?$",
+    re.I,
+)
+_YES = ("true", "yes", "y", "t")
+_MOST_CLASSES = 100
+_MOST_NUMBERED = 20
+"""Whole numbers from 0 on are classes if there are at most so many."""
+_RECURS = 20
+"""Whole numbers that occur so often on average may be codes."""
+_FEWEST_IN_BUCKETS, _FEWEST_ROWS = 100, 1_000
+"""Different values, and rows, from which a number also gets buckets."""
+
+
+class Role(StrEnum):
+    """What a column becomes."""
+
+    LABEL = "label"
+    TIME = "time"
+    USER = "user"
+    ITEM = "item"
+    TABLE = "table"
+    NUMBER = "number"
+    BUCKETS = "buckets"
+    OUT = "left out"
+
+
+@dataclass(frozen=True)
+class Use:
+    """What becomes of a column.
+
+    Attributes:
+        why: the reason, where it is another than that of the column's kind.
+        group: whether its values are the users of the split.
+    """
+
+    facts: ColumnFacts
+    roles: tuple[Role, ...]
+    why: str = ""
+    group: bool = False
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the command line says of columns, by name."""
+
+    category: Collection[str] = ()
+    number: Collection[str] = ()
+    ignore: Collection[str] = ()
+    time: str | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The task, and why it is that.
+
+    Attributes:
+        positive: the value of the label that is 1, where it must be said.
+    """
+
+    task: str
+    why: str
+    positive: str | None = None
+
+
+def label_candidates(columns: Sequence[ColumnFacts]) -> list[ColumnFacts]:
+    """Columns that may be the label, the likeliest first: those with such a name, then those of zeros and ones."""
+    named = [column for column in columns if _LABELS.match(column.name) and not _fault(column)]
+    binary = [column for column in columns if column.numbers == (0.0, 1.0) and column not in named]
+    return [*named, *binary]
+
+
+def _fault(label: ColumnFacts) -> str:
+    """Why a column can't be the label, or ""."""
+    if label.kind is Kind.CONSTANT:
+        return f"it holds {label.why}"
+    if label.kind in (Kind.LIST, Kind.TEXT):
+        return f"it holds {label.kind.value}, and a label is a number or the name of a class"
+    if not _is_number(label) and label.estimated > _MOST_CLASSES:
+        return f"it holds about {label.estimated:,} different texts, too many for classes; a number can be predicted"
+    return ""
+
+
+def prediction(label: ColumnFacts, task: str | None = None) -> Prediction:
+    """The task that a label is for.
+
+    Args:
+        task: that of the command line; None: the label decides.
+
+    Raises:
+        CommandLineError: the label is for no task, or not for this one.
+    """
+    if fault := _fault(label):
+        raise CommandLineError(f"embexp new: --label {label.name}: {fault}")
+    found = _prediction(label)
+    if task is None or task == found.task:
+        return found
+    if task == "regression" and _is_number(label):
+        return Prediction(task, "--task")
+    if task == "classification" and label.counts:
+        return Prediction(task, f"--task; {len(label.counts)} classes")
+    raise CommandLineError(
+        f"embexp new: --task {task}: the label {label.name} holds {label.why}, which is for task {found.task}"
+    )
+
+
+def _prediction(label: ColumnFacts) -> Prediction:
+    numeric, values = _is_number(label), [name for name, _ in label.counts]
+    if label.numbers == (0.0, 1.0):
+        return Prediction("binary", "its values are 0 and 1")
+    if len(values) == 2:
+        if numeric:
+            positive, why = max(values, key=float), ", the larger of two values; data.positive says otherwise"
+        else:
+            positive, why = values[-1], ", the rarer of two values; data.positive says otherwise"
+            if said := [name for name in values if name.casefold() in _YES]:
+                positive, why = said[0], ""
+        return Prediction("binary", f"{positive!r} is label 1{why}", positive)
+    if not numeric:
+        return Prediction("classification", f"{len(values)} different texts")
+    from_0 = label.numbers == tuple(map(float, range(len(values)))) and 0 < len(values) <= _MOST_NUMBERED
+    if from_0 and not _AMOUNTS.search(label.name):
+        why = f"the whole numbers from 0 to {len(values) - 1}; --task regression if they are amounts"
+        return Prediction("classification", why)
+    return Prediction("regression", "numbers")
+
+
+def _is_number(column: ColumnFacts) -> bool:
+    try:
+        [float(example) for example in column.examples]
+    except ValueError:
+        return False
+    return column.kind is not Kind.LIST
+
+
+def interaction(columns: Sequence[ColumnFacts], wishes: Wishes) -> tuple[ColumnFacts, ColumnFacts] | None:
+    """The columns of the user and of the item, for task recommendation; None if names do not show them."""
+
+    def named(pattern: re.Pattern[str], others: Sequence[ColumnFacts]) -> ColumnFacts | None:
+        return next((column for column in columns if pattern.match(column.name) and column not in others), None)
+
+    chosen = [column for column in columns if column.name == wishes.group]
+    user = chosen[0] if chosen else named(_USERS, ())
+    if user is None:
+        return None
+    asked = [column for column in columns if column.name in wishes.category and column is not user]
+    item = asked[0] if len(asked) == 1 else named(_ITEMS, [user])
+    return None if item is None else (user, item)
+
+
+def uses(
+    columns: Sequence[ColumnFacts], label: str | None, *, rows: int, splits_text: bool, wishes: Wishes = Wishes()
+) -> list[Use]:
+    """What becomes of each column, but for task recommendation.
+
+    Args:
+        rows: of the whole data, about.
+        splits_text: whether the source can split a text into the values of a list.
+
+    Raises:
+        CommandLineError: nothing is left to embed, or a column can't be what the command line asks for.
+    """
+    _check(columns, wishes)
+    times = [column.name for column in columns if column.kind is Kind.TIME and column.name != label]
+    time = wishes.time or next((name for name in times if name not in (*wishes.category, *wishes.number)), None)
+    separators = Counter(column.separator for column in columns if column.separator is not None)
+    texts = any(column.kind is Kind.TEXT for column in columns)  # a file has one separator of lists: texts come first
+    separator = " " if texts else next((common for common, _ in separators.most_common(1)), None)
+    rules = _Rules(label, time, rows, splits_text, separator, wishes)
+    found = [replace(rules.use(column), group=column.name == wishes.group) for column in columns]
+    if not any(role in (Role.TABLE, Role.BUCKETS) for use in found for role in use.roles):
+        raise CommandLineError(
+            "embexp new: no column has values that recur, so there is nothing to embed; name codes with --category"
+        )
+    return found
+
+
+def uses_of_interactions(
+    columns: Sequence[ColumnFacts], user: ColumnFacts, item: ColumnFacts, wishes: Wishes
+) -> list[Use]:
+    """What becomes of each column for task recommendation."""
+    times = [column.name for column in columns if column.kind is Kind.TIME]
+    time = wishes.time or next(iter(times), None)
+    roles = {user.name: Role.USER, item.name: Role.ITEM, time: Role.TIME}
+    why = "vectors are of users and items only; features of them: model=two_tower"
+    return [
+        Use(column, (roles.get(column.name, Role.OUT),), "" if column.name in roles else why, column is user)
+        for column in columns
+    ]
+
+
+def _check(columns: Sequence[ColumnFacts], wishes: Wishes) -> None:
+    by_name: Mapping[str, ColumnFacts] = {column.name: column for column in columns}
+    for name in wishes.number:
+        if name in by_name and not _is_number(by_name[name]):
+            raise CommandLineError(f"embexp new: --number {name}: it holds {by_name[name].why}, not numbers")
+    for one, other in (("category", "number"), ("category", "ignore"), ("number", "ignore")):
+        if both := [name for name in getattr(wishes, one) if name in getattr(wishes, other)]:
+            raise CommandLineError(f"embexp new: --{one} and --{other} both name {both[0]}")
+
+
+@dataclass(frozen=True)
+class _Rules:
+    label: str | None
+    time: str | None
+    rows: int
+    splits_text: bool
+    separator: str | None
+    wishes: Wishes
+
+    def use(self, column: ColumnFacts) -> Use:
+        """What becomes of a column."""
+        name, wishes = column.name, self.wishes
+        if name == self.label:
+            missing = f"{column.missing:.1%} are missing: remove them" if column.missing else ""
+            return Use(column, (Role.LABEL,), missing)
+        if name in wishes.ignore:
+            return Use(column, (Role.OUT,), "--ignore")
+        if name == self.time:
+            return Use(column, (Role.TIME,), "--time" if name == wishes.time else "")
+        if name in wishes.category:
+            return Use(column, (Role.TABLE,), "--category")
+        if name in wishes.number:
+            return self._number(column, "--number")
+        if column.kind is Kind.TIME:
+            return Use(column, (Role.OUT,), "another time splits")
+        if column.kind in (Kind.CONSTANT, Kind.UNIQUE):
+            return Use(column, (Role.OUT,))
+        if column.kind is Kind.NUMBER:
+            return self._number(column)
+        if column.separator is not None and not self.splits_text:
+            return Use(column, (Role.OUT,), "only CSV files have lists in text: write a column of lists")
+        if column.separator != self.separator and column.separator is not None:
+            return Use(column, (Role.OUT,), f"its separator is not {self.separator!r}, as that of others is")
+        return Use(column, (Role.TABLE,))
+
+    def _number(self, column: ColumnFacts, why: str = "") -> Use:
+        if is_pattern(column.name):
+            return Use(column, (Role.OUT,), "patterns use its name's characters")
+        roles = [Role.NUMBER]
+        present = self.rows * (1 - column.missing)
+        if not why and column.whole and column.estimated * _RECURS <= present:
+            roles.append(Role.TABLE)
+            why = "whole numbers that recur: amounts or codes"
+        if column.distinct >= _FEWEST_IN_BUCKETS and present >= _FEWEST_ROWS:
+            roles.append(Role.BUCKETS)
+        return Use(column, tuple(roles), why)
