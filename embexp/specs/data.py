@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import difflib
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -317,9 +318,34 @@ class RecBole(Columnar):
     """Data set to fetch by name, of which `path` is then the place; null: none."""
 
 
+DELIMITERS = {
+    "comma": ",",
+    "tab": "\t",
+    "semicolon": ";",
+    "space": " ",
+    "pipe": "|",
+    "colons": "::",
+    "whitespace": "whitespace",
+}
+"""Words for delimiters, most of which are hard to type on a command line."""
+
+
 def _delimiter(value: object) -> object:
-    """Replaces names of characters that are hard to type on a command line."""
-    return {"\\t": "\t", "tab": "\t", "semicolon": ";"}.get(value, value) if isinstance(value, str) else value
+    """Replaces words for delimiters, and the tab as it is written in many languages.
+
+    Raises:
+        ValueError: it is made of three letters or more, and none of the words.
+    """
+    if not isinstance(value, str):
+        return value
+    if len(value) < 3 or not value.isalpha():
+        return "\t" if value == "\\t" else value
+    if (word := value.lower()) not in DELIMITERS:
+        *words, last = DELIMITERS
+        near = difflib.get_close_matches(word, DELIMITERS, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"as a word it must be {', '.join(words)} or {last}{meant}")
+    return DELIMITERS[word]
 
 
 def _encoding(name: str) -> str:
@@ -349,7 +375,8 @@ class CSV(Columnar):
     names: tuple[str, ...] | None = None
     """Names of the columns of files without a header line; null: the first line names them."""
     delimiter: Annotated[str, BeforeValidator(_delimiter), Field(min_length=1)] = ","
-    """Separator of columns: a character, several, `tab`, `semicolon`, `whitespace` (any number of blanks and tabs)."""
+    """Separator of columns: a character, several, or a word: `comma`, `tab`, `semicolon`, `space`, `pipe`, `colons`
+    (`::`), `whitespace` (any number of blanks and tabs)."""
     quoting: bool | None = None
     """Whether fields may stand in double quotes; null: with a delimiter of one character."""
     encoding: Annotated[str, AfterValidator(_encoding)] = "utf-8"

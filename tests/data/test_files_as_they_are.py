@@ -85,6 +85,8 @@ def check(found: Scan, rows: list[tuple[str, ...]] = ROWS) -> None:
         (text("::").encode(), {"delimiter": "::"}),
         (text("\t").encode(), {"delimiter": "tab"}),
         (text(";").encode(), {"delimiter": "semicolon"}),
+        (text(" ").encode(), {"delimiter": "space"}),
+        (text("|").encode(), {"delimiter": "pipe"}),
         (text(" \t ").replace("\n", "  \r\n ").encode(), {"delimiter": "whitespace"}),
         (b"\n \t\n" + text(" ", header=False).encode(), {"delimiter": "whitespace", "names": NAMES}),
         (text().encode("latin-1"), {"encoding": "latin-1"}),
@@ -98,6 +100,8 @@ def check(found: Scan, rows: list[tuple[str, ...]] = ROWS) -> None:
         ":: and header",
         "tab",
         "semicolon",
+        "space",
+        "pipe",
         "whitespace",
         "headless",
         "latin-1",
@@ -299,7 +303,7 @@ class TestDates:
         (text(), {"names": ("user", "item", "y", "when")}, "looks like a header"),
         (text(header=False), {}, "its first line looks like data; if it has no header, name its columns: data.names="),
         (text(";"), {}, "its first line is one field: 'user;item;y;t'; perhaps data.delimiter=semicolon"),
-        (text("::"), {"delimiter": "|"}, "perhaps data.delimiter='::'"),
+        (text("::"), {"delimiter": "|"}, "perhaps data.delimiter=colons"),
     ],
 )
 def test_what_the_first_line_tells(content: str, more: dict[str, Any], told: str, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Fault, excerpt, plural
 from embexp.specs.data import CSV
 
-_DELIMITERS = {"\t": "tab", ";": "semicolon", "::": "'::'", "|": "'|'", ",": "','", " ": "whitespace"}
-"""What may separate columns, and how it is written in a config."""
+_DELIMITERS = {"\t": "tab", ";": "semicolon", "::": "colons", "|": "pipe", ",": "comma", " ": "whitespace"}
+"""What may separate columns, and its word in a config; blanks are rarely single."""
 _REMEDY = ": set data.encoding, such as latin-1, if it is in another encoding"
 
 
