@@ -420,6 +420,22 @@ class Parquet(Columnar):
     implementation = "embexp.data.sources.parquet:source"
 
 
+class Adjacency(Columnar):
+    """Interactions as adjacency lists, as LightGCN has them: a line for each user, the user and then all its items.
+
+    Columns: `user`, `item`.
+    """
+
+    kind: Literal["adjacency"] = "adjacency"
+    implementation = "embexp.data.sources.adjacency:source"
+    label: str | None = None
+    """None: each item of a line is an interaction."""
+
+    def holds_one_id(self, column: str) -> bool:
+        """True for both columns."""
+        return True
+
+
 class CustomData(NamedCode, Columnar):
     """The user's own function: `function(path, **args)` returns the columns of a file."""
 
@@ -427,7 +443,9 @@ class CustomData(NamedCode, Columnar):
     implementation = "embexp.data.sources.custom:source"
 
 
-Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram | Triples | CustomData, Field(discriminator="kind")]
+Data = Annotated[
+    Clicks | RecBole | CSV | Parquet | Adjacency | Text | SkipGram | Triples | CustomData, Field(discriminator="kind")
+]
 
 
 def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:

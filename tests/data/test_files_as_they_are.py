@@ -304,6 +304,9 @@ class TestDates:
         (text(header=False), {}, "its first line looks like data; if it has no header, name its columns: data.names="),
         (text(";"), {}, "its first line is one field: 'user;item;y;t'; perhaps data.delimiter=semicolon"),
         (text("::"), {"delimiter": "|"}, "perhaps data.delimiter=colons"),
+        (text("|", header=False), {}, "perhaps data.delimiter=pipe, and, as it seems to have no header, data.names=["),
+        ("0 1 2 3\n1 4\n2\n", {}, "its lines look like users with all their items: choose data=adjacency"),
+        ("0 1 2 3\n1 4\n2\n", {"delimiter": "whitespace"}, "users with all their items: choose data=adjacency"),
     ],
 )
 def test_what_the_first_line_tells(content: str, more: dict[str, Any], told: str, tmp_path: Path) -> None:

@@ -340,6 +340,18 @@ def triples() -> list[Files]:
     return [graph, graph | {"train.txt": plain(b"\n" * 50_000)}]
 
 
+def adjacency() -> list[Files]:
+    """Adjacency lists."""
+    users = "".join(f"u{n} {' '.join(f'i{(n + k) % 7}' for k in range(n % 4))}\n" for n in range(20))
+    return [
+        {"d.txt": lines(users)},
+        {"d.txt": lines("\ufeff" + users.replace(" ", " \t"))},
+        {"d.txt": plain(b"\n" * 100_000)},
+        {"d.txt": plain(b"u" + b" i" * 100_000)},
+        {"d.txt.gz": contents.gzipped(lines(users))},
+    ]
+
+
 def vocabularies() -> list[Files]:
     """Vocabularies as runs write them, and files of tokens."""
     rows = "".join(f"{token}\t{9 - number}\ttoken\n" for number, token in enumerate(TOKENS))
