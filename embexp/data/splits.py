@@ -58,17 +58,21 @@ def assignment(
 ) -> Assignment:
     """The division of `count` examples.
 
-    Random and folds need no memory; by time and leave-one-out sort `timestamps`.
+    Random and folds need no memory; by time and leave-one-out sort `timestamps`, and random within users `groups`.
 
     Args:
         timestamps: float64 [count] for time and leave_one_out; None: an example's position is its time.
-        groups: integers [count] for leave_one_out: equal for examples of one user.
+        groups: integers [count] for leave_one_out and random within users: equal for examples of one user.
     """
     if timestamps is None:
         timestamps = np.arange(count) if split.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT) else np.empty(0)
     match split.kind:
-        case SplitKind.RANDOM:
+        case SplitKind.RANDOM if split.within is None:
             return _random(count, split)
+        case SplitKind.RANDOM:
+            if groups is None:
+                raise ValueError("random within users needs groups")
+            whole = _within_groups(groups, split)
         case SplitKind.FOLDS:
             if folds is None or fold is None:
                 raise ValueError("a k-fold split needs folds and fold")
@@ -163,6 +167,22 @@ def _random(count: int, split: Split) -> Assignment:
         return _numbers(place < test, (place >= test) & (place < test + validation))
 
     return numbers
+
+
+def _within_groups(groups: np.ndarray, split: Split) -> np.ndarray:
+    """The fractions of each group, rounded, by a permutation of all; one of it trains before any tests or validates."""
+    count = len(groups)
+    place = permuted(np.arange(count), count, key_of(split.seed, "split"))
+    order = np.lexsort((place, groups))
+    first = np.flatnonzero(np.diff(groups[order], prepend=groups[order[:1]] - 1))
+    sizes = np.diff(first, append=count)
+    test = np.minimum((split.test * sizes + 0.5).astype(np.int64), sizes - 1)
+    validation = np.minimum((split.validation * sizes + 0.5).astype(np.int64), sizes - 1 - test)
+    rank = np.arange(count) - np.repeat(first, sizes)
+    test, validation = np.repeat(test, sizes), np.repeat(validation, sizes)
+    result = np.zeros(count, np.uint8)
+    result[order] = _numbers(rank < test, (rank >= test) & (rank < test + validation))
+    return result
 
 
 def _folds(count: int, folds: int, fold: int, split: Split) -> Assignment:

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, WrapSerializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    WrapSerializer,
+    model_serializer,
+    model_validator,
+)
 
 from embexp.errors import Fault
 from embexp.specs.base import (
@@ -151,10 +158,16 @@ class SplitKind(StrEnum):
     FOLDS = "folds"
 
 
+class Within(StrEnum):
+    """Of what a random split takes its shares, other than of all examples."""
+
+    USER = "user"
+
+
 class Split(Spec):
     """How examples are split into train, validation and test.
 
-    random: by a seeded permutation. time: by `timestamp`, the latest examples test, those before them validate.
+    random: by a seeded permutation, of all examples or of each user's. time: by `timestamp`, the latest examples test, those before them validate.
     leave_one_out: each user's latest example tests, the one before validates. folds: fold `data.fold` of `data.folds`
     tests, the rest trains; `validation` is a fraction of the rest.
     """
@@ -164,8 +177,10 @@ class Split(Spec):
     """Fraction of the examples that validates (of the training split, for folds); ignored by leave_one_out."""
     test: Fraction = 0.1
     """Fraction of the examples that tests; for random and time."""
+    within: Within | None = None
+    """random: `user` takes the fractions of each user's examples, one of which trains at least; null: of all."""
     group: str | None = None
-    """leave_one_out: the column that names the user."""
+    """leave_one_out, and random within users: the column that names the user."""
     seed: Seed = 0
     """Seed of the split, independent of the run's seed, so that runs with other seeds have the same split."""
 
@@ -175,7 +190,19 @@ class Split(Spec):
             raise ValueError("validation and test must leave something to train on (validation + test < 1)")
         if self.kind is SplitKind.LEAVE_ONE_OUT and self.group is None:
             raise ValueError("leave_one_out needs group, the column that names the user")
+        if self.within is not None and self.kind is not SplitKind.RANDOM:
+            raise ValueError(f"within belongs to kind random, not to {self.kind}")
+        if self.within is not None and self.group is None:
+            raise ValueError("within needs group, the column that names the user")
         return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `within` where it is not set, as earlier versions recorded it."""
+        content: dict[str, Any] = write(self)
+        if self.within is None:
+            content.pop("within", None)
+        return content
 
     @property
     def by_time(self) -> bool:
@@ -184,8 +211,8 @@ class Split(Spec):
 
     @property
     def group_column(self) -> str | None:
-        """The column of the groups, each of which leaves one example out; None for other splits."""
-        return self.group if self.kind is SplitKind.LEAVE_ONE_OUT else None
+        """The column of the users, each of whose examples are divided; None for other splits."""
+        return self.group if self.kind is SplitKind.LEAVE_ONE_OUT or self.within is not None else None
 
     @property
     def validates(self) -> bool:
@@ -261,7 +288,8 @@ class DividedData(Source):
             case SplitKind.LEAVE_ONE_OUT:
                 return f"the last of each {split.group} tests, the one before validates"
             case SplitKind.RANDOM:
-                return f"{split.validation:.0%} validates, {split.test:.0%} tests, at random"
+                of = "" if split.within is None else f" of each {split.group}"
+                return f"{split.validation:.0%}{of} validates, {split.test:.0%} tests, at random"
             case SplitKind.TIME:
                 return f"the last {split.test:.0%} test, the {split.validation:.0%} before validate"
             case _:
@@ -281,6 +309,8 @@ def _folds(data: DividedData, key: str) -> Iterator[Fault]:
 
 def _group(data: DividedData) -> Iterator[Fault]:
     group, kind = data.split.group, data.split.kind
-    if group is not None and kind != "leave_one_out":
-        rule = f"only leave_one_out has it, and this split is of kind {kind}"
-        yield Fault("data.split.group", repr(group), rule, "set data.split.kind=leave_one_out, or remove it")
+    if group is not None and data.split.group_column is None:
+        rule = f"only leave_one_out and within: user have it, and this split is of kind {kind}"
+        within = "data.split.within=user, " if kind is SplitKind.RANDOM else ""
+        remedy = f"set {within}data.split.kind=leave_one_out, or this to null"
+        yield Fault("data.split.group", repr(group), rule, remedy)

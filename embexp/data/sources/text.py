@@ -41,6 +41,9 @@ def described(data: Text | SkipGram) -> Description:
 
 def user_faults(split: Split) -> list[Fault]:
     """A fault if the split is by users, as texts have none."""
+    if split.within is not None:
+        rule = "texts have no users, within whom they could be divided"
+        return [Fault("data.split.within", str(split.within), rule, "set it to null")]
     if split.kind is not SplitKind.LEAVE_ONE_OUT:
         return []
     rule = "texts have no users, of each of whom one could be left out"
