@@ -37,14 +37,20 @@ def divide(
     *,
     timestamps: np.ndarray | None = None,
     groups: np.ndarray | None = None,
+    given: Sequence[int] = (),
 ) -> None:
     """Writes the splits of `count` examples, see `assignment` and `write`.
+
+    Args:
+        given: of files that are divided already, how many examples are those of each of `SPLITS`; empty: none are.
 
     Raises:
         DataError: nothing is left to train on.
     """
-    assigned = assignment(data.split, count, folds=data.folds, fold=data.fold, timestamps=timestamps, groups=groups)
-    write(assigned, count, folder)
+    divided = given[_TRAIN] if given else count
+    times, users = (None if values is None else values[:divided] for values in (timestamps, groups))
+    assigned = assignment(data.drawn, divided, folds=data.folds, fold=data.fold, timestamps=times, groups=users)
+    write(_with_given(assigned, given) if given else assigned, count, folder)
 
 
 def assignment(
@@ -90,6 +96,19 @@ def in_order(counts: Sequence[int]) -> Assignment:
     """The division of examples that come split by split, so many of each of `SPLITS`."""
     ends = np.cumsum(counts)
     return lambda start, stop: np.searchsorted(ends, np.arange(start, stop), "right").astype(np.uint8)
+
+
+def _with_given(drawn: Assignment, counts: Sequence[int]) -> Assignment:
+    """As `in_order`, but for the examples of train, which are divided further."""
+    whole, trains = in_order(counts), counts[_TRAIN]
+
+    def numbers(start: int, stop: int) -> np.ndarray:
+        result = whole(start, stop)
+        if start < trains:
+            result[: trains - start] = drawn(start, min(stop, trains))
+        return result
+
+    return numbers
 
 
 def write(assigned: Assignment, count: int, folder: Path) -> None:

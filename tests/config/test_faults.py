@@ -265,12 +265,12 @@ CASES = {
     "users of a split by time": (
         ["data.split.kind=time", "data.split.within=user", "data.split.group=user"],
         "data.split",
-        "kind: time, within: user: within belongs to kind random, not to time.",
+        "kind: 'time', within: 'user': within belongs to kind random, not to time.",
     ),
     "a split within users without their column": (
         ["data.split.within=user"],
         "data.split",
-        "within: user, group: null: within needs group, the column that names the user.",
+        "within: 'user', group: null: within needs group, the column that names the user.",
     ),
     "users and items in one table": (
         ["features.item.table=user"],
