@@ -51,6 +51,7 @@ _PATHS_OF_TABLES = (
 )
 _PATHS = (
     "data.path",
+    *(f"data.path.{split}" for split in ("train", "validation", "test")),
     "output.cache",
     "restore.path",
     *_PATHS_OF_TABLES,

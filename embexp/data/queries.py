@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples, Layout, ListColumn
+from embexp.data.sources.openke import Names
 from embexp.data.sources.triples import files_of, lines_of
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
@@ -46,6 +47,8 @@ NEW = "new.npy"
 """File, in the folder, with a bool for each query: whether it has a new entity or relation."""
 _MOST_ENTITIES = 1 << 24  # float32, in which labels are kept, holds every whole number up to this
 _CHUNK = 1 << 20
+_IN_ORDER = (0, 1, 2)
+"""Fields of head, relation and tail, where names were restored."""
 _TARGET = "target"
 """Id column of the answers."""
 
@@ -60,8 +63,10 @@ def write_queries(data: Triples, folder: Path, progress: Progress) -> None:
         DataError: a file's content is malformed.
     """
     path = Path(data.path)
-    lines = _read_lines(files_of(path), progress)
-    head, relation, tail = _fields_of(lines, data.columns)
+    files = files_of(path)
+    names = files.names
+    lines = _read_lines(files.splits, names, progress)
+    head, relation, tail = _fields_of(lines, data.columns) if names is None else _IN_ORDER
     if data.new_entities is not None:
         lines = _marked(lines, (head, relation, tail), data.new_entities, path, folder)
     trains = lines.fields[: next(iter(lines.files.values()))]
@@ -85,22 +90,25 @@ def write_queries(data: Triples, folder: Path, progress: Progress) -> None:
 
 
 def write_other_queries(
-    data: Triples, path: Path, known: Mapping[str, Vocabulary], folder: Path, progress: Progress
+    data: Triples, path: Path, names: Names | None, known: Mapping[str, Vocabulary], folder: Path, progress: Progress
 ) -> None:
     """Writes the queries of another file of triples into an empty folder, with the vocabularies of a run.
 
     Args:
+        names: of numbered triples.
         known: the vocabularies, by `ENTITIES` and `RELATIONS`.
 
     Raises:
         DataError: the file's content is malformed.
         VocabularyError: an entity or a relation is none of the run's.
     """
-    lines = _read_lines([path], progress)
+    lines = _read_lines([path], names, progress)
     rows = {name: vocabulary.rows(lines.tokens) for name, vocabulary in known.items()}
     if data.reciprocal:  # inverses are the run's own; no file names them
         rows[RELATIONS][rows[RELATIONS] % 2 == 1] = -1
-    if data.columns is None:
+    if names is not None:
+        head, at, tail = _IN_ORDER
+    elif data.columns is None:
         # As the run found it: the field with the most values that are relations; a head comes before its tail.
         found = [int(np.count_nonzero(rows[RELATIONS][lines.fields[:, field]] >= 0)) for field in (1, 0, 2)]
         at = (1, 0, 2)[int(np.argmax(found))]
@@ -228,8 +236,11 @@ class Lines:
     tokens: Sequence[str]
 
 
-def _read_lines(files: Sequence[Path], progress: Progress) -> Lines:
+def _read_lines(files: Sequence[Path], names: Names | None, progress: Progress) -> Lines:
     """Reads all lines of some files.
+
+    Args:
+        names: of numbered triples.
 
     Raises:
         DataError: a line is no triple, or there are none.
@@ -240,7 +251,7 @@ def _read_lines(files: Sequence[Path], progress: Progress) -> Lines:
     counts: dict[Path, int] = {}
     for file in files:
         before = len(numbers)
-        for count, (fields, length) in enumerate(lines_of(file)):
+        for count, (fields, length) in enumerate(lines_of(file, names)):
             numbers.extend(codes.setdefault(field, len(codes)) for field in fields)
             done += length
             if count % 65_536 == 0:

@@ -37,14 +37,20 @@ def divide(
     *,
     timestamps: np.ndarray | None = None,
     groups: np.ndarray | None = None,
+    given: Sequence[int] = (),
 ) -> None:
     """Writes the splits of `count` examples, see `assignment` and `write`.
+
+    Args:
+        given: of files that are divided already, how many examples are those of each of `SPLITS`; empty: none are.
 
     Raises:
         DataError: nothing is left to train on.
     """
-    assigned = assignment(data.split, count, folds=data.folds, fold=data.fold, timestamps=timestamps, groups=groups)
-    write(assigned, count, folder)
+    divided = given[_TRAIN] if given else count
+    times, users = (None if values is None else values[:divided] for values in (timestamps, groups))
+    assigned = assignment(data.drawn, divided, folds=data.folds, fold=data.fold, timestamps=times, groups=users)
+    write(_with_given(assigned, given) if given else assigned, count, folder)
 
 
 def assignment(
@@ -58,17 +64,21 @@ def assignment(
 ) -> Assignment:
     """The division of `count` examples.
 
-    Random and folds need no memory; by time and leave-one-out sort `timestamps`.
+    Random and folds need no memory; by time and leave-one-out sort `timestamps`, and random within users `groups`.
 
     Args:
         timestamps: float64 [count] for time and leave_one_out; None: an example's position is its time.
-        groups: integers [count] for leave_one_out: equal for examples of one user.
+        groups: integers [count] for leave_one_out and random within users: equal for examples of one user.
     """
     if timestamps is None:
         timestamps = np.arange(count) if split.kind in (SplitKind.TIME, SplitKind.LEAVE_ONE_OUT) else np.empty(0)
     match split.kind:
-        case SplitKind.RANDOM:
+        case SplitKind.RANDOM if split.within is None:
             return _random(count, split)
+        case SplitKind.RANDOM:
+            if groups is None:
+                raise ValueError("random within users needs groups")
+            whole = _within_groups(groups, split)
         case SplitKind.FOLDS:
             if folds is None or fold is None:
                 raise ValueError("a k-fold split needs folds and fold")
@@ -86,6 +96,19 @@ def in_order(counts: Sequence[int]) -> Assignment:
     """The division of examples that come split by split, so many of each of `SPLITS`."""
     ends = np.cumsum(counts)
     return lambda start, stop: np.searchsorted(ends, np.arange(start, stop), "right").astype(np.uint8)
+
+
+def _with_given(drawn: Assignment, counts: Sequence[int]) -> Assignment:
+    """As `in_order`, but for the examples of train, which are divided further."""
+    whole, trains = in_order(counts), counts[_TRAIN]
+
+    def numbers(start: int, stop: int) -> np.ndarray:
+        result = whole(start, stop)
+        if start < trains:
+            result[: trains - start] = drawn(start, min(stop, trains))
+        return result
+
+    return numbers
 
 
 def write(assigned: Assignment, count: int, folder: Path) -> None:
@@ -163,6 +186,22 @@ def _random(count: int, split: Split) -> Assignment:
         return _numbers(place < test, (place >= test) & (place < test + validation))
 
     return numbers
+
+
+def _within_groups(groups: np.ndarray, split: Split) -> np.ndarray:
+    """The fractions of each group, rounded, by a permutation of all; one of it trains before any tests or validates."""
+    count = len(groups)
+    place = permuted(np.arange(count), count, key_of(split.seed, "split"))
+    order = np.lexsort((place, groups))
+    first = np.flatnonzero(np.diff(groups[order], prepend=groups[order[:1]] - 1))
+    sizes = np.diff(first, append=count)
+    test = np.minimum((split.test * sizes + 0.5).astype(np.int64), sizes - 1)
+    validation = np.minimum((split.validation * sizes + 0.5).astype(np.int64), sizes - 1 - test)
+    rank = np.arange(count) - np.repeat(first, sizes)
+    test, validation = np.repeat(test, sizes), np.repeat(validation, sizes)
+    result = np.zeros(count, np.uint8)
+    result[order] = _numbers(rank < test, (rank >= test) & (rank < test + validation))
+    return result
 
 
 def _folds(count: int, folds: int, fold: int, split: Split) -> Assignment:

@@ -107,6 +107,10 @@ class Corpus:
                 raise unreadable(file, fault)
         return found
 
+    def parts(self) -> int:
+        """How many different `Text.file` its texts have: of a folder, the folders that they are in."""
+        return len({file.parent for file in self.files()}) if self.form == "folder" else 1
+
     @property
     def form(self) -> str:
         """How the texts are written: the file's suffix, "folder", or "" for the standard library."""

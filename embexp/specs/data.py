@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
-import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import (
@@ -28,21 +26,29 @@ from embexp.specs.base import (
     where_known,
 )
 from embexp.specs.models import Task
-from embexp.specs.sources import DataSetName, DividedData, NumericColumn, NumericColumns, Source
+from embexp.specs.sources import (
+    DataSetName,
+    DateFormat,
+    Delimiter,
+    DividedData,
+    Encoding,
+    GivenFiles,
+    NumericColumn,
+    NumericColumns,
+    Paths,
+    Source,
+    given,
+)
 from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
 
-_DIRECTIVES = "YymdHIMSpbBj"
-
 
 class Texts(DividedData):
     """Sources made of texts."""
 
-    path: Annotated[str, Field(min_length=1)] | None = None
-    """File or folder of texts; null: the documentation in Python's own standard library."""
     fetch: DataSetName | None = None
     """Data set to fetch by name, of which `path` is then the place; null: none."""
     text: str = "text"
@@ -56,6 +62,9 @@ class Text(Texts):
 
     kind: Literal["text"] = "text"
     implementation = "embexp.data.sources.text:TextSource"
+    path: Annotated[Annotated[str, Field(min_length=1)] | GivenFiles | None, BeforeValidator(given)] = None
+    """File or folder of texts, or a mapping of those of train, validation and test; null: the documentation in Python's
+    own standard library."""
     label: str = "label"
     """Column of the name of a text's class, of CSV and Parquet."""
     max_length: Dim | None = None
@@ -76,7 +85,7 @@ class Text(Texts):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings that belong to another kind of split, and regression of classes."""
-        return where_known(super().faults(spec, scope), _text_faults(spec))
+        return where_known(super().faults(spec, scope), _text_faults(spec), _several_texts(self))
 
 
 class SkipGram(Texts):
@@ -90,6 +99,8 @@ class SkipGram(Texts):
 
     kind: Literal["skipgram"] = "skipgram"
     implementation = "embexp.data.sources.text:SkipGramSource"
+    path: Annotated[str, Field(min_length=1)] | None = None
+    """File or folder of texts; null: the documentation in Python's own standard library."""
     min_count: Count = 5
     """Rarer words are removed from the texts."""
     max_words: Count | None = None
@@ -257,8 +268,8 @@ def _label_value(value: object) -> object:
 class Columnar(DividedData):
     """Sources whose examples are rows of files, with columns that the config names."""
 
-    path: str | Annotated[tuple[str, ...], Field(min_length=1)]
-    """File, folder or pattern of files, or several of them."""
+    path: Annotated[Paths | GivenFiles, BeforeValidator(given)]
+    """File, folder or pattern of files, or several of them; or a mapping of those of train, validation and test."""
     label: str | None
     """Column of the label; null: there is none, each row is an interaction."""
     label_threshold: Number | None = None
@@ -273,7 +284,9 @@ class Columnar(DividedData):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All paths."""
+        """All paths, those of train first."""
+        if isinstance(self.path, GivenFiles):
+            return tuple(path for paths in self.path.parts.values() for path in paths)
         return (self.path,) if isinstance(self.path, str) else self.path
 
     @property
@@ -333,30 +346,6 @@ class RecBole(Columnar):
     """Data set to fetch by name, of which `path` is then the place; null: none."""
 
 
-def _delimiter(value: object) -> object:
-    """Replaces names of characters that are hard to type on a command line."""
-    return {"\\t": "\t", "tab": "\t", "semicolon": ";"}.get(value, value) if isinstance(value, str) else value
-
-
-def _encoding(name: str) -> str:
-    """The name that Python has for an encoding of text."""
-    try:
-        found = codecs.lookup(name)
-        "".encode(found.name)  # a codec of something else than text
-    except (LookupError, ValueError):
-        raise ValueError("it must be an encoding of text that Python knows, such as utf-8, latin-1 or utf-16") from None
-    return found.name
-
-
-def _strptime(form: str) -> str:
-    """A format of dates without directives that readers of several languages take differently."""
-    directives = re.findall("%(.?)", form)
-    if not directives or not set(directives) <= set(_DIRECTIVES):
-        listed = ", ".join(f"%{each}" for each in _DIRECTIVES)
-        raise ValueError(f"it must be a format of dates such as %d.%m.%Y %H:%M, of the directives {listed}")
-    return form
-
-
 class CSV(Columnar):
     """CSV or TSV files, with a header line or without one."""
 
@@ -364,13 +353,14 @@ class CSV(Columnar):
     implementation = "embexp.data.sources.csv:source"
     names: tuple[str, ...] | None = None
     """Names of the columns of files without a header line; null: the first line names them."""
-    delimiter: Annotated[str, BeforeValidator(_delimiter), Field(min_length=1)] = ","
-    """Separator of columns: a character, several, `tab`, `semicolon`, `whitespace` (any number of blanks and tabs)."""
+    delimiter: Delimiter = ","
+    """Separator of columns: a character, several, or a word: `comma`, `tab`, `semicolon`, `space`, `pipe`, `colons`
+    (`::`), `whitespace` (any number of blanks and tabs)."""
     quoting: bool | None = None
     """Whether fields may stand in double quotes; null: with a delimiter of one character."""
-    encoding: Annotated[str, AfterValidator(_encoding)] = "utf-8"
+    encoding: Encoding = "utf-8"
     """Encoding of the text."""
-    timestamp_format: Annotated[str, AfterValidator(_strptime)] | None = None
+    timestamp_format: DateFormat | None = None
     """Format of dates in the column of the time; null: numbers, or dates of ISO 8601."""
     list_separator: Annotated[str, Field(min_length=1)] = " "
     """Separator of the values in a column that holds several."""
@@ -409,6 +399,22 @@ class Parquet(Columnar):
     implementation = "embexp.data.sources.parquet:source"
 
 
+class Adjacency(Columnar):
+    """Interactions as adjacency lists, as LightGCN has them: a line for each user, the user and then all its items.
+
+    Columns: `user`, `item`.
+    """
+
+    kind: Literal["adjacency"] = "adjacency"
+    implementation = "embexp.data.sources.adjacency:source"
+    label: str | None = None
+    """None: each item of a line is an interaction."""
+
+    def holds_one_id(self, column: str) -> bool:
+        """True for both columns."""
+        return True
+
+
 class CustomData(NamedCode, Columnar):
     """The user's own function: `function(path, **args)` returns the columns of a file."""
 
@@ -416,7 +422,9 @@ class CustomData(NamedCode, Columnar):
     implementation = "embexp.data.sources.custom:source"
 
 
-Data = Annotated[Clicks | RecBole | CSV | Parquet | Text | SkipGram | Triples | CustomData, Field(discriminator="kind")]
+Data = Annotated[
+    Clicks | RecBole | CSV | Parquet | Adjacency | Text | SkipGram | Triples | CustomData, Field(discriminator="kind")
+]
 
 
 def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
@@ -452,6 +460,12 @@ def _text_faults(spec: RunSpec) -> Iterator[Fault]:
         rule = "the labels of data=text are classes, and their numbers have no meaning"
         remedy = "set task=classification, or choose data=csv if the labels are numbers"
         yield Fault("task", str(Task.REGRESSION), rule, remedy)
+
+
+def _several_texts(data: Text) -> Iterator[Fault]:
+    for name, paths in data.given.items():
+        if len(paths) > 1:
+            yield Fault(f"data.path.{name}", f"[{', '.join(paths)}]", "the texts of a split are in one file, or folder")
 
 
 def _triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:

@@ -137,9 +137,9 @@ class Recommendation(Spec):
 
 
 def _no_interactions(spec: RunSpec) -> Iterator[Fault]:
-    if spec.data.kind not in ("csv", "parquet", "recbole"):
+    if spec.data.kind not in ("csv", "parquet", "recbole", "adjacency"):
         rule = "task recommendation reads interactions of users and items, one per row of a file"
-        yield Fault("data", spec.data.kind, rule, "choose data=interactions, data=parquet or data=recbole")
+        yield Fault("data", spec.data.kind, rule, "choose data=interactions, parquet, recbole or adjacency")
 
 
 def _no_recommender(spec: RunSpec) -> Iterator[Fault]:

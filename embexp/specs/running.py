@@ -60,8 +60,7 @@ class EarlyStopping(Spec):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Early stopping without a validation split."""
-        split = getattr(spec.data, "split", None)
-        if self.patience is not None and split is not None and not split.validates:
+        if self.patience is not None and not getattr(spec.data, "validates", True):
             rule = "early stopping watches the validation split, and data.split.validation is 0"
             remedy = "set data.split.validation above 0, or patience to null"
             yield Fault(f"{scope.path}.patience", str(self.patience), rule, remedy)
@@ -231,8 +230,7 @@ class Checkpointing(Spec):
             yield Fault(path, str(self.incremental), rule, "set it to null, or runtime=function")
 
     def _no_best(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        split = getattr(spec.data, "split", None)
-        if self.keep_best and split is not None and not split.validates:
+        if self.keep_best and not getattr(spec.data, "validates", True):
             rule = "the best evaluation is that of the validation split, and data.split.validation is 0"
             remedy = "set data.split.validation above 0, or keep_best to false"
             yield Fault(f"{scope.path}.keep_best", "true", rule, remedy)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import codecs
+import difflib
+import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, WrapSerializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    WrapSerializer,
+    model_serializer,
+    model_validator,
+)
 
 from embexp.errors import Fault
 from embexp.specs.base import (
@@ -18,6 +29,7 @@ from embexp.specs.base import (
     Seed,
     Spec,
     WholeNumber,
+    known_or,
     summarize_names,
     where_known,
 )
@@ -29,6 +41,61 @@ if TYPE_CHECKING:
 
 DataSetName = Annotated[str, Field(min_length=1)]
 """Name of a public data set; `embexp fetch` lists them."""
+_DIRECTIVES = "YymdHIMSpbBj"
+
+
+DELIMITERS = {
+    "comma": ",",
+    "tab": "\t",
+    "semicolon": ";",
+    "space": " ",
+    "pipe": "|",
+    "colons": "::",
+    "whitespace": "whitespace",
+}
+"""Words for delimiters, most of which are hard to type on a command line."""
+
+
+def _delimiter(value: object) -> object:
+    """Replaces words for delimiters, and the tab as it is written in many languages.
+
+    Raises:
+        ValueError: it is made of three letters or more, and none of the words.
+    """
+    if not isinstance(value, str):
+        return value
+    if len(value) < 3 or not value.isalpha():
+        return "\t" if value == "\\t" else value
+    if (word := value.lower()) not in DELIMITERS:
+        *words, last = DELIMITERS
+        near = difflib.get_close_matches(word, DELIMITERS, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"as a word it must be {', '.join(words)} or {last}{meant}")
+    return DELIMITERS[word]
+
+
+def _encoding(name: str) -> str:
+    """The name that Python has for an encoding of text."""
+    try:
+        found = codecs.lookup(name)
+        "".encode(found.name)  # a codec of something else than text
+    except (LookupError, ValueError):
+        raise ValueError("it must be an encoding of text that Python knows, such as utf-8, latin-1 or utf-16") from None
+    return found.name
+
+
+def _strptime(form: str) -> str:
+    """A format of dates without directives that readers of several languages take differently."""
+    directives = re.findall("%(.?)", form)
+    if not directives or not set(directives) <= set(_DIRECTIVES):
+        listed = ", ".join(f"%{each}" for each in _DIRECTIVES)
+        raise ValueError(f"it must be a format of dates such as %d.%m.%Y %H:%M, of the directives {listed}")
+    return form
+
+
+Delimiter = Annotated[str, BeforeValidator(_delimiter), Field(min_length=1)]
+Encoding = Annotated[str, AfterValidator(_encoding)]
+DateFormat = Annotated[str, AfterValidator(_strptime)]
 
 
 class Transform(StrEnum):
@@ -151,12 +218,18 @@ class SplitKind(StrEnum):
     FOLDS = "folds"
 
 
+class Within(StrEnum):
+    """Of what a random split takes its shares, other than of all examples."""
+
+    USER = "user"
+
+
 class Split(Spec):
     """How examples are split into train, validation and test.
 
-    random: by a seeded permutation. time: by `timestamp`, the latest examples test, those before them validate.
-    leave_one_out: each user's latest example tests, the one before validates. folds: fold `data.fold` of `data.folds`
-    tests, the rest trains; `validation` is a fraction of the rest.
+    random: by a seeded permutation, of all examples or of each user's. time: by `timestamp`, the latest examples test,
+    those before them validate. leave_one_out: each user's latest example tests, the one before validates. folds: fold
+    `data.fold` of `data.folds` tests, the rest trains; `validation` is a fraction of the rest.
     """
 
     kind: SplitKind = SplitKind.RANDOM
@@ -164,8 +237,10 @@ class Split(Spec):
     """Fraction of the examples that validates (of the training split, for folds); ignored by leave_one_out."""
     test: Fraction = 0.1
     """Fraction of the examples that tests; for random and time."""
+    within: Within | None = None
+    """random: `user` takes the fractions of each user's examples, one of which trains at least; null: of all."""
     group: str | None = None
-    """leave_one_out: the column that names the user."""
+    """leave_one_out, and random within users: the column that names the user."""
     seed: Seed = 0
     """Seed of the split, independent of the run's seed, so that runs with other seeds have the same split."""
 
@@ -175,7 +250,19 @@ class Split(Spec):
             raise ValueError("validation and test must leave something to train on (validation + test < 1)")
         if self.kind is SplitKind.LEAVE_ONE_OUT and self.group is None:
             raise ValueError("leave_one_out needs group, the column that names the user")
+        if self.within is not None and self.kind is not SplitKind.RANDOM:
+            raise ValueError(f"within belongs to kind random, not to {self.kind}")
+        if self.within is not None and self.group is None:
+            raise ValueError("within needs group, the column that names the user")
         return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `within` where it is not set, as earlier versions recorded it."""
+        content: dict[str, Any] = write(self)
+        if self.within is None:
+            content.pop("within", None)
+        return content
 
     @property
     def by_time(self) -> bool:
@@ -184,8 +271,8 @@ class Split(Spec):
 
     @property
     def group_column(self) -> str | None:
-        """The column of the groups, each of which leaves one example out; None for other splits."""
-        return self.group if self.kind is SplitKind.LEAVE_ONE_OUT else None
+        """The column of the users, each of whose examples are divided; None for other splits."""
+        return self.group if self.kind is SplitKind.LEAVE_ONE_OUT or self.within is not None else None
 
     @property
     def validates(self) -> bool:
@@ -234,8 +321,54 @@ class Source(Choice):
         return False
 
 
+Paths = str | Annotated[tuple[str, ...], Field(min_length=1)]
+"""A file, folder or pattern of files, or several of them."""
+
+
+class GivenFiles(Spec):
+    """Files that are divided already: those of each split. A split without files is drawn from those of train."""
+
+    train: Paths
+    validation: Paths | None = None
+    test: Paths | None = None
+
+    @property
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """The paths of each split that has some, by name; train comes first."""
+        found = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: (paths,) if isinstance(paths, str) else paths for name, paths in found.items() if paths}
+
+
+def given(value: object) -> object:
+    """A mapping as `GivenFiles`; other values as they are.
+
+    Raises:
+        ValueError: a key is none of the splits, there is nothing to train on, or a value is no path.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    names = list(GivenFiles.model_fields)
+    if unknown := [key for key in value if key not in names]:
+        near = difflib.get_close_matches(str(unknown[0]), names, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"{unknown[0]} is no split: files are given for train, validation and test{meant}")
+    filled = {key: paths for key, paths in value.items() if paths is not None}
+    files = {key: tuple(paths) if isinstance(paths, list) else paths for key, paths in filled.items()}
+    if "train" not in files:
+        raise ValueError("train must have files: vocabularies are made from them")
+    for key, paths in files.items():
+        if not paths or not all(
+            isinstance(path, str) and path for path in ((paths,) if isinstance(paths, str) else paths)
+        ):
+            raise ValueError(f"{key} must be a path, or a list of paths")
+    return GivenFiles(**files)
+
+
 class DividedData(Source):
-    """Sources whose examples are split by `split`; other sources come with their splits."""
+    """Sources whose examples are split by `split`; other sources come with their splits.
+
+    With files for validation or test (`GivenFiles`), only what has no files is drawn, from those of train.
+    """
 
     folds: Annotated[int, Field(ge=2, le=ANY, strict=True)] | None = None
     """Number of folds of a k-fold split."""
@@ -252,8 +385,31 @@ class DividedData(Source):
                 raise ValueError("fold counts from 0 and must be below folds")
         return self
 
+    @property
+    def given(self) -> dict[str, tuple[str, ...]]:
+        """The paths of each split, if validation or test has files of its own; else empty."""
+        path = known_or(None, lambda: getattr(self, "path", None))
+        parts = path.parts if isinstance(path, GivenFiles) else {}
+        return parts if len(parts) > 1 else {}
+
+    @property
+    def drawn(self) -> Split:
+        """How the examples are divided that no files divide: all, or those of the training files."""
+        drawn = [name for name in ("validation", "test") if name not in self.given]
+        if not drawn:
+            return Split(validation=0.0, test=0.0, seed=self.split.seed)
+        shares = {name: getattr(self.split, name) if name in drawn else 0.0 for name in ("validation", "test")}
+        return self.split.model_copy(update=shares)
+
+    @property
+    def validates(self) -> bool:
+        """Whether there is a validation split."""
+        return self.split.validates or "validation" in self.given
+
     def described_split(self) -> str:
         """A description of the split for people."""
+        if self.given:
+            return self._described_files()
         split = self.split
         match split.kind:
             case SplitKind.FOLDS:
@@ -261,15 +417,48 @@ class DividedData(Source):
             case SplitKind.LEAVE_ONE_OUT:
                 return f"the last of each {split.group} tests, the one before validates"
             case SplitKind.RANDOM:
-                return f"{split.validation:.0%} validates, {split.test:.0%} tests, at random"
+                of = "" if split.within is None else f" of each {split.group}"
+                return f"{split.validation:.0%}{of} validates, {split.test:.0%} tests, at random"
             case SplitKind.TIME:
                 return f"the last {split.test:.0%} test, the {split.validation:.0%} before validate"
             case _:
                 assert_never(split.kind)
 
+    def _described_files(self) -> str:
+        verbs, split = {"validation": "validates", "test": "tests"}, self.split
+        how = "the last" if split.kind is SplitKind.TIME else "random"
+        of = "the training files" if split.within is None else f"each {split.group} in the training files"
+        return "; ".join(
+            f"{', '.join(self.given[name])} {verb}"
+            if name in self.given
+            else f"{how} {share:.0%} of {of} {verb}"
+            if (share := getattr(split, name))
+            else f"nothing {verb}"
+            for name, verb in verbs.items()
+        )
+
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Settings that belong to another kind of split."""
-        return where_known(_folds(self, "folds"), _folds(self, "fold"), _group(self))
+        """Settings that belong to another kind of split, or can't be combined with files of validation and test."""
+        return where_known(_folds(self, "folds"), _folds(self, "fold"), _group(self), _given_faults(self))
+
+
+def _given_faults(data: DividedData) -> Iterator[Fault]:
+    if not data.given:
+        return
+    kind, named = data.split.kind, " and ".join(name for name in data.given if name != "train")
+    if kind in (SplitKind.FOLDS, SplitKind.LEAVE_ONE_OUT):
+        rule = f"data.path gives the files of {named}, and {kind} divides all examples"
+        remedy = "set data.split.kind=random, or time, by which what has no files is drawn from those of train"
+        yield Fault("data.split.kind", repr(str(kind)), rule, remedy)
+    users: dict[str, list[str]] = {}
+    for name, paths in data.given.items():
+        for path in paths:
+            users.setdefault(path, []).append(name)
+    for path, names in users.items():
+        if len(names) > 1:
+            yield Fault(
+                "data.path", repr(path), f"it is given for {' and '.join(names)}", "give each split its own files"
+            )
 
 
 def _folds(data: DividedData, key: str) -> Iterator[Fault]:
@@ -281,6 +470,8 @@ def _folds(data: DividedData, key: str) -> Iterator[Fault]:
 
 def _group(data: DividedData) -> Iterator[Fault]:
     group, kind = data.split.group, data.split.kind
-    if group is not None and kind != "leave_one_out":
-        rule = f"only leave_one_out has it, and this split is of kind {kind}"
-        yield Fault("data.split.group", repr(group), rule, "set data.split.kind=leave_one_out, or remove it")
+    if group is not None and data.split.group_column is None:
+        rule = f"only leave_one_out and within: user have it, and this split is of kind {kind}"
+        within = "data.split.within=user, " if kind is SplitKind.RANDOM else ""
+        remedy = f"set {within}data.split.kind=leave_one_out, or this to null"
+        yield Fault("data.split.group", repr(group), rule, remedy)

@@ -373,8 +373,7 @@ def plan_search(
     sought = dict.fromkeys(
         objectives(spec.task, spec.sweep.objective, spec.recommendation.cutoffs, spec.own_metrics) for spec in specs
     )
-    splits = [getattr(spec.data, "split", None) for spec in specs]
-    if any(split is not None and not split.validates for split in splits):
+    if not all(getattr(spec.data, "validates", True) for spec in specs):
         rule = "a search chooses settings by the validation split, and that is empty"
         raise ConfigError([Fault("data.split.validation", "0", rule, "set data.split.validation above 0")])
     if len(sought) > 1:

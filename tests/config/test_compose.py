@@ -39,6 +39,7 @@ NEEDS = {
     ("data", "parquet"): ["data.path=FILE", "data.label=rating"],
     ("data", "recbole"): ["data.path=FILE", "data.label=rating"],
     ("data", "movielens"): ["data.path=FILE"],
+    ("data", "adjacency"): ["experiment=recommendation", "data.path=FILE"],
     ("graph", "ratings"): ["model=biased_dot", "data=csv", "data.path=FILE", "data.label=rating"],
     ("graph", "movielens"): ["model=biased_dot", "data=movielens", "data.path=FILE"],
     ("model", "dot"): ["model.left=[user,history]"],

@@ -260,7 +260,17 @@ CASES = {
     "a group for another split": (
         ["data.split.group=user"],
         "data.split.group",
-        "'user': only leave_one_out has it, and this split is of kind random.",
+        "'user': only leave_one_out and within: user have it, and this split is of kind random.",
+    ),
+    "users of a split by time": (
+        ["data.split.kind=time", "data.split.within=user", "data.split.group=user"],
+        "data.split",
+        "kind: 'time', within: 'user': within belongs to kind random, not to time.",
+    ),
+    "a split within users without their column": (
+        ["data.split.within=user"],
+        "data.split",
+        "within: 'user', group: null: within needs group, the column that names the user.",
     ),
     "users and items in one table": (
         ["features.item.table=user"],

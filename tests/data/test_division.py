@@ -163,3 +163,33 @@ def test_permuting_a_huge_range_takes_memory_of_what_is_asked_only() -> None:
     places = permuted(np.array([0, 1, 10**15 - 1]), 10**15, 7)
     assert len(set(places)) == 3
     assert ((places >= 0) & (places < 10**15)).all()
+
+
+@given(
+    groups=st.lists(st.integers(-3, 5), min_size=1, max_size=80),
+    validation=fractions,
+    test=fractions,
+    seed=st.integers(0, 9),
+)
+def test_a_random_split_within_users_takes_its_shares_of_each(
+    groups: list[int], validation: float, test: float, seed: int
+) -> None:
+    split = Split(kind="random", within="user", group="u", validation=validation, test=test, seed=seed)
+    parts = divided(split, len(groups), groups=groups)
+    for user in set(groups):
+        mine = [part for part, group in zip(parts, groups, strict=True) if group == user]
+        tests = min(rounded(test, len(mine)), len(mine) - 1)
+        assert mine.count(2) == tests
+        assert mine.count(1) == min(rounded(validation, len(mine)), len(mine) - 1 - tests)
+        assert mine.count(0) >= 1
+
+
+def test_a_random_split_within_users_is_random_within_them() -> None:
+    """Each of 500 users has ten examples; each of their places should test about as often as the others."""
+    groups = np.repeat(np.arange(500), 10).tolist()
+    seeds = [Split(kind="random", within="user", group="u", validation=0.1, test=0.2, seed=seed) for seed in (0, 1)]
+    parts = np.array([divided(split, 5_000, groups=groups) for split in seeds])
+    tests = (parts == 2).reshape(2, 500, 10)
+    assert (tests.sum(axis=2) == 2).all()
+    assert np.abs(tests.sum(axis=1) - 100).max() < 40  # standard deviation 9
+    assert (parts[0] != parts[1]).any()

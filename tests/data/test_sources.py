@@ -42,6 +42,11 @@ def parquet_file(folder: Path) -> Path:
     return folder / "d.parquet"
 
 
+def adjacency_file(folder: Path) -> Path:
+    (folder / "d.txt").write_text("".join(f"u{user} i{user} i{user % 3 + 9} i20\n" for user in range(20)))
+    return folder / "d.txt"
+
+
 def text_file(folder: Path) -> Path:
     lines = [f"{'ab'[number % 2]}\tword{number % 3} other words\n" for number in range(40)]
     (folder / "d.txt").write_text("".join(lines))
@@ -63,7 +68,7 @@ class Case:
         settings: of the source, beside kind and path.
         features: name -> table.
         written: writes what it is read from, and returns the path; None: it is drawn.
-        label: column of the label.
+        label: column of the label; None: there is none.
         other: the file, in the path, that `encode_file` can read; None: it can't read any.
         names_known: whether the names of columns are known before the data is read.
     """
@@ -71,7 +76,7 @@ class Case:
     settings: Mapping[str, Any]
     features: Mapping[str, str]
     written: Callable[[Path], Path] | None
-    label: str
+    label: str | None
     other: str | None = ""
     names_known: bool = True
 
@@ -83,6 +88,7 @@ CASES = {
     "recbole": Case({"label": "y"}, TABLES, recbole_file, "y"),
     "csv": Case({"label": "y"}, TABLES, csv_file, "y"),
     "parquet": Case({"label": "y"}, TABLES, parquet_file, "y"),
+    "adjacency": Case({}, TABLES, adjacency_file, None),
     "text": Case({}, {"words": "words"}, text_file, "label"),
     "skipgram": Case(
         {"min_count": 1, "subsample": 0.0}, {"center": "words", "context": "words"}, text_file, "together", None
@@ -134,8 +140,9 @@ def test_a_scan_is_divided_and_numbered(made: Made) -> None:
     columns, _ = columns_of(made.data, made.features())
     found = scan(made.data, columns, cache=made.cache)
     assert columns.label == made.case.label
-    assert found.examples.labels is not None
-    assert len(found.examples.labels) == found.examples.count
+    labels = found.examples.labels
+    assert (labels is None) == (made.case.label is None)
+    assert labels is None or len(labels) == found.examples.count
     rows = np.concatenate(list(found.splits.values()))
     assert sorted(rows) == list(range(found.examples.count))
     assert len(found.splits["train"])
@@ -147,7 +154,7 @@ def test_a_scan_is_divided_and_numbered(made: Made) -> None:
         if ids is not None:  # candidates are made for each batch
             assert ids.min() >= 0
             assert ids.max() < found.vocabularies[table].size
-    assert found.label_mean == pytest.approx(found.examples.labels[found.splits["train"]].mean())
+    assert found.label_mean == (0 if labels is None else pytest.approx(labels[found.splits["train"]].mean()))
 
 
 def test_a_second_scan_makes_nothing_and_finds_the_same(made: Made) -> None:
@@ -184,7 +191,8 @@ def test_another_file_is_read_with_the_same_vocabularies_or_not_at_all(made: Mad
         return
     rows = found.splits["test"] if made.case.other else slice(None)
     np.testing.assert_array_equal(read().ids, found.examples.ids[rows])
-    np.testing.assert_array_equal(read().labels, found.examples.labels[rows])  # type: ignore[index]
+    if made.case.label is not None:
+        np.testing.assert_array_equal(read().labels, found.examples.labels[rows])  # type: ignore[index]
 
 
 def test_the_plan_s_words_name_what_is_read(made: Made) -> None:

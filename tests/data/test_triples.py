@@ -330,3 +330,72 @@ def test_columns_that_queries_do_not_have(tmp_path: Path) -> None:
         ("features.user", "'user'"),
         ("features.relation.max_sequence_length", "3"),
     ]
+
+
+def write_numbered(parts: Splits, folder: Path) -> Path:
+    """As OpenKE has them; numbers are not in the order of the lines."""
+    folder.mkdir(parents=True)
+    ends = sorted({name for head, _, tail in itertools.chain(*parts) for name in (head, tail)}, reverse=True)
+    kinds = sorted({name for _, name, _ in itertools.chain(*parts)})
+    for stem, names in (("entity2id", ends), ("relation2id", kinds)):
+        lines = [f"{name}\t{number}\n" for number, name in reversed(list(enumerate(names)))]
+        (folder / f"{stem}.txt").write_text(f"{len(names)}\n" + "".join(lines), "utf-8")
+    for stem, triples in zip(("train2id", "valid2id", "test2id"), parts, strict=True):
+        lines = [f"{ends.index(head)} {ends.index(tail)}\t{kinds.index(name)}\n" for head, name, tail in triples]
+        (folder / f"{stem}.txt").write_text(f"{len(triples)}\n" + "".join(lines))
+    return folder
+
+
+def test_numbered_triples_are_the_same_graph(tmp_path: Path) -> None:
+    """OpenKE's files, against the same triples by their names."""
+    parts: Splits = ([*FAMILY[0], ("r\u00e9 d", "knows", "ann")], *FAMILY[1:])
+    plain = scanned(write(parts, tmp_path / "plain"), columns=["head", "relation", "tail"])
+    folder = write_numbered(parts, tmp_path / "numbered")
+    assert source_of(Triples(path=str(folder))).head_faults(columns()) == []
+    numbered = scanned(folder)
+    for split in ("train", "validation", "test"):
+        assert queries(numbered, split) == queries(plain, split)
+    for name, known in plain.vocabularies.items():
+        assert numbered.vocabularies[name].digest == known.digest
+    # Each form of file can be read with the vocabularies of the other.
+    for path, found in ((folder / "test2id.txt", plain), (tmp_path / "plain" / "test.txt", numbered)):
+        data = Triples(path=str(path.parent))
+        other = encode_file(path, data, columns(), found.vocabularies, cache=tmp_path / "cache")
+        np.testing.assert_array_equal(other.ids, found.examples.ids[found.splits["test"]])
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "rule"),
+    [
+        ("test2id.txt", "3\n0 1 0\n1 2 1\n", "found 2 triples, expected 3, as line 1 says"),
+        ("test2id.txt", "1\n0 9 0\n", "line 2: found '9', expected a number below 5, as entity2id.txt has"),
+        ("test2id.txt", "1\n0 1 -1\n", "line 2: found '-1', expected a number below 2, as relation2id.txt has"),
+        ("train2id.txt", "1\n0 1\n", "line 2: found 2 fields in '0 1', expected 3, the numbers of head, tail and"),
+        ("valid2id.txt", "0\t1\t0\n", r"line 1: found '0\t1\t0', expected the number of lines that follow"),
+        ("relation2id.txt", "3\nknows\t0\nparent\t1\n", "found 2 names, expected 3, as line 1 says"),
+        ("relation2id.txt", "2\nknows\t0\nparent\t2\n", "line 3: found the number 2, expected one below 2"),
+        ("relation2id.txt", "2\nknows\t0\nparent\t0\n", "line 3: found the number 0 again"),
+        ("relation2id.txt", "2\nknows\t0\nknows\t1\n", "found the name 'knows' twice"),
+        ("relation2id.txt", "2\nknows\n", "line 2: found 'knows', expected a name, a tab and its number"),
+        ("entity2id.txt", "", "line 1: found nothing, expected the number of lines that follow"),
+        ("relation2id.txt", None, "the folder needs relation2id.txt or relation2id.tsv, and has neither"),
+        ("test2id.txt", None, "the folder needs test2id.txt or test2id.tsv, and has neither"),
+    ],
+)
+def test_faults_of_numbered_triples(file: str, content: str | None, rule: str, tmp_path: Path) -> None:
+    path = write_numbered(FAMILY, tmp_path / "graph") / file
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    [fault] = source_of(Triples(path=str(path.parent))).head_faults(columns())
+    assert fault.path == "data.path"
+    assert fault.rule.startswith(str(path)) or content is None
+    assert rule in fault.rule
+
+
+def test_the_order_of_numbered_triples_is_no_setting(tmp_path: Path) -> None:
+    data = Triples(path=str(write_numbered(FAMILY, tmp_path / "graph")), columns=("head", "relation", "tail"))  # type: ignore[arg-type]
+    [fault] = source_of(data).head_faults(columns())
+    assert (fault.path, fault.value, fault.remedy) == (
+        "data.columns", "[head, relation, tail]", "set data.columns=null"
+    )  # fmt: skip

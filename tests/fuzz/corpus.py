@@ -337,7 +337,26 @@ def triples() -> list[Files]:
         "valid.txt": lines(found[6]),
         "test.txt": lines("".join(found[7:])),
     }
-    return [graph, graph | {"train.txt": plain(b"\n" * 50_000)}]
+    numbered = {
+        "entity2id.txt": lines("9\n" + "".join(f"e{n}\t{n}\n" for n in range(9))),
+        "relation2id.txt": lines("1\nknows\t0\n"),
+        "train2id.txt": lines("6\n" + "".join(f"{n} {(n * 3 + 1) % 9} 0\n" for n in range(6))),
+        "valid2id.txt": lines("1\n6 1 0\n"),
+        "test2id.txt": lines("2\n7 4 0\n8 7 0\n"),
+    }
+    return [graph, graph | {"train.txt": plain(b"\n" * 50_000)}, numbered]
+
+
+def adjacency() -> list[Files]:
+    """Adjacency lists."""
+    users = "".join(f"u{n} {' '.join(f'i{(n + k) % 7}' for k in range(n % 4))}\n" for n in range(20))
+    return [
+        {"d.txt": lines(users)},
+        {"d.txt": lines("\ufeff" + users.replace(" ", " \t"))},
+        {"d.txt": plain(b"\n" * 100_000)},
+        {"d.txt": plain(b"u" + b" i" * 100_000)},
+        {"d.txt.gz": contents.gzipped(lines(users))},
+    ]
 
 
 def vocabularies() -> list[Files]:

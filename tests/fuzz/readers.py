@@ -191,6 +191,12 @@ READERS = (
         (b"PAR1",),
     ),
     Reader("texts", corpus.texts, _texts, (b"label", b"text", b'"', b"\t", b"PAR1")),
+    Reader(
+        "adjacency lists",
+        corpus.adjacency,
+        partial(_data, features={"user": "users", "item": "items"}, settings={"kind": "adjacency"}),
+        (b" ", b"\n", b"\t", b"\xc2\xa0"),
+    ),
     Reader("triples", corpus.triples, partial(_data, features=_GRAPH, settings={"kind": "triples"}), (b"\t", b"knows")),
     Reader("vocabularies", corpus.vocabularies, _vocabulary, (b"token", b"oov", b"\t", b"identity", b"-1")),
     Reader("numeric columns", corpus.numeric_columns, _numbers, (b"quantile", b"log1p", b"null", b"digest")),

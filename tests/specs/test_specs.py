@@ -18,6 +18,22 @@ def test_a_tab_may_be_written_as_on_a_command_line(written: str) -> None:
     assert CSV(path="x", label="y", delimiter=written).delimiter == "\t"
 
 
+@pytest.mark.parametrize(
+    ("word", "delimiter"),
+    [("comma", ","), ("Tab", "\t"), ("semicolon", ";"), ("space", " "), ("pipe", "|"), ("colons", "::"), ("ab", "ab")],
+)
+def test_delimiters_have_words(word: str, delimiter: str) -> None:
+    assert CSV(path="x", label="y", delimiter=word).delimiter == delimiter
+
+
+@pytest.mark.parametrize(("word", "meant"), [("spaces", "space"), ("semicolumn", "semicolon"), ("TABS", "tab")])
+def test_a_word_that_is_no_delimiter(word: str, meant: str) -> None:
+    with pytest.raises(
+        ValidationError, match=rf"as a word it must be comma, tab, .* whitespace; did you mean {meant}\?"
+    ):
+        CSV(path="x", label="y", delimiter=word)
+
+
 @pytest.mark.parametrize("value", [True, "0.1", None, float("nan"), float("inf"), 0, -1])
 def test_a_learning_rate_is_a_positive_finite_number(value: Any) -> None:
     with pytest.raises(ValidationError):

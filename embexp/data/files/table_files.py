@@ -172,6 +172,21 @@ def lines_of(path: Path) -> Iterator[bytes]:
             yield line
 
 
+def text_lines(path: Path) -> Iterator[tuple[int, str, int]]:
+    """Number, text without its end, and bytes of each line of a file in UTF-8 that is not empty; see `lines_of`.
+
+    Raises:
+        DataError: a line is not UTF-8.
+    """
+    for number, line in enumerate(lines_of(path), 1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise DataError(f"{path}, line {number}: found bytes that are not UTF-8, expected text in UTF-8") from None
+        if text:
+            yield number, text, len(line)
+
+
 def bounded(file: IO[AnyStr]) -> Iterator[AnyStr]:
     """The lines of an open file; of a line that is too long, a beginning of more than `LONGEST`."""
     while line := file.readline(LONGEST + 1):

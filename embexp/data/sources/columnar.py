@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -36,6 +37,24 @@ class TokenSource(Source):
     data: Columnar | Text
     other: Path | None = field(default=None, kw_only=True)
     classes: Sequence[str] = field(default=(), kw_only=True)
+
+    def files_of_splits(self) -> dict[str, int]:
+        """Entries of `Layout.files` of each split, where files are given for validation or test; else empty."""
+        return {}
+
+    def given_counts(self, encoded: Encoded) -> list[int]:
+        """Examples of each of train, validation and test that files are given for; empty: none are."""
+        numbers = self.files_of_splits()
+        if not numbers:
+            return []
+        counts = iter(count for _, count in encoded.layout.files)
+        of = {name: sum(itertools.islice(counts, number)) for name, number in numbers.items()}
+        return [of.get(name, 0) for name in ("train", "validation", "test")]
+
+    def with_splits(self, digest: str) -> str:
+        """A digest of content that also depends on which files are whose."""
+        numbers = self.files_of_splits()
+        return digests.of_json([digest, numbers]) if numbers else digest
 
     def learning_key(self, columns: Columns) -> Mapping[str, Any]:
         """The rules of vocabularies, and buckets."""
@@ -114,10 +133,16 @@ class ColumnarSource(TokenSource):
 
     def description(self) -> Description:
         """The form of file, its path and the split."""
-        return Description(f"{self.kind} {', '.join(self.data.paths)}; {self.data.described_split()}")
+        paths = self.data.given.get("train", self.data.paths)
+        return Description(f"{self.kind} {', '.join(paths)}; {self.data.described_split()}")
+
+    def files_of_splits(self) -> dict[str, int]:
+        """Files that the paths of each split lead to."""
+        given = {} if self.other else self.data.given
+        return {name: len(table_files.data_files(list(map(Path, paths)))) for name, paths in given.items()}
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
-        """Of the bytes of all files that hold a wanted column."""
+        """Of the bytes of all files that hold a wanted column, and of which are given for which split."""
         return self._digest(self.locate(self._paths, self._wanted(columns)), cache)
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
@@ -168,7 +193,9 @@ class ColumnarSource(TokenSource):
         from embexp.system.arrays import mapped_array
 
         timestamp, group = self._order
-        chosen = encoded.divided()
+        chosen, given = encoded.divided(), self.given_counts(encoded)
+        if given and chosen is not None:
+            given = np.diff(np.searchsorted(chosen, np.cumsum([0, *given]))).tolist()
 
         def of_chosen(column: str | None, name: str) -> np.ndarray | None:
             values = None if column is None else mapped_array(encoded.folder / f"{name}.npy")
@@ -180,6 +207,7 @@ class ColumnarSource(TokenSource):
             folder,
             timestamps=of_chosen(timestamp, "timestamps"),
             groups=of_chosen(group, "groups"),
+            given=given,
         )
         if chosen is not None:
             found = {name: chosen[np.load(folder / f"{name}.npy")] for name in splits.SPLITS}
@@ -189,7 +217,7 @@ class ColumnarSource(TokenSource):
     def _split_faults(self) -> list[Fault]:
         """The fault of a split that needs the time where there is no column of it."""
         kind = self.data.split.kind
-        if self.other is not None or not self.data.split.by_time or self.data.timestamp is not None:
+        if self.other is not None or not self.data.drawn.by_time or self.data.timestamp is not None:
             return []
         rule = f"data.split.kind={kind} needs the column of the time"
         return [Fault("data.timestamp", "null", rule, "name it, or choose another split")]
@@ -197,7 +225,7 @@ class ColumnarSource(TokenSource):
     @property
     def _order(self) -> tuple[str | None, str | None]:
         """Columns of the time and of the groups, as far as the split needs them."""
-        split = self.data.split
+        split = self.data.drawn
         return (None, None) if self.other else (self.data.timestamp if split.by_time else None, split.group_column)
 
     def _wanted(self, columns: Columns) -> tuple[Wanted, ...]:
@@ -218,4 +246,5 @@ class ColumnarSource(TokenSource):
         return [Path(path) for path in self.data.paths] if self.other is None else [self.other]
 
     def _digest(self, located: Files, cache: Path) -> str:
-        return digests.of_json(at_once(lambda file: caching.file_digest(file, cache=cache), located.paths()))
+        found = digests.of_json(at_once(lambda file: caching.file_digest(file, cache=cache), located.paths()))
+        return self.with_splits(found)

@@ -10,13 +10,14 @@ from pathlib import Path
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
 from embexp.data.files.table_files import Files
-from embexp.data.files.text_table import Dialect, TextTable, header_fields, is_number, with_examples
+from embexp.data.files.text_table import WHITESPACE, Dialect, TextTable, header_fields, is_number, with_examples
+from embexp.data.sources import adjacency
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Fault, excerpt, plural
 from embexp.specs.data import CSV
 
-_DELIMITERS = {"\t": "tab", ";": "semicolon", "::": "'::'", "|": "'|'", ",": "','", " ": "whitespace"}
-"""What may separate columns, and how it is written in a config."""
+_DELIMITERS = {"\t": "tab", ";": "semicolon", "::": "colons", "|": "pipe", ",": "comma", " ": "whitespace"}
+"""What may separate columns, and its word in a config; blanks are rarely single."""
 _REMEDY = ": set data.encoding, such as latin-1, if it is in another encoding"
 
 
@@ -72,11 +73,23 @@ def _check_names(path: Path, first: Sequence[str], names: Sequence[str], wanted:
 def _missing(table: TextTable, wanted: Sequence[Wanted]) -> list[Fault]:
     """Wanted columns that a file lacks, and what its first line tells of the reason."""
     faults = table_files.missing(table.path, table.names, wanted)
-    other = [word for mark, word in _DELIMITERS.items() if mark in table.names[0]] if len(table.names) == 1 else []
-    if other:
-        remedy = f"its first line is one field: {excerpt(table.names[0])}; perhaps data.delimiter={other[0]}"
-    elif table.headed and any(is_number(name) for name in table.names):
-        remedy = "its first line looks like data; if it has no header, name its columns: data.names=[…]"
-    else:
-        return faults
-    return [replace(fault, remedy=remedy) if "no such column" in fault.rule else fault for fault in faults]
+    remedy = _hint(table) if faults else ""
+    return [replace(fault, remedy=remedy) if remedy and "no such column" in fault.rule else fault for fault in faults]
+
+
+def _hint(table: TextTable) -> str:
+    """What the first lines of a file tell of a delimiter, or a header, other than the config says; "" for nothing."""
+    first = table.names[0]
+    mark = next((mark for mark in _DELIMITERS if mark in first), None) if len(table.names) == 1 else None
+    fields = table.names if mark is None else first.split(mark)
+    headless = table.headed and any(map(is_number, fields))
+    if (
+        headless
+        and " " in (mark, table.dialect.delimiter.replace(WHITESPACE, " "))
+        and adjacency.looks_like(table.path)
+    ):
+        return "its lines look like users with all their items: choose data=adjacency"
+    if mark is not None:
+        names = ", and, as it seems to have no header, data.names=[…]" if headless else ""
+        return f"its first line is one field: {excerpt(first)}; perhaps data.delimiter={_DELIMITERS[mark]}{names}"
+    return "its first line looks like data; if it has no header, name its columns: data.names=[…]" if headless else ""

@@ -87,7 +87,7 @@ class CustomSource(ColumnarSource):
             (folder / f"_{_DIGEST}").write_text(digests.of_json(found))
 
         folder = caching.folder(cache, "custom", digests.of_json(key), make)
-        return folder, (folder / f"_{_DIGEST}").read_text()
+        return folder, self.with_splits((folder / f"_{_DIGEST}").read_text())
 
 
 def _write(function: NamedFunction, file: Path, out: Path) -> str:

@@ -1,12 +1,15 @@
 """RecBole atomic files: NAME.inter with the interactions, NAME.user and NAME.item joined to it by their ids.
 
 The header line names each column and its type: https://recbole.io/docs/user_guide/data/atomic_files.html
-Each file may be compressed, such as NAME.inter.gz.
+Each file may be compressed, such as NAME.inter.gz. Of files that are divided already, such as NAME.train.inter, those
+next to that of train are joined to all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from embexp.data.columns import Wanted
@@ -24,15 +27,33 @@ _TYPES = ("token", "token_seq", "float", "float_seq")
 
 def source(data: RecBole) -> ColumnarSource:
     """The source that a config describes."""
-    return ColumnarSource(data, data.kind, _locate)
+    return RecBoleSource(data, data.kind, partial(_locate, data))
 
 
-def _locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
-    if len(paths) > 1:
+@dataclass(frozen=True)
+class RecBoleSource(ColumnarSource):
+    """Rows of NAME.inter, or of one such file for each split."""
+
+    def files_of_splits(self) -> dict[str, int]:
+        """One file for each."""
+        return {} if self.other else dict.fromkeys(self.data.given, 1)
+
+
+def _locate(data: RecBole, paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
+    if len(paths) > max(1, len(data.given)):
         raise table_files.unreadable(
             paths[0], "data=recbole reads one file NAME.inter and those next to it, not several"
         )
-    located, faults = _joined(_interactions(paths[0]), wanted)
+    inters = list(map(_interactions, paths))
+    if len(set(inters)) < len(inters):
+        raise table_files.unreadable(inters[0], "the file would be read more than once")
+    located, faults = _joined(inters[0], wanted)
+    for inter in inters[1:]:
+        table, _ = _table(inter)
+        own = [one for one in wanted if one.name not in (located.side_of or {})]
+        keys = [Wanted(side.key, "data.path") for side in located.sides]
+        faults += table_files.missing(inter, table.names, [*own, *keys])
+        located = replace(located, tables=(*located.tables, table))
     table_files.stop_at(faults)
     table_files.stop_at(table_files.shape_faults(located, wanted) + table_files.single_faults(located, wanted))
     return located
@@ -82,8 +103,9 @@ def _joined(inter: Path, wanted: Sequence[Wanted]) -> tuple[Files, list[Fault]]:
 def _beside(inter: Path, suffix: str) -> Path | None:
     """The file with another suffix next to the interactions, compressed or not; None if there is none."""
     name = inter.stem if compressed.suffix_of(inter) else inter.name
-    plain = inter.with_name(name).with_suffix(suffix)
-    names = [plain.name, *(f"{plain.name}{packed}" for packed in compressed.SUFFIXES)]
+    whole = Path(name).stem
+    stems = [whole, *([whole.removesuffix(".train")] if whole.endswith(".train") else [])]
+    names = [f"{stem}{suffix}{packed}" for stem in stems for packed in ("", *compressed.SUFFIXES)]
     found = [path for path in map(inter.with_name, names) if path.exists()]
     if len(found) > 1:
         raise table_files.unreadable(

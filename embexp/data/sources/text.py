@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,8 @@ from embexp.data.sources.source import Description, Source, cached, single_colum
 from embexp.data.texts import Corpus
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data import SkipGram, Text
-from embexp.specs.sources import Split, SplitKind
+from embexp.specs.sources import GivenFiles, Split, SplitKind
+from embexp.system import digests
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
@@ -31,16 +34,21 @@ _DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", 
 
 def corpus_of(data: Text | SkipGram, label: str | None) -> Corpus:
     """The texts of a source, with their labels in column `label`, or without."""
-    return Corpus(None if data.path is None else Path(data.path), data.text, label, data.token_separator)
+    path = data.path.parts["train"][0] if isinstance(data.path, GivenFiles) else data.path
+    return Corpus(None if path is None else Path(path), data.text, label, data.token_separator)
 
 
 def described(data: Text | SkipGram) -> Description:
     """Where the texts of a source are, and their split."""
-    return Description(f"{data.kind} {data.path or 'of the standard library'}; {data.described_split()}")
+    path = data.path.parts["train"][0] if isinstance(data.path, GivenFiles) else data.path
+    return Description(f"{data.kind} {path or 'of the standard library'}; {data.described_split()}")
 
 
 def user_faults(split: Split) -> list[Fault]:
     """A fault if the split is by users, as texts have none."""
+    if split.within is not None:
+        rule = "texts have no users, within whom they could be divided"
+        return [Fault("data.split.within", str(split.within), rule, "set it to null")]
     if split.kind is not SplitKind.LEAVE_ONE_OUT:
         return []
     rule = "texts have no users, of each of whom one could be left out"
@@ -57,7 +65,8 @@ class TextSource(TokenSource):
         """Columns that texts lack, a split by users, and the first text that can't be read."""
         rule = f"texts have no such column; the one column is {WORDS}"
         unknown = unknown_columns(columns, (WORDS,), rule)
-        return [*user_faults(self.data.split), *unknown, *self._corpus(self.data.label).head_faults()]
+        heads = [fault for corpus in self._corpora(self.data.label) for fault in corpus.head_faults()]
+        return [*user_faults(self.data.split), *unknown, *heads]
 
     def description(self) -> Description:
         """Where the texts are, and the split."""
@@ -65,7 +74,21 @@ class TextSource(TokenSource):
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the bytes of all files and, where folders are the classes, of their names."""
-        return self._corpus(columns.label).digest(cache=cache)
+        return self._digest(self._corpora(columns.label), cache)
+
+    def files_of_splits(self) -> dict[str, int]:
+        """One file, or as many as a folder has folders of texts."""
+        if self.other or not self.data.given:
+            return {}
+        corpora = zip(self.data.given, self._corpora(self.data.label), strict=True)
+        return {name: corpus.parts() for name, corpus in corpora}
+
+    def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
+        """Writes splits."""
+        from embexp.data import splits
+
+        splits.divide(self.data, encoded.layout.count, folder, given=self.given_counts(encoded))
+        return {}
 
     def division_key(self) -> dict[str, Any]:
         """The split, and how many examples train."""
@@ -86,7 +109,8 @@ class TextSource(TokenSource):
 
         if faults := user_faults(self.data.split):
             raise ConfigError(faults)
-        corpus = self._corpus(columns.label)
+        corpora = self._corpora(columns.label)
+        corpus, others = corpora[0], corpora[1:]
         settings = {
             "kind": self.data.kind,
             **corpus.settings(),
@@ -94,6 +118,7 @@ class TextSource(TokenSource):
             "label": columns.label,
             "max_length": self.data.max_length,
             "classes": list(self.classes),
+            **({"forms": [other.form for other in others]} if others else {}),
         }
 
         def make(folder: Path) -> None:
@@ -102,19 +127,28 @@ class TextSource(TokenSource):
             if corpus.label is not None:
                 known = known or list(text_examples.class_names(corpus))
                 (folder / CLASSES).write_text(json.dumps(known), "utf-8")
+            read = partial(text_examples.labelled_chunks, max_length=self.data.max_length)
             encode(
-                text_examples.labelled_chunks(corpus, columns.label, known, max_length=self.data.max_length),
+                itertools.chain.from_iterable(read(each, columns.label, known) for each in corpora),
                 folder,
                 columns,
                 lists=frozenset([WORDS]),
                 progress=progress,
             )
 
-        return cached("codes", corpus.digest(cache=cache), settings, make, cache=cache)
+        return cached("codes", self._digest(corpora, cache), settings, make, cache=cache)
 
-    def _corpus(self, label: str | None) -> Corpus:
+    def _digest(self, corpora: Sequence[Corpus], cache: Path) -> str:
+        found = [corpus.digest(cache=cache) for corpus in corpora]
+        return found[0] if len(found) == 1 else self.with_splits(digests.of_json(found))
+
+    def _corpora(self, label: str | None) -> list[Corpus]:
+        """The texts of train, or all, and those of validation and test, as far as files are given for them."""
         corpus = corpus_of(self.data, label)
-        return corpus if self.other is None else replace(corpus, path=self.other)
+        if self.other is not None:
+            return [replace(corpus, path=self.other)]
+        paths = [Path(path) for [path] in self.data.given.values()]
+        return [replace(corpus, path=path) for path in paths] or [corpus]
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 Files of triples: the form in which knowledge graphs are published. Standard library only.
 
 A folder holds `train`, `valid` and `test`, with a triple a line: three fields, tabs between them, no header line. Which
-field is the relation differs from graph to graph. Each may be compressed, such as train.txt.gz.
+field is the relation differs from graph to graph. Each may be compressed, such as train.txt.gz. Or it holds OpenKE's
+files, see `openke`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from embexp.data.columns import Columns
 from embexp.data.files import table_files
 from embexp.data.files.table_files import looked, stop_at, unreadable
+from embexp.data.sources.openke import ENTITIES, NUMBERED, RELATIONS, Names
 from embexp.data.sources.source import (
     HEAD_LINES,
     Description,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (SOURCE, RELATION, CANDIDATES)
 SPLITS = ("train", "valid", "test")
+_NAMED = (ENTITIES, RELATIONS)
 _SUFFIXES = (".txt", ".tsv")
 
 
@@ -55,8 +58,14 @@ class TripleSource(Source):
         known = (*_COLUMNS, *self.data.dense_columns)
         faults = [*unknown_columns(columns, known, rule), *single_columns(columns, _COLUMNS, "no lists")]
         try:
-            for file in files_of(Path(self.data.path)):
-                for _ in itertools.islice(lines_of(file), HEAD_LINES):
+            found = files_of(Path(self.data.path))
+            if found.named and self.data.columns is not None:
+                value = f"[{', '.join(self.data.columns)}]"
+                rule = "the folder holds numbered triples, whose lines are head, tail and relation"
+                faults.append(Fault("data.columns", value, rule, "set data.columns=null"))
+            names = found.names
+            for file in found.splits:
+                for _ in itertools.islice(lines_of(file, names), HEAD_LINES):
                     pass
         except ConfigError as error:
             faults += error.faults
@@ -76,8 +85,8 @@ class TripleSource(Source):
         )
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
-        """Of the bytes of the three files."""
-        files = files_of(Path(self.data.path))
+        """Of the bytes of all files."""
+        files = files_of(Path(self.data.path)).paths
         return digests.of_json([caching.file_digest(file, cache=cache) for file in files])
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
@@ -135,8 +144,10 @@ class TripleSource(Source):
         }
         how = self.data.model_dump(mode="json", include={"columns", "reciprocal"})
         whose = {name: each.digest for name, each in known.items()}
-        make = partial(queries.write_other_queries, self.data, file.path, known, progress=progress)
-        content = caching.file_digest(file.path, cache=cache)
+        names = names_of(file.path)
+        files = [file.path, *(names.files if names else ())]
+        make = partial(queries.write_other_queries, self.data, file.path, names, known, progress=progress)
+        content = digests.of_json([caching.file_digest(each, cache=cache) for each in files])
         made = cached("triples", content, {"vocabularies": whose, **how}, make, cache=cache).folder
         return examples(made, made)
 
@@ -150,8 +161,31 @@ class TripleSource(Source):
         return Candidates(entities, self.data.negatives, seed)
 
 
-def files_of(path: Path) -> list[Path]:
-    """The files of a graph, in the order of `SPLITS`.
+@dataclass(frozen=True)
+class GraphFiles:
+    """The files of a graph.
+
+    Attributes:
+        splits: train, validation and test.
+        named: of numbered triples, those with the names of entities and of relations.
+    """
+
+    splits: tuple[Path, ...]
+    named: tuple[Path, ...] = ()
+
+    @property
+    def names(self) -> Names | None:
+        """The names of numbered triples; see `Names.read`."""
+        return Names.read(*self.named) if self.named else None
+
+    @property
+    def paths(self) -> list[Path]:
+        """All of them."""
+        return [*self.splits, *self.named]
+
+
+def files_of(path: Path) -> GraphFiles:
+    """The files of a graph: triples of names or, where there are none of these, OpenKE's numbered ones.
 
     Raises:
         ConfigError: one is missing, or there are two for a split.
@@ -159,37 +193,58 @@ def files_of(path: Path) -> list[Path]:
     if not path.is_dir():
         rule = "a graph is a folder with the files train, valid and test"
         raise unreadable(path, rule if path.exists() else "there is no such folder", looked(path))
-    found, faults = [], []
-    for split in SPLITS:
-        names = [f"{split}{suffix}" for suffix in _SUFFIXES]
-        packed = [f"{name}{suffix}" for name in names for suffix in compressed.SUFFIXES]
-        there = [path / name for name in (*names, *packed) if (path / name).is_file()]
-        found += there
-        if len(there) != 1:
-            rule = f"the folder needs {' or '.join(names)}" + (", and has several" if there else ", and has neither")
-            faults.append(Fault("data.path", repr(str(path)), rule))
+    numbered = [f"{split}{NUMBERED}" for split in SPLITS]
+    if any(_there(path, stem) for stem in SPLITS) or not any(_there(path, stem) for stem in numbered):
+        return GraphFiles(_files(path, SPLITS))
+    found = _files(path, (*numbered, *_NAMED))
+    return GraphFiles(found[: len(SPLITS)], found[len(SPLITS) :])
+
+
+def names_of(path: Path) -> Names | None:
+    """The names for a file of numbered triples, which lie next to it; None: it holds names itself.
+
+    Raises:
+        ConfigError: a file of names is missing.
+    """
+    return Names.read(*_files(path.parent, _NAMED)) if path.name.split(".")[0].endswith(NUMBERED) else None
+
+
+def _there(folder: Path, stem: str) -> list[Path]:
+    names = [f"{stem}{suffix}" for suffix in _SUFFIXES]
+    packed = [f"{name}{suffix}" for name in names for suffix in compressed.SUFFIXES]
+    return [folder / name for name in (*names, *packed) if (folder / name).is_file()]
+
+
+def _files(folder: Path, stems: Sequence[str]) -> tuple[Path, ...]:
+    """The one file of each stem; raises ConfigError with all faults."""
+    there = {stem: _there(folder, stem) for stem in stems}
+    faults = []
+    for stem, found in there.items():
+        if len(found) != 1:
+            names = " or ".join(f"{stem}{suffix}" for suffix in _SUFFIXES)
+            rule = f"the folder needs {names}, and has {'several' if found else 'neither'}"
+            faults.append(Fault("data.path", repr(str(folder)), rule))
     stop_at(faults)
-    return found
+    return tuple(found for [found] in there.values())
 
 
-def lines_of(path: Path) -> Iterator[tuple[list[str], int]]:
+def lines_of(path: Path, names: Names | None = None) -> Iterator[tuple[list[str], int]]:
     """The three fields of each line, and the bytes read with it; empty lines are passed over.
+
+    Args:
+        names: of numbered triples, whose fields are then head, relation and tail.
 
     Raises:
         DataError: a line is no triple.
     """
-    for number, line in enumerate(table_files.lines_of(path), 1):
-        place = f"{path}, line {number}"
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise DataError(f"{place}: found bytes that are not UTF-8, expected text in UTF-8") from None
-        if not text:
-            continue
-        fields = text.split("\t")
+    if names is not None:
+        yield from names.triples(path)
+        return
+    for number, text, size in table_files.text_lines(path):
+        place, fields = f"{path}, line {number}", text.split("\t")
         if len(fields) != 3:
             found = f"{plural(len(fields), 'field')} in {excerpt(text)}"
             raise DataError(f"{place}: found {found}, expected 3, with tabs between them")
         if not all(fields):
             raise DataError(f"{place}: found an empty field, expected head, relation and tail")
-        yield fields, len(line)
+        yield fields, size
