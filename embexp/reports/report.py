@@ -23,12 +23,15 @@ from embexp.reports.groups import CONFIDENCE, FEW, REPEATS, Group, of_setting
 from embexp.reports.record import Record, Status, at, condition, ordered, reader, select
 from embexp.specs.metrics import Direction
 from embexp.system.terminal import SafeConsole
+from embexp.training.baseline import worse
 
 _SHOWN = 3
 """Metrics of the test split that are shown; files have all."""
 _WIDTH = 120
 _MOST = 12
 """Numbers of jobs, and causes, that are listed."""
+_BASELINES = {"constant": "a constant prediction", "popularity": "the most popular items"}
+"""The baselines that every run should beat, in words."""
 _WORDS = {
     Status.FAILED: "failed",
     Status.INTERRUPTED: "interrupted",
@@ -333,8 +336,11 @@ def run_columns(report: Report) -> list[Column]:
         Column("record", tuple("changed" if record.changes else "" for record in records)),
     ]
     if report.seconds:
-        jobs, trainings = ([record.seconds for record in records], [record.train_seconds for record in records])
-        for place, (name, values) in enumerate((("seconds", jobs), ("train_seconds", trainings))):
+        times = {
+            "seconds": [record.seconds for record in records],
+            "train_seconds": [record.train_seconds for record in records],
+        }
+        for place, (name, values) in enumerate(times.items()):
             cells = tuple("" if value is None else f"{value:.1f}" for value in values)
             found.append(Column(name, cells, right=True, rank=grid.FACT + place))
     return [column for column in found if any(column.cells)]
@@ -430,10 +436,28 @@ def _lines(report: Report) -> Iterator[str]:
             what = f"the record of {_named([record])} was changed since it ended"
             command = "" if record.directory is None else f"; {shlex.join(['embexp', 'verify', str(record.directory)])}"
             yield f"warning: {what} ({grid.one_line_of(record.changes)}){command}"
+    yield from _worse_than_baselines(report.results)
     yield from _without_results(report.others, report.keys)
     for key in report.compared:
         if report.results and all(at(record.summary, key) is None for record in report.results):
             yield f"output.compare: no summary.json of these runs has the key {key}"
+
+
+def _worse_than_baselines(records: Sequence[Record]) -> Iterator[str]:
+    """A line for each way in which runs are worse than the baseline that costs nothing."""
+    same: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        for baseline, words in _BASELINES.items():
+            by_split = at(record.summary, f"baselines.{baseline}")
+            parts = []
+            for split, values in by_split.items() if isinstance(by_split, Mapping) else ():
+                found = at(record.summary, f"metrics.{split}")
+                names = worse(found, values) if isinstance(found, Mapping) and isinstance(values, Mapping) else []
+                parts += [f"{split} {', '.join(names)}"] if names and split != "train" else []
+            if parts:
+                same.setdefault((words, "; ".join(parts)), []).append(record)
+    for (words, metrics), runs in list(same.items())[:_MOST]:
+        yield f"warning: {_named(runs)} {'is' if len(runs) == 1 else 'are'} worse than {words}: {metrics}"
 
 
 def _without_results(records: Sequence[Record], keys: Sequence[str]) -> Iterator[str]:

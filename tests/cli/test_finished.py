@@ -12,6 +12,7 @@ from embexp.cli import commands
 from embexp.cli.commands import finished
 from embexp.config import composition
 from embexp.records.folder import RunFolder
+from embexp.system.parallel import Progress
 
 
 class FakeRun:
@@ -24,11 +25,12 @@ class FakeRun:
         self.asked.append((directory, command, data, *rest))
         return self
 
-    def evaluate(self, file: str | None, *, split: str) -> dict[str, float]:
+    def evaluate(self, file: str | None, *, split: str, progress: Progress) -> dict[str, float]:
         self.asked.append((file, split))
         return {"log_loss": 0.25, "auc": 0.875}
 
-    def predict(self, file: str) -> np.ndarray:
+    def predict(self, file: str, *, progress: Progress) -> np.ndarray:
+        progress("predicting", 0.5)
         self.asked.append((file,))
         return np.array([0.5, 1 / 3])
 

@@ -316,3 +316,22 @@ def test_records_of_other_origin(swept: Path) -> None:
     found = tabulate(records)
     assert (found.best, found.groups[0].values, found.headlines) == (None, {}, ())
     assert str(found)
+
+
+def test_a_line_names_runs_that_are_worse_than_a_constant(tmp_path: Path) -> None:
+    """By each split and metric; those of all runs that are alike are in one line."""
+    constant = {"train": {"loss": 0.1}, "validation": {"rmse": 1.5, "mae": 0.5}, "test": {"rmse": 1.0, "mae": 0.5}}
+    for place, (own, popular) in enumerate([(1.2, 0.1), (1.2, 0.1), (0.9, 0.1), (0.9, None)]):
+        baselines = {"constant": constant, "popularity": {"test": {"ndcg_at_10": popular}}, "other": constant}
+        values = {"rmse": own, "mae": 0.4, "ndcg_at_10": 0.05}
+        run(
+            tmp_path / f"{place}",
+            spec(seed=place),
+            validation=values,
+            test=values,
+            summary={"baselines": baselines if place != 2 else "damaged"},
+        )
+    lines = str(report(tmp_path)).splitlines()
+    assert "warning: 2 runs (0, 1) are worse than a constant prediction: test rmse" in lines
+    assert "warning: 2 runs (0, 1) are worse than the most popular items: test ndcg_at_10" in lines
+    assert not any("run 2" in line or "run 3" in line for line in lines if line.startswith("warning"))
