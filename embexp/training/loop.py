@@ -294,7 +294,7 @@ class Loop:
                 if self.saving is not None:
                     self.saving.save_now(outcome)
                 validation.keep_best()
-            if stopping.stop:
+            if stopping.stop and outcome.steps < self.schedule.steps:  # at the last step, nothing is stopped
                 return "stopped_early"
         return next((each.stop_status for each in self.listeners if each.stop_status is not None), None)
 

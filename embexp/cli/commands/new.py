@@ -57,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     from embexp.data.files.samples import facts, sample
     from embexp.system import files
 
+    _check_form(Path(options.data))
     found = sample(Path(options.data), None if options.names is None else options.names.split(","))
     columns = facts(found)
     if options.label is None:
@@ -84,6 +85,19 @@ def main(arguments: Sequence[str]) -> int:
         raise exists from None
     print(f"wrote {file}: task {task}\n\n    {command.replace('run', 'plan --scan', 1)}\n    {command}")
     return DONE
+
+
+def _check_form(data: Path) -> None:
+    """Raises CommandLineError for JSON, which no source reads."""
+    form = next((suffix for suffix in data.suffixes if suffix.lower() in (".json", ".jsonl", ".ndjson")), None)
+    if form is not None:
+        lines = "" if form.lower() == ".json" else ", lines=True"
+        parquet = data.with_name(data.name.partition(".")[0] + ".parquet").name
+        script = f"import pandas; pandas.read_json({str(data)!r}{lines}).to_parquet({parquet!r})"
+        raise CommandLineError(
+            f"embexp new: --data {data}: JSON is not read; convert it to Parquet first\n"
+            f"    python -c {shlex.quote(script)}"
+        )
 
 
 def _label(columns: Sequence[ColumnFacts], name: str) -> ColumnFacts:
