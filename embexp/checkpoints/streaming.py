@@ -23,7 +23,7 @@ from embexp.checkpoints import restoring
 from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path
 from embexp.errors import CheckpointError, RunError
 from embexp.system.arrays import Rows
-from embexp.system.parallel import Progress, quiet
+from embexp.system.parallel import Progress, part, quiet, reported
 from embexp.tables.checkpointing import StreamedTable, TableCheckpoint, rows_per_block, without_rows
 from embexp.tables.variables import ReadableTable, scatter_rows
 from embexp.tensor_bundle import increments
@@ -32,6 +32,8 @@ from embexp.tensor_bundle.index import index_of, read_index
 from embexp.tensor_bundle.tensor import INT64
 from embexp.tensor_bundle.writer import KEY_END, BundleWriter
 
+WRITING = "writing the checkpoint"
+"""The stage that writing a checkpoint is."""
 TABLES = "tables"
 """The attribute of the module with its tables by name."""
 _NUMBERS, _ROWS = "increment_numbers/", "increment/"
@@ -42,7 +44,12 @@ _OF_THIS_PROCESS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
 def write(
-    checkpoint: Any, prefix: str, *, base: str | None = None, changed: Mapping[str, np.ndarray] | None = None
+    checkpoint: Any,
+    prefix: str,
+    *,
+    base: str | None = None,
+    changed: Mapping[str, np.ndarray] | None = None,
+    progress: Progress = quiet,
 ) -> None:
     """Writes a `tf.train.Checkpoint`, of its tables all rows or those that changed; whole only at the end.
 
@@ -51,6 +58,7 @@ def write(
     Args:
         base: prefix of the checkpoint since which the rows changed; the path to it from the new one is recorded.
         changed: by table, bool [rows]; tables that are left out are written whole.
+        progress: called as rows are written.
     """
     tables = _streamed_in(checkpoint)
     with without_rows(tables):
@@ -64,7 +72,7 @@ def write(
         for node, each in view.match(checkpoint).items()
         if isinstance(each, StreamedTable) and nodes[node].attributes
     }
-    matrices = _add(prefix, by_key, changed or {})
+    matrices = _add(prefix, by_key, changed or {}, progress)
     if matrices and base is not None:
         increments.describe(Path(prefix), Path(base), matrices)
 
@@ -77,21 +85,30 @@ def _streamed_in(checkpoint: Any) -> list[StreamedTable]:
     ]
 
 
-def _add(prefix: str, tables: Mapping[str, StreamedTable], changed: Mapping[str, np.ndarray]) -> dict[str, SomeRows]:
+def _add(
+    prefix: str, tables: Mapping[str, StreamedTable], changed: Mapping[str, np.ndarray], progress: Progress
+) -> dict[str, SomeRows]:
     """Adds the rows of tables to a checkpoint that has only their keys; returns those of which it has some rows."""
     some = {name: np.flatnonzero(mask) for name, mask in changed.items() if not mask.all()}
-    matrices = {}
+    matrices: dict[str, SomeRows] = {}
+    counts = {key: len(some.get(table.table, range(table.shape[0]))) for key, table in tables.items()}
+    sizes = {key: counts[key] * int(table.shape[1]) for key, table in tables.items()}
+    done, total = 0, max(1, sum(sizes.values()))
     with contextlib.closing(BundleWriter(Path(prefix), adding=True)) as writer:
         for name in sorted({table.table for table in tables.values()} & some.keys()):
             writer.add_bytes(f"{_NUMBERS}{name}", INT64, some[name].shape, some[name])
         for key, table in tables.items():
             rows, dim = table.shape.as_list()
+            of_table = part(progress, done / total, (done + sizes[key]) / total)
+            done, count = done + sizes[key], -(-counts[key] // table.rows_per_block)
             if table.table in some:
                 numbers = some[table.table]
-                writer.add(f"{_ROWS}{key}", (len(numbers), dim), table.some_blocks(numbers))
+                writer.add(
+                    f"{_ROWS}{key}", (len(numbers), dim), reported(table.some_blocks(numbers), count, WRITING, of_table)
+                )
                 matrices[key] = SomeRows((rows, dim), f"{_NUMBERS}{table.table}", f"{_ROWS}{key}")
             else:
-                writer.add(key, (rows, dim), table.blocks())
+                writer.add(key, (rows, dim), reported(table.blocks(), count, WRITING, of_table))
         writer.finish()
     return matrices
 
@@ -124,13 +141,13 @@ class GraphSaver:
             raise ValueError(f"a Saver alone would leave rows out: {', '.join(self.tables)}")
         return self.saver
 
-    def save(self, session: Any, prefix: str) -> None:
+    def save(self, session: Any, prefix: str, progress: Progress = quiet) -> None:
         """Writes the variables of a session; the files are whole only at the end."""
         # The name of a file that is not written; the default would clash with our prefix.
         self.saver.save(session, prefix, write_meta_graph=False, write_state=False, latest_filename="none")
         if self.tables:
             with session.as_default():
-                _add(prefix, self.tables, {})
+                _add(prefix, self.tables, {}, progress)
 
     def restore(self, session: Any, prefix: str) -> None:
         """Restores the variables of a session from a whole checkpoint of either kind.
@@ -333,16 +350,16 @@ class IncrementalSaves:
         self._base = restored
         self._since_whole = 0 if restored is None else len(increments.chain(restored / CHECKPOINT_NAME)) - 1
 
-    def write(self, checkpoint: Any, prefix: str) -> None:
+    def write(self, checkpoint: Any, prefix: str, *, progress: Progress = quiet) -> None:
         """Writes the next checkpoint, once it is known whether the save before went well; see `write`.
 
         It is whole if the one before is gone.
         """
         changed, base = self._changes.collect(), None if self._base is None else self._base / CHECKPOINT_NAME
         if base is None or not index_of(base).is_file() or self._since_whole + 1 >= self._whole_every:
-            write(checkpoint, prefix)
+            write(checkpoint, prefix, progress=progress)
         else:
-            write(checkpoint, prefix, base=str(base), changed=changed)
+            write(checkpoint, prefix, base=str(base), changed=changed, progress=progress)
 
     def saved(self, directory: Path) -> None:
         """The checkpoint last written is on disk, in this directory beside that of the one before."""

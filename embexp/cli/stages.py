@@ -12,12 +12,12 @@ from typing import IO, TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.status import Status
-from rich.text import Text
 
 from embexp.system import environment, interruption, machine_faults
 from embexp.system.printable import print
 from embexp.system.terminal import SafeConsole, say
 from embexp.training.listeners import Listener
+from embexp.training.progress import ProgressLines, Stage, progress
 
 if TYPE_CHECKING:
     from embexp.runs.run import Observer, RunResult
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 _APART_SECONDS = 10.0
 """Between lines of one stage where there is no terminal."""
-_FIRST_SECONDS = 2.0
-"""Before the rest of a stage can be estimated."""
 
 
 @contextlib.contextmanager
@@ -42,41 +40,28 @@ def show_stages() -> Iterator[Stages]:
 class Stages(Listener):
     """Shows the current stage: pass it as the progress callback. As a listener it closes when training begins.
 
-    A terminal shows the current stage with its percentage and the time that is left, and is cleared afterwards;
+    A terminal shows the current stage with a bar, its percentage and the time that is left, and is cleared afterwards;
     elsewhere each stage is a line, and one more every ten seconds.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._status: Status | None = None
-        self._last = ""
-        self._began = self._printed = 0.0
-        self._begun_at = 0.0
+        self._stage = Stage()
+        self._printed = 0.0
 
     def __call__(self, stage: str, done: float | None) -> None:
         """Shows a stage and, if known, the fraction of it that is done."""
         now = time.monotonic()
-        new = stage != self._last
-        if new:
-            self._began, self._begun_at = now, done or 0.0
-        text = stage if done is None else f"{stage} {done:.0%}{self._left(now, done)}"
+        new = self._stage.moved(stage, done, now)
         if self._console.is_terminal:
             if self._status is None:
                 self._status = self._console.status("")
                 self._status.start()
-            self._status.update(Text(text))
+            self._status.update(self._stage)
         elif new or (done is not None and now - self._printed >= _APART_SECONDS):
-            say(self._console, stage if new else text)
+            say(self._console, stage if new else str(self._stage))
             self._printed = now
-        self._last = stage
-
-    def _left(self, now: float, done: float) -> str:
-        """The time that is left of a stage if it goes on as it has."""
-        elapsed, gone = now - self._began, done - self._begun_at
-        if elapsed < _FIRST_SECONDS or gone <= 0.0 or done >= 1.0:
-            return ""
-        seconds = round(elapsed * (1.0 - done) / gone)
-        return f", {seconds // 60}:{seconds % 60:02} left"
 
     def close(self) -> None:
         """Clears the stage from the terminal."""
@@ -99,8 +84,6 @@ class Shown:
 
     def listeners(self) -> list[Listener]:
         """New listeners for a training."""
-        from embexp.training.progress import ProgressLines, progress
-
         return [self.stages, progress(self.terminal), ProgressLines(self.log)]
 
     @property

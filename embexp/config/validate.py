@@ -72,11 +72,21 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
             remedy = f"set {path}.kind=…" if kind is None else did_you_mean(str(kind), known)
             value = "nothing" if kind is None else format_value(kind)
             return Fault(f"{path}.kind", value, f"it must be {listing(known)}", remedy)
+        case "missing" if near := _similar(keys, container):
+            return Fault(path, value, rule_of(error), f"{near} Or set {path}=…")
         case "value_error":
             return Fault(path, _mentioned(rule_of(error), path, error["input"]), rule_of(error))
         case _:
             remedy = _remedy_of(error, path) or did_you_mean(str(error["input"]), valid_values(error))
             return Fault(path, value, rule_of(error), remedy)
+
+
+def _similar(keys: Sequence[str], container: Mapping[str, Any]) -> str:
+    """`did you mean features.hotel?` for a misspelt key of a node, which is then a new one that lacks settings."""
+    if len(keys) != 3:
+        return ""
+    siblings = _mapping(container.get(keys[0]))
+    return did_you_mean(".".join(keys[:2]), [f"{keys[0]}.{name}" for name in siblings])
 
 
 def _place(location: Sequence[str | int], container: Any) -> tuple[list[str], Any]:

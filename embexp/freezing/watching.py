@@ -20,6 +20,7 @@ from embexp.freezing.policies import TablePolicy
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Storage
 from embexp.system.arrays import Rows
+from embexp.system.parallel import Progress, part, quiet, reported
 from embexp.tables.variables import ReadableTable
 from embexp.training.listeners import Listener
 
@@ -171,26 +172,27 @@ class Watch(Listener):
         """Sets who receives the drift."""
         self._listeners = listeners
 
-    def trained(self, steps: int) -> None:
+    def trained(self, steps: int, progress: Progress = quiet) -> None:
         """Compares every row after the last step, before earlier values are restored."""
-        for name in self._hashes:
-            changed, each = self._changed(name), self._tables[name]
+        for name, changed in self._all_changed(progress):
+            each = self._tables[name]
             if steps and not each.policy.fully_frozen:
                 training = Training(each.optimizer, steps, self._total_steps, self._epochs_of(steps))
                 looked_up = each.table.looked_up()
                 self.never_moved[name] = diagnose(name, changed, looked_up, each.policy, each.vocabulary, training)
 
-    def kept(self, steps: int, kept_step: int) -> None:
+    def kept(self, steps: int, kept_step: int, progress: Progress = quiet) -> None:
         """Compares the values that are kept, and measures their drift.
 
         Args:
             kept_step: the one after which these values were; if it is an earlier one, `trained` was called.
+            progress: called as rows are compared.
         """
         if kept_step == steps:
-            self.trained(steps)
+            self.trained(steps, progress)
         else:
-            for name in self._hashes:
-                self._changed(name)
+            for _ in self._all_changed(progress):
+                pass
         self.movements = {name: found for name in self._tables if (found := self._movement(name)) is not None}
         measured = Origin.full_drift if self._digests else Origin.sample_drift
         self.drifts = {name: measured(origin, self._tables[name].table) for name, origin in self._origins.items()}
@@ -255,9 +257,19 @@ class Watch(Listener):
         counts = self.never_moved[name].found.counts if name in self.never_moved else {}
         return any(counts.get(cause) for cause in (Cause.LEARNING_RATE_ZERO, Cause.NO_GRADIENT))
 
-    def _changed(self, name: str) -> np.ndarray:
+    def _all_changed(self, progress: Progress) -> Iterator[tuple[str, np.ndarray]]:
+        """Tables, and whether each of their rows has changed."""
+        done, total = 0, sum(self._tables[name].table.rows for name in self._hashes)
+        for name in self._hashes:
+            after = done + self._tables[name].table.rows
+            yield name, self._changed(name, part(progress, done / total, after / total))
+            done = after
+
+    def _changed(self, name: str, progress: Progress) -> np.ndarray:
         """Whether each row has changed; counts the frozen ones among them."""
-        changed, policy = self._hashes[name].changed(self._tables[name].blocks()), self._tables[name].policy
+        each, policy = self._tables[name], self._tables[name].policy
+        blocks = reported(each.blocks(), -(-each.table.rows // _ROWS_AT_ONCE), "comparing rows", progress)
+        changed = self._hashes[name].changed(blocks)
         if policy.frozen_rows:
             of_frozen = changed if policy.frozen is None else changed & policy.frozen
             found = int(np.count_nonzero(of_frozen))

@@ -59,6 +59,18 @@ class Identity:
         return self.content if self.code is None else digests.of_json([self.content, self.code])
 
 
+def decides_nothing(setting: str) -> bool:
+    """Whether a setting or a choice, such as `output.plots` or `strategy.intra_op_threads`, changes no result."""
+    group, _, package = setting.partition("@")
+    top, _, rest = (package or group).partition(".")
+    return (
+        top in DECIDES_NOTHING
+        or top.partition("/")[0] == "hydra"
+        or (top == "strategy" and rest in _OF_A_MACHINE)
+        or setting.endswith("freeze.random")
+    )
+
+
 def identity(strategy: Strategy, content: str, code: str | None, files: Mapping[str, str]) -> Identity:
     """The identity of a run that this process will do.
 

@@ -12,15 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from embexp.errors import ConfigError, NotARunError
 from embexp.records import inventory
 from embexp.records.differences import leaves
 from embexp.records.folder import RunFolder, summary_damage
+from embexp.records.identity import decides_nothing
 from embexp.reports import jobs
 from embexp.reports.jobs import RECENT, Job, last_written, record_changes
-from embexp.reports.record import NO_RESULT, Record, Status
+from embexp.reports.record import Record, Status, read_yaml
 from embexp.specs import metrics as metric_specs
 from embexp.specs.losses import Recommendation
 from embexp.specs.models import Task
@@ -69,20 +68,22 @@ def varying(records: Sequence[Record]) -> list[str]:
     """Settings that differ among the runs, as short as they can be told; `Record.value` has their values.
 
     Overrides come first: `optimizer=adam` stands for all that this choice sets. Other settings follow if no override
-    explains them. What changes no result, such as `output` and `checkpoint`, counts only if it was overridden.
+    explains them, a choice by the name of its file, where that is known. What changes no result, such as `output` and
+    numbers of threads, counts only if it was overridden; the name always does.
     """
     overridden = list(dict.fromkeys(key for record in records for key in record.overridden))
     keys = [key for key in overridden if _differs([record.value(key) for record in records])]
     settings = dict.fromkeys(key for record in records if record.settings for key in record.settings)
     known = [record for record in records if record.settings]
     for key in settings:
-        if key in keys or key.partition(".")[0] in NO_RESULT:
+        if key in keys or (decides_nothing(key) and key != "name"):
             continue
         explained = any(_explains(known, override, key, settings) for override in keys if override in overridden)
         values = [record.settings.get(key) for record in known]
         # What is empty in one spec is missing in that of another version.
         if not explained and _differs([None if value in ({}, []) else value for value in values]):
-            keys.append(key)
+            name = _chosen(known, key) or key
+            keys += [name] if name not in keys else []
     return keys
 
 
@@ -106,6 +107,17 @@ def _explains(records: Sequence[Record], override: str, key: str, settings: Mapp
     for record in records:
         values.setdefault(repr(record.value(override)), set()).add(repr(record.settings.get(key)))
     return all(len(value) == 1 for value in values.values())
+
+
+def _chosen(records: Sequence[Record], key: str) -> str | None:
+    """The choice that a setting comes from in all runs, such as `model` for `model.concat`; None if it is not known."""
+    place = key.rpartition(".")[0]
+    values: dict[str, set[str]] = {}
+    for record in records:
+        if (name := record.choices.get(place)) is None:
+            return None
+        values.setdefault(name, set()).add(repr(record.settings.get(key)))
+    return place if len(values) > 1 and all(len(value) == 1 for value in values.values()) else None
 
 
 def _beneath(path: Path) -> Iterator[tuple[Path, Record]]:
@@ -324,11 +336,7 @@ def settings_of(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _overrides(directory: Path) -> tuple[str, ...]:
     """The overrides that Hydra recorded: a YAML list of strings."""
-    path = directory / ".hydra" / "overrides.yaml"
-    try:
-        content = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, ValueError, yaml.YAMLError):
-        return ()
+    content = read_yaml(directory / ".hydra" / "overrides.yaml")
     return tuple(map(str, content)) if isinstance(content, list) else ()
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from embexp.errors import RunError
 from embexp.records.folder import RESULTS, finite
 from embexp.reports import grid
-from embexp.reports.groups import REPEATS, Group
+from embexp.reports.groups import Group, of_setting
 from embexp.reports.record import Record, at, text_of
 from embexp.reports.report import Report, report, run_columns, setting_columns, show
 from embexp.system import files, printable
@@ -125,7 +125,7 @@ def _csv_cell(name: str, value: Any) -> str:
         case None:
             return ""
         case float():
-            return f"{value:.3f}" if name == "seconds" else repr(value)
+            return f"{value:.3f}" if name in ("seconds", "train_seconds") else repr(value)
         case _:
             return _csv_text(text_of(value))
 
@@ -148,6 +148,7 @@ def _job(record: Record, compared: Sequence[str]) -> dict[str, Any]:
         "reason": record.reason,
         "directory": None if record.directory is None else str(record.directory),
         "seconds": None if record.seconds is None else round(record.seconds, 3),
+        "train_seconds": None if record.train_seconds is None else round(record.train_seconds, 3),
         "metrics": dict(record.metrics),
         "compared": {key: at(record.summary, key) for key in compared},
         "same_as": record.same_as,
@@ -157,7 +158,7 @@ def _job(record: Record, compared: Sequence[str]) -> dict[str, Any]:
 
 def _mean(group: Group, keys: Sequence[str]) -> dict[str, Any]:
     return {
-        "overrides": {key: group.first.value(key) for key in keys if key not in REPEATS},
+        "overrides": {key: group.first.value(key) for key in keys if of_setting(key)},
         "jobs": len(group.runs),
         "runs": [run.name for run in group.runs],
         "best": group.best,

@@ -10,15 +10,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from embexp.reports.record import NO_RESULT, Record, at
+from embexp.records.identity import decides_nothing
+from embexp.reports.record import Record, at
 from embexp.specs.metrics import Direction
 
 REPEATS = ("data.fold", "seed")
 """Settings whose values repeat an experiment."""
 CONFIDENCE = 0.95
 FEW = 3
-"""With fewer repetitions than this, intervals and p-values say next to nothing."""
-_RESAMPLES = 9_999
+"""With fewer repetitions than this, there is no interval, and p-values say next to nothing: Student's t of two values
+makes an interval 18 times as wide as their standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ def groups(records: Sequence[Record], compared: Sequence[str]) -> list[Group]:
     return [
         Group(tuple(runs.values()), estimates(_samples(list(runs.values()), compared))) for runs in by_setting.values()
     ]
+
+
+def of_setting(key: str) -> bool:
+    """Whether a key tells settings apart: all but the seed, the fold, and what changes no result."""
+    return key not in REPEATS and not decides_nothing(key)
 
 
 def repetition(record: Record) -> str:
@@ -114,11 +120,7 @@ def judged(found: Sequence[Group], best: Group | None, reference: Group | None, 
 
 def _setting(record: Record) -> str:
     """What two repetitions share. A run whose spec can't be read repeats no other."""
-    kept = {
-        key: value
-        for key, value in record.settings.items()
-        if key not in REPEATS and key.partition(".")[0] not in ("name", *NO_RESULT)
-    }
+    kept = {key: value for key, value in record.settings.items() if of_setting(key)}
     return json.dumps(kept or str(record.directory), sort_keys=True)
 
 
@@ -141,7 +143,7 @@ class Estimate:
     Attributes:
         count: of the repetitions that have it.
         std: the standard deviation (n - 1); None for one value.
-        low: lower end of the confidence interval of the mean; None for one value.
+        low: lower end of the confidence interval of the mean; None for fewer than `FEW` values.
     """
 
     count: int
@@ -171,22 +173,22 @@ class Comparison:
 def estimates(samples: Mapping[str, Sequence[float]]) -> dict[str, Estimate]:
     """Means with standard deviations and intervals, by name; a name without values is left out.
 
-    The interval is a percentile bootstrap of the mean (Efron 1979), of always the same resamples.
+    The interval is Student's (1908): mean ± t · std / √n, with t of n - 1 degrees of freedom.
     """
-    found = {}
-    by_count: dict[int, list[str]] = {}
-    for name, values in samples.items():
-        if len(values) > 1 and np.isfinite(values).all():
-            by_count.setdefault(len(values), []).append(name)
-        elif values:
-            found[name] = Estimate(len(values), float(np.mean(values)))
-    for count, names in by_count.items():
-        table = np.array([samples[name] for name in names], np.float64)
-        low, high = _intervals(table)
-        for row, name in enumerate(names):
-            mean, std = float(np.mean(table[row])), float(np.std(table[row], ddof=1))
-            found[name] = Estimate(count, mean, std, float(low[row]), float(high[row]))
-    return {name: found[name] for name in samples if name in found}
+    return {name: _estimate(np.asarray(values, np.float64)) for name, values in samples.items() if values}
+
+
+def _estimate(values: np.ndarray) -> Estimate:
+    count, mean = len(values), float(values.mean())
+    if count < 2 or not np.isfinite(values).all():
+        return Estimate(count, mean)
+    std = float(values.std(ddof=1))
+    if count < FEW:
+        return Estimate(count, mean, std)
+    from scipy import stats
+
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * std / math.sqrt(count)
+    return Estimate(count, mean, std, mean - half, mean + half)
 
 
 def compare(values: Sequence[float], reference: Sequence[float]) -> Comparison:
@@ -228,23 +230,3 @@ def number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else math.nan
-
-
-def _intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends of the interval of each row's mean.
-
-    Args:
-        values: float64 [rows, repetitions].
-    """
-    from scipy import stats
-
-    result = stats.bootstrap(
-        (values,),
-        np.mean,
-        axis=-1,
-        confidence_level=CONFIDENCE,
-        n_resamples=_RESAMPLES,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    )
-    return np.atleast_1d(result.confidence_interval.low), np.atleast_1d(result.confidence_interval.high)

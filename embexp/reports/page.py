@@ -26,7 +26,7 @@ from typing import Any
 from embexp.records.folder import RunFolder, finite, read_metrics
 from embexp.reports import grid
 from embexp.reports.collected import varying
-from embexp.reports.groups import REPEATS
+from embexp.reports.groups import of_setting
 from embexp.reports.record import Record, Status, at, finite_number, text_of
 from embexp.reports.results import shown_path
 from embexp.specs import metrics as metric_specs
@@ -74,7 +74,7 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
     steps: dict[tuple[int, ...], int] = {}
     table = _values(records, columns)
     settings = [
-        json.dumps([value for key, value in zip(columns, row, strict=True) if key not in REPEATS]) for row in table
+        json.dumps([value for key, value in zip(columns, row, strict=True) if of_setting(key)]) for row in table
     ]
     groups = list(dict.fromkeys(settings))
     runs = []
@@ -94,7 +94,8 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
                 if record.settings
                 else None,
                 "metrics": [[name, finite(value)] for name, value in record.metrics.items()],
-                "seconds": finite(found.seconds if record.seconds is None else record.seconds),
+                "seconds": finite(record.seconds),
+                "trainSeconds": finite(record.train_seconds),
                 "curves": [
                     [name, steps.setdefault(tuple(curve.steps), len(steps)), list(curve.values)]
                     for name, curve in shortened(found, points).items()
@@ -151,7 +152,7 @@ def _common(records: Sequence[Record]) -> dict[str, Any]:
 
 def _described(columns: Sequence[str], values: Sequence[Any]) -> str:
     """A setting without its seed, as a line."""
-    keys = [key for key in columns if key not in REPEATS]
+    keys = list(filter(of_setting, columns))
     names = grid.short_keys([key.removesuffix(".kind") for key in keys]).values()
     pairs = zip(names, values, strict=True)
     return ", ".join(f"{name}={text_of(value)}" for name, value in pairs if value is not None)
@@ -296,17 +297,14 @@ class Curves:
 
     Attributes:
         by_name: `train loss`, and of each evaluated metric `validation NAME`.
-        seconds: from the start of the training to its last line; None if there is none.
     """
 
     by_name: Mapping[str, Curve] = field(default_factory=dict)
-    seconds: float | None = None
 
 
 def read_curves(path: Path) -> Curves:
     """The curves in a metrics.jsonl, whole; none where the file is missing. Lines that are cut short are left out."""
     points: dict[str, dict[int, float | None]] = {}
-    seconds = None
     with contextlib.suppress(OSError):
         for line in read_metrics(path, strict=False):
             if line["event"] == "log":
@@ -314,9 +312,8 @@ def read_curves(path: Path) -> Curves:
             elif line["event"] == "evaluation" and line["split"] == "validation":
                 for name, value in line["metrics"].items():
                     points.setdefault(f"validation {name}", {})[line["step"]] = _value(value)
-            seconds = finite_number(at(line, "timing.seconds")) or seconds
     by_name = {name: Curve(sorted(found), [found[step] for step in sorted(found)]) for name, found in points.items()}
-    return Curves(by_name, seconds)
+    return Curves(by_name)
 
 
 def points_each(runs: Sequence[Curves]) -> int:

@@ -12,7 +12,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -20,11 +20,12 @@ from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from embexp.errors import CommandLineError
+from embexp.records.folder import RunFolder
 from embexp.specs.metrics import Direction
 
-NO_RESULT = ("output", "checkpoint", "sweep", "seeds", "tracking")
-"""Parts of a spec that say where files go and how runs are searched, and change no result."""
 Reader = Callable[["Record"], Any]
 """Reads one value of a run."""
 
@@ -37,9 +38,12 @@ _FIELDS: Mapping[str, Reader] = {
     "run": lambda record: record.name,
     "status": lambda record: record.status.value,
     "seconds": lambda record: record.seconds,
+    "train_seconds": lambda record: record.train_seconds,
 }
 _COMPARES: Mapping[str, Callable[[float, float], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _OPENING, _CLOSING = "[{(", "]})"
+_LINE_TIME = re.compile(rb'"step": (\d{1,18}),.*"timing": \{"seconds": (\d{1,18}(?:\.\d+)?(?:e-?\d{1,2})?)')
+"""Step and time of a line of metrics.jsonl: of long files, this is much quicker than to parse them."""
 
 
 class Status(StrEnum):
@@ -93,7 +97,7 @@ class Record:
             task's first. "" if unknown.
         direction: which way `metric` gets better, or None.
         summary: the content of summary.json, or empty.
-        seconds: from the start of the job to its end, or None.
+        seconds: from the start of the job to its end, of all its attempts; None: unknown, or it was no job of a sweep.
         same_as: number of the earlier job of the sweep that this one repeats, or None.
         changes: files of the run that were changed or removed since it ended, such as `changed: metrics.jsonl`; of
             checkpoints and events, only the sizes were compared. None: the run has no inventory, so it is not known.
@@ -131,6 +135,38 @@ class Record:
         pairs = (override.lstrip("+~").partition("=") for override in self.overrides)
         return {key: value for key, _, value in pairs}
 
+    @cached_property
+    def choices(self) -> Mapping[str, str]:
+        """The chosen file of each group, as Hydra recorded it, by the place in the config that it fills."""
+        if self.directory is None:
+            return {}
+        content = read_yaml(self.directory / ".hydra" / "hydra.yaml")
+        chosen = at(content, "hydra.runtime.choices") if isinstance(content, dict) else None
+        return {_place(key): name for key, name in _texts(chosen) if name}
+
+    @cached_property
+    def train_seconds(self) -> float | None:
+        """From the start of the training to the last line of metrics.jsonl, with the evaluations on the way.
+
+        Of a run that was resumed, the sum over its processes, of the steps that were kept. None: there are no lines.
+        """
+        if self.directory is None:
+            return None
+        try:
+            content = RunFolder(self.directory).metrics.read_bytes()
+        except OSError:
+            return None
+        resumed = self.summary.get("resumed_at")
+        begins = [step for step in resumed if isinstance(step, int)] if isinstance(resumed, list) else []
+        total, last, processes = 0.0, None, 0
+        for line in _LINE_TIME.finditer(content):
+            step, seconds = int(line[1]), float(line[2])
+            before = sum(begin < step for begin in begins)
+            if last is not None and (seconds < last or before > processes):
+                total += last
+            last, processes = seconds, before
+        return None if last is None else total + last
+
     @property
     def record(self) -> str | None:
         """Whether the files of the run are those that it wrote: `intact`, or which are not; None: not known."""
@@ -142,8 +178,31 @@ class Record:
             return self.settings[key]
         if key in self.overridden:
             return _parsed(self.overridden[key])
-        group, _, package = key.partition("@")
-        return self.settings.get(f"{package or group.replace('/', '.')}.kind")
+        place = _place(key)
+        kind = self.settings.get(f"{place}.kind")
+        # The file names more than the kind that it sets: dlrm_concat is of kind dlrm.
+        return kind if kind is None else self.choices.get(place, kind)
+
+
+def read_yaml(path: Path) -> Any:
+    """What Hydra recorded in a file; None if it can't be read."""
+    try:
+        return yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return None
+
+
+def _place(choice: str) -> str:
+    """Where in the config a choice is: `optimizer@tables.item.optimizer` is at `tables.item.optimizer`."""
+    group, _, package = choice.partition("@")
+    return package or group.replace("/", ".")
+
+
+def _texts(content: Any) -> Iterator[tuple[str, str]]:
+    """The texts of a mapping, by key."""
+    for key, value in content.items() if isinstance(content, Mapping) else ():
+        if isinstance(key, str) and isinstance(value, str):
+            yield key, value
 
 
 def _parsed(text: str) -> Any:
@@ -225,7 +284,7 @@ def ordered(records: Sequence[Record], key: str) -> list[Record]:
 
 
 def reader(records: Sequence[Record], key: str) -> Reader:
-    """Reads the value of a key: `job`, `run`, `status`, `seconds`, a setting, a metric, or a key of summary.json.
+    """Reads the value of a key: a field such as `job` or `seconds`, a setting, a metric, or a key of summary.json.
 
     The last parts of a key are enough if no other key ends in them, such as `learning_rate` or `rmse`.
 

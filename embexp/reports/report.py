@@ -19,16 +19,19 @@ from embexp.reports import grid
 from embexp.reports import groups as grouping
 from embexp.reports.collected import collect, varying
 from embexp.reports.grid import Column
-from embexp.reports.groups import CONFIDENCE, FEW, REPEATS, Group
+from embexp.reports.groups import CONFIDENCE, FEW, REPEATS, Group, of_setting
 from embexp.reports.record import Record, Status, at, condition, ordered, reader, select
 from embexp.specs.metrics import Direction
 from embexp.system.terminal import SafeConsole
+from embexp.training.baseline import worse
 
 _SHOWN = 3
 """Metrics of the test split that are shown; files have all."""
 _WIDTH = 120
 _MOST = 12
 """Numbers of jobs, and causes, that are listed."""
+_BASELINES = {"constant": "a constant prediction", "popularity": "the most popular items"}
+"""The baselines that every run should beat, in words."""
 _WORDS = {
     Status.FAILED: "failed",
     Status.INTERRUPTED: "interrupted",
@@ -59,7 +62,7 @@ class Report(Sequence[Mapping[str, Any]]):
             if nothing was repeated.
         tested: the metric of the paired tests, or "".
         notes: what the reader should know, each a sentence.
-        seconds: whether the table that is shown has the seconds of each run.
+        seconds: whether the table that is shown has the seconds of each job and of its training.
     """
 
     results: tuple[Record, ...]
@@ -83,7 +86,8 @@ class Report(Sequence[Mapping[str, Any]]):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the values of a row."""
-        facts = ("status", "best", *self.metrics, *self.compared, "seconds", "directory", "reason", "record")
+        times = ("seconds", "train_seconds")
+        facts = ("status", "best", *self.metrics, *self.compared, *times, "directory", "reason", "record")
         return ("job", "run", *(key for key in self.keys if key not in facts), *facts)
 
     @property
@@ -160,6 +164,7 @@ class Report(Sequence[Mapping[str, Any]]):
             **{name: record.metrics.get(name) for name in self.metrics},
             **{key: at(record.summary, key) for key in self.compared},
             "seconds": record.seconds,
+            "train_seconds": record.train_seconds,
             "directory": None if record.directory is None else str(record.directory),
             "reason": record.reason,
             "record": record.record,
@@ -179,11 +184,12 @@ def report(
 
     Args:
         directories: of runs, of sweeps, or of any of these at any depth; one or several.
-        sort: a setting, metric, `seconds`, `job` or key of summary.json; `:desc` behind it for descending. None: the
-            best validation value first.
+        sort: a setting, metric, `seconds`, `train_seconds`, `job` or key of summary.json; `:desc` behind it for
+            descending. None: the best validation value first.
         filters: conditions such as `optimizer=sgd,adam` or `test rmse<0.95`; all must hold.
         baseline: a condition for the setting with which the others are compared over seeds; None: the best one.
-        seconds: whether the table shows the seconds of each run; without them, equal runs give an equal table.
+        seconds: whether the table shows how long each job and its training took; without that, equal runs give an
+            equal table.
 
     Returns:
         The table. It prints as text, and is shown as a table in notebooks.
@@ -260,7 +266,7 @@ def _repeated(
     if fewest < FEW:
         notes.append(
             f"some settings have only {fewest} {'repetition' if fewest == 1 else 'repetitions'}: fewer than {FEW} say"
-            " next to nothing of a difference"
+            " next to nothing of a difference, and have no interval"
         )
     if tested.startswith("validation "):
         notes.append("without test values, the settings are compared by the metric that chose the best: p is too small")
@@ -330,8 +336,13 @@ def run_columns(report: Report) -> list[Column]:
         Column("record", tuple("changed" if record.changes else "" for record in records)),
     ]
     if report.seconds:
-        seconds = tuple("" if record.seconds is None else f"{record.seconds:.1f}" for record in records)
-        found.append(Column("seconds", seconds, right=True, rank=grid.FACT))
+        times = {
+            "seconds": [record.seconds for record in records],
+            "train_seconds": [record.train_seconds for record in records],
+        }
+        for place, (name, values) in enumerate(times.items()):
+            cells = tuple("" if value is None else f"{value:.1f}" for value in values)
+            found.append(Column(name, cells, right=True, rank=grid.FACT + place))
     return [column for column in found if any(column.cells)]
 
 
@@ -339,7 +350,7 @@ def setting_columns(report: Report) -> list[Column]:
     """The table of settings over their repetitions: one row each."""
     groups = report.groups
     best = next((row for row, group in enumerate(groups) if group.best), None)
-    found = _settings([key for key in report.keys if key not in REPEATS], [group.first for group in groups])
+    found = _settings(list(filter(of_setting, report.keys)), [group.first for group in groups])
     found.append(Column("runs", tuple(str(len(group.runs)) for group in groups), right=True))
     for column in _metrics(report, best, lambda name: [grid.spread(group.values.get(name)) for group in groups]):
         found.append(column)
@@ -379,7 +390,7 @@ def _metrics(report: Report, best: int | None, cells: Callable[[str], Sequence[s
 def _compared(report: Report, cells: Callable[[str], Sequence[str]]) -> Iterator[Column]:
     """The columns of `output.compare`."""
     present = [key for key in report.compared if any(at(record.summary, key) is not None for record in report.results)]
-    taken = ["job", "run", "runs", "status", "seconds", *report.keys, *report.headlines]
+    taken = ["job", "run", "runs", "status", "seconds", "train_seconds", *report.keys, *report.headlines]
     for place, (key, heading) in enumerate(grid.headings(present, taken=taken).items()):
         yield Column(heading, tuple(cells(key)), right=True, rank=grid.COMPARED + place)
 
@@ -414,7 +425,10 @@ def _lines(report: Report) -> Iterator[str]:
     if report.tested:
         several = sum(group.comparison is not None for group in report.groups) > 1
         corrected = ", corrected for their number by Holm" if several else ""
-        yield f"interval, difference to the reference, and p: of {report.tested}; p by a paired t-test{corrected}"
+        yield (
+            f"interval (Student's t), difference to the reference, and p: of {report.tested}; p by a paired"
+            f" t-test{corrected}"
+        )
     for note in report.notes:
         yield f"note: {note}"
     for record in report.records:
@@ -422,10 +436,28 @@ def _lines(report: Report) -> Iterator[str]:
             what = f"the record of {_named([record])} was changed since it ended"
             command = "" if record.directory is None else f"; {shlex.join(['embexp', 'verify', str(record.directory)])}"
             yield f"warning: {what} ({grid.one_line_of(record.changes)}){command}"
+    yield from _worse_than_baselines(report.results)
     yield from _without_results(report.others, report.keys)
     for key in report.compared:
         if report.results and all(at(record.summary, key) is None for record in report.results):
             yield f"output.compare: no summary.json of these runs has the key {key}"
+
+
+def _worse_than_baselines(records: Sequence[Record]) -> Iterator[str]:
+    """A line for each way in which runs are worse than the baseline that costs nothing."""
+    same: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        for baseline, words in _BASELINES.items():
+            by_split = at(record.summary, f"baselines.{baseline}")
+            parts = []
+            for split, values in by_split.items() if isinstance(by_split, Mapping) else ():
+                found = at(record.summary, f"metrics.{split}")
+                names = worse(found, values) if isinstance(found, Mapping) and isinstance(values, Mapping) else []
+                parts += [f"{split} {', '.join(names)}"] if names and split != "train" else []
+            if parts:
+                same.setdefault((words, "; ".join(parts)), []).append(record)
+    for (words, metrics), runs in list(same.items())[:_MOST]:
+        yield f"warning: {_named(runs)} {'is' if len(runs) == 1 else 'are'} worse than {words}: {metrics}"
 
 
 def _without_results(records: Sequence[Record], keys: Sequence[str]) -> Iterator[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,15 +21,45 @@ from embexp.specs import footprint
 from embexp.specs.losses import CustomLoss
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
+from embexp.system.parallel import Progress, part, quiet
 from embexp.system.user_code import NamedFunction, kind_of
 from embexp.training import baseline, ranking
-from embexp.training.loop import Outcome, Runtime
+from embexp.training.loop import Outcome, Predictor
 from embexp.training.metrics import evaluate_split, predicted
 from embexp.training.ranking import Queries
 
+EVALUATING = "evaluating"
 Metrics = dict[str, float]
-Evaluation = Callable[[Runtime], Metrics]
-"""Computes metrics with the predictions of a runtime."""
+
+
+class Evaluation(Protocol):
+    """Computes metrics with the predictions of a runtime."""
+
+    def __call__(self, runtime: Predictor, progress: Progress = quiet) -> Metrics:
+        """The metrics; `progress` is called as predictions are made and ranked."""
+
+
+@dataclass(frozen=True)
+class Reporting:
+    """A runtime's forward passes that report how far they are.
+
+    Attributes:
+        count: examples to predict.
+        stage: what these are for.
+    """
+
+    runtime: Predictor
+    count: int
+    stage: str
+    progress: Progress
+
+    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each batch its labels and logits, see `Predictor`."""
+        done = 0
+        for labels, logits in self.runtime.predict(batches):
+            yield labels, logits
+            done += len(labels)
+            self.progress(self.stage, min(1.0, done / self.count))
 
 
 class Evaluator:
@@ -103,13 +134,22 @@ class Evaluator:
             queries = Queries(answers, head_predictions(rows), candidates.entities)
         some = self.batches(columns, examples, rows, candidates, answers)
         own = None if self._loss is None and not self._metrics else self._own_metrics
-        return lambda runtime: evaluate_split(self.task, runtime, some, len(rows), queries, own)
+
+        def measured(runtime: Predictor, progress: Progress = quiet) -> Metrics:
+            reporting = Reporting(runtime, len(rows), EVALUATING, progress)
+            return evaluate_split(self.task, reporting, some, len(rows), queries, own)
+
+        return measured
 
     def _own_metrics(self, labels: np.ndarray, logits: np.ndarray) -> Metrics:
         """The user's own metrics, and the loss if that is the user's own."""
         values = predicted(self.task, logits)
         found = {name: _number(function, function(labels, values)) for name, function in self._metrics.items()}
         return found if self._loss is None else found | {"loss": losses.over_split(self._loss, labels, logits)}
+
+    def reporting(self, runtime: Predictor, count: int, progress: Progress) -> Predictor:
+        """A runtime that reports how many of so many examples it has predicted."""
+        return Reporting(runtime, count, "predicting", progress)
 
     def split(self, data: Data, split: str) -> Evaluation | None:
         """Prepares the evaluation of a split of the run's data; None if the split is empty."""
@@ -142,28 +182,40 @@ class Evaluator:
             return self.examples(columns, examples, rows, data.candidates, [data.scan.examples])
         return self.examples(columns, examples, rows, None)
 
-    def final(self, data: Data, runtime: Runtime, outcome: Outcome) -> dict[str, Metrics]:
+    def final(self, data: Data, runtime: Predictor, outcome: Outcome, progress: Progress = quiet) -> dict[str, Metrics]:
         """Metrics by split, with the final values of the run.
 
         Args:
             outcome: of the training: its loss, and its last validation metrics if they belong to the final values.
         """
         final: dict[str, Metrics] = {"train": {"loss": outcome.train_loss}}
+        sizes = {
+            split: len(rows)
+            for split, rows in data.scan.splits.items()
+            if split != "train" and not (split == "validation" and outcome.validation is not None)
+        }
+        done, total = 0, max(1, sum(sizes.values()))
         for split in (split for split in data.scan.splits if split != "train"):
-            if split == "validation" and outcome.validation is not None:
-                final[split] = dict(outcome.validation)
+            if split not in sizes:
+                final[split] = dict(outcome.validation or {})
             elif (measured := self.split(data, split)) is not None:
-                final[split] = measured(runtime)
+                after = done + sizes[split]
+                final[split] = measured(runtime, part(progress, done / total, after / total))
+                done = after
         return final
 
-    def baselines(self, data: Data) -> dict[str, dict[str, Metrics]]:
+    def baselines(self, data: Data, progress: Progress = quiet) -> dict[str, dict[str, Metrics]]:
         """Metrics by the name of a baseline and by split: what a model that has learned must beat."""
         splits = {name: rows for name, rows in data.scan.splits.items() if len(rows)}
         held_out = {name: rows for name, rows in splits.items() if name != "train"}
         if self.task is Task.RECOMMENDATION:  # lists of the items that are most frequent in the training split
             counts = _interactions(data).catalogue.counts.astype(np.float64)
             scores = ranking.same_for_all(counts)
-            found = {name: self._of_lists(data.held_out(name), scores, len(counts)) for name in held_out}
+            stage = "evaluating the most popular items"
+            found = {}
+            for place, name in enumerate(held_out):
+                of_split = part(progress, place / len(held_out), (place + 1) / len(held_out))
+                found[name] = self._of_lists(data.held_out(name), scores, len(counts), stage, of_split)
             return {"popularity": found}
         examples, candidates = data.scan.examples, data.candidates
         if candidates is not None:
@@ -187,19 +239,26 @@ class Evaluator:
             columns: what is read of the held-out examples.
         """
 
-        def measured(runtime: Runtime) -> Metrics:
-            users, items = self.vectors(data, runtime, columns, examples, held.examples)
-            return self._of_lists(held, ranking.products(users, items), len(items))
+        def measured(runtime: Predictor, progress: Progress = quiet) -> Metrics:
+            users, items = self.vectors(data, runtime, columns, examples, held.examples, progress)
+            return self._of_lists(held, ranking.products(users, items), len(items), EVALUATING, progress)
 
         return measured
 
-    def _of_lists(self, held: HeldOut, scores: ranking.Scores, items: int) -> Metrics:
+    def _of_lists(self, held: HeldOut, scores: ranking.Scores, items: int, stage: str, progress: Progress) -> Metrics:
+        reported = _reported(scores, len(held.unknown), stage, progress)
         return ranking.evaluate_lists(
-            scores, items, relevant=held.relevant, unknown=held.unknown, seen=held.seen, cutoffs=self._cutoffs
+            reported, items, relevant=held.relevant, unknown=held.unknown, seen=held.seen, cutoffs=self._cutoffs
         )
 
     def vectors(
-        self, data: Data, runtime: Runtime, columns: Columns, examples: Examples, rows: np.ndarray
+        self,
+        data: Data,
+        runtime: Predictor,
+        columns: Columns,
+        examples: Examples,
+        rows: np.ndarray,
+        progress: Progress = quiet,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Vectors of the users of some examples, float32 [N, d], and of all items, [I, d]; scores are dot products.
 
@@ -210,13 +269,14 @@ class Evaluator:
         def of_both(columns: Columns, examples: Examples, rows: np.ndarray) -> np.ndarray:
             """Users' and items' vectors, float32 [N, 2, d]."""
             some = batches.evaluation_batches(examples, rows, columns, batch_size=self._batch_size)
-            return np.concatenate([vectors for _, vectors in runtime.predict(some)])
+            reporting = Reporting(runtime, len(rows), "computing vectors", progress)
+            return np.concatenate([vectors for _, vectors in reporting.predict(some)])
 
         users = of_both(columns, examples, rows)[:, 0]
         return users, of_both(data.columns, data.scan.examples, _interactions(data).catalogue.examples)[:, 1]
 
     def lists(
-        self, data: Data, runtime: Runtime, users: np.ndarray | None, count: int
+        self, data: Data, runtime: Predictor, users: np.ndarray | None, count: int, progress: Progress = quiet
     ) -> Iterator[tuple[np.ndarray, ranking.Best]]:
         """The best items for users of the run's own data, without all that they have seen in any of its splits.
 
@@ -240,9 +300,9 @@ class Evaluator:
         place = np.minimum(np.searchsorted(everyone, users), len(everyone) - 1)
         if (everyone[place] != users).any():
             raise DataError("the run's data has no example of some of these users")
-        ours, items = self.vectors(data, runtime, data.columns, examples, rows[::-1][last[place]])
+        ours, items = self.vectors(data, runtime, data.columns, examples, rows[::-1][last[place]], progress)
         seen = known.seen(examples, splits, users)
-        scores = ranking.products(ours, items)
+        scores = _reported(ranking.products(ours, items), len(users), "ranking items", progress)
         for start, stop, block in ranking.user_blocks(scores, len(users), len(items), seen):
             yield users[start:stop], ranking.best_items(block, count)
 
@@ -258,12 +318,29 @@ class Evaluator:
                     f"{split}: {skipped:,} users are not evaluated: the training split does not have them, or they have"
                     " seen their held-out items before"
                 )
-            if split in final and final[split][first] <= popular[first]:
+            if split not in final:
+                continue
+            others = [name for name in baseline.worse(final[split], popular) if name != first]
+            figures = ", ".join(f"{name} {final[split][name]:.4f} ({popular[name]:.4f})" for name in others)
+            if final[split][first] <= popular[first]:
                 found.append(
                     f"{split}: {first} is {final[split][first]:.4f}, no better than that of the most popular items,"
-                    f" {popular[first]:.4f}: train longer, or try another learning rate or loss"
+                    f" {popular[first]:.4f}{f'; nor are {figures}' if others else ''}: train longer, or try another"
+                    " learning rate or loss"
                 )
+            elif others:
+                found.append(f"{split}: worse than the most popular items: {figures}, in brackets that of these items")
         return found
+
+
+def _reported(scores: ranking.Scores, users: int, stage: str, progress: Progress) -> ranking.Scores:
+    """The same scores; reports which share of the users has got theirs."""
+
+    def found(start: int, stop: int) -> np.ndarray:
+        progress(stage, start / max(1, users))
+        return scores(start, stop)
+
+    return found
 
 
 def own_loss(loss: CustomLoss) -> NamedFunction:

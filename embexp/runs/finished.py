@@ -41,7 +41,7 @@ from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
 from embexp.system import caching, digests, user_code
 from embexp.system.arrays import ArrayRows
-from embexp.system.parallel import quiet
+from embexp.system.parallel import Progress, quiet
 from embexp.training.metrics import predicted, predictions
 from embexp.vectors import neighbors
 
@@ -193,12 +193,15 @@ class Run:
         if name not in self.spec.tables:
             raise UsageError(f"{self.folder.path} has no table {name!r}; its tables are {', '.join(self.spec.tables)}")
 
-    def evaluate(self, file: Path | str | None = None, *, split: str = "test") -> dict[str, float]:
+    def evaluate(
+        self, file: Path | str | None = None, *, split: str = "test", progress: Progress = quiet
+    ) -> dict[str, float]:
         """Metrics on a split of the run's own data, or on another file of the same form.
 
         Args:
             file: data to evaluate on; None: the run's own data.
             split: of the run's own data: train, validation, test, or another split that the data has.
+            progress: called with stages, and how much of each is done.
 
         Raises:
             RunError: the data has no such split, or the split is empty.
@@ -206,18 +209,22 @@ class Run:
         """
         evaluator = self._evaluator()
         if file is not None:
-            columns, examples = self._encode(Path(file), labelled=True)
-            return evaluator.file(columns, examples, partial(read_data, self.spec, quiet))(self._restored.runtime)
-        data = read_data(self.spec, quiet)
+            columns, examples = self._encode(Path(file), progress, labelled=True)
+            measured = evaluator.file(columns, examples, partial(read_data, self.spec, progress))
+            return measured(self._restored.runtime, progress)
+        data = read_data(self.spec, progress)
         if split not in data.scan.splits:
             raise RunError(f"this run's data has no split {split}; its splits are {', '.join(data.scan.splits)}")
-        measured = evaluator.split(data, split)
-        if measured is None:
+        of_split = evaluator.split(data, split)
+        if of_split is None:
             raise RunError(f"the {split} split of this run's data is empty")
-        return measured(self._restored.runtime)
+        return of_split(self._restored.runtime, progress)
 
-    def predict(self, file: Path | str) -> np.ndarray:
+    def predict(self, file: Path | str, *, progress: Progress = quiet) -> np.ndarray:
         """A prediction for each example of a file.
+
+        Args:
+            progress: called with stages, and how much of each is done.
 
         Returns:
             float32 [n]: numbers, the probabilities of label 1, or the scores of users' items; for classification
@@ -226,10 +233,13 @@ class Run:
         Raises:
             UsageError: the model is the user's own, built by a function that isn't allowed.
         """
-        return self.predictions(file).prediction
+        return self.predictions(file, progress=progress).prediction
 
-    def predictions(self, file: Path | str) -> Predictions:
+    def predictions(self, file: Path | str, *, progress: Progress = quiet) -> Predictions:
         """What `predict` returns, with probabilities of classes and what the run does not know.
+
+        Args:
+            progress: called with stages, and how much of each is done.
 
         Raises:
             UsageError: the model is the user's own, built by a function that isn't allowed.
@@ -239,9 +249,10 @@ class Run:
             raise RunError(
                 "task ranking has no predictions; evaluate ranks the heads and tails of triples among all entities"
             )
-        columns, examples = self._encode(Path(file), labelled=False)
+        columns, examples = self._encode(Path(file), progress, labelled=False)
         some = evaluator.batches(columns, examples, np.arange(examples.count))
-        _, logits = predictions(self._restored.runtime, some, examples.count)
+        runtime = evaluator.reporting(self._restored.runtime, examples.count, progress)
+        _, logits = predictions(runtime, some, examples.count)
         unknown = {name: self._unknown(examples, name) for name in self.spec.features}
         if task is Task.RECOMMENDATION:
             scores = np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32)
@@ -265,7 +276,9 @@ class Run:
         before = np.concatenate([[0], np.cumsum(several.values < first)])
         return np.asarray(np.diff(before[several.splits]) > 0)
 
-    def recommend(self, users: Sequence[str] | None = None, count: int = 10) -> dict[str, list[tuple[str, float]]]:
+    def recommend(
+        self, users: Sequence[str] | None = None, count: int = 10, *, progress: Progress = quiet
+    ) -> dict[str, list[tuple[str, float]]]:
         """The best items for users of the run's own data, for task recommendation.
 
         Items that a user has seen in any split of that data are left out. A user's features are read from the last
@@ -274,6 +287,7 @@ class Run:
         Args:
             users: their names; None: all users of the training split.
             count: items of each list; a user who has seen nearly everything gets fewer.
+            progress: called with stages, and how much of each is done.
 
         Returns:
             By user the items and their scores, the best first.
@@ -288,7 +302,7 @@ class Run:
             raise RunError(f"task {self.spec.task} recommends nothing; recommend is for task recommendation")
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise UsageError(f"Run.recommend: count must be a whole number of at least 1, not {count!r}")
-        data, names = read_data(self.spec, quiet), self.spec.recommendation
+        data, names = read_data(self.spec, progress), self.spec.recommendation
         assert data.interactions is not None  # the task is recommendation
         known, items = (data.vocabularies[self.spec.features[name].table] for name in (names.user, names.item))
         rows = None
@@ -303,7 +317,7 @@ class Run:
             rows = np.unique(rows)
         found: dict[str, list[tuple[str, float]]] = {}
         tokens, catalogue = items.tokens(), data.interactions.catalogue.rows
-        for who, best in evaluator.lists(data, self._restored.runtime, rows, count):
+        for who, best in evaluator.lists(data, self._restored.runtime, rows, count, progress):
             for user, best_items, scores in zip(
                 (known.tokens(row, row + 1)[0] for row in who.tolist()), best.items, best.scores, strict=True
             ):
@@ -334,7 +348,7 @@ class Run:
 
         return Evaluator(self.spec)
 
-    def _encode(self, file: Path, *, labelled: bool) -> tuple[Columns, Examples]:
+    def _encode(self, file: Path, progress: Progress, *, labelled: bool) -> tuple[Columns, Examples]:
         spec = self.spec
         columns, shared = columns_of(spec.data, spec.features, spec.tables, labelled=labelled, task=spec.task)
         vocabularies = {group: self.vocabulary(table) for table, group in shared.items()}
@@ -348,6 +362,7 @@ class Run:
                 cache=cache,
                 classes=self.classes,
                 numbers=fitted_numbers(self.folder, columns),
+                progress=progress,
             )
             return columns, found
         except ConfigError as error:  # the file is wrong, not the config

@@ -12,12 +12,14 @@ import keras
 import tensorflow as tf
 
 from embexp.checkpoints.store import SavedStep
+from embexp.checkpoints.streaming import WRITING
 from embexp.data import numbers
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import results
 from embexp.reports.tracking import Tracking, reason, track
 from embexp.runs import saving
+from embexp.runs.evaluations import EVALUATING
 from embexp.runs.execute import Started, execute
 from embexp.runs.prepare import Prepared, check_memory, check_room, prepare, reading_sources
 from embexp.runs.summary import plotted_if_diverged, summarise, write_projector_files
@@ -29,7 +31,7 @@ from embexp.strategies import strategy as strategies
 from embexp.strategies import strategy as thread_counts
 from embexp.strategies.strategy import Strategy
 from embexp.system import files, interruption, native
-from embexp.system.parallel import Progress, quiet
+from embexp.system.parallel import Progress, if_long, quiet
 from embexp.training import loop
 from embexp.training.listeners import Listener, MetricsFile
 from embexp.training.loop import EarlyStopping, Outcome, Replay
@@ -125,18 +127,20 @@ def complete(
     with track(config, spec.tracking, folder, run_id, first_step=first_step, listeners=listeners) as tracking:
         with execute(prepared, strategy, folder.estimator, first_step=first_step) as started:
             saver = saving.RunSaver(prepared, started, folder)
+            long = if_long(progress)
             with plotted_if_diverged(prepared, started, folder):
                 outcome = train(prepared, started, saver, [*listeners, tracking], saved, replay)
             final_step = spec.train.early_stopping.final_step(outcome.steps, outcome.best_step)
             if spec.checkpoint.save is not Save.NEVER:  # first, so that no later failure can lose it
-                progress("writing the checkpoint", None)
+                progress(WRITING, None)
+                saver.progress = progress
                 with interruption.finished_first():
                     saver.keep_final(outcome, final_step)
-            progress("evaluating", None)
-            started.watch.kept(outcome.steps, final_step)
+            progress(EVALUATING, None)
+            started.watch.kept(outcome.steps, final_step, long)
             evaluator, data = started.evaluator, prepared.data
-            final = evaluator.final(data, started.execution.runtime, outcome)
-            summary = summarise(prepared, started, outcome, final, evaluator.baselines(data))
+            final = evaluator.final(data, started.execution.runtime, outcome, long)
+            summary = summarise(prepared, started, outcome, final, evaluator.baselines(data, long), long)
             if spec.output.tensorboard and spec.output.projector_rows:
                 try:
                     write_projector_files(prepared, started, folder.events)
@@ -188,11 +192,15 @@ def train(
         stop = None if replay is None else replay.stop_after
         return signalled() or (stop is not None and outcome.steps >= stop)
 
-    saver.warn = warn
+    def working(stage: str, done: float | None) -> None:
+        for listener in everyone:
+            listener.working(stage, done)
+
+    saver.warn, saver.progress = warn, if_long(working)
     watch.report_to(*(listener.drifted for listener in everyone))
     validation = None
     if (evaluate := started.evaluator.split(prepared.data, "validation")) is not None:
-        validation = loop.Validation(partial(evaluate, execution.runtime), saver.stopping)
+        validation = loop.Validation(partial(evaluate, execution.runtime, if_long(working)), saver.stopping)
         if spec.checkpoint.keep_best or early.restores_best:
             validation = replace(validation, keep_best=partial(saver.keep_best, outcome))
         if saved is not None and outcome.best_step == outcome.steps:

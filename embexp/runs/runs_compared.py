@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from embexp.checkpoints import difference
-from embexp.checkpoints.contents import GRAPH, Contents, KeyInfo, open_checkpoint
+from embexp.checkpoints.contents import DENSE, GRAPH, OPTIMIZER, Contents, KeyInfo, open_checkpoint
 from embexp.checkpoints.difference import Change
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary, stands_for_tokens
 from embexp.errors import DataError, NotARunError
@@ -187,10 +187,11 @@ def compare_weights(a: Path, b: Path, *, rows: int = 1) -> WeightsCompared:
     of_a, of_b = (vocabularies_of(content) for content in contents)
     matches = row_matches(contents[0], of_a, of_b)
     found = difference.difference(*contents, rows=rows, matches=matches)
-    differences = [_change(change, of_a) for change in found.changes]
-    only_a = [_named(info, a="a tensor") for info in found.only_a]
-    only_b = [_named(info, b="a tensor") for info in found.only_b]
-    unlike = [_named(one, a=_form(one), b=_form(other)) for one, other in found.unlike]
+    names, names_of_b = cache(partial(_variables, a)), cache(partial(_variables, b))
+    differences = [_change(change, of_a, names) for change in found.changes]
+    only_a = [_named(info, names, a="a tensor") for info in found.only_a]
+    only_b = [_named(info, names_of_b, b="a tensor") for info in found.only_b]
+    unlike = [_named(one, names, a=_form(one), b=_form(other)) for one, other in found.unlike]
     changed = [each for each in differences if each is not None]
     equal = len(found.changes) - len(changed)
     return WeightsCompared(len(found.changes), equal, (*changed, *only_a, *only_b, *unlike))
@@ -212,7 +213,41 @@ def _values(path: Path) -> Contents:
     return replace(contents, entries=entries)
 
 
-def _change(change: Change, vocabulary: Callable[[str], Vocabulary | None]) -> Difference | None:
+def _variables(path: Path) -> dict[str, str]:
+    """What a user calls the dense variables of a checkpoint, by key; those of the optimizer by slot and variable."""
+    known = {
+        key: (entry.info.group, entry.info.variable)
+        for key, entry in open_checkpoint(path, as_objects=True).entries.items()
+        if entry.info.table is None and entry.info.variable is not None
+    }
+    return readable_names(known)
+
+
+def readable_names(variables: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:
+    """Names of dense variables for people, by key.
+
+    A slot of Keras is called `adam_1/hidden.0_kernel_momentum`; it becomes `dense optimizer: momentum of
+    hidden.0/kernel`. The number is that of optimizers of the process.
+
+    Args:
+        variables: group and global name of each, by key.
+    """
+    flat = {name.replace("/", "_"): name for group, name in variables.values() if group == DENSE and name}
+    found = {}
+    for key, (group, name) in variables.items():
+        if name is not None and group == OPTIMIZER:
+            rest = name.partition("/")[2] or name
+            owner = max((each for each in flat if rest.startswith(f"{each}_")), key=len, default=None)
+            slot = rest if owner is None else f"{rest[len(owner) + 1 :]} of {flat[owner]}"
+            found[key] = f"dense optimizer: {slot}"
+        elif name is not None:
+            found[key] = name
+    return found
+
+
+def _change(
+    change: Change, vocabulary: Callable[[str], Vocabulary | None], names: Callable[[], Mapping[str, str]]
+) -> Difference | None:
     """A tensor whose values differ; None: they are equal."""
     unmatched = change.unmatched is not None and any(change.unmatched)
     if not (change.changed or unmatched):
@@ -229,13 +264,15 @@ def _change(change: Change, vocabulary: Callable[[str], Vocabulary | None]) -> D
         words.append(f"by at most {change.largest:.3g}")
     if unmatched and change.unmatched is not None:
         words.append(f"{change.unmatched[0]:,} tokens only in A, {change.unmatched[1]:,} only in B")
-    return replace(_named(change.info), note=", ".join(words))
+    return replace(_named(change.info, names), note=", ".join(words))
 
 
-def _named(info: KeyInfo, a: str | None = None, b: str | None = None) -> Difference:
+def _named(
+    info: KeyInfo, names: Callable[[], Mapping[str, str]], a: str | None = None, b: str | None = None
+) -> Difference:
     if info.table is not None:
         return Difference(Kind.TABLE, f"{info.table}, slot {info.slot}" if info.slot else info.table, a, b)
-    return Difference(Kind.WEIGHTS, info.short, a, b)
+    return Difference(Kind.WEIGHTS, names().get(info.key, info.short), a, b)
 
 
 def _form(info: KeyInfo) -> str:

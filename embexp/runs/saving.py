@@ -25,10 +25,12 @@ from embexp.records import inventory
 from embexp.records.folder import RunFolder
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
+from embexp.runs.runtimes.execution import Save
 from embexp.runs.summary import describe
 from embexp.specs.running import Checkpointing, CheckpointKind, OnError
 from embexp.system import files
 from embexp.system.files import BackgroundDirectories
+from embexp.system.parallel import Progress, quiet
 from embexp.tensor_bundle import increments, location, writer
 from embexp.training.loop import EarlyStopping, Outcome, Replay, SaveTimes, Saving
 
@@ -43,6 +45,7 @@ class RunSaver:
         stopping: follows the validation metric; None: nothing does.
         resumed_at: steps at which the run was resumed so far.
         warn: called with a sentence when a checkpoint can't be written.
+        progress: called as a checkpoint is written.
     """
 
     prepared: Prepared
@@ -51,6 +54,7 @@ class RunSaver:
     stopping: EarlyStopping | None = None
     resumed_at: tuple[int, ...] = ()
     warn: Callable[[str], object] = print
+    progress: Progress = quiet
     _background: BackgroundDirectories = field(default_factory=BackgroundDirectories, repr=False)
     _increments: IncrementalSaves | None = field(default=None, repr=False)
     _pending: int = 0
@@ -96,7 +100,7 @@ class RunSaver:
         self._wait()
         directory, self._pending = store.step_directory(self.folder.checkpoints, outcome.steps), outcome.steps
         whole = partial(self._background.written_whole, on_disk=partial(self._saved, directory))
-        write: Callable[[str], object] = self.started.execution.save
+        write: Save = self.started.execution.save
         if self._increments is not None:
             write = partial(self._increments.write, self.started.execution.checkpoint)
         try:
@@ -171,7 +175,7 @@ class RunSaver:
         self,
         directory: Path,
         outcome: Outcome,
-        write: Callable[[str], object],
+        write: Save,
         whole: store.Whole = files.atomic_directory,
     ) -> None:
         """Writes the state of the run into a directory, which appears whole or not at all.
@@ -184,7 +188,7 @@ class RunSaver:
             self._name(temporary)
             self._add_state(temporary, outcome)
 
-        store.write_by(write, directory, finish=finish, whole=whole)
+        store.write_by(partial(write, progress=self.progress), directory, finish=finish, whole=whole)
 
     def _add_state(self, directory: Path, outcome: Outcome) -> None:
         """Adds the state of the run to a checkpoint that is being written."""

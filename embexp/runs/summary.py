@@ -20,6 +20,7 @@ from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.base import merged, summarize_names
 from embexp.specs.data import CANDIDATES
+from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable
 from embexp.training import baseline
 from embexp.training.loop import Outcome
@@ -37,11 +38,13 @@ def summarise(
     outcome: Outcome,
     final: Mapping[str, Mapping[str, float]],
     baselines: Baselines,
+    progress: Progress = quiet,
 ) -> dict[str, Any]:
     """The content of summary.json.
 
     Args:
         started: its tables with their final values, and the watch over their rows.
+        progress: called as digests of the tables are computed.
     """
     spec, watch, tables = prepared.spec, started.watch, started.execution.tables
     known, unfit = describe(prepared, started), list(prepared.tables.pretrained.mismatches)
@@ -54,10 +57,8 @@ def summarise(
         }
         for name, table in tables.items()
     }
-    stored = {
-        name: {**known["tables"][name], "digest": table.digest() if spec.output.digests else None}
-        for name, table in tables.items()
-    }
+    found = _digests(tables, progress) if spec.output.digests else {}
+    stored = {name: {**known["tables"][name], "digest": found.get(name)} for name in tables}
     return known | {
         "status": outcome.status,
         "steps": outcome.steps,
@@ -96,6 +97,17 @@ def summarise(
             ]
         ),
     }
+
+
+def _digests(tables: Mapping[str, ReadableTable], progress: Progress) -> dict[str, str]:
+    """The digest of each table."""
+    found: dict[str, str] = {}
+    done, total = 0, sum(table.rows * table.dim for table in tables.values())
+    for name, table in tables.items():
+        after = done + table.rows * table.dim
+        found[name] = table.digest(progress=part(progress, done / total, after / total))
+        done = after
+    return found
 
 
 def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
@@ -182,7 +194,7 @@ def _provenance(file: PretrainedTable | None) -> dict[str, Any]:
 def _no_better(
     prepared: Prepared, started: Started, final: Mapping[str, Mapping[str, float]], baselines: Baselines
 ) -> list[str]:
-    """The warning of a run that is no better than a baseline."""
+    """The warnings of a run that is no better than a baseline, on some split or by some metric."""
     spec = prepared.spec
     if "popularity" in baselines:
         return started.evaluator.recommendation_warnings(prepared.data, final, baselines["popularity"])
@@ -195,8 +207,7 @@ def _no_better(
             if (value := getattr(spec.optimizer, key, None)) is not None
         }
     settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
-    found = baseline.warning(spec.task, final, baselines["constant"], rates=settings)
-    return [] if found is None else [found]
+    return baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
 
 
 @contextlib.contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -41,6 +42,33 @@ def ahead(items: Iterable[Item], *, depth: int = 2) -> Generator[Item, None, Non
             yield item
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def if_long(progress: Progress, *, after: float = 2.0, clock: Callable[[], float] = time.monotonic) -> Progress:
+    """A `Progress` that begins to show a stage when it has taken so many seconds, so that short ones add no lines."""
+    name, fraction, began = "", 0.0, 0.0
+
+    def shown(stage: str, done: float | None) -> None:
+        nonlocal name, fraction, began
+        if stage != name or (done or 0.0) < fraction:
+            name, began = stage, clock()
+        fraction = done or 0.0
+        if clock() - began >= after:
+            progress(stage, done)
+
+    return shown
+
+
+def part(progress: Progress, start: float, stop: float) -> Progress:
+    """A `Progress` of stages that are from `start` to `stop` of a longer one."""
+    return lambda stage, done: progress(stage, None if done is None else start + done * (stop - start))
+
+
+def reported(items: Iterable[Item], count: int, stage: str, progress: Progress) -> Iterator[Item]:
+    """The items, so many; reports how many were dealt with."""
+    for number, item in enumerate(items):
+        progress(stage, number / count)
+        yield item
 
 
 def quiet(stage: str, fraction: float | None) -> None:

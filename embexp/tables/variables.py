@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from embexp.system import arrays, digests
 from embexp.system.arrays import SomeRows
+from embexp.system.parallel import Progress, quiet
 
 _LARGE = 16 * 1024 * 1024
 """Bytes from which on it pays to write in two threads."""
@@ -214,9 +215,14 @@ class ReadableTable(ABC):
         for start in range(0, self.rows, rows):
             yield self.read(start, min(start + rows, self.rows), slot)
 
-    def digest(self, slot: str | None = None) -> str:
+    def digest(self, slot: str | None = None, *, progress: Progress = quiet) -> str:
         """Digest of all rows, in blocks; see `digests.of_rows`."""
-        return digests.of_float_rows(lambda start, stop: self.read(start, stop, slot), self.rows, self.dim)
+
+        def read(start: int, stop: int) -> np.ndarray:
+            progress("computing digests of the tables", start / self.rows)
+            return self.read(start, stop, slot)
+
+        return digests.of_float_rows(read, self.rows, self.dim)
 
     def looked_up(self) -> np.ndarray | None:
         """Bool [rows]: which rows training steps have looked up in the run so far; None: not tracked."""

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -213,42 +214,73 @@ def beaten(task: Task, found: Mapping[str, float], constant: Mapping[str, float]
     return not known or max(known) >= LEAST_GAIN
 
 
-def warning(
+def worse(found: Mapping[str, Any], reference: Mapping[str, Any]) -> list[str]:
+    """The metrics of a split that are worse than those of a baseline, by any margin, in the order of the baseline.
+
+    The loss is left out, which repeats another metric. What either lacks, or has no number of, is not compared.
+    """
+    names = []
+    for name, value in reference.items():
+        direction, own = metric_specs.direction(name), found.get(name)
+        if (
+            name == "loss"
+            or direction is None
+            or not isinstance(own, int | float)
+            or not isinstance(value, int | float)
+        ):
+            continue
+        if own < value if direction is metric_specs.Direction.HIGHER else own > value:
+            names.append(name)
+    return names
+
+
+def warnings(
     task: Task,
     found: Mapping[str, Mapping[str, float]],
     constant: Mapping[str, Mapping[str, float]],
     *,
     rates: str,
-) -> str | None:
-    """The warning about a run that is no better than a constant, with figures and remedy; None if it is better.
+) -> list[str]:
+    """A line for each split on which a run is no better than a constant, or has a metric that is worse than its.
+
+    It has the figures of the metrics that decide, and of those that are worse. The first line has the remedy.
 
     Args:
-        found: final metrics by split. Validation decides, or test if there is no validation split.
+        found: final metrics by split; all but the training split are judged.
         constant: those of the constant prediction; its training loss too, for tasks other than ranking.
         rates: the settings that decide how far a step goes, with their values.
     """
-    split = next((name for name in ("validation", "test") if found.get(name) and constant.get(name)), None)
-    if split is None or beaten(task, found[split], constant[split]):
-        return None
-    figures = [
-        f"{name} {found[split][name]:.4f} ({constant[split][name]:.4f})"
-        for name in _REFERENCES[task].metrics
-        if name in found[split] and name in constant[split]
-    ]
-    line = (
-        f"no better than a constant: {split} {', '.join(figures)}, in brackets that of {_REFERENCES[task].prediction}"
-    )
+    reference, lines = _REFERENCES[task], []
+    remedy = _remedy(found, constant, rates)
+    for split in (name for name in constant if name != "train" and found.get(name)):
+        own, other, names = found[split], constant[split], worse(found[split], constant[split])
+        beats = beaten(task, own, other)
+        if not beats:
+            names = list(
+                dict.fromkeys([*(name for name in reference.metrics if name in own and name in other), *names])
+            )
+        if names:
+            what = "worse than" if beats else "no better than"
+            figures = ", ".join(f"{name} {own[name]:.4f} ({other[name]:.4f})" for name in names)
+            line = f"{what} a constant: {split} {figures}, in brackets that of {reference.prediction}"
+            lines.append(line if beats else line + remedy)
+            remedy = remedy if beats else ""
+    return lines
+
+
+def _remedy(found: Mapping[str, Mapping[str, float]], constant: Mapping[str, Mapping[str, float]], rates: str) -> str:
+    """Why a run is no better than a constant, by its training loss, and what to try."""
     loss, reference = found.get("train", {}).get("loss"), constant.get("train", {}).get("loss")
     if loss is None or reference is None:
-        return f"{line}; try another learning rate ({rates}), or another number of train.epochs"
+        return f"; try another learning rate ({rates}), or another number of train.epochs"
     if loss <= (1 - _BY_HEART) * reference:
         return (
-            f"{line}. The training loss {loss:.4f} ({reference:.4f}) is lower: the model has learned its examples by"
+            f". The training loss {loss:.4f} ({reference:.4f}) is lower: the model has learned its examples by"
             " heart. Set train.early_stopping.patience, or try fewer train.epochs, a smaller dim, or a larger"
             " optimizer.weight_decay_factor"
         )
     return (
-        f"{line}. The training loss {loss:.4f} ({reference:.4f}) is not much lower: the model has hardly learned. Try"
+        f". The training loss {loss:.4f} ({reference:.4f}) is not much lower: the model has hardly learned. Try"
         f" other steps, ten times as large or as small ({rates}), more train.epochs, or another optimizer"
     )
 

@@ -36,6 +36,9 @@ class Listener:
     def paced(self, pace: Pace) -> None:
         """How fast the training is; comes after each `progressed`."""
 
+    def working(self, stage: str, done: float | None) -> None:
+        """What is done between two steps takes seconds, such as an evaluation: how much of it (0 to 1) is done."""
+
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
         """`loss` is the mean training loss since the last log event; the rate is None where nothing could be timed."""
 

@@ -294,7 +294,7 @@ class Loop:
                 if self.saving is not None:
                     self.saving.save_now(outcome)
                 validation.keep_best()
-            if stopping.stop:
+            if stopping.stop and outcome.steps < self.schedule.steps:  # at the last step, nothing is stopped
                 return "stopped_early"
         return next((each.stop_status for each in self.listeners if each.stop_status is not None), None)
 
@@ -396,7 +396,14 @@ class SaveTimes:
         self.last_step, self._cost, self._since = step, seconds, self.clock()
 
 
-class Runtime(Protocol):
+class Predictor(Protocol):
+    """Executes forward passes."""
+
+    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each batch its labels, float32 [B], and logits, float32 [B] or [B, C], after the last step."""
+
+
+class Runtime(Predictor, Protocol):
     """Executes steps and forward passes."""
 
     @property
@@ -410,6 +417,3 @@ class Runtime(Protocol):
             VocabularyError: an id is outside its table.
             RunError: another fault of the inputs.
         """
-
-    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each batch its labels, float32 [B], and logits, float32 [B] or [B, C], after the last step."""

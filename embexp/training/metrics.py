@@ -12,7 +12,7 @@ from embexp.errors import DataError, DivergedError
 from embexp.specs import metrics as metric_specs
 from embexp.specs.models import Task
 from embexp.training import ranking
-from embexp.training.loop import Runtime
+from embexp.training.loop import Predictor
 from embexp.training.ranking import Queries
 
 _CELLS = 1 << 20
@@ -222,7 +222,7 @@ def vector_metrics(labels: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np
     return y, z
 
 
-def predictions(runtime: Runtime, batches: Iterable[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
+def predictions(runtime: Predictor, batches: Iterable[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
     """Labels and logits of the first `count` examples, float32 [count], the logits of C classes [count, C].
 
     All are in memory at once. Any examples of the last batch beyond `count` are padding and dropped.
@@ -247,7 +247,7 @@ def predicted(task: Task, logits: np.ndarray) -> np.ndarray:
 
 def evaluate_split(
     task: Task,
-    runtime: Runtime,
+    runtime: Predictor,
     batches: Iterable[Any],
     count: int,
     queries: Queries | None = None,

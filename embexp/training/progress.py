@@ -1,4 +1,4 @@
-"""Training progress: a bar in a terminal or a notebook, plain lines elsewhere."""
+"""Progress of a training and of single stages: a bar in a terminal or a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress_bar import ProgressBar as Bar
+from rich.table import Table
 from rich.text import Text
 
 from embexp.training.listeners import Listener, Pace
@@ -23,6 +25,56 @@ _LINE_SHARE = 0.02
 """Lines of a long training are this share of its duration apart, up to `_LONGEST_SECONDS`: its log stays readable."""
 _SECONDS = 0.2
 """Least seconds between two updates, which are messages to the browser."""
+
+
+_FIRST_SECONDS = 2.0
+"""Before the rest of a stage can be estimated."""
+_BAR_WIDTH = 30
+
+
+class Stage:
+    """A stage of a run, how much of it is done, and how long the rest takes if it goes on as it has.
+
+    As a renderable it has a bar; where it is not known how much is done, the elapsed time.
+    """
+
+    def __init__(self) -> None:
+        self.name = ""
+        self._done: float | None = None
+        self._began = self._begun_at = self._now = 0.0
+
+    def moved(self, name: str, done: float | None, now: float) -> bool:
+        """Notes the present stage; returns whether it is another than before.
+
+        Args:
+            done: the fraction, 0 to 1; None: not known.
+            now: in seconds.
+        """
+        new = name != self.name
+        if new or (done or 0.0) < (self._done or 0.0):
+            self._began, self._begun_at = now, done or 0.0
+        self.name, self._done, self._now = name, done, now
+        return new
+
+    def __str__(self) -> str:
+        return self.name if self._done is None else f"{self.name} {self._figures()}"
+
+    def __rich__(self) -> Table:
+        row = Table.grid(padding=(0, 1))
+        if self._done is None:
+            elapsed = time.monotonic() - self._began
+            row.add_row(Text(self.name), Text("" if elapsed < _FIRST_SECONDS else f"{duration(elapsed)} elapsed"))
+        else:
+            row.add_row(Text(self.name), Bar(1.0, self._done, width=_BAR_WIDTH), Text(self._figures()))
+        return row
+
+    def _figures(self) -> str:
+        """The percentage and the time that is left."""
+        done = self._done or 0.0
+        elapsed, gone = self._now - self._began, done - self._begun_at
+        if elapsed < _FIRST_SECONDS or gone <= 0.0 or done >= 1.0:
+            return f"{done:.0%}"
+        return f"{done:.0%}, {duration(elapsed * (1.0 - done) / gone)} left"
 
 
 def progress(console: Console) -> Listener:
@@ -49,6 +101,7 @@ class ProgressBar(Listener):
         )
         self._task = self._progress.add_task("training", total=None, pace=None)
         self._loss = self._evaluation = ""
+        self._stage, self._between = Stage(), False
         self._live: Live | None = None
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
@@ -63,7 +116,13 @@ class ProgressBar(Listener):
 
     def progressed(self, step: int) -> None:
         """Advances the bar."""
+        self._between = False
         self._progress.update(self._task, completed=step)
+
+    def working(self, stage: str, done: float | None) -> None:
+        """Shows a second bar below, until the next step."""
+        self._stage.moved(stage, done, time.monotonic())
+        self._between = True
 
     def paced(self, pace: Pace) -> None:
         """Shows steps per second and the remaining time."""
@@ -77,6 +136,7 @@ class ProgressBar(Listener):
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Shows the metrics."""
+        self._between = False
         self._evaluation = f"{split} [dim](step {step:,})[/dim] {_metrics(metrics)}"
 
     def warned(self, sentence: str) -> None:
@@ -90,12 +150,13 @@ class ProgressBar(Listener):
         colour = {"completed": "green", "stopped_early": "green", "failed": "red"}.get(status, "yellow")
         self._progress.update(self._task, description=f"[{colour}]{escape(_readable(status))}")
         self._progress.stop_task(self._task)
+        self._between = False
         self._live.stop()
         self._live = None
 
     def _render(self) -> Group:
         below = [Text.from_markup(line) for line in (self._loss, self._evaluation) if line]
-        return Group(self._progress.get_renderable(), *below)
+        return Group(self._progress.get_renderable(), *below, *([self._stage] if self._between else []))
 
 
 class ProgressLines(Listener):
@@ -106,6 +167,7 @@ class ProgressLines(Listener):
         self._total = self._step = 0
         self._start = self._last_line = 0.0
         self._rate: float | None = None
+        self._stage = Stage()
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
         """Prints the length of the training."""
@@ -123,9 +185,8 @@ class ProgressLines(Listener):
         self._step = pace.step
         now = time.monotonic()
         elapsed = now - self._start
-        if now - self._last_line < max(_LINE_SECONDS, min(_LINE_SHARE * elapsed, _LONGEST_SECONDS)):
+        if not self._due(now):
             return
-        self._last_line = now
         rates = [_steps(pace.steps_per_second), None if self._rate is None else _rate(self._rate)]
         loss = None if pace.loss is None else f"loss {pace.loss:.4f}"
         self._line(pace.step, [loss, *rates, f"{duration(elapsed)} elapsed", _left(pace)])
@@ -135,6 +196,20 @@ class ProgressLines(Listener):
         self._rate = examples_per_second
         if step == self._total:
             self._line(step, [f"loss {loss:.4f}", None if self._rate is None else _rate(self._rate)])
+
+    def working(self, stage: str, done: float | None) -> None:
+        """Prints how far the stage is, if the last line was printed long enough ago."""
+        now = time.monotonic()
+        self._stage.moved(stage, done, now)
+        if self._due(now):
+            self._print(str(self._stage))
+
+    def _due(self, now: float) -> bool:
+        """Whether the last line was printed long enough ago; if so, one is printed now."""
+        if now - self._last_line < max(_LINE_SECONDS, min(_LINE_SHARE * (now - self._start), _LONGEST_SECONDS)):
+            return False
+        self._last_line = now
+        return True
 
     def _line(self, step: int, parts: Sequence[str | None]) -> None:
         self._print(", ".join([f"step {step:,} of {self._total:,}", *filter(None, parts)]))
@@ -220,6 +295,7 @@ class NotebookBar(Listener):
         self._start = self._shown = 0.0
         self._loss: float | None = None
         self._evaluation = ""
+        self._stage, self._between = Stage(), False
         self._status = "training"
         self._warnings: list[str] = []
 
@@ -236,7 +312,13 @@ class NotebookBar(Listener):
 
     def progressed(self, step: int) -> None:
         """Advances the bar."""
-        self._step = step
+        self._step, self._between = step, False
+        self._update()
+
+    def working(self, stage: str, done: float | None) -> None:
+        """Shows the stage behind the loss, until the next step."""
+        self._stage.moved(stage, done, time.monotonic())
+        self._between = True
         self._update()
 
     def paced(self, pace: Pace) -> None:
@@ -251,7 +333,7 @@ class NotebookBar(Listener):
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Shows the metrics."""
-        self._evaluation = f"{split} (step {step:,}) {_metrics(metrics)}"
+        self._evaluation, self._between = f"{split} (step {step:,}) {_metrics(metrics)}", False
         self._update()
 
     def warned(self, sentence: str) -> None:
@@ -261,7 +343,7 @@ class NotebookBar(Listener):
 
     def ended(self, status: str) -> None:
         """Leaves the bar with the status."""
-        self._status = _readable(status)
+        self._status, self._between = _readable(status), False
         self._update(now=True)
 
     def _update(self, *, now: bool = False) -> None:
@@ -278,7 +360,7 @@ class NotebookBar(Listener):
             parts.append(f"{elapsed:.0f} s elapsed, {self._left:.0f} s left")
         if self._loss is not None:
             parts.append(f"loss {self._loss:.4f}")
-        return ", ".join([*parts, *([self._evaluation] if self._evaluation else [])])
+        return ", ".join([*parts, *filter(None, [self._evaluation, str(self._stage) if self._between else ""])])
 
     def __repr__(self) -> str:
         return "\n".join([self._text(), *(f"warning: {warning}" for warning in self._warnings)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from embexp.cli import commands
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.records import manifest
 from embexp.runs import run as single
+from embexp.runs.runs_compared import readable_names
 
 SMALL = (
     "experiment=clicks",
@@ -75,6 +77,10 @@ def test_all_that_differs_is_named(runs: Path, capsys: pytest.CaptureFixture[str
     tokens = Vocabulary.read(runs / "a" / "vocabularies" / "item").tokens()
     rows = ", ".join(f"{row} ({tokens[row]!r})" for row in other[:4])
     assert note.startswith(f"{len(other)} of {len(tokens)} rows differ, the first {rows}")
+    weights = [each["name"] for each in found["weights"] if each["kind"] != "table"]
+    assert not [name for name in weights if "_variables/" in name]
+    assert [name for name in weights if name.endswith("/kernel") and not name.startswith("dense optimizer")]
+    assert [name for name in weights if re.fullmatch(r"dense optimizer: (momentum|velocity) of \S+/kernel", name)]
     status, shown = diff(runs / "a", runs / "b", capsys=capsys)
     assert status == 1
     assert "optimizer.learning_rate" in shown
@@ -116,3 +122,21 @@ def test_it_needs_no_tensorflow(runs: Path) -> None:
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.split()[-1] == "False"
+
+
+def test_slots_of_the_dense_optimizer_are_named_by_their_variables() -> None:
+    variables = {
+        "m/0": ("dense", "hidden.0/kernel"),
+        "m/1": ("dense", "hidden.0/kernel_2"),
+        "o/0": ("optimizer", "adam_3/hidden.0_kernel_momentum"),
+        "o/1": ("optimizer", "adam_3/hidden.0_kernel_2_velocity"),
+        "o/2": ("optimizer", "adam_3/iteration"),
+        "r": ("random", None),
+    }
+    assert readable_names(variables) == {
+        "m/0": "hidden.0/kernel",
+        "m/1": "hidden.0/kernel_2",
+        "o/0": "dense optimizer: momentum of hidden.0/kernel",
+        "o/1": "dense optimizer: velocity of hidden.0/kernel_2",
+        "o/2": "dense optimizer: iteration",
+    }

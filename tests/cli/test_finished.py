@@ -13,6 +13,7 @@ from embexp.cli.commands import finished
 from embexp.config import composition
 from embexp.records.folder import RunFolder
 from embexp.runs.finished import Predictions
+from embexp.system.parallel import Progress
 
 
 class FakeRun:
@@ -27,11 +28,12 @@ class FakeRun:
         self.asked.append((directory, command, data, *rest))
         return self
 
-    def evaluate(self, file: str | None, *, split: str) -> dict[str, float]:
+    def evaluate(self, file: str | None, *, split: str, progress: Progress) -> dict[str, float]:
         self.asked.append((file, split))
         return {"log_loss": 0.25, "auc": 0.875}
 
-    def predictions(self, file: str) -> Predictions:
+    def predictions(self, file: str, *, progress: Progress) -> Predictions:
+        progress("predicting", 0.5)
         self.asked.append((file,))
         return self.predicted
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -323,3 +324,22 @@ def test_a_large_file_is_sampled_over_all_of_it(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(("values", "dim"), [(1, 4), (10, 8), (100, 16), (10_000, 32), (1_000_000, 64), (10**9, 64)])
 def test_the_dim_is_four_times_the_fourth_root(values: int, dim: int) -> None:
     assert dim_of(values) == dim
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("data.json", "pandas.read_json('{}').to_parquet('data.parquet')"),
+        ("data.jsonl", "pandas.read_json('{}', lines=True).to_parquet('data.parquet')"),
+        ("data.ndjson.gz", "pandas.read_json('{}', lines=True).to_parquet('data.parquet')"),
+    ],
+)
+def test_json_has_one_sentence_with_the_remedy(
+    name: str, call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / name
+    file.write_text('{"a": 1}\n')
+    assert commands.main(["new", "--data", str(file), "--label", "a", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"--data {file}: JSON is not read; convert it to Parquet first" in said
+    assert shlex.split(said.splitlines()[-1])[-1] == f"import pandas; {call.format(file)}"

@@ -84,6 +84,11 @@ CASES = {
         "features.item.table",
         "'itm': there is no table of that name.\n    did you mean 'item'?",
     ),
+    "a misspelt feature, which is a new one": (
+        ["+features.usre={}"],
+        "features.usre.table",
+        "nothing: it must be given.\n    did you mean features.user? Or set features.usre.table=…",
+    ),
     "unused table": (
         ["+table@tables.extra=embedding"],
         "tables.extra",

@@ -132,6 +132,11 @@ class TestColumns:
             f"features.z = 'z': {file} has no such column.\n    its columns are: user, item, tags, times, age, y"
         )
 
+    def test_a_list_column_that_a_feature_reads_is_one_fault(self, file: Path) -> None:
+        data = csv_of(file, list_columns=("tagz",))
+        faults = source_of(data).head_faults(columns(data, a=feature(table="t", column="tagz")))
+        assert [fault.path for fault in faults] == ["features.a.column"]
+
     def test_every_file_of_a_folder_is_looked_at(self, tmp_path: Path) -> None:
         (tmp_path / "1.csv").write_text("user,item,y\na,b,1\n")
         (tmp_path / "2.csv").write_text("user,itm,y\na,b,1\n")

@@ -10,13 +10,18 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from embexp.errors import NotARunError
 from embexp.reports.collected import collect, varying
+from embexp.reports.formats import as_csv, as_json
+from embexp.reports.page import of_runs
 from embexp.reports.record import Status
+from embexp.reports.report import report, run_columns
 from embexp.specs.metrics import Direction
 from embexp.system import locks
 from tests.reports.made_runs import ledger, run, spec, sweep
@@ -271,6 +276,35 @@ class TestVarying:
         assert varying(found) == ["optimizer", "train.steps"]
         assert [each.value("optimizer") for each in found] == ["sgd", "adam"]
 
+    def test_a_choice_has_the_name_of_its_file_whoever_made_it(self, tmp_path: Path) -> None:
+        """An experiment chose dlrm_concat, of kind dlrm, for one run; the command line chose for two others."""
+        models = {"dlrm": {"kind": "dlrm", "concat": False}, "dlrm_concat": {"kind": "dlrm", "concat": True}}
+        for place, (chosen, overrides) in enumerate(
+            [("dlrm_concat", []), ("dlrm", ["model=dlrm"]), ("dlrm_concat", ["model=dlrm_concat"])]
+        ):
+            path = run(
+                tmp_path / str(place), spec(seed=place, model=models[chosen]), overrides=overrides, test={"auc": 1}
+            )
+            (path / ".hydra" / "hydra.yaml").write_text(f"hydra:\n  runtime:\n    choices:\n      model: {chosen}\n")
+        found = collect([tmp_path])
+        assert varying(found) == ["model", "seed"]
+        assert [record.value("model") for record in found] == ["dlrm_concat", "dlrm", "dlrm_concat"]
+        experiments = [found[0], replace(found[1], overrides=())]
+        assert varying(experiments) == ["seed", "model"]
+        assert [record.value("model") for record in experiments] == ["dlrm_concat", "dlrm"]
+        assert len(of_runs(found)["groups"]) == 2
+
+    @pytest.mark.parametrize(
+        "text", ["", "[1", "hydra: {runtime: {choices: 3}}", "hydra: {runtime: {choices: {1: 2}}}"]
+    )
+    def test_without_known_choices_the_kind_names_them(self, tmp_path: Path, text: str) -> None:
+        for name in ("sgd", "adam"):
+            path = run(tmp_path / name, spec(optimizer__kind=name), test={"rmse": 1.0})
+            (path / ".hydra" / "hydra.yaml").write_text(text)
+        found = collect([tmp_path])
+        assert varying(found) == ["optimizer.kind"]
+        assert [record.value("optimizer") for record in found] == ["adam", "sgd"]
+
     def test_where_files_go_is_no_setting_unless_overridden(self, tmp_path: Path) -> None:
         run(tmp_path / "a", spec(output__cache="x", checkpoint__save="end"), overrides=["checkpoint.save=end"])
         run(tmp_path / "b", spec(output__cache="y"))
@@ -308,3 +342,60 @@ def test_two_hundred_runs_in_a_moment_and_without_tensorflow(tmp_path: Path, roo
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=root)
     assert result.stdout.splitlines() == ["200 ['optimizer', 'seed'] True", "[]"]
+
+
+class TestSeconds:
+    """Those of a job, from the ledger, and those of its training, from metrics.jsonl."""
+
+    LINES = ((10, 1.0), (20, 2.5))
+
+    @staticmethod
+    def trained(directory: Path, lines: Sequence[tuple[int, float]]) -> Path:
+        text = "".join(
+            json.dumps({"event": "log", "step": step, "loss": 0.5, "timing": {"seconds": seconds}}) + "\n"
+            for step, seconds in lines
+        )
+        (directory / "metrics.jsonl").write_text(text + '{"event": "log", "st')
+        return directory
+
+    def test_both_have_their_own_column_and_key(self, tmp_path: Path) -> None:
+        job = {"state": "completed", "directory": "0", "overrides": ["seed=0"], "started": 5.0, "ended": 12.5}
+        ledger(tmp_path, [job])
+        self.trained(run(tmp_path / "0", spec(), validation={"rmse": 1.0}), self.LINES)
+        found = report(tmp_path, sort="seconds")
+        assert [(row["seconds"], row["train_seconds"]) for row in found] == [(7.5, 2.5)]
+        assert [(column.heading, column.cells) for column in run_columns(found)[-2:]] == [
+            ("seconds", ("7.5",)),
+            ("train_seconds", ("2.5",)),
+        ]
+        [of_page] = of_runs(found.records)["runs"]
+        assert (of_page["seconds"], of_page["trainSeconds"]) == (7.5, 2.5)
+        [of_file] = json.loads(as_json(found))["jobs"]
+        assert (of_file["seconds"], of_file["train_seconds"]) == (7.5, 2.5)
+        assert "train_seconds" in as_csv(found)
+
+    def test_a_single_run_has_those_of_its_training_only(self, tmp_path: Path) -> None:
+        self.trained(run(tmp_path / "a", spec(seed=1), validation={"rmse": 1.0}), [(10, 9.0)])
+        self.trained(run(tmp_path / "b", spec(seed=2), validation={"rmse": 2.0}), self.LINES)
+        found = report(tmp_path, sort="train_seconds")
+        assert [(row["run"], row["seconds"], row["train_seconds"]) for row in found] == [
+            ("b", None, 2.5),
+            ("a", None, 9.0),
+        ]
+        assert [column.heading for column in run_columns(found)][-1] == "train_seconds"
+        shorter = report(tmp_path, seconds=False)
+        assert "train_seconds" not in [column.heading for column in run_columns(shorter)]
+
+    def test_those_of_the_processes_of_a_resumed_run_are_added(self, tmp_path: Path) -> None:
+        path = run(tmp_path / "a", spec(), validation={"rmse": 1.0}, summary={"resumed_at": [20, 40]})
+        self.trained(path, [(10, 1.0), (20, 2.0), (30, 5.0), (40, 6.0), (50, 0.5), (50, 0.75)])
+        [record] = collect([tmp_path])
+        assert record.train_seconds == 2.0 + 6.0 + 0.75
+
+    @pytest.mark.parametrize(
+        "line", ['{"step": 1, "timing": {"seconds": "NaN"}}', "", '"step": , "timing": {"seconds": 1']
+    )
+    def test_a_damaged_file_has_none(self, tmp_path: Path, line: str) -> None:
+        path = run(tmp_path / "a", spec(), validation={"rmse": 1.0})
+        (path / "metrics.jsonl").write_text(line)
+        assert collect([tmp_path])[0].train_seconds is None

@@ -124,7 +124,18 @@ def test_the_files_of_a_sweep(tmp_path: Path) -> None:
     found = report(folder)
     rows = list(csv.reader(io.StringIO(formats.as_csv(found, by_number=True))))
     names = ["test rmse", "test mae", "test loss", "validation rmse", "validation mae", "validation loss", "train loss"]
-    assert rows[0] == ["number", "run", "seed", "status", *names, "seconds", "directory", "reason", "record"]
+    assert rows[0] == [
+        "number",
+        "run",
+        "seed",
+        "status",
+        *names,
+        "seconds",
+        "train_seconds",
+        "directory",
+        "reason",
+        "record",
+    ]
     assert rows[1] == [
         "0",
         "0",
@@ -138,6 +149,7 @@ def test_the_files_of_a_sweep(tmp_path: Path) -> None:
         "4.0",
         "1.0",
         "1.500",
+        "",
         str(folder / "0"),
         "",
         "",

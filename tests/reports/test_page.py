@@ -189,7 +189,6 @@ def test_curves_are_what_metrics_jsonl_has(tmp_path: Path) -> None:
     path.write_text("\n".join(json.dumps(line) for line in lines) + '\n{"event": "log", "st')
     found = read_curves(path)
     assert found.by_name == {"train loss": Curve([10, 20], [0.5, None]), "validation auc": Curve([10], [0.75])}
-    assert found.seconds == 2.5
     assert read_curves(tmp_path / "missing") == Curves()
 
 

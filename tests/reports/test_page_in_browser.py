@@ -20,6 +20,7 @@ from embexp.reports.collected import collect
 from embexp.reports.page import document, of_runs
 from embexp.system import files
 from tests.reports import swept_runs
+from tests.reports.made_runs import ledger, run, spec
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
@@ -181,8 +182,8 @@ def test_two_runs_are_compared(opened: webdriver.Chrome, page: Path) -> None:
 def test_switched_off_runs_leave_the_plots(opened: webdriver.Chrome) -> None:
     before = series(opened, "curves")
     assert sum(each == "custom" for each in before) == 12  # a band for each setting, which has two seeds
-    for run in (0, 1):
-        press(opened, f'#runs-table tr[data-run="{run}"] input')
+    for number in (0, 1):
+        press(opened, f'#runs-table tr[data-run="{number}"] input')
     assert len(series(opened, "curves")) == len(before) - 2
     press(opened, "#curves .segmented button")
     assert series(opened, "curves") == ["line"] * 22
@@ -363,3 +364,27 @@ def hover_over(browser: webdriver.Chrome, section: str) -> None:
         """,
         section,
     )
+
+
+def test_the_legend_has_no_settings_that_were_skipped(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """One setting ran, another was skipped, a third has not begun; all are in the table, as its rows say why."""
+    jobs = [
+        {"state": "completed", "directory": f"{place}", "overrides": [f"init={init}"]}
+        for place, init in enumerate("ab")
+    ]
+    jobs += [
+        {"state": "skipped", "overrides": ["init=c"], "spec": spec(init__kind="c"), "reason": "it can't be"},
+        {"state": "planned", "overrides": ["init=d"], "spec": spec(init__kind="d")},
+    ]
+    ledger(tmp_path, jobs)
+    for place, init in enumerate("ab"):
+        line = {"event": "log", "step": 10, "loss": 0.5, "timing": {"seconds": 1.0}}
+        path = run(tmp_path / f"{place}", spec(init__kind=init), overrides=[f"init={init}"], validation={"rmse": 1.0})
+        (path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    page = tmp_path / "report.html"
+    files.write_text(page, document(of_runs(collect([tmp_path])), title="a sweep"))
+    opened = fresh(browser, page)
+    assert column(opened, "setting:init") == ["a", "b", "c", "d"]
+    entries = opened.find_elements(By.CSS_SELECTOR, "#curves .legend .entry")
+    assert [entry.text for entry in entries] == ["init=a", "init=b"]
+    check_quiet(opened, page)

@@ -34,7 +34,7 @@ def test_runs_and_settings_over_seeds(tmp_path: Path) -> None:
     assert lines[10].split()[:2] == ["sgd", "3"]
     assert "+0.1167" in lines[10]
     assert lines[12] == "* best by validation rmse (lower is better)"
-    assert lines[13] == "interval, difference to the reference, and p: of test rmse; p by a paired t-test"
+    assert lines[13] == "interval (Student's t), difference to the reference, and p: of test rmse; p by a paired t-test"
 
 
 def test_what_has_no_results_stands_below(tmp_path: Path) -> None:

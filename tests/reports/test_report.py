@@ -12,7 +12,8 @@ from scipy import stats
 import embexp
 from embexp.errors import CommandLineError, NotARunError, RunError
 from embexp.reports.collected import collect
-from embexp.reports.report import report, tabulate
+from embexp.reports.page import of_runs
+from embexp.reports.report import report, setting_columns, tabulate
 from tests.reports.made_runs import ledger, run, spec, sweep
 
 SGD, ADAM, ADAGRAD = [1.0, 1.2, 1.1], [0.9, 1.0, 1.05], [0.95, 1.01, 1.0]
@@ -136,6 +137,47 @@ class TestGroups:
         assert (len(sgd.runs), sgd.comparison.pairs, sgd.comparison.difference) == (3, 2, pytest.approx(0.75))
         assert sgd.comparison.p == pytest.approx(stats.ttest_rel([1.5, 3.0], [1.0, 2.0]).pvalue)
         assert any("only 2 repetitions" in note for note in found.notes)
+
+    def test_what_changes_no_result_splits_no_setting(self, tmp_path: Path) -> None:
+        """Threads, output and tracking tell runs apart, and neither settings nor their table."""
+        for seed, (threads, plots, tracking) in enumerate(
+            [(1, True, "none"), (2, False, "none"), (1, False, "mlflow")]
+        ):
+            for rate in (0.1, 0.2):
+                overrides = [f"seed={seed}", f"optimizer.learning_rate={rate}", f"strategy.intra_op_threads={threads}"]
+                content = spec(
+                    seed=seed,
+                    optimizer__learning_rate=rate,
+                    strategy__kind="cpu",
+                    strategy__intra_op_threads=threads,
+                    strategy__inter_op_threads=seed,
+                    output__plots=plots,
+                    tracking__kind=tracking,
+                )
+                overrides += [f"output.plots={plots}", f"tracking={tracking}", f"hydra.job.id={seed}"]
+                run(
+                    tmp_path / f"{seed}{rate}",
+                    content,
+                    overrides=overrides,
+                    validation={"rmse": seed + rate},
+                    test={"rmse": 1 + seed + rate},
+                )
+        found = report(tmp_path)
+        assert [len(group.runs) for group in found.groups] == [3, 3]
+        assert [column.heading for column in setting_columns(found)][:2] == ["optimizer.learning_rate", "runs"]
+        assert "strategy.intra_op_threads" in found.keys  # was asked for, so the table of runs has it
+        assert "strategy.inter_op_threads" not in found.keys
+        page = of_runs(found.records)
+        assert len(page["groups"]) == 2
+        assert not any("threads" in group or "plots" in group for group in page["groups"])
+
+    def test_two_repetitions_have_no_interval_and_a_line_says_why(self, tmp_path: Path) -> None:
+        two = report(sweep(tmp_path / "two", optimizers={"sgd": SGD[:2], "adam": ADAM[:2]}))
+        assert "95% interval" not in [column.heading for column in setting_columns(two)]
+        assert "only 2 repetitions: fewer than 3 say next to nothing of a difference, and have no interval" in str(two)
+        three = report(sweep(tmp_path / "three", optimizers={"sgd": SGD, "adam": ADAM}))
+        assert "95% interval" in [column.heading for column in setting_columns(three)]
+        assert "interval (Student's t)" in str(three)
 
     def test_the_same_run_twice_counts_once(self, tmp_path: Path) -> None:
         sweep(tmp_path / "a", optimizers={"sgd": SGD})
@@ -274,3 +316,22 @@ def test_records_of_other_origin(swept: Path) -> None:
     found = tabulate(records)
     assert (found.best, found.groups[0].values, found.headlines) == (None, {}, ())
     assert str(found)
+
+
+def test_a_line_names_runs_that_are_worse_than_a_constant(tmp_path: Path) -> None:
+    """By each split and metric; those of all runs that are alike are in one line."""
+    constant = {"train": {"loss": 0.1}, "validation": {"rmse": 1.5, "mae": 0.5}, "test": {"rmse": 1.0, "mae": 0.5}}
+    for place, (own, popular) in enumerate([(1.2, 0.1), (1.2, 0.1), (0.9, 0.1), (0.9, None)]):
+        baselines = {"constant": constant, "popularity": {"test": {"ndcg_at_10": popular}}, "other": constant}
+        values = {"rmse": own, "mae": 0.4, "ndcg_at_10": 0.05}
+        run(
+            tmp_path / f"{place}",
+            spec(seed=place),
+            validation=values,
+            test=values,
+            summary={"baselines": baselines if place != 2 else "damaged"},
+        )
+    lines = str(report(tmp_path)).splitlines()
+    assert "warning: 2 runs (0, 1) are worse than a constant prediction: test rmse" in lines
+    assert "warning: 2 runs (0, 1) are worse than the most popular items: test ndcg_at_10" in lines
+    assert not any("run 2" in line or "run 3" in line for line in lines if line.startswith("warning"))

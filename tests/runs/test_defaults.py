@@ -47,7 +47,8 @@ def test_a_run_that_does_not_learn_says_so(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     spec = embexp.compose([*overrides, *stuck, *QUIET, "train.epochs=2", f"output.cache={tmp_path / 'cache'}"])
     summary = single.run(spec, tmp_path / "run").summary
-    [warning] = [each for each in summary["warnings"] if "no better than a constant" in each]
+    warning, of_test = [each for each in summary["warnings"] if "no better than a constant" in each]
+    assert of_test.startswith("no better than a constant: test rmse")
     assert "the model has hardly learned" in warning
     assert "optimizer.learning_rate, now 0.001 and optimizer.initial_accumulator_value, now 0.1" in warning
     found, constant = summary["metrics"]["validation"]["rmse"], summary["baselines"]["constant"]["validation"]["rmse"]

@@ -15,6 +15,8 @@ from embexp.cli.commands import finished
 from embexp.errors import ConfigError, UsageError, VocabularyError
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
+from embexp.system.parallel import Progress
+from embexp.training.listeners import Listener
 
 USERS, ITEMS, GROUPS = 30, 24, 3
 TOWERS = (
@@ -262,3 +264,35 @@ def test_recorded_metrics_are_those_of_the_names_of_the_task(run: Made) -> None:
     lines = [json.loads(line) for line in (run().directory / "metrics.jsonl").read_text().splitlines()]
     evaluated = [line for line in lines if line["event"] != "log"]
     assert len(evaluated) == 2
+
+
+def test_every_stage_that_may_be_long_reports_how_far_it_is(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a training go to its listeners, those behind it to the observer; of a finished run, to the command."""
+    monkeypatch.setattr(single, "if_long", lambda progress: progress)
+    after: dict[str, list[float]] = {}
+    during: dict[str, list[float]] = {}
+
+    def noted(stages: dict[str, list[float]]) -> Progress:
+        return lambda stage, done: None if done is None else stages.setdefault(stage, []).append(done)
+
+    class Listening(Listener):
+        def working(self, stage: str, done: float | None) -> None:
+            noted(during)(stage, done)
+
+    observer = single.Observer(lambda: [Listening()], noted(after))
+    result = single.run(spec_of(file, "checkpoint.every_steps=40"), tmp_path, observer)
+    assert during.keys() == {"computing vectors", "evaluating", "writing the checkpoint"}
+    behind = ("comparing rows", "writing the checkpoint", "evaluating", "evaluating the most popular items")
+    assert {*behind, "computing vectors", "computing digests of the tables"} <= after.keys()
+    for stages in (during, after):
+        assert all(0 <= done <= 1 for found in stages.values() for done in found)
+    for stage in (*behind, "computing digests of the tables"):
+        assert after[stage] == sorted(after[stage])
+    finished_run, later = load_run(result.directory), dict[str, list[float]]()
+    assert finished_run.evaluate(progress=noted(later)) == finished_run.evaluate()
+    finished_run.predict(file, progress=noted(later))
+    assert later["predicting"][-1] == 1.0
+    finished_run.recommend(progress=noted(later))
+    assert {"computing vectors", "evaluating", "predicting", "ranking items"} <= later.keys()

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from embexp.system.parallel import at_once
+from embexp.system.parallel import at_once, if_long, part, reported
 
 
 def test_what_is_made_has_the_order_of_the_items() -> None:
@@ -29,3 +29,25 @@ def test_two_are_in_work_at_a_time() -> None:
 def test_the_error_of_an_item_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         at_once(lambda number: 1 // number, (2, 1, 0))
+
+
+def test_a_stage_is_reported_once_it_is_long() -> None:
+    clock, said = [0.0], list[tuple[str, float | None]]()
+    progress = if_long(lambda stage, done: said.append((stage, done)), clock=lambda: clock[0])
+    for second in range(5):
+        clock[0] = float(second)
+        progress("evaluating", second / 10)
+    clock[0] = 5.0
+    progress("evaluating", 0.1)  # the next one
+    progress("comparing", None)
+    clock[0] = 7.0
+    progress("comparing", None)
+    assert said == [("evaluating", 0.2), ("evaluating", 0.3), ("evaluating", 0.4), ("comparing", None)]
+
+
+def test_parts_of_a_stage() -> None:
+    said: list[tuple[str, float | None]] = []
+    second_half = part(lambda stage, done: said.append((stage, done)), 0.5, 1.0)
+    assert list(reported("abcd", 4, "reading", second_half)) == list("abcd")
+    second_half("reading", None)
+    assert said == [("reading", 0.5), ("reading", 0.625), ("reading", 0.75), ("reading", 0.875), ("reading", None)]

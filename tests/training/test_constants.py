@@ -62,12 +62,13 @@ def test_a_random_order_by_drawing_many() -> None:
 
 
 def warning(task: Task, found: dict[str, float], constant: dict[str, float], train: float = 1.0) -> str | None:
-    return baseline.warning(
+    lines = baseline.warnings(
         task,
         {"train": {"loss": train}, "validation": found},
         {"train": {"loss": 1.0}, "validation": constant},
         rates="optimizer.learning_rate, now 0.001",
     )
+    return next((line for line in lines if "no better than a constant" in line), None)
 
 
 CASES = {
@@ -120,3 +121,49 @@ def test_the_share_of_the_squared_error_that_is_removed_decides(loss: float, con
     assume(abs(share - baseline.LEAST_GAIN) > 1e-9)  # squares of square roots
     better = baseline.beaten(Task.REGRESSION, {"rmse": math.sqrt(loss)}, {"rmse": math.sqrt(constant)})
     assert better == (share > baseline.LEAST_GAIN)
+
+
+def test_every_split_is_judged_and_every_metric_that_is_worse_is_named() -> None:
+    constant = {
+        "train": {"loss": 0.66},
+        "validation": {"log_loss": 0.66, "auc": 0.5, "loss": 0.66},
+        "test": {"log_loss": 0.6574, "auc": 0.5, "loss": 0.6574},
+    }
+    learned = {"log_loss": 0.6, "auc": 0.7, "loss": 0.6}
+    missed = {"log_loss": 0.6640, "auc": 0.52, "loss": 0.6640}
+    rates = "optimizer.learning_rate, now 0.001"
+
+    def lines(validation: dict[str, float], test: dict[str, float]) -> list[str]:
+        found = {"train": {"loss": 0.65}, "validation": validation, "test": test}
+        return baseline.warnings(Task.BINARY, found, constant, rates=rates)
+
+    assert lines(learned, learned) == []
+    [only] = lines(learned, missed)
+    assert only.startswith("no better than a constant: test log_loss 0.6640 (0.6574), auc 0.5200 (0.5000), in brackets")
+    assert rates in only
+    first, second = lines(missed, missed)
+    assert first.startswith("no better than a constant: validation log_loss")
+    assert second.startswith("no better than a constant: test log_loss")
+    assert rates in first
+    assert rates not in second  # the remedy is the same
+
+
+def test_one_metric_may_be_worse_although_the_run_has_learned() -> None:
+    found = {"accuracy": 0.8, "log_loss": 0.9, "macro_f1": 0.2, "loss": 0.9}
+    constant = {"accuracy": 0.6, "log_loss": 0.69, "macro_f1": 0.375, "loss": 0.69}
+    [line] = baseline.warnings(Task.CLASSIFICATION, {"test": found}, {"test": constant}, rates="")
+    assert line.startswith(
+        "worse than a constant: test log_loss 0.9000 (0.6900), macro_f1 0.2000 (0.3750), in brackets"
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "names"),
+    [
+        ({"ndcg_at_10": 0.1, "mrr": 0.3, "mean_rank": 9.0, "loss": 9.0}, ["ndcg_at_10", "mean_rank"]),
+        ({"ndcg_at_10": 0.2, "mrr": 0.2, "mean_rank": 5.0}, []),  # the same is not worse
+        ({"ndcg_at_10": None, "mrr": "low", "mine": 0.0}, []),
+    ],
+)
+def test_worse_by_the_direction_of_each_metric(found: dict[str, object], names: list[str]) -> None:
+    assert baseline.worse(found, {"ndcg_at_10": 0.2, "mrr": 0.2, "mean_rank": 5.0, "loss": 1.0, "mine": 1.0}) == names

@@ -118,6 +118,20 @@ def test_early_stopping_ends_after_its_patience_and_keeps_the_best() -> None:
     assert kept == [10, 20]
 
 
+def test_at_the_last_step_nothing_is_stopped_early() -> None:
+    """The patience runs out after step 40 of 40: the training is complete."""
+    series = iter([3.0, 2.0, 2.5, 2.1])
+    outcome = train(
+        Recorder(),
+        loop.LoopSchedule(steps=40, log_every=10, evaluate_every=10, batch_size=8),
+        validation=loop.Validation(
+            evaluate=lambda: {"rmse": next(series)},
+            stopping=EarlyStopping(metric="rmse", lower_is_better=True, patience=2, min_delta=0.0),
+        ),
+    )
+    assert (outcome.status, outcome.steps, outcome.best_step) == ("completed", 40, 20)
+
+
 def saved_steps(times: SaveTimes, schedule: loop.LoopSchedule, **changes: Any) -> list[int]:
     saved: list[int] = []
 

@@ -118,3 +118,36 @@ def test_rates(rate: float, text: str) -> None:
     listener.started(1, 1)
     listener.logged(1, 0.0, rate)
     assert output(plain).splitlines()[-1] == f"step 1 of 1, loss 0.0000, {text}"
+
+
+def test_an_evaluation_between_two_steps_has_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    terminal = console(terminal=True)
+    listener = progress.progress(terminal)
+    listener.started(1000, 80_000)
+    for second in range(31):
+        now[0] = float(second)
+        listener.working("evaluating", second / 60)
+    listener._live.refresh()  # type: ignore[attr-defined]
+    assert "evaluating" in output(terminal)
+    assert "50%, 0:30 left" in output(terminal)
+    listener.evaluated(500, "validation", {"auc": 0.75})
+    listener.ended("completed")
+    assert "evaluating" not in output(terminal).rsplit("\x1b[2K", 1)[-1]
+
+
+def test_an_evaluation_between_two_steps_has_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    plain = console(terminal=False)
+    listener = progress.progress(plain)
+    listener.started(1000, 80_000)
+    for second in range(31):
+        now[0] = float(second)
+        listener.working("evaluating", second / 60)
+    assert output(plain).splitlines()[1:] == [
+        "evaluating 17%, 0:50 left",
+        "evaluating 33%, 0:40 left",
+        "evaluating 50%, 0:30 left",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -10,7 +11,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from embexp.runs.finished import Run
+    from embexp.system.parallel import Progress
 
 
 EVALUATE_HELP = """\
@@ -81,7 +83,8 @@ def evaluate(arguments: Sequence[str]) -> int:
     data, split = options.data, options.split or "test"
     rest = ["--data", data] if data is not None else ["--split", split] if split != "test" else []
     run = load_finished(options.directory, "evaluate", *rest, data=data, allow_code=options.allow_code)
-    metrics = run.evaluate(data, split=split)
+    with _stages() as progress:
+        metrics = run.evaluate(data, split=split, progress=progress)
     if options.json:
         print(json.dumps(dict(metrics)))
     else:
@@ -103,7 +106,8 @@ def predict(arguments: Sequence[str]) -> int:
     columns: dict[str, Sequence[object]] = {}
     if options.keep is not None:
         columns |= run.columns_of_file(options.data, options.keep.split(","))
-    found = run.predictions(options.data)
+    with _stages() as progress:
+        found = run.predictions(options.data, progress=progress)
     columns["prediction"] = _texts(found.prediction)
     if found.classes is not None:
         columns["class"] = found.classes.tolist()
@@ -137,9 +141,11 @@ def recommend(arguments: Sequence[str]) -> int:
     check_out(options.out, "items.csv")
     users = None if options.users is None else _users(Path(options.users))
     run = load_finished(options.directory, "recommend", allow_code=options.allow_code)
+    with _stages() as progress:
+        found = run.recommend(users, int(options.count), progress=progress)
     rows = [
         (user, rank, item, f"{score:.7g}")
-        for user, items in run.recommend(users, int(options.count)).items()
+        for user, items in found.items()
         for rank, (item, score) in enumerate(items, 1)
     ]
     write_csv(options.out, ["user", "rank", "item", "score"], rows)
@@ -152,6 +158,16 @@ COMMANDS = {
     "recommend": SimpleNamespace(main=recommend, HELP=RECOMMEND_HELP),
 }
 """As modules of commands, by name."""
+
+
+@contextlib.contextmanager
+def _stages() -> Iterator[Progress]:
+    """Shows the stages of the block that take long, on standard error."""
+    from embexp.cli.stages import show_stages
+    from embexp.system.parallel import if_long
+
+    with show_stages() as stages:
+        yield if_long(stages)
 
 
 def _users(file: Path) -> list[str]:

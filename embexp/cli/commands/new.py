@@ -71,6 +71,7 @@ def main(arguments: Sequence[str]) -> int:
 
     if options.task not in (None, *_TASKS):
         raise CommandLineError(f"embexp new: --task {options.task}: it must be one of {', '.join(_TASKS)}")
+    _check_form(Path(options.data))
     found = sample(Path(options.data), None if options.names is None else options.names.split(","))
     columns = facts(found)
     category, number, ignore, time, group = (_columns(options, columns, name) for name in _OF_COLUMNS)
@@ -128,6 +129,19 @@ def _columns(options: Any, columns: Sequence[ColumnFacts], option: str) -> tuple
             near = did_you_mean(name, known) or f"its columns are: {', '.join(known[:20])}"
             raise CommandLineError(f"embexp new: --{option} {name}: the data has no such column\n    {near}")
     return names
+
+
+def _check_form(data: Path) -> None:
+    """Raises CommandLineError for JSON, which no source reads."""
+    form = next((suffix for suffix in data.suffixes if suffix.lower() in (".json", ".jsonl", ".ndjson")), None)
+    if form is not None:
+        lines = "" if form.lower() == ".json" else ", lines=True"
+        parquet = data.with_name(data.name.partition(".")[0] + ".parquet").name
+        script = f"import pandas; pandas.read_json({str(data)!r}{lines}).to_parquet({parquet!r})"
+        raise CommandLineError(
+            f"embexp new: --data {data}: JSON is not read; convert it to Parquet first\n"
+            f"    python -c {shlex.quote(script)}"
+        )
 
 
 def _label(columns: Sequence[ColumnFacts], name: str) -> ColumnFacts:

@@ -21,7 +21,7 @@ by validation. Settings with several seeds get means, standard deviations, confi
 Runs whose files were changed after they had ended are marked; `embexp verify` lists what was changed.
 Below the table are the jobs that are queued, running, interrupted or cancelled at the moment, and those that failed.
 
-    --sort KEY[:desc]     sort by a setting, a metric, seconds, job, or a key of summary.json
+    --sort KEY[:desc]     sort by a setting, a metric, seconds, train_seconds, job, or a key of summary.json
     --filter CONDITION    only runs that meet it; with several, all must be met
     --baseline CONDITION  compare settings over seeds with the one that meets it, not with the best
     --csv FILE            write all runs, with all columns

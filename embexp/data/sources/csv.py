@@ -32,7 +32,8 @@ def _located(data: CSV, paths: Sequence[Path], wanted: Sequence[Wanted]) -> File
     """The files, their columns checked."""
     tables = tuple(_table(data, file, wanted) for file in table_files.data_files(paths))
     located = Files(tables)
-    lists = [Wanted(name, "data.list_columns") for name in data.list_columns]
+    others = {one.name for one in wanted}  # what a feature reads, too, is one fault, which names the feature
+    lists = [Wanted(name, "data.list_columns") for name in data.list_columns if name not in others]
     faults = [fault for table in tables for fault in _missing(table, wanted)]
     table_files.stop_at(faults + table_files.missing(tables[0].path, tables[0].names, lists))
     table_files.stop_at(table_files.shape_faults(located, wanted))

@@ -28,6 +28,7 @@ from embexp.runs.runtimes import session
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.runs.runtimes.session import Feeds, TableView, components, timed_scaffold
 from embexp.specs.tables import Storage
+from embexp.system.parallel import quiet
 from embexp.tables import inputs
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.variables import TouchedRows
@@ -144,7 +145,7 @@ def start(blueprint: Blueprint) -> Execution:
     return Execution(
         runtime=runtime,
         tables={name: view(name) for name in blueprint.plans},
-        save=lambda prefix: store.copy(runtime.last_checkpoint(), prefix),
+        save=lambda prefix, *, progress=quiet: store.copy(runtime.last_checkpoint(), prefix),
         restore=lambda saved: runtime.restore(partial(store.copy, store.prefix_in(saved))),
         names=lambda: names,
         seconds=lambda: watch.seconds,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +23,7 @@ from embexp.initialization.filling import TablePlan
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings, Strategy
+from embexp.system.parallel import Progress, quiet
 from embexp.tables import inputs
 from embexp.tables.variables import ReadableTable
 from embexp.training.loop import Runtime
@@ -68,6 +69,13 @@ class Blueprint:
         return self.strategy.embeddings(self.plans, self.features, inputs, counter, self.total_steps)
 
 
+class Save(Protocol):
+    """Writes a checkpoint to a prefix."""
+
+    def __call__(self, prefix: str, *, progress: Progress = quiet) -> object:
+        """`progress` is called as rows of tables are written."""
+
+
 @dataclass(frozen=True)
 class Execution:
     """An experiment in a runtime, ready to be trained, read and saved.
@@ -90,7 +98,7 @@ class Execution:
 
     runtime: Runtime
     tables: Mapping[str, ReadableTable]
-    save: Callable[[str], object]
+    save: Save
     restore: Callable[[Path], object]
     names: Callable[[], Mapping[str, str]]
     seconds: Callable[[], float]

@@ -15,6 +15,7 @@ from embexp.checkpoints import naming, store, streaming
 from embexp.initialization import filling, scaffolding
 from embexp.initialization.method import Fill, SessionFills
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
+from embexp.system.parallel import quiet
 from embexp.tables import inputs
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.variables import ReadableTable, TouchedRows
@@ -60,7 +61,7 @@ def start(blueprint: Blueprint) -> Execution:
     return Execution(
         runtime=runtime,
         tables=values,
-        save=lambda prefix: runtime.call(partial(saver.save, prefix=prefix)),
+        save=lambda prefix, *, progress=quiet: runtime.call(partial(saver.save, prefix=prefix, progress=progress)),
         restore=restore,
         names=lambda: names,
         seconds=lambda: watch.seconds,

@@ -63,9 +63,14 @@ function defaultColour() {
   return metric;
 }
 
+/** Runs with something to draw: the others, such as skipped ones, have no colour and no entry in the legend. */
+const DRAWN = new Set(RUNS.filter((run) => run.curves.size > 0 || run.metrics.size > 0));
+
 function runColouring() {
   const by = COLOURINGS.find((each) => each.key === state.colour) ?? SETTING_OF_RUN;
   const lowIsBest = PRIMARY !== null && PRIMARY.direction === "lower" && by.key.startsWith("metric:") && by.key.endsWith(` ${PRIMARY.name}`);
-  const found = colouring(by, { bestLow: lowIsBest });
-  return { ...found, by, run: (run) => found.of(by.get(run)) };
+  const drawn = new Set([...DRAWN].map((run) => JSON.stringify(by.get(run))));
+  const values = by.values.filter((value) => drawn.has(JSON.stringify(value)));
+  const found = colouring({ ...by, values }, { bestLow: lowIsBest });
+  return { ...found, by, run: (run) => (DRAWN.has(run) ? found.of(by.get(run)) : themed("faint")) };
 }

@@ -41,8 +41,9 @@ function runFacts(run) {
   const steps = run.steps === null ? null : `${count(run.steps)} steps`;
   const best = run.bestStep === null || run.bestStep === undefined ? null : `best at step ${count(run.bestStep)}`;
   const speed = run.speed ? `${count(run.speed)} examples/s` : null;
-  const seconds = run.seconds === null ? null : `${plain(Number(run.seconds.toFixed(1)))} s`;
-  return [steps, best, seconds, speed, run.strategy, run.runId ? `run_id ${run.runId.slice(0, 12)}` : null].filter(Boolean);
+  const seconds = (value, what) => (value === null ? null : `${plain(Number(value.toFixed(1)))} s ${what}`);
+  const times = [seconds(run.seconds, "in all"), seconds(run.trainSeconds, "of training")];
+  return [steps, best, ...times, speed, run.strategy, run.runId ? `run_id ${run.runId.slice(0, 12)}` : null].filter(Boolean);
 }
 
 function grid(heads, rows, { classes = "grid" } = {}) {

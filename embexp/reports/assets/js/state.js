@@ -43,7 +43,8 @@ function changed(...kinds) {
 const QUANTITIES = [
   ...DATA.columns.map((key) => quantity(`setting:${key}`, shortened(key), key, (run) => run.values.get(key))),
   ...DATA.metrics.map((name) => quantity(`metric:${name}`, name, `metric ${name}`, (run) => run.metrics.get(name))),
-  quantity("figure:seconds", "seconds", "from the start of the run to its end", (run) => run.seconds),
+  quantity("figure:seconds", "seconds", "seconds from the start of the job to its end", (run) => run.seconds),
+  quantity("figure:trainSeconds", "train_seconds", "seconds of the training, with its evaluations", (run) => run.trainSeconds),
   quantity("figure:speed", "examples per second", "training examples per second", (run) => run.speed),
   quantity("figure:init", "init seconds", "seconds of the initialization", (run) => run.init?.seconds),
   quantity("figure:memory", "init peak MB", "memory that the run added until its first step, in MB", (run) =>

@@ -6,6 +6,7 @@ function statusMark(status) {
   return el("span", { class: `status status-${status}` }, el("span", { "aria-hidden": "true" }, STATUS_SIGNS[status] ?? "?"), ` ${status.replaceAll("_", " ")}`);
 }
 
+const TIMES = new Set(["figure:seconds", "figure:trainSeconds"]);
 const NARROW = matchMedia("(max-width: 720px)");
 
 function setUpTable() {
@@ -23,7 +24,7 @@ function setUpTable() {
     const wanted = (each) => {
       if (each.key.startsWith("setting:")) return true;
       if (each.key.startsWith("metric:")) return allMetrics || main.includes(each.key.slice("metric:".length));
-      return each.key === "figure:seconds";
+      return TIMES.has(each.key);
     };
     const found = QUANTITIES.filter(wanted);
     // On a phone, metrics come first: settings are a swipe away.
@@ -47,7 +48,7 @@ function setUpTable() {
   function draw() {
     const shownColumns = columns();
     const runs = filtered();
-    const formats = shownColumns.map((each) => (each.key.startsWith("setting:") ? shown : each.key === "figure:seconds" ? (value) => value.toFixed(1) : aligned(each.values)));
+    const formats = shownColumns.map((each) => (each.key.startsWith("setting:") ? shown : TIMES.has(each.key) ? (value) => value.toFixed(1) : aligned(each.values)));
     const everyOff = runs.length > 0 && runs.every((run) => state.off.has(run.id));
     const all = el("input", { type: "checkbox", "aria-label": "Show all of these runs in the plots", checked: !everyOff, change: () => switchAll(runs, all.checked) });
     head.replaceChildren(
