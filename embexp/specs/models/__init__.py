@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from embexp.specs.models.columns import DLRM, MLP
+from embexp.specs.models.columns import DLRM, FM, MLP, DCNv2, DeepFM
 from embexp.specs.models.dense_model import DENSE, RENAMED_TASKS, Activation, DenseModel, KerasModel, Shapes, Task
 from embexp.specs.models.knowledge_graph import ComplEx, DistMult, KnowledgeGraph, RankingLoss, RotatE, TransE
 from embexp.specs.models.recommendation import Dot, MatrixFactorization, Recommender, TwoTower
@@ -15,11 +15,14 @@ from embexp.specs.models.texts import BagOfWords, TextCNN
 __all__ = [
     "DENSE",
     "DLRM",
+    "FM",
     "MLP",
     "RENAMED_TASKS",
     "Activation",
     "BagOfWords",
     "ComplEx",
+    "DCNv2",
+    "DeepFM",
     "DenseModel",
     "DistMult",
     "Dot",
@@ -41,6 +44,9 @@ Model = Annotated[
     Dot
     | MLP
     | DLRM
+    | FM
+    | DeepFM
+    | DCNv2
     | BagOfWords
     | TextCNN
     | TransE

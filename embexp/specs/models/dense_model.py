@@ -126,15 +126,20 @@ def dense_faults(kind: str, dense_width: int, remedy: str) -> Iterator[Fault]:
 
 def vector_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
     """Faults unless there is one vector per feature, all of one dim."""
+    yield from sequence_faults(kind, shapes)
+    dims = {name: shape[-1] for name, shape in shapes.items()}
+    if len(set(dims.values())) > 1:
+        found = ", ".join(f"{name} {dim}" for name, dim in dims.items())
+        yield Fault("model", kind, f"the vectors it multiplies must have one dim, but have {found}")
+
+
+def sequence_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
+    """Sequences of vectors, where a model takes one vector per feature."""
     for name, shape in shapes.items():
         if len(shape) != 1:
             rule = f"{kind} takes one vector per feature"
             remedy = f"set features.{name}.max_sequence_length to 0 and leave output_shape unset, or take model=mlp"
             yield Fault(f"features.{name}", f"a sequence of shape {shape_text(shape)}", rule, remedy)
-    dims = {name: shape[-1] for name, shape in shapes.items()}
-    if len(set(dims.values())) > 1:
-        found = ", ".join(f"{name} {dim}" for name, dim in dims.items())
-        yield Fault("model", kind, f"the vectors it multiplies must have one dim, but have {found}")
 
 
 def length_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
