@@ -37,7 +37,7 @@ class Case:
     """A model to train.
 
     Attributes:
-        family: which of the plain models of the peers it is: clicks, dot, texts or graph.
+        family: which of the plain models of the peers it is: clicks, products, dot, texts or graph.
         data: writes the data into a folder and returns their path.
         overrides: of embexp's config, without the data's path.
         rule: optimizer of the tables: sgd, adagrad or adam.
@@ -117,6 +117,7 @@ _CLICKS = (
     "train.batch_size=4096",
 )
 _DLRM = (*_CLICKS, "model=dlrm", "model.bottom=[64]", "model.top=[256,64]")
+_DEEP = ("model.hidden=[256,64]",)
 _DOT = ("train.batch_size=4096",)
 _TEXTS = ("experiment=text_classification", "data=text")
 _GRAPH = ("experiment=knowledge_graph_large", "train.batch_size=512")
@@ -125,6 +126,9 @@ CASES = {
     "dlrm_sgd": Case("clicks", clicks, (*_DLRM, "optimizer=sgd"), rule="sgd"),
     "dlrm_concat": Case("clicks", clicks, (*_CLICKS, "model=dlrm_concat", "optimizer=adagrad")),
     "mlp": Case("clicks", clicks, (*_CLICKS, "model=mlp", "optimizer=adagrad")),
+    "fm": Case("products", clicks, (*_CLICKS, "model=fm", "optimizer=adagrad"), torch=2.0),
+    "deepfm": Case("products", clicks, (*_CLICKS, "model=deepfm", *_DEEP, "optimizer=adagrad"), torch=2.0),
+    "dcn_v2": Case("products", clicks, (*_CLICKS, "model=dcn_v2", *_DEEP, "optimizer=adagrad"), torch=2.0),
     "biased_dot": Case(
         "dot",
         ratings,

@@ -97,6 +97,44 @@ class Clicks(_Net):
         return ops.mean(keras.losses.binary_crossentropy(batch["label"][:, None], logits, from_logits=True))
 
 
+class Products(_Net):
+    """A factorization machine, alone or with an MLP (DeepFM), or a deep & cross network."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        model, dim = setting.model, next(iter(setting.tables.values()))[1]
+        width, hidden, self.kind = setting.numbers + len(setting.tables) * dim, model.get("hidden", []), model["kind"]
+        self.deep = keras.Sequential([layers.Dense(units, "relu") for units in hidden])
+        if self.kind == "dcn_v2":
+            self.downs = [layers.Dense(model["rank"], use_bias=False) for _ in range(model["layers"])]
+            self.crosses = [layers.Dense(width) for _ in range(model["layers"])]
+            self.head = layers.Dense(1)
+            return
+        self.first = layers.Dense(1)
+        normal = keras.initializers.RandomNormal(stddev=0.01)
+        self.factors = self.add_weight(shape=(setting.numbers, dim), initializer=normal, name="factors")
+        self.head = layers.Dense(1, use_bias=False) if hidden else None
+
+    def loss_of(self, batch: dict[str, Any]) -> Any:
+        """The mean loss of a batch, with the model's own."""
+        vectors = [table(batch[name]) for name, table in self.embeddings.items()]
+        numbers = batch["dense"]
+        row = x = ops.concatenate([numbers, *vectors], 1)
+        if self.kind == "dcn_v2":
+            for down, cross in zip(self.downs, self.crosses, strict=True):
+                x = row * cross(down(x)) + x
+            logits = self.head(ops.concatenate([x, self.deep(row)], 1))
+        else:
+            stacked = ops.stack(vectors, 1)
+            total = ops.sum(stacked, axis=1) + ops.matmul(numbers, self.factors)
+            squares = ops.sum(ops.square(stacked), axis=1)
+            squares = squares + ops.matmul(ops.square(numbers), ops.square(self.factors))
+            logits = self.first(row) + ops.sum(ops.square(total) - squares, axis=1, keepdims=True) / 2
+            if self.head is not None:
+                logits = logits + self.head(self.deep(row))
+        return ops.mean(keras.losses.binary_crossentropy(batch["label"][:, None], logits, from_logits=True))
+
+
 class Dot(_Net):
     """Products of two vectors, with biases for ratings."""
 
@@ -170,4 +208,4 @@ class Graph(_Net):
         return penalty + ops.mean(keras.losses.sparse_categorical_crossentropy(labels, scores, from_logits=True))
 
 
-_NETS: dict[str, Any] = {"clicks": Clicks, "dot": Dot, "texts": Texts, "graph": Graph}
+_NETS: dict[str, Any] = {"clicks": Clicks, "products": Products, "dot": Dot, "texts": Texts, "graph": Graph}

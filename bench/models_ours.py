@@ -176,6 +176,8 @@ def limit(spec: Any, tables: Mapping[str, tuple[int, int]]) -> dict[str, float] 
         case "dlrm":
             flops = _flops(spec.model, batch, count, dim)
             moved = _bytes(spec.model, batch, count, dim, 0 if spec.optimizer.kind == "sgd" else 1)
+        case "dcn_v2":
+            flops = _cross_flops(spec.model, batch, NUMBERS + count * dim)
         case "text_cnn":
             flops = _text_flops(batch, dim, spec.model.maps, spec.model.widths)
         case "complex" if spec.data.negatives is None:
@@ -185,6 +187,14 @@ def limit(spec: Any, tables: Mapping[str, tuple[int, int]]) -> dict[str, float] 
     gflops, speed = _product_speed(), _copy_speed()
     milliseconds = flops / gflops / 1e6 + moved / speed / 2**30 * 1e3
     return {"gflop": flops / 1e9, "mib": moved / 2**20, "gflops": gflops, "gib_per_second": speed, "ms": milliseconds}
+
+
+def _cross_flops(model: Any, batch: int, width: int) -> float:
+    """Three products of each matrix: forward, by the inputs, and by the weights."""
+    rank = model.low_rank(width)
+    crosses = model.layers * (width**2 if rank is None else 2 * width * rank)
+    deep = sum(a * b for a, b in itertools.pairwise([width, *model.hidden]))
+    return 6.0 * batch * (crosses + deep + width + model.hidden[-1])
 
 
 def _text_flops(batch: int, dim: int, maps: int, widths: Sequence[int]) -> float:

@@ -99,6 +99,45 @@ class Clicks(nn.Module):
         return functional.binary_cross_entropy_with_logits(logits, batch["label"])
 
 
+class Products(nn.Module):
+    """A factorization machine, alone or with an MLP (DeepFM), or a deep & cross network."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__()
+        self.names, model = list(setting.tables), setting.model
+        self.embeddings = nn.ModuleList([_table(setting, name) for name in self.names])
+        dim, numbers = setting.tables[self.names[0]][1], setting.numbers
+        width, hidden, self.kind = numbers + len(self.names) * dim, model.get("hidden", []), model["kind"]
+        self.deep = _mlp([width, *hidden])
+        if self.kind == "dcn_v2":
+            rank, count = model["rank"], model["layers"]
+            self.downs = nn.ModuleList([nn.Linear(width, rank, bias=False) for _ in range(count)])
+            self.crosses = nn.ModuleList([nn.Linear(rank, width) for _ in range(count)])
+            self.head = nn.Linear(width + hidden[-1], 1)
+            return
+        self.first = nn.Linear(width, 1)
+        self.factors = nn.Parameter(torch.randn(numbers, dim) / 100)
+        self.head = nn.Linear(hidden[-1], 1, bias=False) if hidden else None
+
+    def loss_of(self, batch: dict[str, Any]) -> Any:
+        """The mean loss of a batch, with the model's own."""
+        vectors = [table(batch[name]) for table, name in zip(self.embeddings, self.names, strict=True)]
+        numbers = batch["dense"]
+        row = x = torch.cat([numbers, *vectors], 1)
+        if self.kind == "dcn_v2":
+            for down, cross in zip(self.downs, self.crosses, strict=True):
+                x = row * cross(down(x)) + x
+            logits = self.head(torch.cat([x, self.deep(row)], 1))
+        else:
+            stacked = torch.stack(vectors, 1)
+            total = stacked.sum(1) + numbers @ self.factors
+            squares = stacked.square().sum(1) + numbers.square() @ self.factors.square()
+            logits = self.first(row) + (total.square() - squares).sum(1, keepdim=True) / 2
+            if self.head is not None:
+                logits = logits + self.head(self.deep(row))
+        return functional.binary_cross_entropy_with_logits(logits[:, 0], batch["label"])
+
+
 class Dot(nn.Module):
     """Products of two vectors, with biases for ratings."""
 
@@ -178,4 +217,4 @@ class Graph(nn.Module):
         return functional.cross_entropy(scores, batch["label"].long()) + penalty
 
 
-_NETS: dict[str, Any] = {"clicks": Clicks, "dot": Dot, "texts": Texts, "graph": Graph}
+_NETS: dict[str, Any] = {"clicks": Clicks, "products": Products, "dot": Dot, "texts": Texts, "graph": Graph}

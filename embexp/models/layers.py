@@ -109,6 +109,11 @@ def glorot(seed: int, layer: str) -> Any:
     return keras.initializers.GlorotUniform(seed=_seed(seed, layer))
 
 
+def normal(seed: int, layer: str, deviation: float) -> Any:
+    """An initializer of normal values around 0, which depends on the seed and the layer's name only."""
+    return keras.initializers.RandomNormal(stddev=deviation, seed=_seed(seed, layer))
+
+
 def _seed(seed: int, layer: str) -> int:
     return digests.seed_of(seed, "model", layer)[0]
 

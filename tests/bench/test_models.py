@@ -21,6 +21,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "dlrm_sgd": {"kind": "dlrm", "concat": False},
     "dlrm_concat": {"kind": "dlrm", "concat": True},
     "mlp": {"kind": "mlp"},
+    "fm": {"kind": "fm", "biases": []},
+    "deepfm": {"kind": "deepfm", "hidden": [256, 64]},
+    "dcn_v2": {"kind": "dcn_v2", "layers": 3, "rank": 64, "structure": "parallel", "hidden": [256, 64]},
     "biased_dot": {"kind": "dot"},
     "skipgram": {"kind": "dot"},
     "text_cnn": {"kind": "text_cnn"},
@@ -53,6 +56,7 @@ def test_a_case_is_a_run_of_its_model_on_its_data(name: str, tmp_path: Path) -> 
     assert prepared.data.training_examples >= spec.train.batch_size
     examples = {
         "clicks": FEW["CLICKS"],
+        "products": FEW["CLICKS"],
         "dot": FEW["PAIRS" if name == "skipgram" else "RATINGS"],
         "texts": FEW["TEXTS"],
     }
@@ -156,6 +160,21 @@ def test_the_limit_of_dlrm_is_that_of_its_products_and_arrays(rule: str, slots: 
     assert found["gflop"] == pytest.approx(counted.flops / 1e9)
     assert found["mib"] == pytest.approx(counted.bytes / 2**20)
     assert found["ms"] == pytest.approx(1e3 * (counted.flops / 50e9 + counted.bytes / (8 * 2**30)))
+
+
+@pytest.mark.usefixtures("speeds")
+@pytest.mark.parametrize("rank", [None, 7])
+def test_the_limit_of_dcn_v2_is_that_of_its_products(rank: int | None) -> None:
+    rank_setting = f"model.rank={'null' if rank is None else rank}"
+    settings = ["model=dcn_v2", "model.layers=2", rank_setting, "model.hidden=[9,3]", "train.batch_size=6"]
+    found = models_ours.limit(embexp.compose(["experiment=clicks", *settings]), dict.fromkeys("ab", (11, 4)))
+    width = models_cases.NUMBERS + 2 * 4
+    matrices = 2 * ([(width, width)] if rank is None else [(width, rank), (rank, width)])
+    matrices += [(width, 9), (9, 3), (width + 3, 1)]
+    inputs = [(np.ones((6, rows)), np.ones((rows, columns))) for rows, columns in matrices]
+    flops = sum(3 * 2 * (x @ weights).size * x.shape[1] for x, weights in inputs)
+    assert found is not None
+    assert (found["gflop"], found["mib"]) == (pytest.approx(flops / 1e9), 0)
 
 
 @pytest.mark.usefixtures("speeds")

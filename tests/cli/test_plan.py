@@ -115,6 +115,8 @@ def test_cost_of_the_vocabulary_is_marked(capsys: pytest.CaptureFixture[str]) ->
     ("overrides", "note"),
     [
         (["model=dlrm"], "model.bottom: there are no dense features"),
+        (["model=dcn_v2"], "model.rank: with 48 inputs, a full matrix has no more weights"),
+        (["model=dcn_v2", "model.hidden=[]"], "model.structure: there are no hidden layers"),
         (
             ["optimizer@tables.item.optimizer=sgd", "optimizer@tables.user.optimizer=sgd"],
             "optimizer: every table has its own setting",

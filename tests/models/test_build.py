@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from embexp.errors import ConfigError
 from embexp.models import build as models
 from embexp.models.recommendation import PairwiseDots
-from embexp.specs.models import DENSE, DLRM, MLP, Activation, Dot, Model
+from embexp.specs.models import DENSE, DLRM, FM, MLP, Activation, DCNv2, DeepFM, Dot, Model
 
 NONLINEAR = {
     Activation.RELU: lambda x: np.maximum(x, 0),
@@ -158,6 +158,9 @@ MODELS = [
     pytest.param(Dot(left=("user",), right=("item",)), 0, id="dot"),
     pytest.param(MLP(hidden=(8, 4), dropout=0.5), 2, id="mlp"),
     pytest.param(DLRM(bottom=(5,), top=(6,), dropout=0.5), 2, id="dlrm"),
+    pytest.param(FM(), 2, id="fm"),
+    pytest.param(DeepFM(hidden=(6,), dropout=0.5), 2, id="deepfm"),
+    pytest.param(DCNv2(rank=2, hidden=(6,), dropout=0.5), 2, id="dcn_v2"),
 ]
 SHAPES = {"user": (4,), "item": (4,)}
 

@@ -5,7 +5,20 @@ import sys
 
 import pytest
 
-from embexp.specs.models import DENSE, DLRM, MLP, BagOfWords, Dot, KerasModel, Model, Shapes, TextCNN
+from embexp.specs.models import (
+    DENSE,
+    DLRM,
+    FM,
+    MLP,
+    BagOfWords,
+    DCNv2,
+    DeepFM,
+    Dot,
+    KerasModel,
+    Model,
+    Shapes,
+    TextCNN,
+)
 
 DOT = Dot(left=("user",), right=("item",), biases=("user_bias",))
 GOOD: dict[str, tuple[int | None, ...]] = {"user": (8,), "item": (8,), "user_bias": (1,)}
@@ -18,6 +31,10 @@ GOOD: dict[str, tuple[int | None, ...]] = {"user": (8,), "item": (8,), "user_bia
         (MLP(), {"user": (8,), "words": (5, 3)}, 4),
         (DLRM(), {"user": (8,), "item": (8,)}, 0),
         (DLRM(), {"user": (8,)}, 2),
+        (FM(), {"user": (8,), "item": (4,)}, 0),
+        (FM(biases=("user_bias",)), GOOD, 3),
+        (DeepFM(), {"user": (8,)}, 1),
+        (DCNv2(), {"user": (8,), "words": (5, 3)}, 4),
         (KerasModel(function="a:b"), {"words": (None, 3)}, 2),
         (BagOfWords(), {"words": (None, 3), "bag": (4,)}, 2),
         (TextCNN(), {"title": (9, 3), "body": (None, 5), "author": (8,)}, 2),
@@ -27,6 +44,10 @@ GOOD: dict[str, tuple[int | None, ...]] = {"user": (8,), "item": (8,), "user_bia
         "mlp with a sequence",
         "dlrm",
         "dlrm of one feature and dense ones",
+        "fm of several dims",
+        "fm with a bias",
+        "deepfm of one feature and a dense one",
+        "dcn_v2 with a sequence",
         "keras takes anything",
         "bag of words",
         "texts",
@@ -98,6 +119,46 @@ def test_inputs_that_fit(model: Model, inputs: Shapes, dense_width: int) -> None
             "model = dlrm: the vectors it multiplies must have one dim, but have user 8, item 4.",
         ),
         (
+            FM(),
+            {"user": (8,)},
+            0,
+            "model = fm of a single vector: it needs two vectors that interact: two features, or one feature and "
+            "dense features; not biases.\n    add a feature, or take model=mlp",
+        ),
+        (
+            DeepFM(biases=("user_bias",)),
+            {"user_bias": (1,)},
+            2,
+            "model = deepfm without vectors: it needs two vectors that interact: two features, or one feature and "
+            "dense features; not biases.\n    add a feature, or take model=mlp",
+        ),
+        (
+            FM(biases=("user_bais",)),
+            GOOD,
+            0,
+            "model.biases = 'user_bais': it must name features of this run.\n    did you mean 'user_bias'?",
+        ),
+        (
+            FM(biases=("user",)),
+            GOOD,
+            0,
+            "model.biases = 'user': a bias has dim 1, but 'user' gives [B, 8].",
+        ),
+        (
+            DeepFM(),
+            {**GOOD, "item": (5, 8)},
+            0,
+            "features.item = a sequence of shape [B, 5, 8]: deepfm takes one vector per feature.\n"
+            "    set features.item.max_sequence_length to 0 and leave output_shape unset, or take model=mlp",
+        ),
+        (
+            DCNv2(),
+            {"words": (None, 3)},
+            0,
+            "features.words = activations of shape [B, ?, 3]: dcn_v2 concatenates all activations, so their length "
+            "must be known.\n    set features.words.max_sequence_length",
+        ),
+        (
             MLP(),
             {"words": (None, 3)},
             0,
@@ -129,6 +190,12 @@ def test_inputs_that_fit(model: Model, inputs: Shapes, dense_width: int) -> None
         "dense features in dot",
         "nothing to interact",
         "dlrm dims differ",
+        "nothing to interact in fm",
+        "only biases",
+        "misspelt bias",
+        "wide bias of fm",
+        "sequence in deepfm",
+        "unknown length in dcn_v2",
         "unknown length",
         "no text",
         "texts of texts",
@@ -145,6 +212,16 @@ def test_a_dot_product_does_not_classify() -> None:
         "    take model=mlp, model=bag_of_words or model=text_cnn, or another task"
     )
     assert list(MLP().input_faults(GOOD, 0, classes=True)) == []
+
+
+def test_biases_do_not_classify() -> None:
+    for model in (FM(), DeepFM(), DCNv2()):
+        assert list(model.input_faults(GOOD, 0, classes=True)) == []
+    [fault] = list(FM(biases=("user_bias",)).input_faults(GOOD, 0, classes=True))
+    assert str(fault) == (
+        "model.biases = user_bias: a bias is one number, and task classification needs one for each class.\n"
+        "    leave them out: first-order weights are then linear in the vectors"
+    )
 
 
 def test_all_faults_come_at_once() -> None:

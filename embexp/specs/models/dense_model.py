@@ -1,0 +1,161 @@
+"""The task of a run; the base class of its models and the rules for inputs that they share; the user's own model.
+
+Rules for inputs are shared by the config's check, the run, and the model's function.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from embexp.errors import Fault
+from embexp.specs.base import Choice, Dim, NamedCode
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+
+
+class Task(StrEnum):
+    """The task of the model: what it predicts, its loss and its metrics."""
+
+    REGRESSION = "regression"
+    """A number: squared error; RMSE, MAE."""
+    BINARY = "binary"
+    """Whether something happens, label 0 or 1: log loss; log loss, AUC."""
+    CLASSIFICATION = "classification"
+    """One of several classes, label 0, 1, 2, …: log loss of a softmax; accuracy, log loss, macro F1."""
+    RANKING = "ranking"
+    """One of many candidates, for the queries of a knowledge graph: the model's loss; MRR, Hits@k."""
+    RECOMMENDATION = "recommendation"
+    """Items for a user, from interactions (implicit feedback): the chosen loss; Recall@k, NDCG@k, hit rate, MRR."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Task | None:
+        return RENAMED_TASKS.get(str(value))
+
+
+RENAMED_TASKS = {"rating": Task.REGRESSION, "click": Task.BINARY}
+"""Tasks by their names before 0.2.0, which are still read."""
+
+
+class Activation(StrEnum):
+    """Non-linearity of hidden layers."""
+
+    RELU = "relu"
+    GELU = "gelu"
+    SILU = "silu"
+    TANH = "tanh"
+
+
+Widths = tuple[Dim, ...]
+DENSE = "dense.features"
+"""Name of the input of dense features, float32 [B, n]. A feature's name has no dot, so none can clash with it."""
+Shapes = Mapping[str, tuple[int | None, ...]]
+"""Shape of each feature's activation without the batch: (dim,) when combined, (length, dim) when a sequence."""
+
+
+class DenseModel(Choice):
+    """Base class of models; the implementation takes symbolic activations and a `Head`, see `embexp.models.build`."""
+
+    kind: str
+    has_weights: ClassVar[bool] = True
+    """Whether it has weights outside the tables."""
+
+    @property
+    def hidden_widths(self) -> dict[str, Sequence[int]]:
+        """Widths of hidden layers that follow each other, by config path; of a convolution, its feature maps."""
+        return {}
+
+    def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
+        """The reasons why it can't take these inputs, under `model.`, `features.` and `data.`.
+
+        Args:
+            classes: whether it must return a logit per class, as task classification requires.
+        """
+        return iter(())
+
+    def inert(self, spec: RunSpec) -> Iterator[str]:
+        """Settings without effect, each as `config path: reason`."""
+        return iter(())
+
+
+class KerasModel(NamedCode, DenseModel):
+    """The user's own function, which returns a `keras.Model`."""
+
+    kind: Literal["keras"] = "keras"
+    implementation = "embexp.models.build:own"
+
+
+def unknown_features(named: Mapping[str, Sequence[str]], shapes: Shapes) -> Iterator[Fault]:
+    """Features that the settings of a model name and the run lacks."""
+    for key, names in named.items():
+        for name in names:
+            if name not in shapes:
+                near = difflib.get_close_matches(name, shapes, n=1)
+                remedy = f"did you mean {near[0]!r}?" if near else f"the features are {listed(shapes)}"
+                yield Fault(f"model.{key}", repr(name), "it must name features of this run", remedy)
+
+
+def unused_features(kind: str, named: Mapping[str, Sequence[str]], shapes: Shapes) -> Iterator[Fault]:
+    """Features of the run that no setting of a model names, but for those that a misspelt name means."""
+    names = [name for names in named.values() for name in names]
+    meant = [difflib.get_close_matches(name, shapes, n=1) for name in names if name not in shapes]
+    used = {*names, *(near for found in meant for near in found)}
+    *keys, last = (f"model.{key}" for key in named)
+    for name in shapes:
+        if name not in used:
+            rule = f"every feature must be used, and {kind} uses only those that it names"
+            remedy = f"add {name!r} to {', '.join(keys)} or {last}, or remove the feature"
+            yield Fault(f"features.{name}", "unused", rule, remedy)
+
+
+def bias_faults(path: str, names: Sequence[str], shapes: Shapes) -> Iterator[Fault]:
+    """Features of several numbers that a setting names as biases."""
+    for name in names:
+        if name in shapes and tuple(shapes[name]) != (1,):
+            yield Fault(path, repr(name), f"a bias has dim 1, but {name!r} gives {shape_text(shapes[name])}")
+
+
+def dense_faults(kind: str, dense_width: int, remedy: str) -> Iterator[Fault]:
+    """Dense features, where a model takes none."""
+    if dense_width:
+        yield Fault("data.dense_features", f"{dense_width} columns", f"{kind} takes no dense features", remedy)
+
+
+def vector_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
+    """Faults unless there is one vector per feature, all of one dim."""
+    yield from sequence_faults(kind, shapes)
+    dims = {name: shape[-1] for name, shape in shapes.items()}
+    if len(set(dims.values())) > 1:
+        found = ", ".join(f"{name} {dim}" for name, dim in dims.items())
+        yield Fault("model", kind, f"the vectors it multiplies must have one dim, but have {found}")
+
+
+def sequence_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
+    """Sequences of vectors, where a model takes one vector per feature."""
+    for name, shape in shapes.items():
+        if len(shape) != 1:
+            rule = f"{kind} takes one vector per feature"
+            remedy = f"set features.{name}.max_sequence_length to 0 and leave output_shape unset, or take model=mlp"
+            yield Fault(f"features.{name}", f"a sequence of shape {shape_text(shape)}", rule, remedy)
+
+
+def length_faults(kind: str, shapes: Shapes) -> Iterator[Fault]:
+    """Sequences of unknown length, where a model concatenates all activations."""
+    for name, shape in shapes.items():
+        if None in shape:
+            rule = f"{kind} concatenates all activations, so their length must be known"
+            remedy = f"set features.{name}.max_sequence_length"
+            yield Fault(f"features.{name}", f"activations of shape {shape_text(shape)}", rule, remedy)
+
+
+def shape_text(shape: tuple[int | None, ...]) -> str:
+    """The shape of a batch of activations in words, such as `[B, 4, 16]`."""
+    return "[B, " + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+def listed(names: Mapping[str, object]) -> str:
+    """The names in their order, separated by commas."""
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,124 @@
+"""Models of knowledge graphs, which score candidates for queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from embexp.errors import Fault
+from embexp.specs.base import Fraction, NonNegative
+from embexp.specs.models.dense_model import DenseModel, Shapes, Task, listed, vector_faults
+
+if TYPE_CHECKING:
+    from embexp.specs.base import Scope
+    from embexp.specs.run import RunSpec
+
+
+class RankingLoss(StrEnum):
+    """The loss over the candidates of a query."""
+
+    SOFTMAX = "softmax"
+    """-log p[answer] with p = softmax(scores of the candidates)."""
+    BINARY = "binary"
+    """The log loss of each candidate's sigmoid, 1 for the answer and 0 for others; their mean."""
+
+
+class KnowledgeGraph(DenseModel):
+    """Base class of knowledge graph models, with the features source, relation and candidates of the same dim."""
+
+    loss: RankingLoss = RankingLoss.SOFTMAX
+    label_smoothing: Fraction = 0.0
+    """e: the answer counts 1 - e, and each of the C candidates, the answer too, e / C on top."""
+    n3: NonNegative = 0.0
+    """Weight of the N3 regularizer: the mean over the queries of sum |x|^3 over source and relation, where |x| of a
+    complex number is its modulus (Lacroix et al. 2018). The answer is the source of the triple's other query."""
+    l2: NonNegative = 0.0
+    """Weight of the L2 regularizer: the mean over the queries of sum x^2 over source and relation."""
+    dropout: Fraction = 0.0
+    """Dropout rate of the combination of source and relation."""
+    has_weights = False
+    by_distance: ClassVar[bool] = False
+    """Whether scores are a margin minus distances, which take more time and memory than products."""
+    complex_valued: ClassVar[bool] = False
+    """Whether two of a row's numbers are a complex number."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """A task other than ranking."""
+        if spec.task is not Task.RANKING:
+            rule = f"it scores the candidates of queries, and task {spec.task} has none"
+            yield Fault(scope.path, self.kind, rule, "choose another model, or experiment=knowledge_graph")
+
+    def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
+        """Other features than source, relation and candidates, and vectors that are not of one dim."""
+        from embexp.specs.data import CANDIDATES, RELATION, SOURCE
+
+        required = (SOURCE, RELATION, CANDIDATES)
+        if missing := [name for name in required if name not in shapes]:
+            lacking = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+            yield Fault(
+                "features",
+                listed(shapes),
+                f"{self.kind} takes the features {', '.join(required)}, but {lacking}",
+                "take graph=knowledge_graph",
+            )
+            return
+        for name in shapes:
+            if name not in required:
+                rule = f"every feature must be used, and {self.kind} uses only {', '.join(required)}"
+                yield Fault(f"features.{name}", "unused", rule, "remove the feature")
+        vectors = {name: shapes[name] for name in required if name in shapes}
+        yield from vector_faults(self.kind, vectors)
+        odd = {name: shape[-1] for name, shape in vectors.items() if shape[-1] is None or shape[-1] % 2}
+        if self.complex_valued and odd:
+            found = ", ".join(f"{name} {dim}" for name, dim in odd.items())
+            rule = f"a complex number is two of a row's numbers, so dims must be even, but there is {found}"
+            yield Fault("model", self.kind, rule, "set an even dim for its table")
+
+    def inert(self, spec: RunSpec) -> Iterator[str]:
+        """A margin of softmax."""
+        if getattr(self, "margin", 0.0) and self.loss is RankingLoss.SOFTMAX:
+            yield "model.margin: a softmax depends only on differences of scores"
+
+
+class TransE(KnowledgeGraph):
+    """margin - |source + relation - candidate| (Bordes et al. 2013)."""
+
+    kind: Literal["transe"] = "transe"
+    implementation = "embexp.models.knowledge_graph:transe"
+    by_distance = True
+    norm: Literal[1, 2] = 1
+    """1: the sum of the absolute differences; 2: the Euclidean distance."""
+    margin: NonNegative = 0.0
+    """Score of a candidate at distance 0; has no effect on a softmax."""
+
+
+class DistMult(KnowledgeGraph):
+    """sum source * relation * candidate (Yang et al. 2015)."""
+
+    kind: Literal["distmult"] = "distmult"
+    implementation = "embexp.models.knowledge_graph:distmult"
+
+
+class ComplEx(KnowledgeGraph):
+    """Re(sum source * relation * conj(candidate)) of complex vectors (Trouillon et al. 2016).
+
+    A row holds dim / 2 complex numbers: all real parts, then all imaginary parts.
+    """
+
+    kind: Literal["complex"] = "complex"
+    implementation = "embexp.models.knowledge_graph:complex_product"
+    complex_valued = True
+
+
+class RotatE(KnowledgeGraph):
+    """margin - sum |source * relation / |relation| - candidate| of complex numbers (Sun et al. 2019).
+
+    A row holds dim / 2 complex numbers: all real parts, then all imaginary parts. Those of a relation only rotate.
+    """
+
+    kind: Literal["rotate"] = "rotate"
+    implementation = "embexp.models.knowledge_graph:rotate"
+    by_distance = complex_valued = True
+    margin: NonNegative = 0.0
+    """Score of a candidate at distance 0; has no effect on a softmax."""
