@@ -33,6 +33,7 @@ from embexp.specs.sources import (
     DividedData,
     Encoding,
     GivenFiles,
+    LabelValue,
     NumericColumn,
     NumericColumns,
     Paths,
@@ -256,15 +257,6 @@ class Clicks(DividedData):
         return column in ("user", "item")
 
 
-def _label_value(value: object) -> object:
-    """The name that a number or a truth value has as a label."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value) if isinstance(value, int | float) else value
-
-
 class Columnar(DividedData):
     """Sources whose examples are rows of files, with columns that the config names."""
 
@@ -274,7 +266,7 @@ class Columnar(DividedData):
     """Column of the label; null: there is none, each row is an interaction."""
     label_threshold: Number | None = None
     """Labels become 1 where they are at least this, else 0; null: labels are used as they are."""
-    positive: Annotated[str, BeforeValidator(_label_value), Field(min_length=1)] | None = None
+    positive: LabelValue | None = None
     """The value of the label that is label 1, for task binary; all others are 0. null: 1, yes or true."""
     timestamp: str | None = None
     """Column of the time, any number; required by the splits time and leave_one_out."""
@@ -324,17 +316,11 @@ def _label_faults(data: Columnar, spec: RunSpec) -> Iterator[Fault]:
         rule = "there are no labels that it could divide"
         yield Fault("data.label_threshold", f"{data.label_threshold:g}", rule, "set data.label, or this to null")
     if data.positive is not None and (spec.task is not Task.BINARY or data.label_threshold is not None):
-        rule = f"it is for task binary, and the task is {spec.task}"
-        if spec.task is Task.BINARY:
-            rule = "data.label_threshold makes the labels of numbers"
-        yield Fault("data.positive", repr(data.positive), rule, "set it to null")
+        yield Fault("data.positive", repr(data.positive), "it is for task binary, without thresholds", "set it to null")
     if data.label is not None and recommends and data.label_threshold is None:
-        yield Fault(
-            "data.label_threshold",
-            "null",
-            "an interaction is a row whose label is at least the threshold",
-            "set it (to 1 for labels of 0 and 1), or data.label=null if every row is an interaction",
-        )
+        rule = "an interaction is a row whose label is at least the threshold"
+        remedy = "set it (to 1 for labels of 0 and 1), or data.label=null if every row is an interaction"
+        yield Fault("data.label_threshold", "null", rule, remedy)
 
 
 class RecBole(Columnar):

@@ -98,6 +98,19 @@ Encoding = Annotated[str, AfterValidator(_encoding)]
 DateFormat = Annotated[str, AfterValidator(_strptime)]
 
 
+def _label_value(value: object) -> object:
+    """The name that a number or a truth value has as a label."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value) if isinstance(value, int | float) else value
+
+
+LabelValue = Annotated[str, BeforeValidator(_label_value), Field(min_length=1)]
+"""The value of a label that names a class, as text."""
+
+
 class Transform(StrEnum):
     """What is done to the values of a numeric column."""
 
