@@ -41,6 +41,10 @@ class AdjacencyTable:
     names: tuple[str, ...] = _COLUMNS
     lists: frozenset[str] = frozenset()
 
+    def holds_numbers(self, column: str, *, rows: int) -> bool:
+        """Never: it has no label."""
+        return False
+
     def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
         """The first of so many lines that is not UTF-8; "" for none."""
         try:
