@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import pickle
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, cast
@@ -138,13 +138,17 @@ class Loader:
 
     def _record_merged(self) -> None:
         """Has Hydra's loader note what it merges: to find it a second time takes as long as most of a composition."""
-        own = self._loader._compose_config_from_defaults_list
+        loader: Any = self._loader  # which methods it has is not in its type
+        own: Callable[..., DictConfig] = loader._compose_config_from_defaults_list
 
         def merge(defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
             self._merged = tuple(defaults)
-            return own(defaults=defaults, repo=repo)
+            config = own(defaults=defaults, repo=repo)
+            if not isinstance(config.get("hydra"), DictConfig):
+                raise HydraException("hydra must be a mapping of settings, and a file sets it to something else")
+            return config
 
-        setattr(self._loader, "_compose_config_from_defaults_list", merge)  # noqa: B010 — of this object
+        loader._compose_config_from_defaults_list = merge
 
     def parse(self, override: str) -> Override:
         """Parses an override.
@@ -216,7 +220,7 @@ def _check_files(source: ConfigSource) -> None:
                 _LOADED.clear()
             _LOADED[key] = pickle.dumps(own(config_path))
         # Hydra takes the defaults list out of it.
-        return pickle.loads(_LOADED[key])
+        return cast(ConfigResult, pickle.loads(_LOADED[key]))
 
     setattr(source, "load_config", load_config)  # noqa: B010 — of this object; Hydra's sources can't be replaced
 
