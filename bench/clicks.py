@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,14 +87,14 @@ train: {{epochs: 1, batch_size: BATCH}}
 """
 
 
-def ours(log: Path, folder: Path, batch: int) -> dict[str, Any]:
-    """One run."""
+def ours(log: Path, folder: Path, batch: int, yaml: str = YAML, words: Sequence[str] = ()) -> dict[str, Any]:
+    """One run of an experiment with PATH and BATCH to fill in, and further words of the command line."""
     conf = folder / "conf" / "experiment" / "click_log.yaml"
     conf.parent.mkdir(parents=True, exist_ok=True)
-    files.write_text(conf, YAML.replace("PATH", str(log)).replace("BATCH", str(batch)))
+    files.write_text(conf, yaml.replace("PATH", str(log)).replace("BATCH", str(batch)))
     with tempfile.TemporaryDirectory(dir=folder) as out:
         command = [sys.executable, "-m", "embexp", "run", "--config-dir", str(folder / "conf"), "experiment=click_log"]
-        command += [f"output.cache={out}/cache", f"hydra.run.dir={out}/run", "checkpoint.save=end"]
+        command += [*words, f"output.cache={out}/cache", f"hydra.run.dir={out}/run", "checkpoint.save=end"]
         found = _measured([*command, "output.plots=false", "output.tensorboard=false"])
         summary = json.loads((Path(out) / "run" / "summary.json").read_text())
     lines = found.pop("lines")
