@@ -272,12 +272,14 @@ class Outline:
         values: nested mappings; leaves are as the files have them, interpolations included.
         choices: what each group chooses, by `group` or `group@package`; None: nothing.
         named_by: the file whose defaults list names a config such as `optimizer/adam`, there or not.
+        merged: what is merged, in order: a config such as `optimizer/adam`, its package and its file.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     choices: dict[str, Choice] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
     named_by: dict[str, Path] = field(default_factory=dict)
+    merged: list[tuple[str, str, Path]] = field(default_factory=list)
 
 
 def at(node: Any, path: str) -> Any:
@@ -308,11 +310,13 @@ def outline(
     config_name: str = "config",
     chosen: Mapping[str, Choice] | None = None,
     *,
+    added: Mapping[str, Choice] | None = None,
     content: Content | None = None,
 ) -> Outline:
     """The outline of a config.
 
     Args:
+        added: choices, by `group` or `group@package`, that are added behind those of its defaults lists.
         content: reads a file; None: as YAML 1.1.
     """
     overrides: dict[str, Choice] = dict(chosen or {})
@@ -327,6 +331,10 @@ def outline(
         if group.startswith("hydra/"):  # in the defaults list of Hydra, which is not read
             reader.found.choices[group] = choice
             reader.read(f"{group}/{choice}", package=group.replace("/", "."), depth=1)
+    for key, choice in (added or {}).items():
+        group, _, place = key.partition("@")
+        for each in _each(choice):
+            reader.read(f"{group}/{each}", package=place or group.replace("/", "."), depth=1)
     return reader.found
 
 
@@ -356,15 +364,20 @@ class _Reader:
         group = config.rpartition("/")[0]
         entries = content.get("defaults")
         content = {key: value for key, value in content.items() if key != "defaults"}
+
+        def merge() -> None:
+            _merge(self.found.values, package, content)
+            self.found.merged.append((config, package, file))
+
         own_last = True
         for entry in entries if isinstance(entries, list) else ():
             if entry == "_self_":
-                _merge(self.found.values, package, content)
+                merge()
                 own_last = False
             else:
                 self._include(entry, file, group=group, package=package, depth=depth)
         if own_last:
-            _merge(self.found.values, package, content)
+            merge()
 
     def _include(self, entry: Any, file: Path, *, group: str, package: str, depth: int) -> None:
         if isinstance(entry, str):

@@ -6,17 +6,15 @@ import contextlib
 import functools
 import os
 import pickle
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
 from hydra import initialize_config_dir
-from hydra._internal.config_repository import IConfigRepository
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.default_element import ResultDefault
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -29,7 +27,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code
-from embexp.config.folders import Folders, checked
+from embexp.config.folders import Folders, checked, outline
 from embexp.config.hydra_job import Callbacks
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import ConfigError, Fault
@@ -94,11 +92,8 @@ class Loader:
         for source in self._loader.get_sources():
             if source.scheme() == "file":
                 _check_files(source)
-        self._merged: Sequence[ResultDefault] = ()
-        self._record_merged()
         self._parser = OverridesParser.create(config_loader=self._loader)
         self._composed: dict[tuple[str, ...], bytes | Exception] = {}
-        self._files: dict[tuple[str, ...], Sequence[ResultDefault]] = {}
         self._parsed: dict[str, Override] = {}
         self.hydra_faults: dict[tuple[str, ...], tuple[Fault, ...]] = {}
         self.rejected: dict[str, Exception] = {}
@@ -120,35 +115,16 @@ class Loader:
                         self.config_name, [*overrides], RunMode.RUN, from_shell=True
                     )
                 self._composed[key] = pickle.dumps(config)
-                self._files[key] = self._merged
+            except AttributeError as error:
+                if error.obj is not None:
+                    raise
+                # Hydra takes its own node for a mapping.
+                self._composed[key] = HydraException("hydra must be a mapping of settings, and a file sets it to null")
             except COMPOSITION_ERRORS as error:
                 self._composed[key] = error
         if isinstance(found := self._composed[key], Exception):
             raise found
         return cast(DictConfig, pickle.loads(found))
-
-    def files(self, overrides: Sequence[str]) -> Sequence[ResultDefault]:
-        """The configs that `overrides` compose, in merge order.
-
-        Raises:
-            Exception: one of `COMPOSITION_ERRORS`.
-        """
-        self.compose(overrides)
-        return self._files[tuple(overrides)]
-
-    def _record_merged(self) -> None:
-        """Has Hydra's loader note what it merges: to find it a second time takes as long as most of a composition."""
-        loader: Any = self._loader  # which methods it has is not in its type
-        own: Callable[..., DictConfig] = loader._compose_config_from_defaults_list
-
-        def merge(defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
-            self._merged = tuple(defaults)
-            config = own(defaults=defaults, repo=repo)
-            if not isinstance(config.get("hydra"), DictConfig):
-                raise HydraException("hydra must be a mapping of settings, and a file sets it to something else")
-            return config
-
-        loader._compose_config_from_defaults_list = merge
 
     def parse(self, override: str) -> Override:
         """Parses an override.
@@ -236,6 +212,21 @@ def _searched_first(folder: Path | None) -> Iterator[None]:
         _user_folder.reset(token)
 
 
+def merged_files(folders: Folders, config_name: str, selections: Sequence[Override]) -> Sequence[tuple[str, str, Path]]:
+    """The configs that choices compose, in merge order, each with its package and its file.
+
+    Hydra would compose once more to say it.
+    """
+    made = [
+        each
+        for each in selections
+        if not each.is_delete() and ("/" in each.key_or_group or not each.is_hydra_override())
+    ]
+    by_key = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_add()}
+    added = {each.get_key_element().lstrip("+"): each.value() for each in made if each.is_add()}
+    return outline(folders, config_name, by_key, added=added).merged
+
+
 class Sources:
     """The sources of the values of a composed config."""
 
@@ -289,13 +280,8 @@ class Sources:
     @functools.cached_property
     def _files(self) -> Sequence[tuple[str, Path]]:
         """Packages and files, in merge order."""
-        found = []
-        for each in self._loader.files([str(selection.input_line) for selection in self._selections]):
-            file = self._loader.folders.file(each.config_path or "")
-            if file is not None:
-                package = "" if each.package in self._lifted else each.package or ""
-                found.append((package.replace("_global_", "").strip("."), file))
-        return found
+        merged = merged_files(self._loader.folders, self._loader.config_name, self._selections)
+        return [("" if package in self._lifted else package, file) for _, package, file in merged]
 
 
 def _inside(path: str, package: str) -> str | None:

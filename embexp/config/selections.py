@@ -18,7 +18,7 @@ from omegaconf.errors import ConfigTypeError
 
 from embexp.config import hydra_checks
 from embexp.config.folders import Folders, Refused, checked, keys_of, outline, package_of
-from embexp.config.loader import COMPOSITION_ERRORS, Loader
+from embexp.config.loader import COMPOSITION_ERRORS, Loader, merged_files
 from embexp.config.messages import did_you_mean, first_line, format_value, listing, nearest
 from embexp.errors import ConfigError, Fault
 from embexp.specs.run import RunSpec
@@ -192,11 +192,8 @@ def lift(loader: Loader, selections: Sequence[Override], config: DictConfig) -> 
     """
     strange = [str(key) for key in config if key != "hydra" and key not in RunSpec.model_fields]
     faults: dict[str, Fault] = {}
-    for each in loader.files([str(selection.input_line) for selection in selections]) if strange else ():
-        group, _, choice = (each.config_path or "").rpartition("/")
-        package, file = each.package or "", loader.folders.file(each.config_path or "")
-        if file is None:
-            continue
+    for config_path, package, file in merged_files(loader.folders, loader.config_name, selections) if strange else ():
+        group, _, choice = config_path.rpartition("/")
         others = [other for other in loader.folders.choices.get(group, {}).values() if other != file]
         global_group = any(package_of(other) == _GLOBAL for other in others)
         if package in ("", _GLOBAL) and group in RunSpec.model_fields and package_of(file) == _GLOBAL:
