@@ -222,8 +222,8 @@ def merged_files(folders: Folders, config_name: str, selections: Sequence[Overri
         for each in selections
         if not each.is_delete() and ("/" in each.key_or_group or not each.is_hydra_override())
     ]
-    by_key = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_add()}
-    added = {each.get_key_element().lstrip("+"): each.value() for each in made if each.is_add()}
+    by_key: dict[str, Any] = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_add()}
+    added: dict[str, Any] = {each.get_key_element().lstrip("+"): each.value() for each in made if each.is_add()}
     return outline(folders, config_name, by_key, added=added).merged
 
 

@@ -147,7 +147,7 @@ def test_other_files_are_read_as_before(tmp_path: Path) -> None:
         COLUMNS,
         found.vocabularies,
         cache=tmp_path / "cache",
-        numbers=found.numbers.fitted,
+        numbers=found.numbers.columns,
     )
     np.testing.assert_array_equal(other.ids, found.examples.ids[found.splits["validation"]])
 
