@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from embexp.data.columns import ClassNames
 from embexp.data.examples import CLASSES, Layout
-from embexp.data.files.text_table import NULLS
+from embexp.data.files.text_table import NULLS, is_number
 from embexp.errors import DataError, excerpt
 from embexp.specs.base import summarize_names
 
@@ -80,6 +80,7 @@ class LabelNumbers:
             DataError: a label is missing or is none of the classes, or it is not known which value is label 1.
         """
         names = list(self._numbers)
+        self._check_numbers(names)
         classes = self._two(names) if self._how.two else self._known or in_order(names)
         labels = np.array([*(self._label(name, classes) for name in names), _MISSING], np.float32)
         written = np.lib.format.open_memmap(folder / "labels.npy", "r+")
@@ -96,6 +97,16 @@ class LabelNumbers:
             written[start : start + _ROWS] = found
         written.flush()
         (folder / CLASSES).write_text(json.dumps(classes), "utf-8")
+
+    def _check_numbers(self, names: Sequence[str]) -> None:
+        """Raises DataError for amounts; classes that are numbers are whole ones."""
+        if self._how.two or self._known or not all(map(is_number, names)):
+            return
+        if broken := [name for name in names if not float(name).is_integer()]:
+            raise DataError(
+                f"task classification needs classes as labels, names or whole numbers, and column {self._column!r} has"
+                f" numbers such as {broken[0]}; set task=regression, or name another column"
+            )
 
     def _label(self, name: str, classes: Sequence[str]) -> int:
         if self._how.positive is not None:

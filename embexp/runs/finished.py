@@ -56,7 +56,7 @@ class Predictions:
 
     Attributes:
         prediction: see `Run.predict`, [n].
-        unknown: feature -> bool [n], whether a value is missing, or out of vocabulary.
+        unknown: feature -> bool [n], whether a value is out of vocabulary.
         probabilities: of the classes by name, float32 [n] each; empty where classes have no names.
         classes: str [n], the likelier class, of task binary whose classes have names; None: there are none.
     """
@@ -267,13 +267,13 @@ class Run:
         return Predictions(found, unknown)
 
     def _unknown(self, examples: Examples, feature: str) -> np.ndarray:
-        """Whether a value of a feature is missing, or out of vocabulary: bool [n]."""
+        """Whether a value of a feature has an OOV row: bool [n]."""
         spec = self.spec.features[feature]
-        first, column = self.vocabulary(spec.table).first, self.spec.ids_of(feature)
+        oov, column = self.vocabulary(spec.table).oov, self.spec.ids_of(feature)
         if column not in examples.lists:
-            return examples.column(column) < first
+            return examples.column(column) < oov
         several = examples.lists[column]
-        before = np.concatenate([[0], np.cumsum(several.values < first)])
+        before = np.concatenate([[0], np.cumsum(several.values < oov)])
         return np.asarray(np.diff(before[several.splits]) > 0)
 
     def recommend(

@@ -53,6 +53,11 @@ _NAMED = 3
 _ABOUT = re.compile(r"((?:[^:.]+: )?)((?:tables|features)\.\w+(?:\.\w+)*): (.*)", re.DOTALL)
 
 
+def is_null(value: object) -> bool:
+    """For fields that records lack where they are null, as those of before they existed do."""
+    return value is None
+
+
 class UnknownPartError(Exception):
     """A rule read a field that a partial spec lacks. Ends the rule, see `where_known`."""
 

@@ -266,7 +266,7 @@ class Columnar(DividedData):
     """Column of the label; null: there is none, each row is an interaction."""
     label_threshold: Number | None = None
     """Labels become 1 where they are at least this, else 0; null: labels are used as they are."""
-    positive: LabelValue | None = None
+    positive: LabelValue = None
     """The value of the label that is label 1, for task binary; all others are 0. null: 1, yes or true."""
     timestamp: str | None = None
     """Column of the time, any number; required by the splits time and leave_one_out."""

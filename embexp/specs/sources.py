@@ -15,7 +15,6 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     WrapSerializer,
-    model_serializer,
     model_validator,
 )
 
@@ -29,6 +28,7 @@ from embexp.specs.base import (
     Seed,
     Spec,
     WholeNumber,
+    is_null,
     known_or,
     summarize_names,
     where_known,
@@ -107,8 +107,10 @@ def _label_value(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
-LabelValue = Annotated[str, BeforeValidator(_label_value), Field(min_length=1)]
-"""The value of a label that names a class, as text."""
+LabelValue = Annotated[
+    Annotated[str, Field(min_length=1)] | None, BeforeValidator(_label_value), Field(exclude_if=is_null)
+]
+"""The value of a label that names a class, as text; not recorded where it is null."""
 
 
 class Transform(StrEnum):
@@ -250,7 +252,7 @@ class Split(Spec):
     """Fraction of the examples that validates (of the training split, for folds); ignored by leave_one_out."""
     test: Fraction = 0.1
     """Fraction of the examples that tests; for random and time."""
-    within: Within | None = None
+    within: Within | None = Field(default=None, exclude_if=is_null)
     """random: `user` takes the fractions of each user's examples, one of which trains at least; null: of all."""
     group: str | None = None
     """leave_one_out, and random within users: the column that names the user."""
@@ -268,14 +270,6 @@ class Split(Spec):
         if self.within is not None and self.group is None:
             raise ValueError("within needs group, the column that names the user")
         return self
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `within` where it is not set, as earlier versions recorded it."""
-        content: dict[str, Any] = write(self)
-        if self.within is None:
-            content.pop("within", None)
-        return content
 
     @property
     def by_time(self) -> bool:

@@ -126,12 +126,15 @@ def test_predictions_name_classes(
     assert right > 0.9
     assert finished.evaluate(labelled)["accuracy"] == right
     assert predict([str(finished.folder.path), "--data", str(labelled)]) == 0
-    assert capsys.readouterr().out.split() == ["prediction", *predicted]
+    lines = [line.split(",") for line in capsys.readouterr().out.splitlines()]
+    assert lines[0][:4] == ["prediction", *(f"probability of {name}" for name in finished.classes)]
+    assert [line[0] for line in lines[1:]] == predicted.tolist()
+    assert all(float(line[1 + finished.classes.index(line[0])]) >= 1 / 3 for line in lines[1:])
 
 
 def test_another_file_with_other_classes(run: Callable[..., single.RunResult], tmp_path: Path) -> None:
     finished = embexp.load_run(run(*CNN).directory)
-    with pytest.raises(DataError, match=r"0, 1, 2, … to 2, but 1 of 2 are others, such as 3"):
+    with pytest.raises(DataError, match=r"row 2: found '3' in column 'kind', expected one of the classes 0, 1, 2"):
         finished.evaluate(write(tmp_path / "four.csv", [("dog eats", 1), ("cow", 3)]))
 
 
@@ -150,7 +153,7 @@ def test_early_stopping_goes_by_accuracy(run: Callable[..., single.RunResult]) -
 
 def test_labels_that_are_no_classes_end_a_run_before_it_trains(folder: Path, tmp_path: Path) -> None:
     wrong = write(tmp_path / "wrong.csv", [*planted(40, seed=0), ("dog", 0.5)])
-    with pytest.raises(DataError, match=r"numbers of classes as labels, .* 1 of 41 are others, such as 0\.5"):
+    with pytest.raises(DataError, match=r"needs classes as labels, .* has numbers such as 0\.5; set task=regression"):
         single.run(spec_of(folder, f"data.path={wrong}"), tmp_path)
 
 

@@ -405,11 +405,11 @@ def test_a_failed_save_during_training(run: Callable[..., Path], monkeypatch: An
 
     write, calls = streaming.write, []
 
-    def failing(*arguments: Any) -> None:
+    def failing(*arguments: Any, **options: Any) -> None:
         calls.append(arguments)
         if len(calls) == 2:
             raise OSError(28, "No space left on device")
-        write(*arguments)
+        write(*arguments, **options)
 
     monkeypatch.setattr(streaming, "write", failing)
     directory = run("checkpoint.keep=null")

@@ -201,7 +201,10 @@ def test_predictions_that_are_no_numbers_are_not_averaged(task: Task, logit: flo
 
 
 def test_ratings_are_no_clicks() -> None:
-    with pytest.raises(DataError, match=r"2 of 3 are others, such as 3; set data\.label_threshold, or task=regression"):
+    with pytest.raises(
+        DataError,
+        match=r"2 of 3 are others, such as 3; set data\.positive to .*, data\.label_threshold, or task=regression",
+    ):
         metrics.evaluate(Task.BINARY, [1, 3, 5], [0, 0, 0])
 
 
