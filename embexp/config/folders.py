@@ -407,7 +407,7 @@ class _Reader:
 
 
 def package_of(file: Path) -> str | None:
-    """The package in a file's header, such as `_global_`; None: it has no header."""
+    """The package that a file means to name, such as `_global_`, wherever the comment is; None: it names none."""
     try:
         header = _PACKAGE.search(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -426,7 +426,17 @@ def _content(file: Path) -> tuple[dict[str, Any], str | None]:
         content = load(file)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}, None
-    return (content if isinstance(content, dict) else {}), package_of(file)
+    return (content if isinstance(content, dict) else {}), _header(file)
+
+
+def _header(file: Path) -> str | None:
+    """The package in a file's header as Hydra reads it: in its first lines, which all are such settings."""
+    for line in filter(None, map(str.strip, file.read_text(encoding="utf-8").splitlines())):
+        if not re.match(r"#\s*@", line):
+            return None
+        if found := _PACKAGE.match(line):
+            return found.group(1)
+    return None
 
 
 def _absolute(name: str, group: str) -> str:
