@@ -11,6 +11,7 @@ from enum import StrEnum
 from embexp.config.patterns import is_pattern
 from embexp.data.files.samples import ColumnFacts, Kind
 from embexp.errors import CommandLineError
+from embexp.specs.sources import POSITIVE
 
 _LABELS = re.compile(
     r"^(?:is_)?(?:label|target|click(?:ed)?|rating|stars?|score|y|class|bought|converted?|conversion|liked?"
@@ -26,7 +27,6 @@ _ITEMS = re.compile(
     r"(?:[_-]?id|[_-]?key)?s?$",
     re.I,
 )
-_YES = ("true", "yes", "y", "t")
 _MOST_CLASSES = 100
 _MOST_NUMBERED = 20
 """Whole numbers from 0 on are classes if there are at most so many."""
@@ -138,7 +138,7 @@ def _prediction(label: ColumnFacts) -> Prediction:
             positive, why = max(values, key=float), ", the larger of two values; data.positive says otherwise"
         else:
             positive, why = values[-1], ", the rarer of two values; data.positive says otherwise"
-            if said := [name for name in values if name.casefold() in _YES]:
+            if said := [name for name in values if name.casefold() in POSITIVE]:
                 positive, why = said[0], ""
         return Prediction("binary", f"{positive!r} is label 1{why}", positive)
     if not numeric:

@@ -27,7 +27,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code
-from embexp.config.folders import Folders, checked, outline
+from embexp.config.folders import Folders, Outline, checked, outline
 from embexp.config.hydra_job import Callbacks
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import ConfigError, Fault
@@ -212,11 +212,8 @@ def _searched_first(folder: Path | None) -> Iterator[None]:
         _user_folder.reset(token)
 
 
-def merged_files(folders: Folders, config_name: str, selections: Sequence[Override]) -> Sequence[tuple[str, str, Path]]:
-    """The configs that choices compose, in merge order, each with its package and its file.
-
-    Hydra would compose once more to say it.
-    """
+def outline_of(folders: Folders, config_name: str, selections: Sequence[Override]) -> Outline:
+    """The outline of the config that choices compose. Hydra would compose once more to say what it merges."""
     made = [
         each
         for each in selections
@@ -224,7 +221,7 @@ def merged_files(folders: Folders, config_name: str, selections: Sequence[Overri
     ]
     by_key: dict[str, Any] = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_add()}
     added: dict[str, Any] = {each.get_key_element().lstrip("+"): each.value() for each in made if each.is_add()}
-    return outline(folders, config_name, by_key, added=added).merged
+    return outline(folders, config_name, by_key, added=added)
 
 
 class Sources:
@@ -280,8 +277,8 @@ class Sources:
     @functools.cached_property
     def _files(self) -> Sequence[tuple[str, Path]]:
         """Packages and files, in merge order."""
-        merged = merged_files(self._loader.folders, self._loader.config_name, self._selections)
-        return [("" if package in self._lifted else package, file) for _, package, file in merged]
+        found = outline_of(self._loader.folders, self._loader.config_name, self._selections)
+        return [("" if package in self._lifted else package, file) for _, package, file in found.merged]
 
 
 def _inside(path: str, package: str) -> str | None:

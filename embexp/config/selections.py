@@ -18,7 +18,7 @@ from omegaconf.errors import ConfigTypeError
 
 from embexp.config import hydra_checks
 from embexp.config.folders import Folders, Refused, checked, keys_of, outline, package_of
-from embexp.config.loader import COMPOSITION_ERRORS, Loader, merged_files
+from embexp.config.loader import COMPOSITION_ERRORS, Loader, outline_of
 from embexp.config.messages import did_you_mean, first_line, format_value, listing, nearest
 from embexp.errors import ConfigError, Fault
 from embexp.specs.run import RunSpec
@@ -108,9 +108,7 @@ def choices(config: DictConfig) -> Mapping[str, str | None]:
 
 def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> Any:
     """The node `hydra` as the files of some choices have it, without what Hydra itself puts there."""
-    made = [selection for selection in selections if "/" in selection.key_or_group or not selection.is_hydra_override()]
-    chosen: dict[str, Any] = {each.get_key_element().lstrip("+"): each.value() for each in made if not each.is_delete()}
-    return outline(loader.folders, loader.config_name, chosen).values.get("hydra")
+    return outline_of(loader.folders, loader.config_name, selections).values.get("hydra")
 
 
 def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
@@ -192,7 +190,8 @@ def lift(loader: Loader, selections: Sequence[Override], config: DictConfig) -> 
     """
     strange = [str(key) for key in config if key != "hydra" and key not in RunSpec.model_fields]
     faults: dict[str, Fault] = {}
-    for config_path, package, file in merged_files(loader.folders, loader.config_name, selections) if strange else ():
+    merged = outline_of(loader.folders, loader.config_name, selections).merged if strange else ()
+    for config_path, package, file in merged:
         group, _, choice = config_path.rpartition("/")
         others = [other for other in loader.folders.choices.get(group, {}).values() if other != file]
         global_group = any(package_of(other) == _GLOBAL for other in others)

@@ -17,11 +17,10 @@ from embexp.data.examples import CLASSES, Layout
 from embexp.data.files.text_table import NULLS, is_number
 from embexp.errors import DataError, excerpt
 from embexp.specs.base import summarize_names
+from embexp.specs.sources import POSITIVE
 
 _MOST_CLASSES = 10_000
 """More different labels are a mistake, such as an amount for task classification."""
-_POSITIVE = {"yes": "no", "y": "n", "true": "false", "t": "f"}
-"""Values that mean label 1 without `data.positive`, and those that then mean 0; in any case."""
 _MISSING = -1
 _ROWS = 1 << 20
 
@@ -125,7 +124,7 @@ class LabelNumbers:
             others = [name for name in names if name != positive]
             return (others[0] if len(others) == 1 else f"not {positive}"), positive
         meant = {name.casefold(): name for name in names}
-        for yes, no in _POSITIVE.items():
+        for yes, no in POSITIVE.items():
             if len(names) == 2 and meant.keys() == {yes, no}:
                 return meant[no], meant[yes]
         remedy = f"set data.positive to the value that is label 1, such as data.positive='{names[0] if names else 1}'"

@@ -113,6 +113,10 @@ LabelValue = Annotated[
 """The value of a label that names a class, as text; not recorded where it is null."""
 
 
+POSITIVE = {"yes": "no", "y": "n", "true": "false", "t": "f"}
+"""Values that mean label 1 without `data.positive`, and those that then mean 0; in any case."""
+
+
 class Transform(StrEnum):
     """What is done to the values of a numeric column."""
 

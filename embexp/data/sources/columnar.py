@@ -153,7 +153,7 @@ class ColumnarSource(TokenSource):
         if faults := self._split_faults():
             raise ConfigError(faults)
         columns, (timestamp, group) = self._as_written(columns), self._order
-        needed = self._wanted(columns)
+        needed = wanted(columns, timestamp=timestamp, group=group)
         located = self.locate(self._paths, needed)
         settings = {
             "kind": self.kind,
