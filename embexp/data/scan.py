@@ -37,6 +37,7 @@ class Scan:
         classes: names of classes by label number, of a source that names them.
         numbers: the numeric columns, as the model gets them.
         shares: by vocabulary and split, how many values have a row of their own; of tokens and buckets.
+        key: of what the data holds, which columns are read, the splits and the vocabularies.
     """
 
     examples: Examples
@@ -48,6 +49,7 @@ class Scan:
     classes: tuple[str, ...] = ()
     numbers: PreparedNumbers = field(default_factory=PreparedNumbers)
     shares: token_rows.Shares = field(default_factory=dict)
+    key: str = ""
 
 
 def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = False, progress: Progress = quiet) -> Scan:
@@ -88,6 +90,7 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
         classes=encoded.classes,
         numbers=numbers,
         shares=token_rows.read_shares(divided),
+        key=key,
     )
 
 

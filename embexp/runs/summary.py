@@ -207,7 +207,9 @@ def _no_better(
             if (value := getattr(spec.optimizer, key, None)) is not None
         }
     settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
-    return baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
+    fitted = {name: values for name, values in baselines.items() if name in baseline.FITTED}
+    lines = baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
+    return lines + baseline.fitted_warnings(final, fitted)
 
 
 @contextlib.contextmanager

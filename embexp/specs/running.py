@@ -133,6 +133,8 @@ class Output(Spec):
     plots: bool = True
     digests: bool = True
     """Compute a digest of each final table and report changed rows, by hashes of all rows (7 s for 3 GB)."""
+    baselines: bool = True
+    """Fit a simple model, such as logistic regression, to compare with."""
     compare: tuple[Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")], ...] = ()
     """Keys of summary.json, dotted, whose values become columns of a sweep's table."""
 
