@@ -168,12 +168,10 @@ def warnings(summary: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def fits(summary: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each baseline that was fitted to a sample, or did not converge."""
+    """A line for each baseline that was fitted to a sample."""
     for name, fit in (summary.get("baseline_fits") or {}).items():
-        facts = [f"fitted to {fit['examples']:,} of {fit['of']:,} training examples"] * (fit["examples"] < fit["of"])
-        facts += ["its fit did not converge"] * (not fit["converged"])
-        if facts:
-            yield f"{name.replace('_', ' ')}: {'; '.join(facts)}"
+        if fit["examples"] < fit["of"]:
+            yield f"{name.replace('_', ' ')}: fitted to {fit['examples']:,} of {fit['of']:,} training examples"
 
 
 def shown_path(path: Path) -> str:

@@ -102,7 +102,7 @@ def _without_times(summary: Mapping[str, Any]) -> dict[str, Any]:
             for warning in kept["warnings"]
             if not str(warning).startswith(_OF_TRACKERS) and not about_fitted(str(warning))
         ]
-    if "baselines" in kept:
+    if isinstance(kept.get("baselines"), Mapping):
         kept["baselines"] = {name: values for name, values in kept["baselines"].items() if name not in FITTED}
     if restored := kept.get("restored"):
         unnamed = {key: [_VARIABLE.sub("", str(each)) for each in restored[key]] for key in ("restored", "left_out")}

@@ -4,15 +4,17 @@ It gets the same columns as the run: an indicator of each value of a column of i
 and numbers, standardised. For texts these are counts of words; for ratings of users and items, whose only columns are
 two ids, ridge regression is a mean with a bias for each user and each item (Koren 2009, "The BellKor solution", 2.1).
 
-The work is bounded by how many numbers it reads, not by a clock, so that the same data gives the same predictions.
+Of three penalties, from the strongest on, that is taken whose loss on the validation split is least, or on a tenth of
+the training split if there is none. The work is bounded by how many numbers it reads, not by a clock, so that the same
+data gives the same predictions.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,17 +22,21 @@ import numpy as np
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.specs.models import Task
+from embexp.training import metrics
 
 FORMAT = 1
 """Version of what is fitted, raised when that changes."""
 MOST_ROWS = 500_000
-MOST_CELLS = 5_000_000
-"""Values of all examples that are fitted to, times the classes: up to 100 iterations of some 30 ms."""
+MOST_CELLS = 3_000_000
+"""Values of all examples that are fitted to, times the classes: an iteration takes some 40 ms."""
+MOST_HELD_OUT = 50_000
 MOST_VALUES = 300_000
 """Values with a weight, times the classes: the most frequent ones. L-BFGS keeps some 20 vectors of this length."""
-_ITERATIONS = 100
-_RIDGE = 5.0
-"""Strength of the penalty of ridge regression: it shrinks the bias of a value as if it had five more average labels."""
+_LEAST_ITERATIONS, _MOST_ITERATIONS = 50, 500
+PENALTIES = (100.0, 10.0, 1.0)
+"""Penalties of logistic regression, scikit-learn's 1 / C."""
+RIDGE_PENALTIES = (50.0, 5.0, 0.5)
+"""The same of ridge regression: 5 shrinks the bias of a value as if it had five more average labels."""
 _ROWS_AT_ONCE = 65_536
 
 
@@ -42,6 +48,7 @@ class Fit:
         examples: of the training split that it was fitted to, drawn at random where these are not all.
         of: examples in the training split.
         values: values of columns of ids that have a weight.
+        penalty: that was chosen.
         converged: whether the iterations ended by themselves.
         seconds: that it took, with its predictions.
     """
@@ -49,6 +56,7 @@ class Fit:
     examples: int
     of: int
     values: int
+    penalty: float
     converged: bool
     seconds: float
 
@@ -94,19 +102,46 @@ def predictions(
     assert examples.labels is not None  # the tasks that have a simple model have some
     outputs = classes if task is Task.CLASSIFICATION else 1
     rows = _sample(examples, columns, train, outputs)
-    labels = examples.labels[rows].astype(np.float64)
+    rows, held = _held_out(rows, others.get("validation"))
+    labels, of_held = (examples.labels[some].astype(np.float64) for some in (rows, held))
     if task is not Task.REGRESSION and (labels == labels[0]).all():
         return None
     some = None if weights is None else np.asarray(weights[rows], np.float64)
+    best, least = None, np.inf
     with threadpool_limits(1):  # sums in one order, so that the bits stay
         inputs = _Inputs.of(examples, columns, rows, MOST_VALUES // outputs)
-        matrix = inputs.matrix(rows)
-        linear, converged = _ridge(matrix, labels, some) if task is Task.REGRESSION else _logistic(matrix, labels, some)
-        if task is Task.CLASSIFICATION:
-            linear = linear.with_all(classes, len(rows))
-        found = {split: linear.predicted(inputs, chosen) for split, chosen in others.items()}
+        matrix, matrix_held = inputs.matrix(rows), inputs.matrix(held)
+        path = _ridge(matrix, labels, some) if task is Task.REGRESSION else _logistic(matrix, labels, some)
+        for fitted in path:
+            linear = fitted.with_all(classes, len(rows)) if task is Task.CLASSIFICATION else fitted
+            loss = _loss(task, of_held, linear.outputs(matrix_held))
+            if loss >= least:
+                break
+            best, least = linear, loss
+        if best is None:
+            return None
+        found = {split: best.predicted(inputs, chosen) for split, chosen in others.items()}
     seconds = time.perf_counter() - started
-    return found, Fit(len(rows), len(train), inputs.values, converged, seconds)
+    return found, Fit(len(rows), len(train), inputs.values, best.penalty, best.converged, seconds)
+
+
+def _held_out(rows: np.ndarray, validation: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """The examples to fit to, and those by which the penalty is chosen: of the validation split, or else a tenth."""
+    if validation is not None:
+        return rows, np.asarray(validation[:: -(-len(validation) // MOST_HELD_OUT)])
+    chosen = np.zeros(len(rows), bool)
+    chosen[np.random.default_rng(1).permutation(len(rows))[: max(1, len(rows) // 10)]] = len(rows) > 1
+    return rows[~chosen], rows[chosen] if chosen.any() else rows
+
+
+def _loss(task: Task, labels: np.ndarray, outputs: np.ndarray) -> float:
+    match task:
+        case Task.REGRESSION:
+            return metrics.squared_error(labels, outputs)
+        case Task.BINARY:
+            return metrics.log_loss(labels, outputs)
+        case _:
+            return metrics.softmax_log_loss(labels.astype(np.int64), outputs)
 
 
 def _sample(examples: Examples, columns: Columns, train: np.ndarray, outputs: int) -> np.ndarray:
@@ -200,21 +235,30 @@ def _ids(examples: Examples, name: str, rows: np.ndarray) -> tuple[np.ndarray, n
 
 @dataclass(frozen=True)
 class _Linear:
-    """The weights of a linear model, float64 [outputs, F] and [outputs]."""
+    """A linear model.
+
+    Attributes:
+        weights: float64 [outputs, F].
+        bias: float64 [outputs].
+        labels: the class of each output, rising; of logistic regression.
+    """
 
     weights: np.ndarray
     bias: np.ndarray
+    penalty: float
+    converged: bool
     labels: Sequence[int] = ()
-    """The class of each output, rising."""
     finish: Callable[[np.ndarray], np.ndarray] = lambda found: found[:, 0]
+
+    def outputs(self, matrix: Any) -> np.ndarray:
+        """float64 [n], or [n, C]."""
+        return self.finish(np.asarray(matrix @ self.weights.T) + self.bias)
 
     def predicted(self, inputs: _Inputs, rows: np.ndarray) -> np.ndarray:
         """float32 [N], or [N, C], in bounded memory."""
-        found = []
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            block = np.asarray(inputs.matrix(rows[start : start + _ROWS_AT_ONCE]) @ self.weights.T) + self.bias
-            found.append(self.finish(block).astype(np.float32))
-        return np.concatenate(found)
+        starts = range(0, len(rows), _ROWS_AT_ONCE)
+        found = [self.outputs(inputs.matrix(rows[start : start + _ROWS_AT_ONCE])) for start in starts]
+        return np.concatenate(found).astype(np.float32)
 
     def with_all(self, classes: int, examples: int) -> _Linear:
         """The same with a logit for each class; one that the examples lack gets the probability of 1 in all of them."""
@@ -228,29 +272,39 @@ class _Linear:
             logits[:, list(self.labels)] = found
             return logits
 
-        return _Linear(self.weights, self.bias, self.labels, finish)
+        return replace(self, finish=finish)
 
 
-def _logistic(matrix: Any, labels: np.ndarray, weights: np.ndarray | None) -> tuple[_Linear, bool]:
-    """Logistic regression with scikit-learn's own penalty, C = 1."""
+def _iterations(cells: int) -> int:
+    """As many as `_LEAST_ITERATIONS` over `MOST_CELLS` take."""
+    return min(_MOST_ITERATIONS, max(_LEAST_ITERATIONS, _LEAST_ITERATIONS * MOST_CELLS // max(1, cells)))
+
+
+def _logistic(matrix: Any, labels: np.ndarray, weights: np.ndarray | None) -> Iterator[_Linear]:
+    """Logistic regression, each beginning at the weights of the one before."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(max_iter=_ITERATIONS)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # `Fit.converged` says so
-        model.fit(matrix, labels.astype(np.int64), sample_weight=weights)
-    converged = bool((model.n_iter_ < _ITERATIONS).all())
-    return _Linear(model.coef_, model.intercept_, model.classes_.tolist()), converged
+    outputs = len(np.unique(labels))
+    most = _iterations(matrix.nnz * (outputs if outputs > 2 else 1))
+    model = LogisticRegression(max_iter=most, warm_start=True)
+    for penalty in PENALTIES:
+        model.set_params(C=1 / penalty)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # `Fit.converged` says so
+            model.fit(matrix, labels.astype(np.int64), sample_weight=weights)
+        converged = bool((model.n_iter_ < most).all())
+        yield _Linear(model.coef_.copy(), model.intercept_.copy(), penalty, converged, model.classes_.tolist())
 
 
-def _ridge(matrix: Any, labels: np.ndarray, weights: np.ndarray | None) -> tuple[_Linear, bool]:
+def _ridge(matrix: Any, labels: np.ndarray, weights: np.ndarray | None) -> Iterator[_Linear]:
     """Ridge regression, by conjugate gradients."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import Ridge
 
-    model = Ridge(alpha=_RIDGE, solver="sparse_cg", max_iter=_ITERATIONS, tol=1e-6)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
-        model.fit(matrix, labels, sample_weight=weights)
-    return _Linear(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)), not caught
+    for penalty in RIDGE_PENALTIES:
+        model = Ridge(alpha=penalty, solver="sparse_cg", max_iter=_iterations(matrix.nnz), tol=1e-6)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            model.fit(matrix, labels, sample_weight=weights)
+        yield _Linear(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_), penalty, not caught)
