@@ -120,6 +120,13 @@ class ListColumn:
     values: np.ndarray
     splits: np.ndarray
 
+    def taken(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the values of some examples are, int64 [n]; and the row splits of these, int64 [len(rows) + 1]."""
+        starts = self.splits[rows]
+        lengths = self.splits[rows + 1] - starts
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        return np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths), ends
+
 
 @dataclass(frozen=True)
 class Examples:

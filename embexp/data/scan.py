@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.data import fetching, splits
+from embexp.data import fetching, overlap, splits
 from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
 from embexp.data.numbers import FittedColumn, PreparedNumbers
+from embexp.data.overlap import Overlap
 from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
 from embexp.data.vocabularies import token_rows
 from embexp.data.vocabularies.vocabulary import Vocabulary
@@ -37,6 +38,7 @@ class Scan:
         classes: names of classes by label number, of a source that names them.
         numbers: the numeric columns, as the model gets them.
         shares: by vocabulary and split, how many values have a row of their own; of tokens and buckets.
+        overlap: by split that has files of its own, how many of its rows are in the training split too.
         key: of what the data holds, which columns are read, the splits and the vocabularies.
     """
 
@@ -49,6 +51,7 @@ class Scan:
     classes: tuple[str, ...] = ()
     numbers: PreparedNumbers = field(default_factory=PreparedNumbers)
     shares: token_rows.Shares = field(default_factory=dict)
+    overlap: Mapping[str, Overlap] = field(default_factory=dict)
     key: str = ""
 
 
@@ -72,6 +75,8 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
     only_ones = interactions and encoded.layout.label
     encoded = replace(encoded, only_ones=only_ones)
     how = {**source.division_key(), **source.learning_key(columns), **({"only_ones": True} if only_ones else {})}
+    if given := source.given_splits():
+        how["overlap"] = given
     key = digests.of_json({"format": FORMAT, "raw": encoded.key, **how})
     divided = caching.folder(cache, "scan", key, partial(_divide, source, columns, encoded, progress))
     facts = json.loads((divided / "facts.json").read_text("utf-8"))
@@ -90,6 +95,7 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
         classes=encoded.classes,
         numbers=numbers,
         shares=token_rows.read_shares(divided),
+        overlap={name: Overlap(**found) for name, found in facts.get("overlap", {}).items()},
         key=key,
     )
 
@@ -134,5 +140,6 @@ def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progre
     if encoded.layout.label:
         labels = mapped_array(encoded.folder / "labels.npy")
         total = sum(float(labels[train[start:stop]].sum(dtype=np.float64)) for start, stop in splits.chunks(len(train)))
-    facts = {"label_mean": total / len(train), "truth": {}, "parts": splits.SPLITS, **divided}
+    shared = overlap.counted(encoded, folder, source.given_splits(), progress)
+    facts = {"label_mean": total / len(train), "truth": {}, "parts": splits.SPLITS, "overlap": shared, **divided}
     (folder / "facts.json").write_text(json.dumps(facts), "utf-8")

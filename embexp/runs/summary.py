@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,7 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
         "metrics": {},
         "truth": dict(scan.truth),
         "examples": {split: len(rows) for split, rows in scan.splits.items()},
+        "overlap": {split: asdict(overlap) for split, overlap in scan.overlap.items()},
         "throughput": {},
         "strategy": spec.strategy.kind,
         "simulated": spec.strategy.simulated,

@@ -226,10 +226,7 @@ def _ids(examples: Examples, name: str, rows: np.ndarray) -> tuple[np.ndarray, n
     if name not in examples.lists:
         return examples.column(name, rows), np.arange(len(rows) + 1), rows
     column = examples.lists[name]
-    starts = column.splits[rows]
-    lengths = column.splits[rows + 1] - starts
-    ends = np.concatenate([[0], np.cumsum(lengths)])
-    places = np.arange(ends[-1]) - np.repeat(ends[:-1] - starts, lengths)
+    places, ends = column.taken(rows)
     return column.values[places].astype(np.int64), ends, places
 
 

@@ -42,6 +42,10 @@ class TokenSource(Source):
         """Entries of `Layout.files` of each split, where files are given for validation or test; else empty."""
         return {}
 
+    def given_splits(self) -> tuple[str, ...]:
+        """Those that `files_of_splits` names."""
+        return tuple(name for name in self.files_of_splits() if name != "train")
+
     def given_counts(self, encoded: Encoded) -> list[int]:
         """Examples of each of train, validation and test that files are given for; empty: none are."""
         numbers = self.files_of_splits()

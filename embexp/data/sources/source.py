@@ -124,6 +124,10 @@ class Source(ABC):
         splits.divide(self.data, encoded.layout.count, folder)
         return {}
 
+    def given_splits(self) -> tuple[str, ...]:
+        """Validation and test, as far as they have files of their own, and may hold rows of train."""
+        return ()
+
     def learning_key(self, columns: Columns) -> Mapping[str, Any]:
         """JSON of the settings on which `learn` depends."""
         return {}
