@@ -212,6 +212,7 @@ class Run:
             columns, examples = self._encode(data, progress, labelled=True)
             measured = evaluator.file(columns, examples, partial(read_data, self.spec, progress))
             return measured(self._restored.runtime, progress)
+        self.folder.check(self.folder.data)
         own = read_data(self.spec, progress)
         if split not in own.scan.splits:
             raise RunError(f"this run's data has no split {split}; its splits are {', '.join(own.scan.splits)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 
 import embexp
@@ -210,3 +212,110 @@ def test_one_batch_is_one_of_a_dataset(finished: embexp.Run) -> None:
     assert columns_of(finished.spec.data, finished.spec.features)[0].ids == columns.ids
     dataset = batches.evaluation_batches(examples, np.arange(1), columns, batch_size=8)
     assert batches.one_batch(examples, columns).element_spec == dataset.element_spec
+
+
+def of_parquet(experiment: str) -> str:
+    return experiment.replace("/data: csv", "/data: parquet").replace("  list_columns: [extras]\n", "")
+
+
+@pytest.fixture(scope="module")
+def recorded(bookings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on data in memory, whose directory was moved."""
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "experiment").mkdir()
+    (folder / "experiment" / "own.yaml").write_text(of_parquet(EXPERIMENT))
+    own = ["experiment=own", f"output.cache={folder / 'cache'}", *QUIET]
+    embexp.run(own, folder / "first", data=arrow_table(bookings), config_dir=folder, quiet=True)
+    (folder / "first").rename(folder / "moved")
+    assert sorted(path.name for path in folder.iterdir()) == ["cache", "experiment", "moved"]
+    return folder / "moved"
+
+
+def test_data_is_recorded_in_the_directory(recorded: Path, bookings: Path) -> None:
+    content = json.loads((recorded / "spec.json").read_text())
+    assert content["data"]["path"] == "{run}/recorded_data/data.parquet"
+    kept = pq.read_table(recorded / "recorded_data" / "data.parquet")
+    assert kept.to_pydict() == {name: arrow_table(bookings).to_pydict()[name] for name in kept.column_names}
+    assert "recorded_data/data.parquet" in json.loads((recorded / "inventory.json").read_text())["files"]
+    run = embexp.load_run(recorded)
+    assert run.evaluate() == run.summary["metrics"]["test"]
+
+
+def test_a_moved_run_is_verified(recorded: Path) -> None:
+    found = embexp.verify(recorded)
+    assert found.intact
+    assert not found.differences, str(found)
+
+
+def test_runs_on_the_same_values_are_the_same(recorded: Path, bookings: Path, tmp_path: Path) -> None:
+    """In other types, in other chunks, and with the spec of a CSV file, whose lists are text."""
+    first = embexp.load_run(recorded)
+    (recorded.parent / "experiment" / "own.yaml").write_text(of_parquet(EXPERIMENT))
+    own = ["experiment=own", f"output.cache={tmp_path / 'cache'}", *QUIET]
+    again = embexp.run(own, tmp_path / "run", data=of_other_types(bookings), config_dir=recorded.parent, quiet=True)
+    assert again.summary["run_id"] == first.summary["run_id"]
+    assert again.summary["metrics"] == first.summary["metrics"]
+    spec = spec_of(tmp_path, EXPERIMENT, f"data.path={bookings}")
+    table = pyarrow.csv.read_csv(bookings, convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True))
+    of_text = embexp.run(spec, tmp_path / "text", data=table, quiet=True)
+    assert of_text.summary["run_id"] == first.summary["run_id"]
+
+
+def test_data_by_splits_and_its_resumption(bookings: Path, tmp_path: Path) -> None:
+    table = arrow_table(bookings)
+    data = {"train": table[:300].to_pydict(), "test": table[300:]}
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "own.yaml").write_text(of_parquet(EXPERIMENT))
+    own = ["experiment=own", f"output.cache={tmp_path / 'cache'}", *QUIET]
+    result = embexp.run([*own, "train.epochs=1"], tmp_path / "run", data=data, config_dir=tmp_path, quiet=True)
+    content = json.loads((result.directory / "spec.json").read_text())
+    assert content["data"]["path"]["test"] == "{run}/recorded_data/test.parquet"
+    assert result.summary["examples"]["test"] == 100
+    moved = result.directory.rename(tmp_path / "moved")
+    longer = embexp.resume(moved, ["train.epochs=2"], quiet=True)
+    whole = embexp.run(own, tmp_path / "whole", data=data, config_dir=tmp_path, quiet=True)
+    assert longer.summary["metrics"] == whole.summary["metrics"]
+    assert json.loads((moved / "spec.json").read_text())["data"]["path"] == content["data"]["path"]
+    with pytest.raises(UsageError, match=r"has other data than data=, and output\.existing=continue"):
+        embexp.run(
+            [*own, "output.existing=continue"],
+            tmp_path / "whole",
+            data={**data, "test": table[200:]},
+            config_dir=tmp_path,
+        )
+
+
+def test_data_that_is_not_recorded(bookings: Path, tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, EXPERIMENT, f"data.path={bookings}", "output.data=false", "train.epochs=1")
+    result = embexp.run(spec, tmp_path / "run", data=arrow_table(bookings), quiet=True)
+    assert not (result.directory / "recorded_data").exists()
+    run, words = embexp.load_run(result.directory), r"output\.data=false did not record it, so the run can't be resumed"
+    assert run.predict(ROW).shape == (1,)
+    with pytest.raises(embexp.ConfigError, match=words):
+        run.evaluate()
+    with pytest.raises(embexp.ConfigError, match=words):
+        embexp.resume(result.directory, ["train.epochs=2"], quiet=True)
+    with pytest.raises(embexp.RunError, match=words):
+        embexp.verify(result.directory)
+
+
+def test_wrong_data_of_a_run(bookings: Path, tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, EXPERIMENT, f"data.path={bookings}")
+    with pytest.raises(embexp.ConfigError) as caught:
+        embexp.run(spec, tmp_path / "run", data={"hotle": ["a"], "lead": ["x"], "extras": [[]]})
+    assert [(fault.path, fault.value) for fault in caught.value.faults] == [
+        ("features.hotel", "'hotel'"),
+        ("data.label", "'cancelled'"),
+        ("features.lead", "'lead'"),
+    ]
+    with pytest.raises(embexp.ConfigError, match=r"the data.*row 2: found inf in column 'lead'"):
+        embexp.run(spec, tmp_path / "run", data={"cancelled": ["yes", "no"], "hotel": ["a", "b"]} | {
+            "lead": [1, np.inf], "extras": [[], []]
+        })  # fmt: skip
+    with pytest.raises(UsageError, match=r"takes data= or data\.path=x, not both"):
+        embexp.run(["data.path=x"], tmp_path / "run", data=ROW)
+    with pytest.raises(UsageError, match="data= by splits needs train"):
+        embexp.run(spec, tmp_path / "run", data={"test": ROW})
+    with pytest.raises(embexp.ConfigError, match="data=csv and data=parquet"):
+        embexp.run(embexp.compose(["train.steps=2"]), tmp_path / "run", data=ROW)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["experiment"]

@@ -6,6 +6,7 @@ is imported. https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterf
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from embexp.data.columns import Wanted
 from embexp.data.files.arrow_columns import split_lists
@@ -23,6 +25,7 @@ from embexp.errors import DataError, UsageError
 NAME = Path("the data")
 """What stands in messages for the path of a file."""
 TAKES = "a dict of columns (lists or NumPy arrays), an Arrow table, or a data frame of pandas or Polars"
+_ROWS = 65_536
 _ROW = "; a list of rows becomes one by {name: [row[name] for row in rows] for name in rows[0]}"
 
 
@@ -33,10 +36,12 @@ class InMemory:
     Attributes:
         names: of all its columns.
         table: those that were asked for, without columns whose name is not unique.
+        name: what stands in messages for its path.
     """
 
     names: tuple[str, ...]
     table: pa.Table
+    name: Path = NAME
 
 
 def is_in_memory(data: object) -> bool:
@@ -44,7 +49,7 @@ def is_in_memory(data: object) -> bool:
     return not isinstance(data, str | PathLike)
 
 
-def in_memory(data: Any, wanted: Collection[str] | None = None) -> InMemory:
+def in_memory(data: Any, wanted: Collection[str] | None = None, name: Path = NAME) -> InMemory:
     """Data as an Arrow table, without a copy of columns that Arrow can share.
 
     Text becomes `string` or `large_string`, missing values (None, NaN in text, NaT, NA) nulls; a column without any
@@ -52,29 +57,30 @@ def in_memory(data: Any, wanted: Collection[str] | None = None) -> InMemory:
 
     Args:
         wanted: names of columns; others are left out. None: all are kept.
+        name: what stands in messages for its path.
 
     Raises:
         UsageError: it is none of `TAKES`.
         DataError: a column can't be converted, or columns differ in length.
     """
     if isinstance(data, Mapping):
-        return _of_columns(data, wanted)
+        return _of_columns(data, wanted, name)
     if not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__arrow_c_array__"):
         hint = _ROW if isinstance(data, list) and data and isinstance(data[0], Mapping) else ""
-        raise UsageError(f"the data must be {TAKES}, not {type(data).__name__}{hint}")
+        raise UsageError(f"{name} must be {TAKES}, not {type(data).__name__}{hint}")
     names, some = _chosen(data, wanted)
     try:
         table = pa.table(some)
     except (TypeError, ValueError, pa.ArrowException) as error:
         if not hasattr(data, "columns"):
-            raise UsageError(f"the data must be {TAKES}, not {type(data).__name__}") from error
+            raise UsageError(f"{name} must be {TAKES}, not {type(data).__name__}") from error
         words = "; ".join(str(each) for each in reversed(error.args)) if error.args else type(error).__name__
         remedy = "give each column a name of its own and values of one type"
-        raise DataError(f"{NAME} can't be converted to Arrow: {words.splitlines()[0]}; {remedy}") from error
+        raise DataError(f"{name} can't be converted to Arrow: {words.splitlines()[0]}; {remedy}") from error
     names = table.column_names if names is None else names
-    kept = [name for name in dict.fromkeys(table.column_names) if names.count(name) == 1]
-    kept = kept if wanted is None else [name for name in kept if name in wanted]
-    return InMemory(tuple(names), _plain_table({name: table[name] for name in kept}))
+    kept = [each for each in dict.fromkeys(table.column_names) if names.count(each) == 1]
+    kept = kept if wanted is None else [each for each in kept if each in wanted]
+    return InMemory(tuple(names), _plain_table({each: table[each] for each in kept}), name)
 
 
 def _chosen(data: Any, wanted: Collection[str] | None) -> tuple[list[str] | None, Any]:
@@ -91,7 +97,7 @@ def _chosen(data: Any, wanted: Collection[str] | None) -> tuple[list[str] | None
         return None, data
 
 
-def _of_columns(data: Mapping[Any, Any], wanted: Collection[str] | None) -> InMemory:
+def _of_columns(data: Mapping[Any, Any], wanted: Collection[str] | None, called: Path) -> InMemory:
     columns: dict[str, pa.ChunkedArray] = {}
     wrong = []
     for name, values in data.items():
@@ -101,12 +107,12 @@ def _of_columns(data: Mapping[Any, Any], wanted: Collection[str] | None) -> InMe
             except (TypeError, ValueError, pa.ArrowException) as error:
                 wrong.append(f"column {str(name)!r}: {' '.join(str(error).split())}")
     if wrong:
-        raise DataError(f"{NAME} can't be converted to Arrow: {'; '.join(wrong)}")
+        raise DataError(f"{called} can't be converted to Arrow: {'; '.join(wrong)}")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name!r} has {length:,}" for name, length in lengths.items())
-        raise DataError(f"{NAME} has columns of different lengths, expected one value for each row in all: {listed}")
-    return InMemory(tuple(map(str, data)), _plain_table(columns))
+        raise DataError(f"{called} has columns of different lengths, expected one value for each row in all: {listed}")
+    return InMemory(tuple(map(str, data)), _plain_table(columns), called)
 
 
 def _column(values: Any) -> pa.ChunkedArray:
@@ -165,6 +171,23 @@ def _plain(array: pa.Array) -> pa.Array:
 
 def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def write(table: pa.Table, path: Path) -> None:
+    """Writes a new Parquet file, with the same bytes for the same values, however they lie in memory."""
+    fields = [(field.name, _without_dictionary(field.type)) for field in table.schema]
+    schema = pa.schema(fields)
+    with path.open("xb") as file:
+        # Without the schema of Arrow, which tells short from long offsets.
+        with pq.ParquetWriter(file, schema, store_schema=False) as writer:
+            for start in range(0, table.num_rows, _ROWS):
+                writer.write_table(table.slice(start, _ROWS).cast(schema).combine_chunks(), row_group_size=_ROWS)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _without_dictionary(kind: Any) -> Any:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def as_written(found: InMemory, wanted: Collection[Wanted], separators: Mapping[str, str]) -> pa.Table:

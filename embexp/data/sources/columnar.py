@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from embexp.data.columns import Columns, Wanted, wanted
 from embexp.data.files import table_files
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from embexp.data.examples import Encoded, Examples
     from embexp.data.files.frames import InMemory
+    from embexp.data.sources.parquet import ParquetTable
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
 
@@ -192,14 +193,10 @@ class ColumnarSource(TokenSource):
         """The wanted columns, as rows of the run's tables; written to files, but not to the cache."""
         from embexp.data.examples import Encoded, encode
         from embexp.data.files.arrow_columns import chunks_of_files
-        from embexp.data.sources.parquet import locate_in_memory
         from embexp.data.vocabularies import token_rows
         from embexp.system.parallel import quiet
 
-        def locate(paths: Sequence[Path], needed: Sequence[Wanted]) -> Files:
-            return locate_in_memory(data, self.separators, needed)
-
-        read = ColumnarSource(self.data, self.kind, locate, other=like.path, classes=like.classes)
+        read = replace(self._of_memory(data), other=like.path, classes=like.classes)
         columns = read._as_written(columns)
         needed = wanted(columns)
         located = read.locate((), needed)
@@ -218,8 +215,24 @@ class ColumnarSource(TokenSource):
         return token_rows.renumbered(Encoded(codes, "", ""), like.vocabularies, columns.buckets, rows)
 
     def wanted_names(self, columns: Columns) -> Collection[str]:
-        """Those of ids, numbers and the label."""
-        return {one.name for one in wanted(columns)}
+        """Those of ids, numbers and the label, and of what the split needs."""
+        timestamp, group = self._order
+        return {one.name for one in wanted(columns, timestamp=timestamp, group=group)}
+
+    def located_in_memory(self, data: InMemory, columns: Columns) -> ParquetTable:
+        """The wanted columns, as a file has them; raises `ConfigError` with every fault found."""
+        read = self._of_memory(data)
+        [table] = read.locate((), read._wanted(columns)).tables
+        return cast("ParquetTable", table)
+
+    def _of_memory(self, data: InMemory) -> ColumnarSource:
+        """The same source, with data in memory for its files."""
+        from embexp.data.sources.parquet import locate_in_memory
+
+        def locate(paths: Sequence[Path], needed: Sequence[Wanted]) -> Files:
+            return locate_in_memory(data, self.separators, needed)
+
+        return ColumnarSource(self.data, self.kind, locate)
 
     def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
         """Writes splits."""

@@ -127,9 +127,9 @@ def locate_in_memory(data: InMemory, separators: Mapping[str, str], wanted: Sequ
 
     rows = frames.as_written(data, wanted, separators)
     if data.table.num_columns and not rows.num_rows:
-        raise table_files.unreadable(frames.NAME, "it has columns but no examples")
+        raise table_files.unreadable(data.name, "it has columns but no examples")
     lists, tokens, numbers = _kinds(rows.schema)
-    return _checked((ParquetTable(frames.NAME, data.names, lists, tokens, numbers, rows),), wanted)
+    return _checked((ParquetTable(data.name, data.names, lists, tokens, numbers, rows),), wanted)
 
 
 def _checked(tables: tuple[ParquetTable, ...], wanted: Sequence[Wanted]) -> Files:
