@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from embexp.data import splits
 from embexp.data.columns import BucketColumn
-from embexp.data.examples import Encoded, Examples, examples, read_tokens
+from embexp.data.examples import FEW, Encoded, Examples, examples, read_tokens
 from embexp.data.numbers import fit_buckets
 from embexp.data.sources.source import FORMAT
 from embexp.data.vocabularies.token_keys import sorted_places
@@ -119,7 +119,8 @@ def _renumber(
     def of_table(table: str) -> np.ndarray:
         return known[table].rows(read_tokens(encoded.folder, layout, table)).astype(np.int32)
 
-    rows = dict(zip(layout.token_tables, at_once(of_table, layout.token_tables), strict=True))
+    several = map if layout.count < FEW else at_once
+    rows = dict(zip(layout.token_tables, several(of_table, layout.token_tables), strict=True))
     write(encoded, rows, known, buckets, folder)
 
 
