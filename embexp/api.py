@@ -349,7 +349,7 @@ def _observer(listeners: Sequence[Listener], *, quiet: bool) -> Observer:
     return Observer(lambda: listeners) if quiet else Observer(lambda: [progress(SafeConsole()), *listeners], say=print)
 
 
-def _opener(chosen: Path | None, existing: Existing) -> Callable[[RunSpec], AbstractContextManager[OutputDirectory]]:
+def _opener(chosen: Path | None, existing: Existing) -> Callable[..., AbstractContextManager[OutputDirectory]]:
     """Opens the directory to run in: the chosen one, that of the Hydra app that calls, or `outputs/DATE/TIME`."""
     own = hydra_globals.output_directory()
     if own is not None and (chosen is None or chosen.absolute() == own) and own.is_dir():

@@ -15,6 +15,7 @@ from embexp.data.columns import columns_of
 from embexp.data.files import frames
 from embexp.data.files.table_files import NOT_RECORDED
 from embexp.data.sources.columnar import ColumnarSource
+from embexp.data.sources.parquet import ParquetTable
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, Fault, UsageError
 from embexp.records.folder import OWN, RECORDED_DATA
@@ -88,17 +89,18 @@ def _written(spec: RunSpec, data: Any, folder: Path, permission: Permission) -> 
     source = source_of(own)
     assert isinstance(source, ColumnarSource)  # those of CSV and Parquet are
     columns, _ = columns_of(own, spec.features, spec.tables, task=spec.task)
-    tables, faults = {}, []
+    tables: dict[str, ParquetTable] = {}
+    missing: list[Fault] = []
     for name, part in parts.items():
         called = frames.NAME if name == _WHOLE else Path(f"{frames.NAME} of {name}")
         try:
             found = frames.in_memory(part, source.wanted_names(columns), called)
             tables[name] = source.located_in_memory(found, columns)
         except ConfigError as error:
-            faults += error.faults
-    if faults:
-        raise ConfigError(faults)
-    called = {files[name]: str(table.path) for name, table in tables.items()}
+            missing += error.faults
+    if missing:
+        raise ConfigError(missing)
+    names = {files[name]: str(table.path) for name, table in tables.items()}
     for name, table in tables.items():
         assert table.rows is not None
         frames.write(table.rows, Path(files[name]))
@@ -106,7 +108,7 @@ def _written(spec: RunSpec, data: Any, folder: Path, permission: Permission) -> 
     container = spec.model_copy(update={"data": Parquet(**kept)}).model_dump(mode="json", warnings=False)
     checked, faults = composition.check_container(container, permission)
     if checked is None or faults:
-        raise ConfigError([_renamed(fault, called) for fault in faults])
+        raise ConfigError([_renamed(fault, names) for fault in faults])
     return checked
 
 
