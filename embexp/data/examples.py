@@ -28,6 +28,8 @@ from embexp.system.parallel import Progress, ahead
 if TYPE_CHECKING:
     from embexp.data.files.arrow_columns import Chunk
 
+FEW = 1_024
+"""Examples of which fewer are read without threads."""
 CLASSES = "classes.json"
 """File, in the folder, with the names of classes by label number, of a source that names them."""
 
@@ -317,7 +319,8 @@ def _coding(codes: Mapping[str, Codes], tables: Mapping[str, str], group: str | 
                 encode = codes[table].encode
                 return [(name, encode(packed(chunk.tokens[column].values))) for name, column in reads[table]]
 
-            return {name: found for pairs in pool.map(of_table, codes) for name, found in pairs}
+            several = map if chunk.count < FEW else pool.map  # to start a thread takes longer than a few rows
+            return {name: found for pairs in several(of_table, codes) for name, found in pairs}
 
         yield of_chunk
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +17,13 @@ from embexp.data import fetching, overlap, splits
 from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
+from embexp.data.files import frames
 from embexp.data.numbers import FittedColumn, PreparedNumbers
 from embexp.data.overlap import Overlap
 from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
 from embexp.data.vocabularies import token_rows
 from embexp.data.vocabularies.vocabulary import Vocabulary
+from embexp.errors import ConfigError, DataError
 from embexp.specs.data import Data
 from embexp.system import caching, digests
 from embexp.system.arrays import mapped_array
@@ -129,6 +134,47 @@ def encode_file(
     if not numbers:
         return found
     return replace(found, dense=numeric.applied(found.dense, numbers, cache=cache, key=found.key))
+
+
+def encode_in_memory(
+    data: Any,
+    source: Source,
+    columns: Columns,
+    vocabularies: Mapping[str, Vocabulary],
+    *,
+    classes: Sequence[str] = (),
+    numbers: Sequence[FittedColumn] = (),
+) -> Examples:
+    """Encodes data in memory of the same form as the files of a run, with the run's vocabularies.
+
+    The encoded examples are mapped from temporary files, which are gone when nothing uses them any more.
+
+    Args:
+        data: what `frames.in_memory` takes.
+
+    Raises:
+        UsageError: it is something else.
+        ConfigError: a column is missing, or of a wrong type.
+        DataError: a value is malformed, a label is none of the classes, or the source is read from files only.
+        VocabularyError: a value is unknown and its vocabulary has no OOV row.
+    """
+    like = OtherFile(frames.NAME, vocabularies, classes)
+    found = frames.in_memory(data, source.wanted_names(columns))
+    with tempfile.TemporaryDirectory(prefix="embexp-", ignore_cleanup_errors=True) as folder:
+        encoded = source.encode_in_memory(found, like, columns, Path(folder))
+        if all(column.plain for column in numbers):
+            return encoded
+        return replace(encoded, dense=numeric.applied_in(encoded.dense, numbers, Path(folder)))
+
+
+@contextmanager
+def as_the_runs_data(file: Path | str) -> Iterator[None]:
+    """Turns the faults of a file, or of data in memory, into a DataError: they are not those of a config."""
+    try:
+        yield
+    except ConfigError as error:
+        faults = [f"  {'; '.join(filter(None, (f'{each.value}: {each.rule}', each.remedy)))}" for each in error.faults]
+        raise DataError("\n".join([f"{file} can't be read as this run's data was", *faults])) from error
 
 
 def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progress, folder: Path) -> None:

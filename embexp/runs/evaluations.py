@@ -142,6 +142,12 @@ class Evaluator:
         known = known_answers(examples, rows) if known is None else known
         return batches.ranked_batches(examples, rows, columns, batch_size=size, candidates=candidates, known=known)
 
+    def few(self, columns: Columns, examples: Examples) -> Any:
+        """All examples: what `batches` returns, or one batch if they fit in it."""
+        if examples.count <= self._batch_size and not self._fixed_batch:
+            return batches.one_batch(examples, columns)
+        return self.batches(columns, examples, np.arange(examples.count))
+
     def batch_spec(self, data: Data) -> Any:
         """`element_spec` of the evaluation batches of a run's data."""
         some = data.scan.splits["train"][:1]

@@ -295,22 +295,22 @@ def record(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> None:
         for file in prepared.code.files.values():
             with files.atomic_write(folder.code / file.name) as copy:
                 copy.write(file.content)
-    folder.write_json(folder.manifest, circumstances(prepared, strategy))
+    folder.write_json(folder.manifest, circumstances(prepared, strategy, folder))
 
 
 def record_resumption(prepared: Prepared, strategy: Strategy, folder: RunFolder, step: int) -> dict[str, Any]:
     """Adds the circumstances of a resumption to the manifest, and returns them."""
-    content, now = folder.read_manifest(), circumstances(prepared, strategy)
+    content, now = folder.read_manifest(), circumstances(prepared, strategy, folder)
     content.setdefault("resumed", []).append({"step": step, **now})
     folder.write_json(folder.manifest, content)
     return now
 
 
-def circumstances(prepared: Prepared, strategy: Strategy) -> dict[str, Any]:
+def circumstances(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> dict[str, Any]:
     """The content of the manifest of a run in this process."""
     assert prepared.identity is not None  # only the plan of a study has none
     return manifest.collect(
-        prepared.requested.model_dump(mode="json"),
+        folder.portable(prepared.requested).model_dump(mode="json"),
         prepared.identity,
         code=prepared.code,
         devices=strategy.devices,

@@ -125,6 +125,8 @@ class Output(Spec):
 
     existing: Existing = Existing.REFUSE
     """If a directory that was named is there already."""
+    data: bool = True
+    """Record data that `embexp.run` got in memory in the run's directory; without it the run can't be repeated."""
     cache: str | None = None
     """Folder for scanned data; null: the user's cache folder."""
     tensorboard: bool = True

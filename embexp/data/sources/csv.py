@@ -25,7 +25,8 @@ def source(data: CSV) -> ColumnarSource:
     """The source that a config describes."""
     written = [data.delimiter, data.list_separator, sorted(data.list_columns)]
     more = [data.names, data.quoted, data.encoding, data.timestamp_format]
-    return ColumnarSource(data, data.kind, partial(_located, data), [*written, *more])
+    separators = dict.fromkeys(data.list_columns, data.list_separator)
+    return ColumnarSource(data, data.kind, partial(_located, data), [*written, *more], separators)
 
 
 def _located(data: CSV, paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
