@@ -14,29 +14,32 @@ from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.interactions import SEEN, HeldOut, Interactions
 from embexp.data.queries import Candidates, KnownAnswers, head_predictions, known_answers
-from embexp.errors import DataError
+from embexp.errors import ConfigError, DataError, Fault
 from embexp.models import losses
 from embexp.runs.prepare import Data
 from embexp.specs import footprint
 from embexp.specs.losses import CustomLoss
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
+from embexp.system import digests
 from embexp.system.parallel import Progress, part, quiet
 from embexp.system.user_code import NamedFunction, kind_of
-from embexp.training import baseline, ranking
+from embexp.training import baseline, intervals, ranking
 from embexp.training.loop import Outcome, Predictor
-from embexp.training.metrics import evaluate_split, predicted
+from embexp.training.metrics import Measures, evaluate_split, predicted
 from embexp.training.ranking import Queries
 
 EVALUATING = "evaluating"
 Metrics = dict[str, float]
+Details = dict[str, Any]
+"""Of a split: `intervals` of its metrics, by name, and of classes `confusion` and `classes`; see `intervals`."""
 
 
 class Evaluation(Protocol):
     """Computes metrics with the predictions of a runtime."""
 
-    def __call__(self, runtime: Predictor, progress: Progress = quiet) -> Metrics:
-        """The metrics; `progress` is called as predictions are made and ranked."""
+    def __call__(self, runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
+        """The metrics; `progress` is called as predictions are made and ranked, and `details` are added."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,13 @@ class Evaluator:
         """
         self.task = spec.task
         self._batch_size, self._fixed_batch = spec.evaluation_batch_size, spec.fixed_batch
-        self._cutoffs = spec.recommendation.cutoffs
+        self._cutoffs, self._seed = spec.recommendation.cutoffs, digests.seed_of(spec.seed, "intervals")[0]
+        self._listed, self._grouped_by = spec.listed_metrics, spec.grouped_by
         self._loss = own_loss(spec.loss) if isinstance(spec.loss, CustomLoss) else None
         self._metrics = {
             name: NamedFunction(f"metrics.{name}", metric.function, metric.args, "labels, predictions")
             for name, metric in spec.metrics.items()
+            if metric.function is not None
         }
         for function in self._metrics.values():
             function.load()  # before the training, not at its first evaluation
@@ -120,6 +125,7 @@ class Evaluator:
         rows: np.ndarray,
         candidates: Candidates | None,
         known: Sequence[Examples] = (),
+        classes: Sequence[str] = (),
     ) -> Evaluation:
         """Prepares the evaluation of some examples, for tasks other than recommendation.
 
@@ -127,6 +133,7 @@ class Evaluator:
             rows: int64, the examples to predict.
             candidates: for task ranking, see `Data`.
             known: for task ranking, more examples whose answers the filtered ranks skip.
+            classes: their names, for details.
         """
         answers = queries = None
         if candidates is not None:
@@ -135,11 +142,40 @@ class Evaluator:
         some = self.batches(columns, examples, rows, candidates, answers)
         own = None if self._loss is None and not self._metrics else self._own_metrics
 
-        def measured(runtime: Predictor, progress: Progress = quiet) -> Metrics:
-            reporting = Reporting(runtime, len(rows), EVALUATING, progress)
-            return evaluate_split(self.task, reporting, some, len(rows), queries, own)
+        measures = self._measures(examples, rows)
+
+        def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
+            reporting, deviations = Reporting(runtime, len(rows), EVALUATING, progress), {}
+
+            def closer(labels: np.ndarray, logits: np.ndarray) -> None:
+                """Adds details; of task ranking, of ranks and directions."""
+                if details is None:
+                    return
+                if self.task is Task.RANKING:
+                    deviations.update(intervals.of_queries(labels, logits, self._seed))
+                    return
+                deviations.update(intervals.of_examples(self.task, labels, logits, measures, self._seed))
+                if self.task in (Task.BINARY, Task.CLASSIFICATION):
+                    details.update(intervals.confusion(labels, logits, measures, classes))
+
+            found = evaluate_split(self.task, reporting, some, len(rows), queries, own, measures, closer)
+            if details is not None:
+                if self._loss is not None:
+                    deviations.pop("loss")  # the loss of the task is another
+                details["intervals"] = intervals.around(found, deviations)
+            return found
 
         return measured
+
+    def _measures(self, examples: Examples, rows: np.ndarray) -> Measures:
+        """What is measured of some examples."""
+        groups, by = None, self._grouped_by
+        if by is not None:
+            if by in examples.lists:
+                rule = "groups are values of a column with one value for each example, and this one has several"
+                raise ConfigError([Fault("metrics.grouped_auc.by", repr(by), rule, "name another column")])
+            groups = examples.column(by, rows)
+        return Measures(self._listed, None, groups)
 
     def _own_metrics(self, labels: np.ndarray, logits: np.ndarray) -> Metrics:
         """The user's own metrics, and the loss if that is the user's own."""
@@ -158,7 +194,7 @@ class Evaluator:
             return None
         if self.task is Task.RECOMMENDATION:
             return self.users(data, data.held_out(split), data.columns, data.scan.examples)
-        return self.examples(data.columns, data.scan.examples, rows, data.candidates)
+        return self.examples(data.columns, data.scan.examples, rows, data.candidates, classes=data.classes)
 
     def file(self, columns: Columns, examples: Examples, read_data: Callable[[], Data]) -> Evaluation:
         """Prepares the evaluation of all examples of another file.
@@ -182,11 +218,19 @@ class Evaluator:
             return self.examples(columns, examples, rows, data.candidates, [data.scan.examples])
         return self.examples(columns, examples, rows, None)
 
-    def final(self, data: Data, runtime: Predictor, outcome: Outcome, progress: Progress = quiet) -> dict[str, Metrics]:
+    def final(
+        self,
+        data: Data,
+        runtime: Predictor,
+        outcome: Outcome,
+        progress: Progress = quiet,
+        details: dict[str, Details] | None = None,
+    ) -> dict[str, Metrics]:
         """Metrics by split, with the final values of the run.
 
         Args:
             outcome: of the training: its loss, and its last validation metrics if they belong to the final values.
+            details: gets those of each split that is evaluated here.
         """
         final: dict[str, Metrics] = {"train": {"loss": outcome.train_loss}}
         sizes = {
@@ -200,7 +244,8 @@ class Evaluator:
                 final[split] = dict(outcome.validation or {})
             elif (measured := self.split(data, split)) is not None:
                 after = done + sizes[split]
-                final[split] = measured(runtime, part(progress, done / total, after / total))
+                closer = None if details is None else details.setdefault(split, {})
+                final[split] = measured(runtime, part(progress, done / total, after / total), closer)
                 done = after
         return final
 
@@ -227,7 +272,7 @@ class Evaluator:
             return {"constant": found}
         constant, labels = data.constant(self.task), examples.labels
         assert labels is not None  # every task but ranking has some
-        found = {name: constant.metrics(labels, rows) for name, rows in splits.items()}
+        found = {name: constant.metrics(labels, rows, self._listed) for name, rows in splits.items()}
         if self._loss is not None:  # the loss of the task is another
             return {"constant": {name: {k: v for k, v in each.items() if k != "loss"} for name, each in found.items()}}
         return {"constant": found | {"train": {"loss": found["train"]["loss"]}}}
@@ -239,17 +284,36 @@ class Evaluator:
             columns: what is read of the held-out examples.
         """
 
-        def measured(runtime: Predictor, progress: Progress = quiet) -> Metrics:
+        def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
             users, items = self.vectors(data, runtime, columns, examples, held.examples, progress)
-            return self._of_lists(held, ranking.products(users, items), len(items), EVALUATING, progress)
+            return self._of_lists(held, ranking.products(users, items), len(items), EVALUATING, progress, details)
 
         return measured
 
-    def _of_lists(self, held: HeldOut, scores: ranking.Scores, items: int, stage: str, progress: Progress) -> Metrics:
+    def _of_lists(
+        self,
+        held: HeldOut,
+        scores: ranking.Scores,
+        items: int,
+        stage: str,
+        progress: Progress,
+        details: Details | None = None,
+    ) -> Metrics:
         reported = _reported(scores, len(held.unknown), stage, progress)
-        return ranking.evaluate_lists(
-            reported, items, relevant=held.relevant, unknown=held.unknown, seen=held.seen, cutoffs=self._cutoffs
+        of_users: dict[str, list[np.ndarray]] = {}
+        found = ranking.evaluate_lists(
+            reported,
+            items,
+            relevant=held.relevant,
+            unknown=held.unknown,
+            seen=held.seen,
+            cutoffs=self._cutoffs,
+            of_users=None if details is None else of_users,
         )
+        if details is not None:
+            values = {name: np.concatenate(blocks) for name, blocks in of_users.items()}
+            details["intervals"] = intervals.around(found, intervals.of_users(values, self._seed))
+        return found
 
     def vectors(
         self,

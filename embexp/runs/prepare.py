@@ -224,7 +224,7 @@ class Prepared:
             rows = scan.splits[split]
             if len(rows) and scan.examples.labels is not None:
                 labels = scan.examples.labels[rows]
-                undefined = metrics.undefined(self.spec.task, labels)
+                undefined = metrics.undefined(self.spec.task, labels, self.spec.listed_metrics)
                 found += [f"{split}: no {name}, as {why}" for name, why in undefined.items()]
         return found
 

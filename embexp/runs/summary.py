@@ -38,11 +38,13 @@ def summarise(
     outcome: Outcome,
     final: Mapping[str, Mapping[str, float]],
     baselines: Baselines,
+    details: Mapping[str, Mapping[str, Any]],
     progress: Progress = quiet,
 ) -> dict[str, Any]:
     """The content of summary.json.
 
     Args:
+        details: of the final evaluation, by split.
         started: its tables with their final values, and the watch over their rows.
         progress: called as digests of the tables are computed.
     """
@@ -65,6 +67,7 @@ def summarise(
         "best_step": outcome.best_step,
         "metrics": final,
         "baselines": baselines,
+        "evaluation": details,
         "throughput": {
             "examples_per_second": outcome.examples_per_second,
             "step_ms_median": outcome.step_ms_median,

@@ -140,7 +140,12 @@ def mean_rank(ranks: np.ndarray, predict_head: np.ndarray) -> float:
 
 
 def evaluate(predictions: Iterable[tuple[np.ndarray, np.ndarray]], queries: Queries) -> dict[str, float]:
-    """Metrics of queries that come in batches; only one batch of scores is in memory at a time.
+    """Metrics of queries that come in batches; see `ranks_of_queries`."""
+    return metrics(ranks_of_queries(predictions, queries), queries.predict_head)
+
+
+def ranks_of_queries(predictions: Iterable[tuple[np.ndarray, np.ndarray]], queries: Queries) -> np.ndarray:
+    """Ranks, float64 [N], of queries that come in batches; only one batch of scores is in memory at a time.
 
     Args:
         predictions: answers [B], and standings [B] or scores [B, C], of the queries in their order; any beyond them are
@@ -162,7 +167,7 @@ def evaluate(predictions: Iterable[tuple[np.ndarray, np.ndarray]], queries: Quer
         count = stop
     if count != len(predict_head):
         raise ValueError(f"{len(predict_head)} queries, but predictions for {count}")
-    return metrics(np.concatenate([np.empty(0), *found]), predict_head)
+    return np.concatenate([np.empty(0), *found])
 
 
 def _check_finite(finite: np.ndarray) -> None:
@@ -230,7 +235,14 @@ def user_blocks(scores: Scores, users: int, items: int, seen: ListColumn) -> Ite
 
 
 def evaluate_lists(
-    scores: Scores, items: int, *, relevant: ListColumn, unknown: np.ndarray, seen: ListColumn, cutoffs: Sequence[int]
+    scores: Scores,
+    items: int,
+    *,
+    relevant: ListColumn,
+    unknown: np.ndarray,
+    seen: ListColumn,
+    cutoffs: Sequence[int],
+    of_users: dict[str, list[np.ndarray]] | None = None,
 ) -> dict[str, float]:
     """The metrics of N users.
 
@@ -239,6 +251,7 @@ def evaluate_lists(
         relevant: held-out items of each user, by number in the catalogue, none of them seen.
         unknown: int64 [N], held-out items of each user that are not in the catalogue.
         seen: items that are left out of each user's list.
+        of_users: gets the values of users, block by block, of metrics that are means over them.
 
     Raises:
         DivergedError: a score is not finite.
@@ -257,8 +270,14 @@ def evaluate_lists(
         hits = np.take_along_axis(wanted, np.maximum(top, 0), 1) & (top >= 0)
         held_out = np.bincount(row, minlength=stop - start) + unknown[start:stop]
         lists = Lists(hits, held_out, _first_places(found, row, item))
-        for name, total in metric_specs.computed(Task.RECOMMENDATION, "value", lists, cutoffs=cutoffs).items():
-            sums[name] += total
+        for name, values in metric_specs.computed(Task.RECOMMENDATION, "value", lists, cutoffs=cutoffs).items():
+            sums[name] += float(values.sum())
+            if of_users is not None:
+                every = values
+                if len(values) < stop - start:
+                    every = np.zeros(stop - start)
+                    every[np.unique(row)] = values
+                of_users.setdefault(name, []).append(every)
         for k in cutoffs:
             shown = top[:, :k]
             listed[k][shown[shown >= 0]] = True
@@ -267,7 +286,7 @@ def evaluate_lists(
 
 
 class Lists(NamedTuple):
-    """The lists of n users; metrics are summed over them.
+    """The lists of n users; a metric of them is float64 [n], that of `first_places` without users who have none.
 
     Attributes:
         hits: bool [n, longest cutoff], whether each place holds a relevant item.
@@ -280,28 +299,28 @@ class Lists(NamedTuple):
     first_places: np.ndarray
 
 
-def recall(lists: Lists, k: int) -> float:
+def recall(lists: Lists, k: int) -> np.ndarray:
     """Share of the relevant items among the first k."""
-    return float((lists.hits[:, :k].sum(axis=1) / lists.held_out).sum())
+    return np.asarray(lists.hits[:, :k].sum(axis=1) / lists.held_out)
 
 
-def ndcg(lists: Lists, k: int) -> float:
+def ndcg(lists: Lists, k: int) -> np.ndarray:
     """The sum of 1 / log2(place + 1) over the hits among the first k, divided by the largest possible one."""
     discounts = 1 / np.log2(np.arange(k) + 2)
     ideal = np.concatenate([[0.0], np.cumsum(discounts)])
     hit = lists.hits[:, :k]
     gain = (hit * discounts[: hit.shape[1]]).sum(axis=1)
-    return float((gain / ideal[np.minimum(k, lists.held_out)]).sum())
+    return np.asarray(gain / ideal[np.minimum(k, lists.held_out)])
 
 
-def hit_rate(lists: Lists, k: int) -> float:
+def hit_rate(lists: Lists, k: int) -> np.ndarray:
     """Whether any of the first k is relevant."""
-    return float(lists.hits[:, :k].any(axis=1).sum())
+    return lists.hits[:, :k].any(axis=1).astype(np.float64)
 
 
-def first_hit(lists: Lists) -> float:
-    """1 / place of the first relevant item."""
-    return float((1 / lists.first_places).sum())
+def first_hit(lists: Lists) -> np.ndarray:
+    """1 / place of the first relevant item, of the users with any."""
+    return np.asarray(1 / lists.first_places)
 
 
 def _first_places(scores: np.ndarray, row: np.ndarray, item: np.ndarray) -> np.ndarray:
