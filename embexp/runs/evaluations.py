@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -77,6 +78,7 @@ class Evaluator:
         self.task = spec.task
         self._batch_size, self._fixed_batch = spec.evaluation_batch_size, spec.fixed_batch
         self._cutoffs, self._seed = spec.recommendation.cutoffs, digests.seed_of(spec.seed, "intervals")[0]
+        self._weighs_classes = spec.train.class_weights is not None
         self._listed, self._grouped_by = spec.listed_metrics, spec.grouped_by
         self._loss = own_loss(spec.loss) if isinstance(spec.loss, CustomLoss) else None
         self._metrics = {
@@ -140,9 +142,10 @@ class Evaluator:
             answers = known_answers(examples, rows, known)
             queries = Queries(answers, head_predictions(rows), candidates.entities)
         some = self.batches(columns, examples, rows, candidates, answers)
-        own = None if self._loss is None and not self._metrics else self._own_metrics
-
         measures = self._measures(examples, rows)
+        own = None
+        if self._loss is not None or self._metrics:
+            own = partial(self._own_metrics, weights=measures.weights)
 
         def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
             reporting, deviations = Reporting(runtime, len(rows), EVALUATING, progress), {}
@@ -175,13 +178,16 @@ class Evaluator:
                 rule = "groups are values of a column with one value for each example, and this one has several"
                 raise ConfigError([Fault("metrics.grouped_auc.by", repr(by), rule, "name another column")])
             groups = examples.column(by, rows)
-        return Measures(self._listed, None, groups)
+        weights = examples.example_weights
+        return Measures(self._listed, None if weights is None else weights[rows].astype(np.float64), groups)
 
-    def _own_metrics(self, labels: np.ndarray, logits: np.ndarray) -> Metrics:
+    def _own_metrics(self, labels: np.ndarray, logits: np.ndarray, *, weights: np.ndarray | None) -> Metrics:
         """The user's own metrics, and the loss if that is the user's own."""
         values = predicted(self.task, logits)
         found = {name: _number(function, function(labels, values)) for name, function in self._metrics.items()}
-        return found if self._loss is None else found | {"loss": losses.over_split(self._loss, labels, logits)}
+        if self._loss is None:
+            return found
+        return found | {"loss": losses.over_split(self._loss, labels, logits, weights)}
 
     def reporting(self, runtime: Predictor, count: int, progress: Progress) -> Predictor:
         """A runtime that reports how many of so many examples it has predicted."""
@@ -272,10 +278,15 @@ class Evaluator:
             return {"constant": found}
         constant, labels = data.constant(self.task), examples.labels
         assert labels is not None  # every task but ranking has some
-        found = {name: constant.metrics(labels, rows, self._listed) for name, rows in splits.items()}
+        found = {
+            name: constant.metrics(labels, rows, self._listed, examples.example_weights)
+            for name, rows in splits.items()
+        }
         if self._loss is not None:  # the loss of the task is another
             return {"constant": {name: {k: v for k, v in each.items() if k != "loss"} for name, each in found.items()}}
-        return {"constant": found | {"train": {"loss": found["train"]["loss"]}}}
+        train = found.pop("train")
+        # The training loss of weighted classes is another than the metric.
+        return {"constant": found if self._weighs_classes else {"train": {"loss": train["loss"]}} | found}
 
     def users(self, data: Data, held: HeldOut, columns: Columns, examples: Examples) -> Evaluation:
         """Prepares the evaluation of some users, for task recommendation.

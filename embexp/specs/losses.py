@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs.base import FUNCTION, Choice, NamedCode, RowCount, Spec, different, is_null, where_known
+from embexp.specs.base import FUNCTION, Choice, NamedCode, NonNegative, RowCount, Spec, different, is_null, where_known
 from embexp.specs.models import Recommender, Task
 
 if TYPE_CHECKING:
@@ -127,6 +127,21 @@ def chosen_metrics(value: object) -> object:
             raise ValueError(f"{twice[0]} is listed twice")
         found.update({name: {} if settings is None else settings for name, settings in named.items()})
     return found
+
+
+def _class_weights(value: object) -> object:
+    """With the names of classes as text: a number or a truth value may be one."""
+    if not isinstance(value, Mapping):
+        return value
+    return {str(key).lower() if isinstance(key, bool) else str(key): weight for key, weight in value.items()}
+
+
+ClassWeights = Annotated[
+    Literal["balanced"] | Annotated[dict[str, NonNegative], Field(min_length=1)] | None,
+    BeforeValidator(_class_weights),
+    Field(exclude_if=is_null),
+]
+"""How much the examples of each class count in the loss, by its name; balanced: all classes the same in total."""
 
 
 class Recommendation(Spec):
