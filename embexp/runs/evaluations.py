@@ -266,7 +266,7 @@ class Evaluator:
             found = {}
             for place, name in enumerate(held_out):
                 of_split = part(progress, place / len(held_out), (place + 1) / len(held_out))
-                found[name] = self._of_lists(data.held_out(name), scores, len(counts), stage, of_split)
+                found[name] = self._of_lists(data, data.held_out(name), scores, len(counts), stage, of_split)
             return {"popularity": found}
         examples, candidates = data.scan.examples, data.candidates
         if candidates is not None:
@@ -297,12 +297,14 @@ class Evaluator:
 
         def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
             users, items = self.vectors(data, runtime, columns, examples, held.examples, progress)
-            return self._of_lists(held, ranking.products(users, items), len(items), EVALUATING, progress, details)
+            scores = ranking.products(users, items)
+            return self._of_lists(data, held, scores, len(items), EVALUATING, progress, details)
 
         return measured
 
     def _of_lists(
         self,
+        data: Data,
         held: HeldOut,
         scores: ranking.Scores,
         items: int,
@@ -319,6 +321,8 @@ class Evaluator:
             unknown=held.unknown,
             seen=held.seen,
             cutoffs=self._cutoffs,
+            listed=self._listed,
+            counts=_interactions(data).catalogue.counts,
             of_users=None if details is None else of_users,
         )
         if details is not None:

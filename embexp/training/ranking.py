@@ -17,13 +17,21 @@ of the list is in H:
 | hit_rate_at_k | 1 if any of h(1..k) is, else 0 |
 | mrr | 1 / place of the first item of H in the list of the whole catalogue; 0 if the catalogue has none of H |
 
+Those that a config lists:
+
+| metric | of a user |
+|---|---|
+| precision_at_k | sum h(1..k) / k |
+| map_at_k | sum of h(i) (sum h(1..i) / i) over i = 1..k, divided by |H|, as ranx has it |
+| novelty_at_k | the mean of -log2 of the share that each item of the list has of the training split |
+
 Each is the mean over the users. coverage_at_k is the share of the catalogue that stands in the list of at least one
 user. Järvelin and Kekäläinen: "Cumulated gain-based evaluation of IR techniques" (2002), with gains of 0 and 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -242,6 +250,8 @@ def evaluate_lists(
     unknown: np.ndarray,
     seen: ListColumn,
     cutoffs: Sequence[int],
+    listed: Collection[str] = (),
+    counts: np.ndarray | None = None,
     of_users: dict[str, list[np.ndarray]] | None = None,
 ) -> dict[str, float]:
     """The metrics of N users.
@@ -251,6 +261,8 @@ def evaluate_lists(
         relevant: held-out items of each user, by number in the catalogue, none of them seen.
         unknown: int64 [N], held-out items of each user that are not in the catalogue.
         seen: items that are left out of each user's list.
+        listed: keys of further metrics.
+        counts: of each item in the training split, [I], at least 1, for the novelty of lists.
         of_users: gets the values of users, block by block, of metrics that are means over them.
 
     Raises:
@@ -260,8 +272,10 @@ def evaluate_lists(
     users, longest = len(unknown), max(cutoffs)
     if not users:
         raise ValueError("there is nothing to evaluate: no users")
-    sums: dict[str, float] = dict.fromkeys(metric_specs.metrics_of(Task.RECOMMENDATION, cutoffs), 0.0)
-    listed = {k: np.zeros(items, bool) for k in cutoffs}
+    names = [name for name, _, _ in metric_specs.named(Task.RECOMMENDATION, cutoffs, listed)]
+    sums: dict[str, float] = dict.fromkeys(names, 0.0)
+    recommended = {k: np.zeros(items, bool) for k in cutoffs}
+    information = np.zeros(items) if counts is None else np.log2(counts.sum() / np.maximum(counts, 1))
     for start, stop, found in user_blocks(scores, users, items, seen):
         row, item = _pairs(relevant, start, stop)
         wanted = np.zeros(found.shape, bool)
@@ -269,8 +283,10 @@ def evaluate_lists(
         top = best_items(found, longest).items
         hits = np.take_along_axis(wanted, np.maximum(top, 0), 1) & (top >= 0)
         held_out = np.bincount(row, minlength=stop - start) + unknown[start:stop]
-        lists = Lists(hits, held_out, _first_places(found, row, item))
-        for name, values in metric_specs.computed(Task.RECOMMENDATION, "value", lists, cutoffs=cutoffs).items():
+        surprise = np.where(top >= 0, information[np.maximum(top, 0)], np.nan)
+        lists = Lists(hits, held_out, _first_places(found, row, item), surprise)
+        measured = metric_specs.computed(Task.RECOMMENDATION, "value", lists, cutoffs=cutoffs, listed=listed)
+        for name, values in measured.items():
             sums[name] += float(values.sum())
             if of_users is not None:
                 every = values
@@ -280,9 +296,9 @@ def evaluate_lists(
                 of_users.setdefault(name, []).append(every)
         for k in cutoffs:
             shown = top[:, :k]
-            listed[k][shown[shown >= 0]] = True
+            recommended[k][shown[shown >= 0]] = True
     found_metrics = {name: value / users for name, value in sums.items()}
-    return found_metrics | {f"coverage_at_{k}": float(listed[k].mean()) for k in cutoffs}
+    return found_metrics | {f"coverage_at_{k}": float(recommended[k].mean()) for k in cutoffs}
 
 
 class Lists(NamedTuple):
@@ -292,11 +308,32 @@ class Lists(NamedTuple):
         hits: bool [n, longest cutoff], whether each place holds a relevant item.
         held_out: integers [n], how many items are relevant.
         first_places: float64, the place of the first relevant item of each user with any, among all items, from 1.
+        surprise: float64 [n, longest cutoff], -log2 of the share that the item at each place has of the training split;
+            NaN where there is none.
     """
 
     hits: np.ndarray
     held_out: np.ndarray
     first_places: np.ndarray
+    surprise: np.ndarray
+
+
+def precision(lists: Lists, k: int) -> np.ndarray:
+    """How many of the first k are relevant, divided by k."""
+    return np.asarray(lists.hits[:, :k].sum(axis=1) / k)
+
+
+def average_precision(lists: Lists, k: int) -> np.ndarray:
+    """The sum of the precisions at the places of the hits among the first k, divided by the relevant items."""
+    hit = lists.hits[:, :k]
+    precisions = np.cumsum(hit, axis=1) / (np.arange(hit.shape[1]) + 1)
+    return np.asarray((hit * precisions).sum(axis=1) / lists.held_out)
+
+
+def novelty(lists: Lists, k: int) -> np.ndarray:
+    """The mean surprise of the first k, in bits; 0 for an empty list (Castells et al. 2015)."""
+    first = lists.surprise[:, :k]
+    return np.asarray(np.nansum(first, axis=1) / np.maximum(np.count_nonzero(~np.isnan(first), axis=1), 1))
 
 
 def recall(lists: Lists, k: int) -> np.ndarray:
