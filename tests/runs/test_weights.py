@@ -124,7 +124,7 @@ def test_a_negative_weight(folder: Path) -> None:
 
 def test_weights_that_are_all_0(folder: Path) -> None:
     write(folder / "zero.csv", [0.0] * ROWS)
-    with pytest.raises(DataError, match="training examples are 0: see data.weight"):
+    with pytest.raises(DataError, match=r"training examples are 0: see data\.weight"):
         run(folder, "zero", "data.weight=w", data="zero.csv")
 
 
