@@ -67,7 +67,7 @@ def fitted(
         weights = np.ones(len(some)) if own is None else own[some].astype(np.float64)
         sums += np.bincount(place, weights, minlength=number)
         means += np.bincount(place, weights * labels[some], minlength=number)
-    if of_classes == "balanced":
+    if isinstance(of_classes, str):
         factors = np.divide(1.0, sums, out=np.zeros(number), where=sums > 0)
     else:
         named = dict(of_classes or {})
@@ -76,7 +76,7 @@ def fitted(
     total = float(factors @ sums)
     if total <= 0:
         raise DataError(f"the weights of all {len(rows):,} training examples are 0: see data.weight")
-    return ExampleWeights(own, np.float32(factors * (len(rows) / total)), float(factors @ means) / total)
+    return ExampleWeights(own, (factors * (len(rows) / total)).astype(np.float32), float(factors @ means) / total)
 
 
 def check(weights: np.ndarray, rows: np.ndarray, split: str) -> None:

@@ -148,7 +148,8 @@ class Evaluator:
             own = partial(self._own_metrics, weights=measures.weights)
 
         def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
-            reporting, deviations = Reporting(runtime, len(rows), EVALUATING, progress), {}
+            reporting = Reporting(runtime, len(rows), EVALUATING, progress)
+            deviations: dict[str, list[float]] = {}
 
             def closer(labels: np.ndarray, logits: np.ndarray) -> None:
                 """Adds details; of task ranking, of ranks and directions."""
@@ -164,7 +165,7 @@ class Evaluator:
             found = evaluate_split(self.task, reporting, some, len(rows), queries, own, measures, closer)
             if details is not None:
                 if self._loss is not None:
-                    deviations.pop("loss")  # the loss of the task is another
+                    deviations.pop("loss", None)  # the loss of the task is another
                 details["intervals"] = intervals.around(found, deviations)
             return found
 

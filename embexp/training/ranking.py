@@ -352,7 +352,7 @@ def ndcg(lists: Lists, k: int) -> np.ndarray:
 
 def hit_rate(lists: Lists, k: int) -> np.ndarray:
     """Whether any of the first k is relevant."""
-    return lists.hits[:, :k].any(axis=1).astype(np.float64)
+    return np.asarray(lists.hits[:, :k].any(axis=1), np.float64)
 
 
 def first_hit(lists: Lists) -> np.ndarray:
