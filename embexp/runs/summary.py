@@ -210,7 +210,13 @@ def _no_better(
             if (value := getattr(spec.optimizer, key, None)) is not None
         }
     settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
-    return baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
+    found = baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
+    if found and spec.train.class_weights is not None:
+        found.append(
+            "train.class_weights moves probabilities towards rare classes, so that log_loss, brier and"
+            " calibration_error are worse: judge by auc, pr_auc or balanced_accuracy"
+        )
+    return found
 
 
 @contextlib.contextmanager

@@ -278,13 +278,14 @@ def beaten(task: Task, found: Mapping[str, float], constant: Mapping[str, float]
 def worse(found: Mapping[str, Any], reference: Mapping[str, Any]) -> list[str]:
     """The metrics of a split that are worse than those of a baseline, by any margin, in the order of the baseline.
 
-    The loss is left out, which repeats another metric. What either lacks, or has no number of, is not compared.
+    Left out are the loss, which repeats another metric, and the calibration, which is best for a constant. What either
+    lacks, or has no number of, is not compared.
     """
     names = []
     for name, value in reference.items():
         direction, own = metric_specs.direction(name), found.get(name)
         if (
-            name == "loss"
+            name in ("loss", "calibration_error")
             or direction is None
             or not isinstance(own, int | float)
             or not isinstance(value, int | float)
