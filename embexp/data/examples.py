@@ -47,6 +47,7 @@ class Layout:
         dense: numeric columns, the columns of `dense.npy`, float32 [count, len(dense)].
         label: whether there is `labels.npy`, float32 [count].
         files: name and number of examples of each file, in order.
+        weighted: whether there is `example_weights.npy`, float32 [count].
         bucketed: columns of numbers for buckets, the columns of `bucketed.npy`, float32 [count, len(bucketed)].
     """
 
@@ -60,6 +61,7 @@ class Layout:
     label: bool
     files: list[tuple[str, int]] = field(default_factory=list)
     bucketed: list[str] = field(default_factory=list)
+    weighted: bool = False
 
     def write(self, folder: Path) -> None:
         """Writes `layout.json`."""
@@ -141,6 +143,7 @@ class Examples:
         weights: weight column -> float32, one for each id of its id column.
         dense: float32 [count, number of dense columns].
         labels: float32 [count]; None if there are none.
+        example_weights: float32 [count], none below 0; None: all count the same.
         key: of the folder in the cache that has what is not rows of tables; "" of examples that are in none.
     """
 
@@ -152,6 +155,7 @@ class Examples:
     dense: np.ndarray
     labels: np.ndarray | None
     key: str = ""
+    example_weights: np.ndarray | None = None
 
     def column(self, name: str, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
         """int64: the ids of a column with one value per example, of some examples."""
@@ -181,6 +185,7 @@ def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
         dense=mapped_array(folder / "dense.npy"),
         labels=mapped_array(folder / "labels.npy") if layout.label else None,
         key=folder.name,
+        example_weights=mapped_array(folder / "example_weights.npy") if layout.weighted else None,
     )
 
 
@@ -236,6 +241,7 @@ def encode(
         dense = writer("dense", np.float32, len(columns.dense))
         bucketed = writer("bucketed", np.float32, len(columns.bucketed)) if columns.bucketed else None
         labels = writer("labels", np.float32) if columns.label is not None else None
+        own = writer("example_weights", np.float32) if columns.example_weight is not None else None
         timestamps = writer("timestamps", np.float64) if timestamp is not None else None
         groups = writer("groups", np.int64) if group is not None else None
         coded = stack.enter_context(_coding(codes, columns.ids, group))
@@ -256,6 +262,8 @@ def encode(
             elif labels is not None and columns.label is not None:
                 label = chunk.numbers[columns.label].values
                 labels.append(label if label_threshold is None else label >= label_threshold)
+            if own is not None and columns.example_weight is not None:
+                own.append(chunk.numbers[columns.example_weight].values)
             if timestamps is not None and timestamp is not None:
                 timestamps.append(chunk.numbers[timestamp].values)
             if groups is not None:
@@ -278,6 +286,7 @@ def encode(
         label=columns.label is not None,
         files=[(file.name, rows) for file, rows in files.items()],
         bucketed=list(columns.bucketed),
+        weighted=own is not None,
     )
     if names is not None:
         names.finish(folder, layout)

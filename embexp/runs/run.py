@@ -18,8 +18,8 @@ from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import results
 from embexp.reports.tracking import Tracking, reason, track
-from embexp.runs import saving
-from embexp.runs.evaluations import EVALUATING, NOT_FITTED
+from embexp.runs import fitted_baselines, saving
+from embexp.runs.evaluations import EVALUATING, Details
 from embexp.runs.execute import Started, execute
 from embexp.runs.prepare import Prepared, check_memory, check_room, prepare, reading_sources
 from embexp.runs.summary import plotted_if_diverged, summarise, write_projector_files
@@ -139,11 +139,12 @@ def complete(
             progress(EVALUATING, None)
             started.watch.kept(outcome.steps, final_step, long)
             evaluator, data = started.evaluator, prepared.data
-            final = evaluator.final(data, started.execution.runtime, outcome, long)
-            baselines, fit = evaluator.baselines(data, long), NOT_FITTED
+            details: dict[str, Details] = {}
+            final = evaluator.final(data, started.execution.runtime, outcome, long, details)
+            baselines, fit = evaluator.baselines(data, long), fitted_baselines.NOT_FITTED
             if spec.output.baselines and outcome.status != "interrupted":
-                fit = evaluator.fitted(data, caching.cache_folder(spec.output.cache), long)
-            summary = summarise(prepared, started, outcome, final, baselines | fit.metrics, long)
+                fit = fitted_baselines.fitted(evaluator, data, caching.cache_folder(spec.output.cache), long)
+            summary = summarise(prepared, started, outcome, final, baselines | fit.metrics, details, long)
             summary["baseline_fits"] = fit.facts
             summary["warnings"] += fit.warnings
             if spec.output.tensorboard and spec.output.projector_rows:
@@ -181,8 +182,8 @@ def train(
     spec, schedule, execution, watch = prepared.spec, prepared.schedule, started.execution, started.watch
     early = spec.train.early_stopping
     if early.patience is not None or spec.checkpoint.keep_best:
-        metric = metric_specs.watched(spec.task, early.metric, spec.recommendation.cutoffs, spec.metrics)
-        lower = metric_specs.direction(metric, spec.own_metrics) is metric_specs.Direction.LOWER
+        metric = metric_specs.watched(spec.task, early.metric, spec.recommendation.cutoffs, spec.further_metrics)
+        lower = metric_specs.direction(metric, spec.further_metrics) is metric_specs.Direction.LOWER
         saver.stopping = EarlyStopping(metric, lower, early.patience, early.min_delta)
     outcome = Outcome() if saved is None else saver.restore_state(saved)
     everyone: list[Listener] = [*listeners, MetricsFile(saver.folder.metrics), watch]

@@ -38,11 +38,13 @@ def summarise(
     outcome: Outcome,
     final: Mapping[str, Mapping[str, float]],
     baselines: Baselines,
+    details: Mapping[str, Mapping[str, Any]],
     progress: Progress = quiet,
 ) -> dict[str, Any]:
     """The content of summary.json.
 
     Args:
+        details: of the final evaluation, by split.
         started: its tables with their final values, and the watch over their rows.
         progress: called as digests of the tables are computed.
     """
@@ -65,6 +67,7 @@ def summarise(
         "best_step": outcome.best_step,
         "metrics": final,
         "baselines": baselines,
+        "evaluation": details,
         "throughput": {
             "examples_per_second": outcome.examples_per_second,
             "step_ms_median": outcome.step_ms_median,
@@ -209,8 +212,14 @@ def _no_better(
         }
     settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
     fitted = {name: values for name, values in baselines.items() if name in baseline.FITTED}
-    lines = baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
-    return lines + baseline.fitted_warnings(final, fitted)
+    found = baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
+    found += baseline.fitted_warnings(final, fitted)
+    if found and spec.train.class_weights is not None:
+        found.append(
+            "train.class_weights moves probabilities towards rare classes, so that log_loss, brier and"
+            " calibration_error are worse: judge by auc, pr_auc or balanced_accuracy"
+        )
+    return found
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from embexp.specs.base import (
     Spec,
     different,
     for_each,
+    is_null,
     where_known,
 )
 from embexp.specs.models import Task
@@ -64,8 +65,7 @@ class Text(Texts):
     kind: Literal["text"] = "text"
     implementation = "embexp.data.sources.text:TextSource"
     path: Annotated[Annotated[str, Field(min_length=1)] | GivenFiles | None, BeforeValidator(given)] = None
-    """File or folder of texts, or a mapping of those of train, validation and test; null: the documentation in Python's
-    own standard library."""
+    """File or folder of texts, or a mapping of those of each split; null: Python's own documentation."""
     label: str = "label"
     """Column of the name of a text's class, of CSV and Parquet."""
     max_length: Dim | None = None
@@ -270,6 +270,8 @@ class Columnar(DividedData):
     """The value of the label that is label 1, for task binary; all others are 0. null: 1, yes or true."""
     timestamp: str | None = None
     """Column of the time, any number; required by the splits time and leave_one_out."""
+    weight: str | None = Field(default=None, exclude_if=is_null)
+    """Column of the examples' weights, numbers of at least 0; null: all examples count the same."""
     dense_features: NumericColumns = Field(default_factory=dict)
     """Numeric columns that the model gets in addition to the embeddings, and how it gets their values."""
     vocabulary: VocabularyRules = VocabularyRules.model_construct()
@@ -467,11 +469,8 @@ def _triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
         path, table = f"features.{name}.table", spec.features[name].table
         yield from _mixed(spec, what, name, path, table, "entities and relations")
 
-    yield from where_known(
-        _no_ranking(spec),
-        for_each(lambda: spec.features, renamed),
-        for_each(lambda: spec.features, mixed),
-    )
+    of_features = (for_each(lambda: spec.features, rule) for rule in (renamed, mixed))
+    yield from where_known(_no_ranking(spec), *of_features)
 
 
 def _no_ranking(spec: RunSpec) -> Iterator[Fault]:

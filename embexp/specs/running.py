@@ -25,6 +25,8 @@ from embexp.specs.base import (
 )
 from embexp.specs.data import NewEntities, TrainedTriples, Triples
 from embexp.specs.freezing import FreezeOldRows, NoFreeze
+from embexp.specs.losses import ClassWeights
+from embexp.specs.models import Task
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 
 if TYPE_CHECKING:
@@ -80,13 +82,31 @@ class Train(Spec):
     """Steps between logged losses; null: about 100 lines a run."""
     standardize_labels: bool = False
     """Task regression: predict labels around their mean, in units of their standard deviation in training."""
+    class_weights: ClassWeights = None
+    """Tasks binary and classification: how much the examples of each class count in the loss; null: all the same."""
     early_stopping: EarlyStopping = EarlyStopping.model_construct()
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Weights where there are no examples with labels to weigh."""
+        return where_known(self._no_classes(spec, scope), _nothing_to_weigh(spec))
+
+    def _no_classes(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        if self.class_weights is not None and spec.task not in (Task.BINARY, Task.CLASSIFICATION):
+            rule = f"it weighs classes, and task {spec.task} has none"
+            yield Fault(f"{scope.path}.class_weights", str(self.class_weights), rule, "leave it null")
 
     @model_validator(mode="after")
     def _ends(self) -> Train:
         if self.steps is None and self.epochs is None:
             raise ValueError("neither steps nor epochs is set, so the training would never end")
         return self
+
+
+def _nothing_to_weigh(spec: RunSpec) -> Iterator[Fault]:
+    weight = getattr(spec.data, "weight", None)
+    if weight is not None and spec.task in (Task.RANKING, Task.RECOMMENDATION):
+        rule = f"it weighs examples with labels, and task {spec.task} compares items"
+        yield Fault("data.weight", repr(weight), rule, "leave it null")
 
 
 class RuntimeKind(StrEnum):

@@ -124,6 +124,9 @@ def finite_numbers(
             row = place if column.splits is None else int(np.searchsorted(column.splits, place, "right")) - 1
             found = column.values[place].as_py()
             raise BadValue(row, f"{'nothing' if found is None else found} in column {one.name!r}", NUMBER)
+        if one.least is not None and (below := np.flatnonzero(values < one.least)).size:
+            row, found = int(below[0]), column.values[int(below[0])].as_py()
+            raise BadValue(row, f"{found} in column {one.name!r}", f"a weight of at least {one.least:g}")
         if one.weighs is not None and column.splits is not None and (splits := ids.get(one.weighs)) is not None:
             unequal = np.flatnonzero(np.diff(column.splits) != np.diff(splits))
             if unequal.size:

@@ -173,6 +173,7 @@ class ColumnarSource(TokenSource):
             "label": [columns.label, self.data.label_threshold],
             "timestamp": timestamp,
             "group": group,
+            **({"weight": columns.example_weight} if columns.example_weight is not None else {}),
             **({"bucketed": bucketed} if (bucketed := columns.bucketed) else {}),
             **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
             **({"classes": [asdict(columns.classes), *self.classes]} if columns.classes is not None else {}),
