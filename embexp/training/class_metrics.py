@@ -153,4 +153,4 @@ def _macro(counts: np.ndarray, which: int) -> float:
 
 
 def _ratio(part: Any, whole: Any) -> np.ndarray:
-    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)
+    return np.asarray(np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0))
