@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from embexp.config.patterns import is_pattern
-from embexp.data.files.samples import ColumnFacts, Kind
+from embexp.data.files.samples import ColumnFacts, Kind, Sample
 from embexp.errors import CommandLineError
 from embexp.specs.sources import POSITIVE
 
@@ -34,6 +34,8 @@ _RECURS = 20
 """Whole numbers that occur so often on average may be codes."""
 _FEWEST_IN_BUCKETS, _FEWEST_ROWS = 100, 1_000
 """Different values, and rows, from which a number also gets buckets."""
+_MOST_IN_BUCKETS = 200
+"""Columns of a file up to which its numbers do: each is a table."""
 
 
 class Role(StrEnum):
@@ -98,7 +100,7 @@ def label_candidates(columns: Sequence[ColumnFacts]) -> list[ColumnFacts]:
 def _fault(label: ColumnFacts) -> str:
     """Why a column can't be the label, or ""."""
     if label.kind is Kind.CONSTANT:
-        return f"it holds {label.why}"
+        return f"it holds {label.why}; there is nothing to learn from it: name another column, or give more rows"
     if label.kind in (Kind.LIST, Kind.TEXT):
         return f"it holds {label.kind.value}, and a label is a number or the name of a class"
     if not _is_number(label) and label.estimated > _MOST_CLASSES:
@@ -127,6 +129,25 @@ def prediction(label: ColumnFacts, task: str | None = None) -> Prediction:
     raise CommandLineError(
         f"embexp new: --task {task}: the label {label.name} holds {label.why}, which is for task {found.task}"
     )
+
+
+def prediction_by_form(sample: Sample, label: ColumnFacts, task: str | None) -> Prediction | None:
+    """The task where the form of a file, and not only its label, decides it; None: the label does."""
+    if sample.kind == "text" and task in (None, "classification"):
+        if label.kind is Kind.CONSTANT:
+            return None
+        return Prediction("classification", f"each line begins with one of {label.distinct} labels, and texts follow")
+    if sample.label is not None and sample.kind == "csv" and task is None and len(label.numbers) > 2:
+        low, high = label.numbers[0], label.numbers[-1]
+        why = f"{len(label.numbers)} numbers from {low:g} to {high:g}, as ratings have, behind a user and an item"
+        return Prediction("regression", f"{why}; --task recommendation if each row is an interaction")
+    return None
+
+
+def only_text(uses: Sequence[Use]) -> ColumnFacts | None:
+    """The column of texts, if there is nothing else to predict a label from; else None."""
+    taken = [use for use in uses if not {Role.LABEL, Role.OUT} & set(use.roles)]
+    return taken[0].facts if len(taken) == 1 and taken[0].facts.kind is Kind.TEXT else None
 
 
 def _prediction(label: ColumnFacts) -> Prediction:
@@ -191,7 +212,7 @@ def uses(
     separators = Counter(column.separator for column in columns if column.separator is not None)
     texts = any(column.kind is Kind.TEXT for column in columns)  # a file has one separator of lists: texts come first
     separator = " " if texts else next((common for common, _ in separators.most_common(1)), None)
-    rules = _Rules(label, time, rows, splits_text, separator, wishes)
+    rules = _Rules(label, time, rows, len(columns), splits_text, separator, wishes)
     found = [replace(rules.use(column), group=column.name == wishes.group) for column in columns]
     if not any(role in (Role.TABLE, Role.BUCKETS) for use in found for role in use.roles):
         raise CommandLineError(
@@ -229,6 +250,7 @@ class _Rules:
     label: str | None
     time: str | None
     rows: int
+    columns: int
     splits_text: bool
     separator: str | None
     wishes: Wishes
@@ -267,6 +289,6 @@ class _Rules:
         if not why and column.whole and column.estimated * _RECURS <= present:
             roles.append(Role.TABLE)
             why = "whole numbers that recur: amounts or codes"
-        if column.distinct >= _FEWEST_IN_BUCKETS and present >= _FEWEST_ROWS:
+        if column.distinct >= _FEWEST_IN_BUCKETS and present >= _FEWEST_ROWS and self.columns <= _MOST_IN_BUCKETS:
             roles.append(Role.BUCKETS)
         return Use(column, tuple(roles), why)

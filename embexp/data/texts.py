@@ -29,6 +29,7 @@ from functools import cache
 from pathlib import Path
 
 from embexp.data.columns import Wanted
+from embexp.data.files.dialect import WHITESPACE, Dialect
 from embexp.data.files.table_files import (
     LONGEST,
     TOO_LONG,
@@ -40,7 +41,7 @@ from embexp.data.files.table_files import (
     unreadable,
     whole,
 )
-from embexp.data.files.text_table import WHITESPACE, BadLine, Dialect, header_fields, no_utf8, records_of
+from embexp.data.files.text_table import BadLine, header_fields, no_utf8, records_of
 from embexp.data.sources.source import HEAD_LINES
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.sources import UTF8

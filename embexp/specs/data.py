@@ -22,6 +22,7 @@ from embexp.specs.base import (
     Spec,
     different,
     for_each,
+    is_null,
     where_known,
 )
 from embexp.specs.models import Task
@@ -261,6 +262,20 @@ class RecBole(Columnar):
     """Data set to fetch by name, of which `path` is then the place; null: none."""
 
 
+def _mark(value: object) -> object:
+    """Replaces words for the marks in numbers."""
+    return NUMBER_MARKS.get(value.lower(), value) if isinstance(value, str) else value
+
+
+NUMBER_MARKS = {"point": ".", "comma": ",", "space": " ", "apostrophe": "'"}
+DecimalPoint = Annotated[Literal[".", ","], BeforeValidator(_mark), Field(exclude_if=lambda value: value == ".")]
+Thousands = Annotated[
+    Annotated[str, Field(min_length=1, max_length=1, pattern="[^0-9+-]")] | None,
+    BeforeValidator(_mark),
+    Field(exclude_if=is_null),
+]
+
+
 class CSV(Columnar):
     """CSV or TSV files, with a header line or without one."""
 
@@ -275,6 +290,10 @@ class CSV(Columnar):
     """Whether fields may stand in double quotes; null: with a delimiter of one character."""
     encoding: Encoding = "utf-8"
     """Encoding of the text."""
+    decimal: DecimalPoint = "."
+    """The decimal point of numbers: `point` or `comma`."""
+    thousands: Thousands = None
+    """What stands between groups of three digits of numbers, such as `comma`, `point` or `space`; null: nothing."""
     timestamp_format: DateFormat | None = None
     """Format of dates in the column of the time; null: numbers, or dates of ISO 8601."""
     list_separator: Annotated[str, Field(min_length=1)] = " "
@@ -303,6 +322,9 @@ def _csv_faults(data: CSV) -> Iterator[Fault]:
     if data.quoting and len(data.delimiter) > 1:
         rule = f"fields can't be quoted where the delimiter is {data.delimiter!r}"
         yield Fault("data.quoting", "true", rule, "leave it null, or choose a delimiter of one character")
+    if data.thousands == data.decimal:
+        rule = f"data.decimal is {data.decimal!r}, too"
+        yield Fault("data.thousands", repr(data.thousands), rule, "choose another for one of the two")
     if data.timestamp_format is not None and data.timestamp is None:
         yield Fault("data.timestamp_format", repr(data.timestamp_format), "there is no data.timestamp that it is of")
 

@@ -15,6 +15,8 @@ from embexp.errors import DataError, Fault, read_by_library
 from embexp.specs.data import Parquet
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from embexp.data.files.arrow_columns import Block
 
 _BATCH_ROWS, _BATCH_BYTES = 32_768, 1 << 24
@@ -86,9 +88,16 @@ class ParquetTable:
             for batch in file.iter_batches(batch_size=rows, columns=[one.name for one in wanted]):
                 batch.validate(full=True)  # Parquet does not check that text is UTF-8
                 read += batch.num_rows
-                tokens = {one.name: batch[one.name] for one in wanted if one.tokens}
+                tokens = {one.name: _whole(batch[one.name], one) for one in wanted if one.tokens}
                 numbers = {one.name: as_float64(batch[one.name]) for one in wanted if one.numbers}
                 yield Block(batch.num_rows, read / file.metadata.num_rows, tokens, numbers)
+
+
+def _whole(array: pa.Array, wanted: Wanted) -> pa.Array:
+    """Truth values as 0 and 1, unless they are names of classes."""
+    import pyarrow as pa
+
+    return array.cast(pa.int8()) if pa.types.is_boolean(array.type) and not wanted.names else array
 
 
 def _row_bytes(metadata: Any) -> float:
@@ -133,6 +142,8 @@ def table(path: Path) -> ParquetTable:
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind):
+            tokens.add(field.name)
+        if pa.types.is_boolean(field.type):  # as 0 and 1
             tokens.add(field.name)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
             numbers.add(field.name)
