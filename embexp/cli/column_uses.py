@@ -48,6 +48,7 @@ class Role(StrEnum):
     TABLE = "table"
     NUMBER = "number"
     BUCKETS = "buckets"
+    DATES = "dates"
     OUT = "left out"
 
 
@@ -144,6 +145,25 @@ def prediction_by_form(sample: Sample, label: ColumnFacts, task: str | None) -> 
     return None
 
 
+def made_of_dates(use: Use, role: Role) -> list[ColumnFacts]:
+    """The columns that `data.dates` makes of one, as tables or as numbers.
+
+    Of the column that divides by time, neither months nor ages: those of the latest examples are new.
+    """
+    column, dates = use.facts, use.facts.dates
+    if Role.DATES not in use.roles or dates is None:
+        return []
+    divides = Role.TIME in use.roles
+    if role is Role.NUMBER and not divides:
+        return [ColumnFacts(f"{column.name}_age", Kind.NUMBER, "", column.present, column.missing, 0, 0)]
+    parts = [part for part in dates.parts if not (divides and part == "month")] if role is Role.TABLE else []
+    size = {"weekday": 7, "month": 12, "hour": 24}
+    return [
+        ColumnFacts(f"{column.name}_{part}", Kind.CATEGORY, "", column.present, column.missing, size[part], size[part])
+        for part in parts
+    ]
+
+
 def only_text(uses: Sequence[Use]) -> ColumnFacts | None:
     """The column of texts, if there is nothing else to predict a label from; else None."""
     taken = [use for use in uses if not {Role.LABEL, Role.OUT} & set(use.roles)]
@@ -214,7 +234,8 @@ def uses(
     separator = " " if texts else next((common for common, _ in separators.most_common(1)), None)
     rules = _Rules(label, time, rows, len(columns), splits_text, separator, wishes)
     found = [replace(rules.use(column), group=column.name == wishes.group) for column in columns]
-    if not any(role in (Role.TABLE, Role.BUCKETS) for use in found for role in use.roles):
+    embeds = [use for use in found if {Role.TABLE, Role.BUCKETS} & set(use.roles) or made_of_dates(use, Role.TABLE)]
+    if not embeds:
         raise CommandLineError(
             "embexp new: no column has values that recur, so there is nothing to embed; name codes with --category"
         )
@@ -264,11 +285,14 @@ class _Rules:
         if name in wishes.ignore:
             return Use(column, (Role.OUT,), "--ignore")
         if name == self.time:
-            return Use(column, (Role.TIME,), "--time" if name == wishes.time else "")
+            dated = (Role.DATES,) if column.dates else ()
+            return Use(column, (Role.TIME, *dated), "--time" if name == wishes.time else "")
         if name in wishes.category:
             return Use(column, (Role.TABLE,), "--category")
         if name in wishes.number:
             return self._number(column, "--number")
+        if column.dates is not None:
+            return Use(column, (Role.DATES,))
         if column.kind is Kind.TIME:
             return Use(column, (Role.OUT,), "another time splits")
         if column.kind in (Kind.CONSTANT, Kind.UNIQUE):

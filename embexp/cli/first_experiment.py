@@ -8,7 +8,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from embexp.cli.column_uses import Prediction, Role, Use, Wishes, interaction, only_text
+from embexp.cli.column_uses import Prediction, Role, Use, Wishes, interaction, made_of_dates, only_text
+from embexp.data.files.forms import DateFacts
 from embexp.data.files.samples import ColumnFacts, Kind, Sample
 
 SMALLEST_DIM, LARGEST_DIM, _LARGEST_SHARED_DIM = 4, 64, 32
@@ -57,13 +58,18 @@ class Experiment:
     @property
     def pair(self) -> tuple[ColumnFacts, ColumnFacts] | None:
         """The columns of the user and of the item, if nothing else is known of a label."""
-        tables = self.columns(Role.TABLE)
-        others = [use for use in self.uses if {Role.NUMBER, Role.BUCKETS} & set(use.roles)]
+        tables = [use.facts for use in self.uses if Role.TABLE in use.roles]
+        others = [
+            use for use in self.uses if {Role.NUMBER, Role.BUCKETS} & set(use.roles) or use.roles == (Role.DATES,)
+        ]
         return interaction(tables, Wishes()) if len(tables) == 2 and not others else None
 
     def columns(self, role: Role) -> list[ColumnFacts]:
         """The columns with a role."""
-        return [use.facts for use in self.uses if role in use.roles]
+        return [
+            *(use.facts for use in self.uses if role in use.roles),
+            *(made for use in self.uses for made in made_of_dates(use, role)),
+        ]
 
 
 def text(experiment: Experiment) -> str:
@@ -232,6 +238,15 @@ def _data(experiment: Experiment) -> list[str]:
     lines += _label(experiment)
     if times:
         lines.append(f"  timestamp: {_text(times[0].name)}")
+        if times[0].dates is not None and times[0].dates.format is not None and sample.kind == "csv":
+            lines.append(f"  timestamp_format: {json.dumps(times[0].dates.format)}")
+    dates = [use for use in experiment.uses if made_of_dates(use, Role.TABLE) or made_of_dates(use, Role.NUMBER)]
+    if dates and experiment.task != "recommendation" and experiment.pair is None:
+        lines += [
+            "  # They make NAME_weekday, _month and _hour, and NAME_age, in days to the last date seen.",
+            "  dates:",
+        ]
+        lines += [f"    {_text(use.facts.name)}: {_of_dates(use.facts.dates)}" for use in dates if use.facts.dates]
     groups = [use.facts.name for use in experiment.uses if use.group]
     lines += _split(groups, by_time=bool(times), within=sample.kind == "adjacency", given=sample.parts)
     if any(column.estimated > _MANY_VALUES for column in experiment.columns(Role.TABLE)):
@@ -293,6 +308,11 @@ def _split(groups: Sequence[str], *, by_time: bool, within: bool = False, given:
             "  split: {kind: time, validation: 0.1, test: 0.1}",
         ]
     return ["  split: {kind: random, validation: 0.1, test: 0.1}"]
+
+
+def _of_dates(dates: DateFacts) -> str:
+    form = "" if dates.format is None else f"format: {json.dumps(dates.format)}, "
+    return f"{{{form}reference: {dates.last}}}"
 
 
 def _of_number(column: ColumnFacts) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import date
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -276,6 +277,53 @@ Thousands = Annotated[
 ]
 
 
+_WAVES = tuple(f"{part}_{wave}" for part in ("weekday", "month", "hour") for wave in ("sin", "cos"))
+DATE_PARTS = ("weekday", "month", "hour", "age", *_WAVES)
+"""What a column of dates makes further columns of, which have its name, an underscore and this."""
+
+
+def _date(value: object) -> object:
+    """A date as YAML reads one, as text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return date.fromisoformat(str(value)).isoformat()
+    except ValueError:
+        raise ValueError("it must be a date such as 2024-05-31") from None
+
+
+class DateColumn(Spec):
+    """A column of dates, which makes the columns of `DATE_PARTS`."""
+
+    format: DateFormat | None = None
+    """Format of text, such as `%d.%m.%Y`; null: ISO 8601, or dates of Parquet."""
+    reference: Annotated[str, BeforeValidator(_date)] | None = None
+    """The date to which the age is counted, in days."""
+
+
+def _by_name(value: object) -> object:
+    """A list of names as a mapping without settings."""
+    return {name: {} for name in value} if isinstance(value, list | tuple) else value
+
+
+Dates = Annotated[
+    dict[str, DateColumn],
+    BeforeValidator(_by_name, json_schema_input_type=tuple[str, ...] | dict[str, DateColumn]),
+    Field(exclude_if=lambda value: not value),
+]
+
+
+def _date_faults(data: CSV | Parquet, spec: RunSpec) -> Iterator[Fault]:
+    """Ages without a date to which they are counted."""
+    read = {*data.dense_columns, *(feature.column or name for name, feature in spec.features.items())}
+    for name, column in data.dates.items():
+        if f"{name}_age" in read and column.reference is None:
+            rule = f"{name}_age is counted in days to this date"
+            yield Fault(f"data.dates.{name}.reference", "null", rule, "set the last date of the training data")
+
+
 class CSV(Columnar):
     """CSV or TSV files, with a header line or without one."""
 
@@ -300,6 +348,9 @@ class CSV(Columnar):
     """Separator of the values in a column that holds several."""
     list_columns: tuple[str, ...] = ()
     """Columns that hold several values in one field."""
+    dates: Dates = Field(default_factory=dict)
+    """Columns of dates, of each of which there are further columns: NAME_weekday, _month, _hour and _age, and of the
+    first three _sin and _cos."""
 
     @property
     def quoted(self) -> bool:
@@ -308,7 +359,7 @@ class CSV(Columnar):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings of another kind of split, names that contradict each other, and quotes where there can be none."""
-        return where_known(super().faults(spec, scope), _csv_faults(self))
+        return where_known(super().faults(spec, scope), _csv_faults(self), _date_faults(self, spec))
 
     def holds_one_id(self, column: str) -> bool:
         """True for all columns except `list_columns`."""
@@ -334,6 +385,12 @@ class Parquet(Columnar):
 
     kind: Literal["parquet"] = "parquet"
     implementation = "embexp.data.sources.parquet:source"
+    dates: Dates = Field(default_factory=dict)
+    """As of CSV."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings of another kind of split, and ages without a date to which they are counted."""
+        return where_known(super().faults(spec, scope), _date_faults(self, spec))
 
 
 class Adjacency(Columnar):

@@ -267,3 +267,20 @@ def test_parquet_without_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_a_header_of_years(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("id,2019,2020\n1,1,2\n2,3,4\n3,5,6\n")
     assert [each.name for each in facts(sample(tmp_path / "own.csv"))] == ["id", "2019", "2020"]
+
+
+def test_dates_become_tables_and_ages(tmp_path: Path) -> None:
+    days = [f"{1 + n % 28:02d}.{1 + n % 12:02d}.{2020 + n % 3}" for n in range(ROWS)]
+    rows = [
+        f"2024-03-{1 + n % 28:02d} {n % 24:02d}:00,{'' if n == 5 else day},{label}"
+        for n, (day, label) in enumerate(zip(days, LABELS, strict=True))
+    ]
+    spec = written(tmp_path, "\n".join(["when,joined,label", *rows]), "--label", "label")
+    assert set(spec.features) == {"when_weekday", "when_hour", "joined_weekday", "joined_month"}
+    assert spec.data.dense_columns == ("joined_age",)
+    found = spec.model_dump(mode="json")["data"]
+    assert (found["timestamp"], found["dates"]["joined"]) == (
+        "when",
+        {"format": "%d.%m.%Y", "reference": max(day[6:] + "-" + day[3:5] + "-" + day[:2] for day in days)},
+    )
+    assert prepared(spec).data.vocabularies["joined_month"].size == 13

@@ -55,6 +55,7 @@ rules
                      1,000 rows, and at most 200 columns, also a table of 32 buckets.
     lists, texts     Split, and embedded: the vectors of an example are averaged.
     time             A date, a number of 1990 to 2040 since 1970, or of such a name: the latest validate and test.
+    dates            Tables of weekday and hour; of those that do not split, also of the month, and the age in days.
     left out         What is the same, or different, in every row; a second time.
 """
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from embexp.data.files.dialect import NULLS, Dialect
-from embexp.data.files.text_table import is_number
+from embexp.data.files.text_table import is_number, seconds_of
 
 Value = str | list[str] | None
 """A field: None where it is missing, a list where the file itself says that the column holds lists."""
@@ -16,7 +18,7 @@ Value = str | list[str] | None
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _FEWEST_LINES, _MOST_LABELS, _RECURS = 10, 100, 5
 """Of labelled texts: lines at least, different labels at most, and how often each occurs at least on average."""
-_FEWEST_WORDS = 3
+_FEWEST_WORDS, _SHORTEST_DATE = 3, 8
 _COMPARED, _LOOKED_AT = 200, 20
 """Rows that the first one is compared with, and whose numbers are looked at."""
 _DIGITS = re.compile(r"[+-]?\d[\d.,' \u00a0\u202f]*")
@@ -48,6 +50,41 @@ def labelled_lines(text: str, delimiter: str) -> tuple[str, dict[str, list[str |
 
 _NOTATIONS = ((",", ""), (",", "."), (",", " "), (",", "\u00a0"), (",", "\u202f"), (",", "'"))
 _POINTED = ((".", ","), (".", " "), (".", "'"), (".", "\u00a0"), (".", "\u202f"))
+
+
+DATE_FORMATS = tuple(
+    f"{day}{clock}"
+    for day in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
+    for clock in ("", " %H:%M", " %H:%M:%S")
+)
+
+
+@dataclass(frozen=True)
+class DateFacts:
+    """What a column of dates holds.
+
+    Attributes:
+        format: of the text; None for ISO 8601.
+        last: the last date.
+        parts: those of weekday, month and hour that differ.
+    """
+
+    format: str | None
+    last: str
+    parts: tuple[str, ...]
+
+
+def dates_of(texts: Iterable[str]) -> DateFacts | None:
+    """Of text that is dates in one form; None of other text. Of two orders of day and month, the day is first."""
+    some = list(texts)
+    form: str | None
+    for form in (None, *DATE_FORMATS):
+        if some and all(len(text) >= _SHORTEST_DATE and seconds_of(text, form) is not None for text in some):
+            clocks = [datetime.fromisoformat(text) if form is None else datetime.strptime(text, form) for text in some]
+            last = max(clock.date() for clock in clocks).isoformat()
+            parts = {"weekday": datetime.weekday, "month": lambda clock: clock.month, "hour": lambda clock: clock.hour}
+            return DateFacts(form, last, tuple(name for name, of in parts.items() if len(set(map(of, clocks))) > 1))
+    return None
 
 
 def number_notation(columns: Mapping[str, Sequence[Value]], delimiter: str) -> tuple[Dialect, list[str]]:

@@ -20,9 +20,9 @@ from typing import Any
 
 from embexp.data.files import forms
 from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
-from embexp.data.files.forms import Value
+from embexp.data.files.forms import DateFacts, Value
 from embexp.data.files.table_files import data_files, lines_of, of_form
-from embexp.data.files.text_table import BadLine, is_separator_line, records, seconds_of
+from embexp.data.files.text_table import BadLine, is_separator_line, records
 from embexp.data.sources.adjacency import looks_like
 from embexp.errors import DataError, read_by_library
 from embexp.system import compressed
@@ -330,6 +330,7 @@ class ColumnFacts:
         separator: between the values of a list that is written as text.
         whole: whether all are whole numbers.
         numbers: the different numbers, sorted, if they are few.
+        dates: of text that is dates, in a form whose source has `data.dates`.
         counts: the different values and how often they occur in the sample, the most frequent first, if they are few.
     """
 
@@ -347,6 +348,7 @@ class ColumnFacts:
     numbers: tuple[float, ...] = ()
     counts: tuple[tuple[str, int], ...] = ()
     examples: tuple[str, ...] = ()
+    dates: DateFacts | None = None
 
 
 def facts(sample: Sample) -> list[ColumnFacts]:
@@ -380,6 +382,7 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
         len(texts),
         heavy=numbers is not None and _is_heavy(numbers),
         negative=numbers is not None and min(numbers, default=0) < 0,
+        dates=forms.dates_of(counts) if kind is Kind.TIME and sample.kind in ("csv", "parquet") else None,
         whole=bool(numbers) and typed != "float" and all(number.is_integer() for number in numbers or ()),
         numbers=tuple(sorted(set(numbers))) if numbers is not None and len(counts) <= _FEW_VALUES else (),
         counts=tuple(counts.most_common()) if len(counts) <= _FEW_VALUES else (),
@@ -406,8 +409,8 @@ def kind_of(
         return Kind.NUMBER, "numbers, as the file says", None
     if numbers is not None:
         return (*_kind_of_numbers(name, counts, numbers, unique=unique and typed is None), None)
-    if all(seconds_of(text, None) is not None for text in counts):
-        return Kind.TIME, "dates", None
+    if found := forms.dates_of(counts):
+        return Kind.TIME, "dates" if found.format is None else f"dates, {found.format}", None
     words = statistics.mean(len(text.split()) for text in counts)
     is_text = words >= 4 and len(counts) > total / 2
     if separator := _separator(counts, LIST_SEPARATORS[:2] if is_text else LIST_SEPARATORS):

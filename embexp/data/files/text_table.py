@@ -315,7 +315,7 @@ class TextTable:
                 return f"the byte 0x{byte:02X} {where}", f"text in UTF-8{self.dialect.remedy}"
             values = values_of(one.name) if several else [text]
             if one.numbers and one.name in self.dates:
-                if seconds_of(text, self.dates[one.name]) is None:
+                if seconds_of(text, self.dates[one.name]) is None and not (one.may_be_missing and is_missing(text)):
                     return f"{excerpt(text) if text else 'nothing'} {where}", self.dates[one.name] or _ISO
             elif one.numbers:
                 for value in values:

@@ -168,6 +168,7 @@ class ColumnarSource(TokenSource):
             "group": group,
             **({"bucketed": bucketed} if (bucketed := columns.bucketed) else {}),
             **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
+            **({"dates": dates} if (dates := self.data.model_dump(mode="json").get("dates")) else {}),
             **({"classes": [asdict(columns.classes), *self.classes]} if columns.classes is not None else {}),
         }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
+from embexp.data.files.dates import dated
 from embexp.data.files.dialect import WHITESPACE, Dialect
 from embexp.data.files.table_files import Files
 from embexp.data.files.text_table import TextTable, header_fields, is_number, with_examples
@@ -28,7 +29,7 @@ def source(data: CSV) -> ColumnarSource:
     more = [data.names, data.quoted, data.encoding, data.timestamp_format]
     if data.decimal != "." or data.thousands is not None:
         more.append([data.decimal, data.thousands])
-    return ColumnarSource(data, data.kind, partial(_located, data), [*written, *more])
+    return ColumnarSource(data, data.kind, dated(partial(_located, data), data.dates), [*written, *more])
 
 
 def _located(data: CSV, paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
+from embexp.data.files.dates import dated
 from embexp.data.files.table_files import Files
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import DataError, Fault, read_by_library
@@ -25,7 +26,7 @@ _UNREADABLE = "the file can't be read as Parquet"
 
 def source(data: Parquet) -> ColumnarSource:
     """The source that a config describes."""
-    return ColumnarSource(data, data.kind, locate)
+    return ColumnarSource(data, data.kind, dated(locate, data.dates))
 
 
 @dataclass(frozen=True)
