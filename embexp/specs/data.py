@@ -304,13 +304,13 @@ class DateColumn(Spec):
 
 
 def _by_name(value: object) -> object:
-    """A list of names as a mapping without settings."""
-    return {name: {} for name in value} if isinstance(value, list | tuple) else value
+    """A list of names, or nothing, as a mapping without settings."""
+    return {name: {} for name in value or ()} if value is None or isinstance(value, list | tuple) else value
 
 
 Dates = Annotated[
     dict[str, DateColumn],
-    BeforeValidator(_by_name, json_schema_input_type=tuple[str, ...] | dict[str, DateColumn]),
+    BeforeValidator(_by_name, json_schema_input_type=tuple[str, ...] | dict[str, DateColumn] | None),
     Field(exclude_if=lambda value: not value),
 ]
 

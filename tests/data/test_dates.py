@@ -54,7 +54,7 @@ def prepared(path: Path, tmp_path: Path, dates: str, *, timestamp: str = "null")
     dense = ", ".join(f"when_{part}: {{missing: zero}}" for part in ("age", *WAVES))
     kind = "parquet" if path.suffix == ".parquet" else "csv"
     split, test = ("random", 0.0) if timestamp == "null" else ("time", 0.1)
-    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment").mkdir(exist_ok=True)
     (tmp_path / "experiment" / "dates.yaml").write_text(
         EXPERIMENT.strip().format(
             kind=kind, path=path, dates=dates, dense=dense, split=split, test=test, timestamp=timestamp
@@ -155,5 +155,5 @@ def test_a_column_that_is_there_already(tmp_path: Path) -> None:
 
 
 def test_records_lack_the_default() -> None:
-    spec = embexp.compose(["experiment=ratings", "data.path=x.csv"])
+    spec = embexp.compose(["experiment=ratings", "data.path=x.csv", "data.label=y"])
     assert not {"dates", "decimal", "thousands"} & set(spec.model_dump(mode="json")["data"])
