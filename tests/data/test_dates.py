@@ -17,6 +17,7 @@ import pytest
 import embexp
 from embexp.errors import ConfigError, DataError
 from embexp.runs.prepare import prepare
+from embexp.specs.data import CSV
 from embexp.system.parallel import quiet
 
 WAVES = ("weekday_sin", "weekday_cos", "month_sin", "month_cos", "hour_sin", "hour_cos")
@@ -155,5 +156,5 @@ def test_a_column_that_is_there_already(tmp_path: Path) -> None:
 
 
 def test_records_lack_the_default() -> None:
-    spec = embexp.compose(["experiment=ratings", "data.path=x.csv", "data.label=y"])
-    assert not {"dates", "decimal", "thousands"} & set(spec.model_dump(mode="json")["data"])
+    spec = CSV(path="x.csv", label="y")
+    assert not {"dates", "decimal", "thousands"} & set(spec.model_dump(mode="json"))
