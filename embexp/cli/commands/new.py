@@ -120,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         uses = column_uses.uses_of_interactions(columns, *pair, wishes)
     else:
-        label = _label(columns, options.label)
+        label = _label(columns, options.label or "")
         of_form = column_uses.prediction_by_form(found, label, options.task) if label.name == by_form else None
         predicted = of_form or column_uses.prediction(label, options.task)
         predicted, uses = _uses(found, columns, label, predicted, wishes, asked=options.task is not None)

@@ -126,10 +126,10 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     delimiter = _delimiter_of(text)
     whole = ended and len(files) == 1
     if names is None and len(files) == 1 and (labelled := forms.labelled_lines(text, delimiter)) is not None:
-        delimiter, columns = labelled
-        count = len(columns["label"])
-        rows = count if whole else round(count * file.stat().st_size / max(1, read))
-        return Sample("text", path, columns, rows, whole, delimiter, encoding, headed=False, label="label")
+        delimiter, parted = labelled
+        count = len(parted["label"])
+        total = count if whole else round(count * file.stat().st_size / max(1, read))
+        return Sample("text", path, parted, total, whole, delimiter, encoding, headed=False, label="label")
     # Other places than the beginning can't be reached in compressed files and UTF-16.
     bound = any(compressed.suffix_of(each) for each in files) or encoding.startswith("utf-16")
     ended = whole

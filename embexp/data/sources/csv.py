@@ -28,7 +28,7 @@ def source(data: CSV) -> ColumnarSource:
     written = [data.delimiter, data.list_separator, sorted(data.list_columns)]
     more = [data.names, data.quoted, data.encoding, data.timestamp_format]
     if data.decimal != "." or data.thousands is not None:
-        more.append([data.decimal, data.thousands])
+        more += [data.decimal, data.thousands]
     return ColumnarSource(data, data.kind, dated(partial(_located, data), data.dates), [*written, *more])
 
 
