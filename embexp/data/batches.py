@@ -16,7 +16,7 @@ function of the seed and the number of the step, so that a training can continue
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,6 +148,33 @@ def evaluation_batches(
     read_batch = _plain(lambda number: read.batch(numbers.at(places(number))))
     batches = tf.data.Dataset.range(count).map(read_batch).prefetch(_AHEAD)
     return (batches if candidates is None else batches.map(_plain(candidates.for_all))).with_options(_options())
+
+
+@dataclass(frozen=True)
+class OneBatch:
+    """A single batch, read at once: to trace how a dataset reads takes longer than to predict a few examples.
+
+    Attributes:
+        element_spec: that of the batches of `evaluation_batches`, of any size.
+    """
+
+    batch: Batch
+    element_spec: Any
+
+    def __iter__(self) -> Iterator[Batch]:
+        yield self.batch
+
+
+def one_batch(examples: Examples, columns: Columns) -> OneBatch:
+    """All examples as one batch."""
+    batch = _Reader(examples, columns).batch(tf.range(examples.count, dtype=tf.int64))
+    return OneBatch(batch, tf.nest.map_structure(_of_any_size, batch))
+
+
+def _of_any_size(tensor: Any) -> Any:
+    if isinstance(tensor, tf.RaggedTensor):
+        return tf.RaggedTensorSpec([None, None], tensor.dtype, 1, tensor.row_splits.dtype)
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
 class _Reader:

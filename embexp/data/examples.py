@@ -28,6 +28,8 @@ from embexp.system.parallel import Progress, ahead
 if TYPE_CHECKING:
     from embexp.data.files.arrow_columns import Chunk
 
+FEW = 1_024
+"""Examples of which fewer are read without threads."""
 CLASSES = "classes.json"
 """File, in the folder, with the names of classes by label number, of a source that names them."""
 
@@ -119,6 +121,13 @@ class ListColumn:
 
     values: np.ndarray
     splits: np.ndarray
+
+    def taken(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the values of some examples are, int64 [n]; and the row splits of these, int64 [len(rows) + 1]."""
+        starts = self.splits[rows]
+        lengths = self.splits[rows + 1] - starts
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        return np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths), ends
 
 
 @dataclass(frozen=True)
@@ -310,7 +319,8 @@ def _coding(codes: Mapping[str, Codes], tables: Mapping[str, str], group: str | 
                 encode = codes[table].encode
                 return [(name, encode(packed(chunk.tokens[column].values))) for name, column in reads[table]]
 
-            return {name: found for pairs in pool.map(of_table, codes) for name, found in pairs}
+            several = map if chunk.count < FEW else pool.map  # to start a thread takes longer than a few rows
+            return {name: found for pairs in several(of_table, codes) for name, found in pairs}
 
         yield of_chunk
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,9 +24,11 @@ from embexp.specs import footprint
 from embexp.specs.losses import CustomLoss
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
+from embexp.system import caching, digests, machine_faults
+from embexp.system.locks import FileLock
 from embexp.system.parallel import Progress, part, quiet
 from embexp.system.user_code import NamedFunction, kind_of
-from embexp.training import baseline, ranking
+from embexp.training import baseline, ranking, simple_models
 from embexp.training.loop import Outcome, Predictor
 from embexp.training.metrics import evaluate_split, predicted
 from embexp.training.ranking import Queries
@@ -60,6 +65,35 @@ class Reporting:
             yield labels, logits
             done += len(labels)
             self.progress(self.stage, min(1.0, done / self.count))
+
+
+@dataclass(frozen=True)
+class FittedBaseline:
+    """A simple model of the same columns, to compare with.
+
+    Attributes:
+        metrics: by its name, one of `baseline.FITTED`, and by split; empty: there is none.
+        facts: by its name, how it was fitted, `simple_models.Fit`.
+        warnings: why it could not be fitted.
+    """
+
+    metrics: dict[str, dict[str, Metrics]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+NOT_FITTED = FittedBaseline()
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """Predictions that are there already; `Predictor`."""
+
+    labels: np.ndarray
+    logits: np.ndarray
+
+    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        yield self.labels, self.logits
 
 
 class Evaluator:
@@ -107,6 +141,12 @@ class Evaluator:
         size = footprint.evaluation_batch(candidates.entities, size)
         known = known_answers(examples, rows) if known is None else known
         return batches.ranked_batches(examples, rows, columns, batch_size=size, candidates=candidates, known=known)
+
+    def few(self, columns: Columns, examples: Examples) -> Any:
+        """All examples: what `batches` returns, or one batch if they fit in it."""
+        if examples.count <= self._batch_size and not self._fixed_batch:
+            return batches.one_batch(examples, columns)
+        return self.batches(columns, examples, np.arange(examples.count))
 
     def batch_spec(self, data: Data) -> Any:
         """`element_spec` of the evaluation batches of a run's data."""
@@ -231,6 +271,59 @@ class Evaluator:
         if self._loss is not None:  # the loss of the task is another
             return {"constant": {name: {k: v for k, v in each.items() if k != "loss"} for name, each in found.items()}}
         return {"constant": found | {"train": {"loss": found["train"]["loss"]}}}
+
+    def fitted(self, data: Data, cache: Path, progress: Progress = quiet) -> FittedBaseline:
+        """A simple model that is fitted to the training split, once for all runs with the same data, columns and split.
+
+        Of several processes that need it at once, one fits it and the others wait.
+
+        Args:
+            cache: where its predictions are kept.
+        """
+        columns, examples, splits = data.columns, data.scan.examples, data.scan.splits
+        others = {split: rows for split, rows in splits.items() if split != "train" and len(rows)}
+        name = simple_models.name_of(self.task, columns, examples)
+        if name is None or not others:
+            return NOT_FITTED
+        classes, words = len(data.classes), baseline.FITTED[name]
+
+        def make(folder: Path) -> None:
+            progress(f"fitting {words} to compare with", None)
+            found = simple_models.predictions(self.task, columns, examples, splits["train"], others, classes=classes)
+            if found is not None:
+                for split, predicted in found[0].items():
+                    np.save(folder / f"{split}.npy", predicted)
+            fit = None if found is None else asdict(found[1])
+            (folder / "fit.json").write_text(json.dumps(fit), "utf-8")
+
+        key = digests.of_json(
+            {
+                "format": simple_models.FORMAT,
+                "data": data.scan.key,
+                "numbers": {each: setting.model_dump(mode="json") for each, setting in columns.dense_settings.items()},
+                "task": self.task.value,
+                "classes": classes,
+            }
+        )
+        lock = FileLock(caching.place_of(cache, "baseline", key).with_suffix(".lock"), f"the cache in {cache}")
+        try:
+            with contextlib.nullcontext() if caching.exists(cache, "baseline", key) else lock.awaited():
+                folder = caching.folder(cache, "baseline", key, make)
+        except (OSError, MemoryError, ValueError, ArithmeticError) as error:  # no reason to lose what was trained
+            why = machine_faults.sentence(error) or str(error)
+            return FittedBaseline(warnings=(f"output.baselines: {words} could not be fitted: {why}",))
+        fit = json.loads((folder / "fit.json").read_text("utf-8"))
+        if fit is None:
+            return NOT_FITTED
+        labels, found = examples.labels, {}
+        assert labels is not None
+        own = self._own_metrics if self._metrics else None
+        for split, rows in others.items():
+            known = _Predicted(labels[rows], np.load(folder / f"{split}.npy"))
+            found[split] = evaluate_split(self.task, known, [], len(rows), None, own)
+            if self._loss is not None:  # which is not what it was fitted by
+                del found[split]["loss"]
+        return FittedBaseline({name: found}, {name: fit})
 
     def users(self, data: Data, held: HeldOut, columns: Columns, examples: Examples) -> Evaluation:
         """Prepares the evaluation of some users, for task recommendation.

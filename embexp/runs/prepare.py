@@ -220,6 +220,7 @@ class Prepared:
         found += numbers.tail_warnings(scan.numbers.figures, self.data.columns.numeric)
         if self.data.candidates is not None:
             found += footprint.long_training_warnings(self.spec, self.data.candidates.entities, self.schedule.steps)
+        found += filter(None, (overlap.warning(split) for split, overlap in scan.overlap.items()))
         for split in ("validation", "test"):
             rows = scan.splits[split]
             if len(rows) and scan.examples.labels is not None:

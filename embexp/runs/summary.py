@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,7 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
         "metrics": {},
         "truth": dict(scan.truth),
         "examples": {split: len(rows) for split, rows in scan.splits.items()},
+        "overlap": {split: asdict(overlap) for split, overlap in scan.overlap.items()},
         "throughput": {},
         "strategy": spec.strategy.kind,
         "simulated": spec.strategy.simulated,
@@ -207,7 +208,9 @@ def _no_better(
             if (value := getattr(spec.optimizer, key, None)) is not None
         }
     settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
-    return baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
+    fitted = {name: values for name, values in baselines.items() if name in baseline.FITTED}
+    lines = baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
+    return lines + baseline.fitted_warnings(final, fitted)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ Each rule is defined with its choice: see `Spec.faults`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from pydantic import Field
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import inits
 from embexp.specs.base import JobCount, Scope, Seed, Spec, summarize_names, where_known
-from embexp.specs.data import Data, Triples
+from embexp.specs.data import Columnar, Data, Triples
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.losses import CustomMetric, Loss, LossOfTask, Recommendation
@@ -22,6 +22,7 @@ from embexp.specs.models import KnowledgeGraph, Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
 from embexp.specs.running import Checkpointing, NoStudy, Output, Restoring, Runtime, RuntimeKind, Study, Sweep, Train
+from embexp.specs.sources import GivenFiles, Paths
 from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tracking import NoTracking, Tracking
@@ -170,6 +171,26 @@ class RunSpec(Spec):
     def column_of(self, feature: str) -> str:
         """The data column that a feature reads."""
         return self.features[feature].column or feature
+
+    def with_data_paths(self, change: Callable[[str], str]) -> RunSpec:
+        """The same spec with each path of its data changed; of data without columns as it is."""
+        if not isinstance(self.data, Columnar):
+            return self
+
+        def changed(paths: Paths) -> Paths:
+            return change(paths) if isinstance(paths, str) else tuple(map(change, paths))
+
+        path = self.data.path
+        if isinstance(path, GivenFiles):
+            own = {name: paths for name, paths in path if paths is not None}
+            path = path.model_copy(update={name: changed(paths) for name, paths in own.items()})
+        else:
+            path = changed(path)
+        return (
+            self
+            if path == self.data.path
+            else self.model_copy(update={"data": self.data.model_copy(update={"path": path})})
+        )
 
     def ids_of(self, feature: str) -> str:
         """The column of ids that a feature gets; see `Feature.ids_column`."""

@@ -125,6 +125,8 @@ class Output(Spec):
 
     existing: Existing = Existing.REFUSE
     """If a directory that was named is there already."""
+    data: bool = True
+    """Record data that `embexp.run` got in memory in the run's directory; without it the run can't be repeated."""
     cache: str | None = None
     """Folder for scanned data; null: the user's cache folder."""
     tensorboard: bool = True
@@ -133,6 +135,8 @@ class Output(Spec):
     plots: bool = True
     digests: bool = True
     """Compute a digest of each final table and report changed rows, by hashes of all rows (7 s for 3 GB)."""
+    baselines: bool = True
+    """Fit a simple model, such as logistic regression, to compare with."""
     compare: tuple[Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")], ...] = ()
     """Keys of summary.json, dotted, whose values become columns of a sweep's table."""
 

@@ -6,6 +6,8 @@
 | binary | the rate of label 1 | log loss, AUC 0.5 |
 | classification | the classes' frequencies; the most frequent one | log loss; accuracy, macro F1 |
 | ranking | an order of the candidates at random | the expectations of MRR, Hits@k and mean rank |
+
+`simple_models` fits better ones, `FITTED`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,14 @@ _BY_HEART = 0.1
 of the last logged steps, some thousand examples, so that a few per cent may be chance."""
 _USEFUL_AUC = 0.6
 """Where label 1 is rare, even the best model removes little of the log loss: then the order of predictions counts."""
+
+
+FITTED = {
+    "logistic_regression": "logistic regression",
+    "linear_regression": "linear regression",
+    "bias_only": "the bias-only model",
+}
+"""The baselines that are fitted to the same columns (`simple_models`), in words."""
 
 
 @dataclass(frozen=True)
@@ -266,6 +276,37 @@ def warnings(
             lines.append(line if beats else line + remedy)
             remedy = remedy if beats else ""
     return lines
+
+
+def fitted_warnings(
+    found: Mapping[str, Mapping[str, float]], fitted: Mapping[str, Mapping[str, Mapping[str, float]]]
+) -> list[str]:
+    """A line for each split on which a metric is worse than that of a fitted baseline, as far as four digits show.
+
+    Args:
+        found: final metrics by split; all but the training split are judged.
+        fitted: by baseline and split.
+    """
+    lines = []
+    for name, by_split in fitted.items():
+        for split in (split for split in by_split if split != "train" and found.get(split)):
+            own, other = found[split], by_split[split]
+            pairs = [(metric, f"{own[metric]:.4f}", f"{other[metric]:.4f}") for metric in worse(own, other)]
+            figures = [
+                f"{metric} {ours} is worse than {FITTED[name]}'s {theirs}"
+                for metric, ours, theirs in pairs
+                if ours != theirs
+            ]
+            if figures:
+                lines.append(f"on {split}: {', '.join(figures)}")
+    return lines
+
+
+def about_fitted(warning: str) -> bool:
+    """Whether a line is of `fitted_warnings`, or says that there is no such baseline."""
+    return warning.startswith("output.baselines: ") or any(
+        f" is worse than {words}'s " in warning for words in FITTED.values()
+    )
 
 
 def _remedy(found: Mapping[str, Mapping[str, float]], constant: Mapping[str, Mapping[str, float]], rates: str) -> str:

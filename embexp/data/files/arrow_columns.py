@@ -169,7 +169,7 @@ def chunks_of_files(files: Files, wanted: Sequence[Wanted]) -> Iterator[Chunk]:
     keys = [Wanted(side.key, "", tokens=True) for side in files.sides]
     main = [one for one in wanted if one.name not in joined]
     read = main + [key for key in keys if not any(one.name == key.name and one.tokens for one in main)]
-    sizes = [table.path.stat().st_size for table in files.tables]
+    sizes = [table.path.stat().st_size if len(files.tables) > 1 else 1 for table in files.tables]
     before = 0
     for table, size in zip(files.tables, sizes, strict=True):
         first = 0

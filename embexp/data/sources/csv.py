@@ -29,7 +29,9 @@ def source(data: CSV) -> ColumnarSource:
     more = [data.names, data.quoted, data.encoding, data.timestamp_format]
     if data.decimal != "." or data.thousands is not None:
         more += [data.decimal, data.thousands]
-    return ColumnarSource(data, data.kind, dated(partial(_located, data), data.dates), [*written, *more])
+    separators = dict.fromkeys(data.list_columns, data.list_separator)
+    locate = dated(partial(_located, data), data.dates)
+    return ColumnarSource(data, data.kind, locate, [*written, *more], separators)
 
 
 def _located(data: CSV, paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
