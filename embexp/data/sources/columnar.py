@@ -13,7 +13,8 @@ from embexp.data.files import table_files
 from embexp.data.files.table_files import Files
 from embexp.data.sources.source import HEAD_LINES, Description, OtherFile, Source, cached
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import Columnar, Text
+from embexp.specs.data import Columnar
+from embexp.specs.texts import Text
 from embexp.specs.vocabularies import VocabularyRules
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress, at_once
@@ -176,6 +177,7 @@ class ColumnarSource(TokenSource):
             **({"weight": columns.example_weight} if columns.example_weight is not None else {}),
             **({"bucketed": bucketed} if (bucketed := columns.bucketed) else {}),
             **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
+            **({"dates": dates} if (dates := self.data.model_dump(mode="json").get("dates")) else {}),
             **({"classes": [asdict(columns.classes), *self.classes]} if columns.classes is not None else {}),
         }
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
+from embexp.data.files.dates import dated
 from embexp.data.files.table_files import Files
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import DataError, Fault, read_by_library
@@ -26,7 +27,7 @@ _UNREADABLE = "the file can't be read as Parquet"
 
 def source(data: Parquet) -> ColumnarSource:
     """The source that a config describes."""
-    return ColumnarSource(data, data.kind, locate)
+    return ColumnarSource(data, data.kind, dated(locate, data.dates))
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class ParquetTable:
             for count, batch in self._batches([one.name for one in wanted], rows):
                 batch.validate(full=True)  # Parquet does not check that text is UTF-8
                 read += batch.num_rows
-                tokens = {one.name: batch[one.name] for one in wanted if one.tokens}
+                tokens = {one.name: _whole(batch[one.name], one) for one in wanted if one.tokens}
                 numbers = {one.name: as_float64(batch[one.name]) for one in wanted if one.numbers}
                 yield Block(batch.num_rows, read / count, tokens, numbers)
 
@@ -103,6 +104,13 @@ class ParquetTable:
             rows = max(1, min(rows, int(_BATCH_BYTES / _row_bytes(file.metadata))))
             for batch in file.iter_batches(batch_size=rows, columns=names):
                 yield file.metadata.num_rows, batch
+
+
+def _whole(array: pa.Array, wanted: Wanted) -> pa.Array:
+    """Truth values as 0 and 1, unless they are names of classes."""
+    import pyarrow as pa
+
+    return array.cast(pa.int8()) if pa.types.is_boolean(array.type) and not wanted.names else array
 
 
 def _row_bytes(metadata: Any) -> float:
@@ -171,6 +179,8 @@ def _kinds(schema: pa.Schema) -> tuple[frozenset[str], frozenset[str], frozenset
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind):
+            tokens.add(field.name)
+        if pa.types.is_boolean(field.type):  # as 0 and 1
             tokens.add(field.name)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
             numbers.add(field.name)
