@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from embexp.config import composition, hydra_globals
 from embexp.config.named_code import Permission
@@ -20,7 +21,7 @@ from embexp.specs import arguments, tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
 from embexp.sweeps import ledger
-from embexp.system import environment
+from embexp.system import digests, environment, files
 from embexp.training.listeners import Listener
 
 if TYPE_CHECKING:
@@ -51,9 +52,11 @@ _used: set[Path] = set()
 
 
 def run(
-    spec: RunSpec,
+    spec: RunSpec | Sequence[str],
     directory: str | Path | None = None,
     *,
+    data: Any = None,
+    config_dir: str | Path | None = None,
     listeners: Sequence[Listener] = (),
     quiet: bool = False,
     allow_code: Sequence[str] = (),
@@ -61,11 +64,15 @@ def run(
     """Runs an experiment, or all runs of a study.
 
     Args:
-        spec: from `embexp.compose` or `embexp.spec_of`.
+        spec: from `embexp.compose` or `embexp.spec_of`; with `data`, also a list of overrides without `data.path`.
         directory: directory of the run; None: in a Hydra app the output directory of its job, else
             `outputs/DATE/TIME`, or the next free name, `…_2`. If a directory that is given has a run already, or other
             files, the run does what `spec.output.existing` says: it is refused, unless that is `number`, `replace` or
             `continue`.
+        data: in the place of files, for a spec with data=csv or data=parquet: a dict of columns (lists or NumPy
+            arrays), an Arrow table, or a data frame of pandas or Polars; or a dict of such for `train`, `validation`
+            and `test`. What the run reads is recorded as Parquet in its directory, unless `output.data` is false.
+        config_dir: with overrides, a folder with the user's own configs.
         listeners: called during training, in each run of a study.
         allow_code: functions outside of the user's own modules that the spec may run, such as `["keras:Model"]`.
 
@@ -74,28 +81,80 @@ def run(
 
     Raises:
         UsageError: an argument is of the wrong type, or TensorFlow does not execute eagerly here.
+        DataError: a column of `data` can't be converted.
         ConfigError: settings of the spec don't fit each other, the data or the files; with all faults. Or the directory
             has a run already.
         RunError: the run fails for a reason in the data, a file or the machine, or another process has the directory.
     """
-    spec = arguments.a_spec(spec, "embexp.run")
     added = arguments.items(listeners, Listener, "embexp.run", "listeners")
     chosen = None if directory is None else arguments.directory(directory, "embexp.run")
     allowed = arguments.texts(allow_code, "embexp.run", "allow_code")
-    checked, faults = composition.check_container(
-        spec.model_dump(mode="json", warnings=False), Permission(frozenset(allowed))
-    )
-    if checked is None or faults:
+    permission = Permission(frozenset(allowed))
+    if data is not None:
+        from embexp.config import data_in_memory
+
+        own = None if config_dir is None else arguments.directory(config_dir, "embexp.run")
+        if not isinstance(spec, RunSpec):
+            spec = data_in_memory.composed(arguments.overrides(spec, "embexp.run"), data, own, permission)
+        with data_in_memory.written(spec, data, chosen, permission) as (checked, recorded):
+            return _run(checked, chosen, added, recorded, quiet=quiet, in_memory=True)
+    spec = arguments.a_spec(spec, "embexp.run")
+    if config_dir is not None:
+        raise UsageError("embexp.run: config_dir is for overrides, with data=; embexp.compose takes it for a spec")
+    found, faults = composition.check_container(spec.model_dump(mode="json", warnings=False), permission)
+    if found is None or faults:
         raise ConfigError(faults)
+    return _run(found, chosen, added, quiet=quiet)
+
+
+def _run(
+    spec: RunSpec,
+    chosen: Path | None,
+    listeners: Sequence[Listener],
+    recorded: Sequence[Path] = (),
+    *,
+    quiet: bool,
+    in_memory: bool = False,
+) -> RunResult:
+    """Runs a checked spec.
+
+    Args:
+        recorded: files of its data that are moved into the directory.
+        in_memory: whether the data is the caller's own.
+    """
     arguments.require_eager("embexp.run")
-    with _opener(chosen, checked.output.existing)(checked) as found:
+    with _opener(chosen, spec.output.existing)(spec, before=partial(_move, recorded)) as found:
         environment.load_tensorflow()
         from embexp.runs import experiment
 
-        observer = _observer(added, quiet=quiet)
+        observer = _observer(listeners, quiet=quiet)
         if found.continues:
-            return experiment.resume(found.path, allow_code=named_functions(checked), observer=observer)
-        return experiment.run(checked, found.path, observer)
+            _check_same_data(recorded, found.path)
+            return experiment.resume(found.path, allow_code=named_functions(spec), observer=observer)
+        if not spec.output.data and in_memory:
+            observer.say("data in memory is not recorded (output.data=false): this run can't be resumed or verified")
+        return experiment.run(RunFolder(found.path).located(spec), found.path, observer)
+
+
+def _move(recorded: Sequence[Path], directory: Path) -> None:
+    """Moves files of data into the directory of a run."""
+    place = RunFolder(directory).data
+    for file in recorded:
+        files.make_directories(place)
+        shutil.move(file, place / file.name)
+    if recorded:
+        files.to_disk(place)
+
+
+def _check_same_data(recorded: Sequence[Path], directory: Path) -> None:
+    """Raises UsageError if the run that is to be continued has recorded other data."""
+    for file in recorded:
+        before = RunFolder(directory).data / file.name
+        if not before.is_file() or digests.of_file(before) != digests.of_file(file):
+            raise UsageError(
+                f"embexp.run: the run in {directory} has other data than data=, and output.existing=continue completes"
+                " it with its own; name another directory, or embexp.resume it"
+            )
 
 
 def sweep(
@@ -290,7 +349,7 @@ def _observer(listeners: Sequence[Listener], *, quiet: bool) -> Observer:
     return Observer(lambda: listeners) if quiet else Observer(lambda: [progress(SafeConsole()), *listeners], say=print)
 
 
-def _opener(chosen: Path | None, existing: Existing) -> Callable[[RunSpec], AbstractContextManager[OutputDirectory]]:
+def _opener(chosen: Path | None, existing: Existing) -> Callable[..., AbstractContextManager[OutputDirectory]]:
     """Opens the directory to run in: the chosen one, that of the Hydra app that calls, or `outputs/DATE/TIME`."""
     own = hydra_globals.output_directory()
     if own is not None and (chosen is None or chosen.absolute() == own) and own.is_dir():

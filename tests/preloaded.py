@@ -90,6 +90,7 @@ def _serve(listening: socket.socket) -> None:
             with contextlib.suppress(ImportError):  # of a package that only an extra installs
                 importlib.import_module(module.name)
     importlib.import_module("tensorboard.summary.v2")  # as `tf.summary` does when it is first used
+    importlib.import_module("sklearn.linear_model")  # as the first fit of a baseline does
     embexp.compose()  # which makes Hydra look for its plugins
 
     gc.freeze()

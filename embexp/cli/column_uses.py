@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from embexp.config.patterns import is_pattern
-from embexp.data.files.samples import ColumnFacts, Kind
+from embexp.data.files.samples import ColumnFacts, Kind, Sample
 from embexp.errors import CommandLineError
 from embexp.specs.sources import POSITIVE
 
@@ -34,6 +34,8 @@ _RECURS = 20
 """Whole numbers that occur so often on average may be codes."""
 _FEWEST_IN_BUCKETS, _FEWEST_ROWS = 100, 1_000
 """Different values, and rows, from which a number also gets buckets."""
+_MOST_IN_BUCKETS = 200
+"""Columns of a file up to which its numbers do: each is a table."""
 
 
 class Role(StrEnum):
@@ -46,6 +48,7 @@ class Role(StrEnum):
     TABLE = "table"
     NUMBER = "number"
     BUCKETS = "buckets"
+    DATES = "dates"
     OUT = "left out"
 
 
@@ -98,7 +101,7 @@ def label_candidates(columns: Sequence[ColumnFacts]) -> list[ColumnFacts]:
 def _fault(label: ColumnFacts) -> str:
     """Why a column can't be the label, or ""."""
     if label.kind is Kind.CONSTANT:
-        return f"it holds {label.why}"
+        return f"it holds {label.why}; there is nothing to learn from it: name another column, or give more rows"
     if label.kind in (Kind.LIST, Kind.TEXT):
         return f"it holds {label.kind.value}, and a label is a number or the name of a class"
     if not _is_number(label) and label.estimated > _MOST_CLASSES:
@@ -127,6 +130,44 @@ def prediction(label: ColumnFacts, task: str | None = None) -> Prediction:
     raise CommandLineError(
         f"embexp new: --task {task}: the label {label.name} holds {label.why}, which is for task {found.task}"
     )
+
+
+def prediction_by_form(sample: Sample, label: ColumnFacts, task: str | None) -> Prediction | None:
+    """The task where the form of a file, and not only its label, decides it; None: the label does."""
+    if sample.kind == "text" and task in (None, "classification"):
+        if label.kind is Kind.CONSTANT:
+            return None
+        return Prediction("classification", f"each line begins with one of {label.distinct} labels, and texts follow")
+    if sample.label is not None and sample.kind == "csv" and task is None and len(label.numbers) > 2:
+        low, high = label.numbers[0], label.numbers[-1]
+        why = f"{len(label.numbers)} numbers from {low:g} to {high:g}, as ratings have, behind a user and an item"
+        return Prediction("regression", f"{why}; --task recommendation if each row is an interaction")
+    return None
+
+
+def made_of_dates(use: Use, role: Role) -> list[ColumnFacts]:
+    """The columns that `data.dates` makes of one, as tables or as numbers.
+
+    Of the column that divides by time, neither months nor ages: those of the latest examples are new.
+    """
+    column, dates = use.facts, use.facts.dates
+    if Role.DATES not in use.roles or dates is None:
+        return []
+    divides = Role.TIME in use.roles
+    if role is Role.NUMBER and not divides:
+        return [ColumnFacts(f"{column.name}_age", Kind.NUMBER, "", column.present, column.missing, 0, 0)]
+    parts = [part for part in dates.parts if not (divides and part == "month")] if role is Role.TABLE else []
+    size = {"weekday": 7, "month": 12, "hour": 24}
+    return [
+        ColumnFacts(f"{column.name}_{part}", Kind.CATEGORY, "", column.present, column.missing, size[part], size[part])
+        for part in parts
+    ]
+
+
+def only_text(uses: Sequence[Use]) -> ColumnFacts | None:
+    """The column of texts, if there is nothing else to predict a label from; else None."""
+    taken = [use for use in uses if not {Role.LABEL, Role.OUT} & set(use.roles)]
+    return taken[0].facts if len(taken) == 1 and taken[0].facts.kind is Kind.TEXT else None
 
 
 def _prediction(label: ColumnFacts) -> Prediction:
@@ -191,9 +232,10 @@ def uses(
     separators = Counter(column.separator for column in columns if column.separator is not None)
     texts = any(column.kind is Kind.TEXT for column in columns)  # a file has one separator of lists: texts come first
     separator = " " if texts else next((common for common, _ in separators.most_common(1)), None)
-    rules = _Rules(label, time, rows, splits_text, separator, wishes)
+    rules = _Rules(label, time, rows, len(columns), splits_text, separator, wishes)
     found = [replace(rules.use(column), group=column.name == wishes.group) for column in columns]
-    if not any(role in (Role.TABLE, Role.BUCKETS) for use in found for role in use.roles):
+    embeds = [use for use in found if {Role.TABLE, Role.BUCKETS} & set(use.roles) or made_of_dates(use, Role.TABLE)]
+    if not embeds:
         raise CommandLineError(
             "embexp new: no column has values that recur, so there is nothing to embed; name codes with --category"
         )
@@ -229,6 +271,7 @@ class _Rules:
     label: str | None
     time: str | None
     rows: int
+    columns: int
     splits_text: bool
     separator: str | None
     wishes: Wishes
@@ -242,11 +285,14 @@ class _Rules:
         if name in wishes.ignore:
             return Use(column, (Role.OUT,), "--ignore")
         if name == self.time:
-            return Use(column, (Role.TIME,), "--time" if name == wishes.time else "")
+            dated = (Role.DATES,) if column.dates else ()
+            return Use(column, (Role.TIME, *dated), "--time" if name == wishes.time else "")
         if name in wishes.category:
             return Use(column, (Role.TABLE,), "--category")
         if name in wishes.number:
             return self._number(column, "--number")
+        if column.dates is not None:
+            return Use(column, (Role.DATES,))
         if column.kind is Kind.TIME:
             return Use(column, (Role.OUT,), "another time splits")
         if column.kind in (Kind.CONSTANT, Kind.UNIQUE):
@@ -267,6 +313,6 @@ class _Rules:
         if not why and column.whole and column.estimated * _RECURS <= present:
             roles.append(Role.TABLE)
             why = "whole numbers that recur: amounts or codes"
-        if column.distinct >= _FEWEST_IN_BUCKETS and present >= _FEWEST_ROWS:
+        if column.distinct >= _FEWEST_IN_BUCKETS and present >= _FEWEST_ROWS and self.columns <= _MOST_IN_BUCKETS:
             roles.append(Role.BUCKETS)
         return Use(column, tuple(roles), why)

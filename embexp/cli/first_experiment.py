@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from embexp.cli.column_uses import Prediction, Role, Use
+from embexp.cli.column_uses import Prediction, Role, Use, Wishes, interaction, made_of_dates, only_text
+from embexp.data.files.forms import DateFacts
 from embexp.data.files.samples import ColumnFacts, Kind, Sample
 
 SMALLEST_DIM, LARGEST_DIM, _LARGEST_SHARED_DIM = 4, 64, 32
@@ -17,6 +18,9 @@ _BUCKETS = 32
 _STEPS = 2_000
 """Steps that a training is to have at least, if 20 epochs have so many."""
 _MANY_VALUES = 10_000
+_TEXT_EPOCHS = 30
+_DELIMITERS_OF_TEXTS = {"text": "\t", "csv": ",", "parquet": ","}
+"""What `data=text` takes without `data.delimiter`, by the kind of the sample."""
 _INITIALIZER = "initializer: {kind: normal, stddev: 0.01}"
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
@@ -46,9 +50,26 @@ class Experiment:
         """What is predicted."""
         return self.prediction.task
 
+    @property
+    def text(self) -> ColumnFacts | None:
+        """The column of texts, if they are all that is known of the classes, and data=text reads the file."""
+        return only_text(self.uses) if self.sample.holds_texts else None
+
+    @property
+    def pair(self) -> tuple[ColumnFacts, ColumnFacts] | None:
+        """The columns of the user and of the item, if nothing else is known of a label."""
+        tables = [use.facts for use in self.uses if Role.TABLE in use.roles]
+        others = [
+            use for use in self.uses if {Role.NUMBER, Role.BUCKETS} & set(use.roles) or use.roles == (Role.DATES,)
+        ]
+        return interaction(tables, Wishes()) if len(tables) == 2 and not others else None
+
     def columns(self, role: Role) -> list[ColumnFacts]:
         """The columns with a role."""
-        return [use.facts for use in self.uses if role in use.roles]
+        return [
+            *(use.facts for use in self.uses if role in use.roles),
+            *(made for use in self.uses for made in made_of_dates(use, role)),
+        ]
 
 
 def text(experiment: Experiment) -> str:
@@ -61,11 +82,22 @@ def text(experiment: Experiment) -> str:
         f"# {_TITLES[experiment.task]} on {_text(experiment.sample.path.name)}. A first experiment, for which",
         f"# `embexp new` looked at {looked}.",
         f"#   {experiment.command}",
-        *(_recommendation(experiment) if experiment.task == "recommendation" else _of_columns(experiment)),
+        *_form(experiment),
         *(["", "# Left out:"] if left_out else []),
         *(f"#   {_text(use.facts.name)}: {_comment(use.why or use.facts.why)}" for use in left_out),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _form(experiment: Experiment) -> list[str]:
+    """All but the head."""
+    if experiment.task == "recommendation":
+        return _recommendation(experiment)
+    if experiment.task == "classification" and experiment.text is not None:
+        return _classified_texts(experiment, experiment.text)
+    if experiment.task == "regression" and experiment.pair is not None:
+        return _ratings(experiment, *experiment.pair)
+    return _of_columns(experiment)
 
 
 def _of_columns(experiment: Experiment) -> list[str]:
@@ -118,6 +150,64 @@ def _recommendation(experiment: Experiment) -> list[str]:
     ]
 
 
+def _classified_texts(experiment: Experiment, texts: ColumnFacts) -> list[str]:
+    """All but the head of an experiment that classifies texts."""
+    sample = experiment.sample
+    [label] = experiment.columns(Role.LABEL)
+    own = [] if sample.kind == "text" else [f"  text: {_text(texts.name)}", f"  label: {_text(label.name)}"]
+    return [
+        "defaults:",
+        "  - override /data: text",
+        "  - override /graph: null              # the table of words is below",
+        "  - override /model: bag_of_words      # model=text_cnn needs features.words.max_sequence_length=64",
+        "  - override /optimizer: adam",
+        "  - override /dense_optimizer: adam",
+        "",
+        f"name: {experiment.name}",
+        "task: classification",
+        "data:",
+        f"  path: {_path(sample)}",
+        *own,
+        *_written(sample, _DELIMITERS_OF_TEXTS[sample.kind]),
+        *_split([], by_time=False),
+        "  # Words that occur only once in the training split share the OOV row.",
+        "  vocabulary: {min_frequency: 2}",
+        "# Words are two or more letters, digits or underscores; the vectors of a text are averaged.",
+        "tables:",
+        f"  word: {{dim: 64, {_INITIALIZER}}}",
+        "features:",
+        "  words: {table: word}",
+        "train:",
+        "  batch_size: 64",
+        f"  epochs: {_TEXT_EPOCHS}",
+        "  # Ends when the validation no longer improves, with the values of the best epoch.",
+        "  early_stopping: {patience: 3}",
+    ]
+
+
+def _ratings(experiment: Experiment, user: ColumnFacts, item: ColumnFacts) -> list[str]:
+    """All but the head of an experiment that predicts ratings, which users give items."""
+    return [
+        "defaults:",
+        f"  - override /data: {experiment.sample.kind}",
+        "  - override /graph: ratings           # a vector and a bias of each user and item",
+        "  - override /model: biased_dot",
+        "  - override /optimizer: sgd_ratings   # tuned for ratings of any scale, with this batch size",
+        "  - override /dense_optimizer: adam",
+        "",
+        f"name: {experiment.name}",
+        "task: regression",
+        *_data(experiment),
+        "features:",
+        f"  user: {{column: {_text(user.name)}}}",
+        f"  item: {{column: {_text(item.name)}}}",
+        "train:",
+        "  batch_size: 256",
+        "  epochs: 20",
+        "  standardize_labels: true   # one learning rate for labels of any scale",
+    ]
+
+
 _TITLES = {
     "binary": "Binary classification",
     "regression": "Prediction of a number",
@@ -136,11 +226,9 @@ def _data(experiment: Experiment) -> list[str]:
     sample = experiment.sample
     times, numbers = experiment.columns(Role.TIME), experiment.columns(Role.NUMBER)
     lists = [column for column in experiment.columns(Role.TABLE) if column.separator is not None]
-    lines = ["data:", f"  path: {_text(str(sample.path.absolute()))}"]
+    lines = ["data:", f"  path: {_path(sample)}"]
     if sample.kind == "csv":
-        lines.append(f"  delimiter: {json.dumps(sample.delimiter)}")
-        if sample.encoding != "utf-8":
-            lines.append(f"  encoding: {sample.encoding}")
+        lines += _written(sample)
         if not sample.headed:
             lines.append("  # The file has no header line.")
             lines.append(f"  names: [{', '.join(map(_text, sample.columns))}]")
@@ -150,7 +238,17 @@ def _data(experiment: Experiment) -> list[str]:
     lines += _label(experiment)
     if times:
         lines.append(f"  timestamp: {_text(times[0].name)}")
-    lines += _split([use.facts.name for use in experiment.uses if use.group], by_time=bool(times))
+        if times[0].dates is not None and times[0].dates.format is not None and sample.kind == "csv":
+            lines.append(f"  timestamp_format: {json.dumps(times[0].dates.format)}")
+    dates = [use for use in experiment.uses if made_of_dates(use, Role.TABLE) or made_of_dates(use, Role.NUMBER)]
+    if dates and experiment.task != "recommendation" and experiment.pair is None:
+        lines += [
+            "  # They make NAME_weekday, _month and _hour, and NAME_age, in days to the last date seen.",
+            "  dates:",
+        ]
+        lines += [f"    {_text(use.facts.name)}: {_of_dates(use.facts.dates)}" for use in dates if use.facts.dates]
+    groups = [use.facts.name for use in experiment.uses if use.group]
+    lines += _split(groups, by_time=bool(times), within=sample.kind == "adjacency", given=sample.parts)
     if any(column.estimated > _MANY_VALUES for column in experiment.columns(Role.TABLE)):
         lines.append("  # Values that occur only once in the training split share the OOV row.")
         lines.append("  vocabulary: {min_frequency: 2}")
@@ -167,6 +265,22 @@ def _data(experiment: Experiment) -> list[str]:
     return lines
 
 
+def _path(sample: Sample) -> str:
+    """The file or folder, or the files of each split."""
+    if not sample.parts:
+        return _text(str(sample.path.absolute()))
+    return f"{{{', '.join(f'{split}: {_text(str(file.absolute()))}' for split, file in sample.parts.items())}}}"
+
+
+def _written(sample: Sample, default: str = "") -> list[str]:
+    """How a text file is written, where that is not the default."""
+    lines = [] if sample.delimiter == default else [f"  delimiter: {json.dumps(sample.delimiter)}"]
+    lines += [] if sample.encoding == "utf-8" else [f"  encoding: {sample.encoding}"]
+    decimal, thousands = sample.marks
+    lines += [] if decimal == "." else [f"  decimal: {json.dumps(decimal)}"]
+    return [*lines, *([f"  thousands: {json.dumps(thousands)}"] if thousands else [])]
+
+
 def _label(experiment: Experiment) -> list[str]:
     labels, positive = experiment.columns(Role.LABEL), experiment.prediction.positive
     if not labels:
@@ -175,7 +289,13 @@ def _label(experiment: Experiment) -> list[str]:
     return lines if positive is None else [*lines, "  # The value that is label 1.", f"  positive: {_text(positive)}"]
 
 
-def _split(groups: Sequence[str], *, by_time: bool) -> list[str]:
+def _split(groups: Sequence[str], *, by_time: bool, within: bool = False, given: Collection[str] = ()) -> list[str]:
+    if within:
+        shares = "".join(f", {split}: 0.1" for split in ("validation", "test") if split not in given)
+        return [
+            "  # Of each user's items, this share; what has files of its own is not drawn.",
+            f"  split: {{kind: random, within: user, group: {_text(groups[0])}{shares}}}",
+        ]
     if by_time and groups:
         return [
             "  # The last example of each user tests, the one before validates.",
@@ -188,6 +308,11 @@ def _split(groups: Sequence[str], *, by_time: bool) -> list[str]:
             "  split: {kind: time, validation: 0.1, test: 0.1}",
         ]
     return ["  split: {kind: random, validation: 0.1, test: 0.1}"]
+
+
+def _of_dates(dates: DateFacts) -> str:
+    form = "" if dates.format is None else f"format: {json.dumps(dates.format)}, "
+    return f"{{{form}reference: {dates.last}}}"
 
 
 def _of_number(column: ColumnFacts) -> str:

@@ -27,7 +27,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code
-from embexp.config.folders import Folders, Outline, checked, outline
+from embexp.config.folders import Folders, Outline, checked, find, outline
 from embexp.config.hydra_job import Callbacks
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import ConfigError, Fault
@@ -46,6 +46,11 @@ COMPOSITION_ERRORS = (
 _LOADED: dict[tuple[str, str, str], bytes] = {}
 """What Hydra loaded, pickled, by provider, file and text: it loads each file again for each set of choices."""
 _MOST_LOADED = 1_000
+
+_SHIPPED: dict[tuple[str, ...], bytes | Exception] = {}
+"""What was composed of shipped files alone, which stay as they are while a process runs, by places, working folder,
+config and overrides: programs in Python compose again and again."""
+_MOST_COMPOSED = 200
 
 _user_folder: ContextVar[Path | None] = ContextVar("user_folder", default=None)
 
@@ -66,6 +71,7 @@ class Loader:
     Attributes:
         hydra_faults: those of the node `hydra`, by the choices that it was composed of; kept here for `compose`.
         rejected: settings of Hydra that it rejected, and why; the same in all jobs of a sweep.
+        absent: choices of the command line for which a config had no place, and why; other choices may make one.
     """
 
     def __init__(
@@ -93,10 +99,11 @@ class Loader:
             if source.scheme() == "file":
                 _check_files(source)
         self._parser = OverridesParser.create(config_loader=self._loader)
-        self._composed: dict[tuple[str, ...], bytes | Exception] = {}
+        self._composed = {} if folders != find() else _SHIPPED
         self._parsed: dict[str, Override] = {}
         self.hydra_faults: dict[tuple[str, ...], tuple[Fault, ...]] = {}
         self.rejected: dict[str, Exception] = {}
+        self.absent: dict[str, Exception] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """The config of one job, with Hydra's own under `hydra`; the caller may change it.
@@ -107,8 +114,11 @@ class Loader:
         Raises:
             Exception: one of `COMPOSITION_ERRORS`.
         """
-        key = tuple(overrides)
+        places = [f"{source.provider} {source.path}" for source in self._loader.get_sources()]
+        key = (*places, os.getcwd(), self.config_name, *overrides)
         if key not in self._composed:
+            if len(self._composed) == _MOST_COMPOSED:
+                self._composed.clear()
             try:
                 with hydra_globals.borrowed():
                     config = self._loader.load_configuration(
@@ -121,7 +131,7 @@ class Loader:
                 # Hydra takes its own node for a mapping.
                 self._composed[key] = HydraException("hydra must be a mapping of settings, and a file sets it to null")
             except COMPOSITION_ERRORS as error:
-                self._composed[key] = error
+                self._composed[key] = error.with_traceback(None)
         if isinstance(found := self._composed[key], Exception):
             raise found
         return cast(DictConfig, pickle.loads(found))

@@ -61,14 +61,16 @@ def faults(
     rules: list[Callable[[], Iterable[Fault]]] = [
         lambda: _code_faults(named_code(spec), permission),
         lambda: _model_faults(_complete(spec, "model"), tables, _complete(spec, "features"), pretrained, data, classes),
-        lambda: _own_metric_faults(spec.metrics),
+        lambda: _own_metric_faults(name for name, each in spec.metrics.items() if each.function is not None),
         lambda: _raised(
             lambda: metrics.watched(
-                spec.task, spec.train.early_stopping.metric, spec.recommendation.cutoffs, spec.metrics
+                spec.task, spec.train.early_stopping.metric, spec.recommendation.cutoffs, spec.further_metrics
             )
         ),
         lambda: _raised(
-            lambda: metrics.objectives(spec.task, spec.sweep.objective, spec.recommendation.cutoffs, spec.own_metrics)
+            lambda: metrics.objectives(
+                spec.task, spec.sweep.objective, spec.recommendation.cutoffs, spec.further_metrics
+            )
         ),
         lambda: _runtime_faults(spec.runtime.kind),
         lambda: _tracking_faults(spec.tracking),
@@ -140,7 +142,7 @@ def _model_faults(
 
 def _own_metric_faults(own: Iterable[str]) -> Iterator[Fault]:
     for name in own:
-        if metrics.direction(name) is not None:
+        if any(each.is_named(name) for each in metrics.METRICS if not each.listed):
             yield Fault(f"metrics.{name}", repr(name), "embexp has a metric of that name", "choose another name")
 
 

@@ -25,6 +25,7 @@ from embexp.specs.run import RunSpec
 
 _IMPOSSIBLE = re.compile(r"(?:Could not (?:override|delete) '|Error merging override [+~]*)([^'\s=]+)")
 """How Hydra begins its message about a choice of the command line that nothing in the config can take, or a value."""
+_NO_PLACE = "No match in the defaults list."  # in what Hydra says of a choice of a group that the config does not have
 _GLOBAL = "_global_"
 _BYTE_ORDER_MARK = "\ufeff".encode()
 
@@ -59,7 +60,9 @@ def _possible(loader: Loader, selections: Sequence[Override]) -> tuple[list[int]
     keys = [selection.get_key_element().lstrip("+~") for selection in selections]
     lines = [str(selection.input_line) for selection in selections]
     errors = {number: loader.rejected[line] for number, line in enumerate(lines) if line in loader.rejected}
-    left = [number for number in range(len(selections)) if number not in errors]
+    # Another job of a sweep had no place for these: composed only if this one has.
+    doubtful = [number for number, line in enumerate(lines) if line in loader.absent and number not in errors]
+    left = [number for number in range(len(selections)) if number not in errors and number not in doubtful]
 
     def error_of(numbers: Collection[int]) -> Exception | None:
         try:
@@ -68,7 +71,16 @@ def _possible(loader: Loader, selections: Sequence[Override]) -> tuple[list[int]
             return error
         return None
 
-    while (error := error_of(left)) is not None:
+    while True:
+        error = error_of(left)
+        if error is None:
+            places = loader.compose([lines[number] for number in left]).hydra.runtime.choices if doubtful else {}
+            placed = [number for number in doubtful if keys[number] in places]
+            if not placed:
+                return left, errors | {number: loader.absent[lines[number]] for number in doubtful}
+            doubtful = [number for number in doubtful if number not in placed]
+            left = sorted([*left, *placed])
+            continue
         named = _IMPOSSIBLE.match(str(error))
         culprits = [number for number in left if named is not None and keys[number] == named[1]]
         if len(culprits) != 1:
@@ -78,8 +90,9 @@ def _possible(loader: Loader, selections: Sequence[Override]) -> tuple[list[int]
         errors[culprit] = error
         if selections[culprit].is_hydra_override() and "/" not in keys[culprit]:  # whatever is chosen besides
             loader.rejected[lines[culprit]] = error
-    else:
-        return left, errors
+        elif _NO_PLACE in str(error):
+            loader.absent[lines[culprit]] = error
+    left = sorted([*left, *doubtful])
     made: list[int] = []
     more = True
     while more:  # some can only be made after others on which they depend

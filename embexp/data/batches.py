@@ -16,13 +16,14 @@ function of the seed and the number of the step, so that a training can continue
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from embexp.data.columns import Columns
+from embexp.data.example_weights import ExampleWeights
 from embexp.data.examples import Examples
 from embexp.data.interactions import Interactions
 from embexp.data.queries import Candidates, KnownAnswers, stored
@@ -45,7 +46,7 @@ class Batch(NamedTuple):
             candidates are int32 [1, C] or [B, 1 + k], known answers int32 [B, None].
         weights: weight column -> float32, of the shape of its ids.
         dense: float32 [B, number of dense columns].
-        labels: float32 [B]; NaN where the data has no labels.
+        labels: float32 [B]; NaN where the data has no labels; [B, 2], with their weights, where a training has any.
     """
 
     ids: dict[str, Any]
@@ -67,6 +68,7 @@ def training_batches(
     start_step: int = 0,
     candidates: Candidates | None = None,
     items: Items | None = None,
+    weights: ExampleWeights | None = None,
 ) -> tf.data.Dataset:
     """The batches of steps `start_step` to `steps` of a training.
 
@@ -79,6 +81,7 @@ def training_batches(
         window: examples that are shuffled among each other.
         candidates: makes the column of candidates, for queries.
         items: adds the columns of the item, for recommendation.
+        weights: of the examples; labels then are [B, 2], each with its weight.
 
     Returns:
         A dataset of `steps - start_step` batches.
@@ -93,7 +96,7 @@ def training_batches(
         start = start_step * batch_size
         yield from batch_groups(order, start, batch_size=batch_size, batches=steps - start_step, group=group)
 
-    read = _Reader(examples, columns)
+    read = _Reader(examples, columns, weights)
     numbers = SharedArray(rows)
     places = tf.data.Dataset.from_generator(groups, output_signature=tf.TensorSpec([None, batch_size], tf.int64))
     batches = (
@@ -150,11 +153,40 @@ def evaluation_batches(
     return (batches if candidates is None else batches.map(_plain(candidates.for_all))).with_options(_options())
 
 
+@dataclass(frozen=True)
+class OneBatch:
+    """A single batch, read at once: to trace how a dataset reads takes longer than to predict a few examples.
+
+    Attributes:
+        element_spec: that of the batches of `evaluation_batches`, of any size.
+    """
+
+    batch: Batch
+    element_spec: Any
+
+    def __iter__(self) -> Iterator[Batch]:
+        yield self.batch
+
+
+def one_batch(examples: Examples, columns: Columns) -> OneBatch:
+    """All examples as one batch."""
+    batch = _Reader(examples, columns).batch(tf.range(examples.count, dtype=tf.int64))
+    return OneBatch(batch, tf.nest.map_structure(_of_any_size, batch))
+
+
+def _of_any_size(tensor: Any) -> Any:
+    if isinstance(tensor, tf.RaggedTensor):
+        return tf.RaggedTensorSpec([None, None], tensor.dtype, 1, tensor.row_splits.dtype)
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+
+
 class _Reader:
     """Gathers rows from the columns. Tensors share the memory of the mapped files."""
 
-    def __init__(self, examples: Examples, columns: Columns) -> None:
+    def __init__(self, examples: Examples, columns: Columns, weights: ExampleWeights | None = None) -> None:
         self._columns = columns
+        self._own = None if weights is None or weights.own is None else SharedArray(weights.own)
+        self._of_class = None if weights is None else tf.Variable(weights.of_class, trainable=False)
         self._places = {name: number for number, name in enumerate(examples.id_columns)}
         self._ids = SharedArray(examples.ids)
         self.lists = {
@@ -180,6 +212,11 @@ class _Reader:
             if weighed not in self.lists
         }
         labels = tf.fill(tf.shape(rows), float("nan")) if self._labels is None else self._labels.at(rows)
+        if self._of_class is not None:
+            factors = self._of_class.read_value()
+            classes = tf.cast(labels, tf.int32) if factors.shape[0] > 1 else tf.zeros_like(labels, tf.int32)
+            weights = tf.gather(factors, classes)
+            labels = tf.stack([labels, weights if self._own is None else weights * self._own.at(rows)], -1)
         return Batch(ids, weights, self._dense.at(rows), labels), rows
 
     def with_lists(self, batch: Batch, rows: Any) -> Batch:

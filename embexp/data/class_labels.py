@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from embexp.data.columns import ClassNames
 from embexp.data.examples import CLASSES, Layout
-from embexp.data.files.text_table import NULLS, is_number
+from embexp.data.files.dialect import NULLS
+from embexp.data.files.text_table import is_number
 from embexp.errors import DataError, excerpt
 from embexp.specs.base import summarize_names
 from embexp.specs.sources import POSITIVE

@@ -63,6 +63,7 @@ class Columns:
         classes: of a label whose values may be names of classes; None: they are numbers.
         several: id column -> why it must hold several values per example; others may hold one or several.
         asked_by: column -> config path that names it, for messages.
+        example_weight: the column of the examples' weights; None: there is none, or none to read.
     """
 
     ids: Mapping[str, str]
@@ -75,6 +76,7 @@ class Columns:
     buckets: Mapping[str, BucketColumn] = field(default_factory=dict)
     rules: Mapping[str, SettledRules] = field(default_factory=dict)
     classes: ClassNames | None = None
+    example_weight: str | None = None
 
     @property
     def id_columns(self) -> tuple[str, ...]:
@@ -179,6 +181,7 @@ def columns_of(
         },
         rules=rules,
         classes=_class_names(data, task) if labelled else None,
+        example_weight=data.weight if labelled and isinstance(data, Columnar) else None,
     )
     return columns, vocabulary
 
@@ -233,6 +236,7 @@ class Wanted:
         time: of numbers, whether text may hold dates.
         may_be_missing: of numbers, whether a row may have none: its value is then NaN.
         names: of tokens, whether they are names of classes, which may be of any type.
+        least: of numbers, the smallest that is allowed; None: any.
     """
 
     name: str
@@ -245,6 +249,7 @@ class Wanted:
     time: bool = False
     may_be_missing: bool = False
     names: bool = False
+    least: float | None = None
 
 
 def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None = None) -> tuple[Wanted, ...]:
@@ -261,6 +266,7 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
         ("data.dense_features", columns.dense),
         ("features", columns.bucketed),
         ("data.label", [columns.label]),
+        ("data.weight", [columns.example_weight]),
         ("data.timestamp", [timestamp]),
         ("data.split.group", [group]),
     )
@@ -269,9 +275,14 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
             if name is not None:
                 paths.setdefault(name, columns.asked_by.get(name, path))
     classes, label = (columns.label, None) if columns.classes is not None else (None, columns.label)
-    complete = {*columns.dense} - {*columns.may_be_missing} | {label, timestamp, *columns.weights}
+    complete = {*columns.dense} - {*columns.may_be_missing} | {
+        label,
+        timestamp,
+        columns.example_weight,
+        *columns.weights,
+    }
     incomplete = {*columns.may_be_missing, *columns.bucketed} - complete
-    single = {*columns.dense, *columns.bucketed, columns.label, timestamp, group}
+    single = {*columns.dense, *columns.bucketed, columns.label, columns.example_weight, timestamp, group}
     return tuple(
         Wanted(
             name,
@@ -283,6 +294,7 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
             weighs=columns.weights.get(name),
             time=name == timestamp,
             may_be_missing=name in incomplete,
+            least=0.0 if name == columns.example_weight else None,
             names=name == classes and name not in columns.ids and name != group,
         )
         for name, path in paths.items()

@@ -28,6 +28,8 @@ from embexp.system.parallel import Progress, ahead
 if TYPE_CHECKING:
     from embexp.data.files.arrow_columns import Chunk
 
+FEW = 1_024
+"""Examples of which fewer are read without threads."""
 CLASSES = "classes.json"
 """File, in the folder, with the names of classes by label number, of a source that names them."""
 
@@ -45,6 +47,7 @@ class Layout:
         dense: numeric columns, the columns of `dense.npy`, float32 [count, len(dense)].
         label: whether there is `labels.npy`, float32 [count].
         files: name and number of examples of each file, in order.
+        weighted: whether there is `example_weights.npy`, float32 [count].
         bucketed: columns of numbers for buckets, the columns of `bucketed.npy`, float32 [count, len(bucketed)].
     """
 
@@ -58,6 +61,7 @@ class Layout:
     label: bool
     files: list[tuple[str, int]] = field(default_factory=list)
     bucketed: list[str] = field(default_factory=list)
+    weighted: bool = False
 
     def write(self, folder: Path) -> None:
         """Writes `layout.json`."""
@@ -120,6 +124,13 @@ class ListColumn:
     values: np.ndarray
     splits: np.ndarray
 
+    def taken(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the values of some examples are, int64 [n]; and the row splits of these, int64 [len(rows) + 1]."""
+        starts = self.splits[rows]
+        lengths = self.splits[rows + 1] - starts
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        return np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths), ends
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -132,6 +143,7 @@ class Examples:
         weights: weight column -> float32, one for each id of its id column.
         dense: float32 [count, number of dense columns].
         labels: float32 [count]; None if there are none.
+        example_weights: float32 [count], none below 0; None: all count the same.
         key: of the folder in the cache that has what is not rows of tables; "" of examples that are in none.
     """
 
@@ -143,6 +155,7 @@ class Examples:
     dense: np.ndarray
     labels: np.ndarray | None
     key: str = ""
+    example_weights: np.ndarray | None = None
 
     def column(self, name: str, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
         """int64: the ids of a column with one value per example, of some examples."""
@@ -172,6 +185,7 @@ def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
         dense=mapped_array(folder / "dense.npy"),
         labels=mapped_array(folder / "labels.npy") if layout.label else None,
         key=folder.name,
+        example_weights=mapped_array(folder / "example_weights.npy") if layout.weighted else None,
     )
 
 
@@ -227,6 +241,7 @@ def encode(
         dense = writer("dense", np.float32, len(columns.dense))
         bucketed = writer("bucketed", np.float32, len(columns.bucketed)) if columns.bucketed else None
         labels = writer("labels", np.float32) if columns.label is not None else None
+        own = writer("example_weights", np.float32) if columns.example_weight is not None else None
         timestamps = writer("timestamps", np.float64) if timestamp is not None else None
         groups = writer("groups", np.int64) if group is not None else None
         coded = stack.enter_context(_coding(codes, columns.ids, group))
@@ -247,6 +262,8 @@ def encode(
             elif labels is not None and columns.label is not None:
                 label = chunk.numbers[columns.label].values
                 labels.append(label if label_threshold is None else label >= label_threshold)
+            if own is not None and columns.example_weight is not None:
+                own.append(chunk.numbers[columns.example_weight].values)
             if timestamps is not None and timestamp is not None:
                 timestamps.append(chunk.numbers[timestamp].values)
             if groups is not None:
@@ -269,6 +286,7 @@ def encode(
         label=columns.label is not None,
         files=[(file.name, rows) for file, rows in files.items()],
         bucketed=list(columns.bucketed),
+        weighted=own is not None,
     )
     if names is not None:
         names.finish(folder, layout)
@@ -310,7 +328,8 @@ def _coding(codes: Mapping[str, Codes], tables: Mapping[str, str], group: str | 
                 encode = codes[table].encode
                 return [(name, encode(packed(chunk.tokens[column].values))) for name, column in reads[table]]
 
-            return {name: found for pairs in pool.map(of_table, codes) for name, found in pairs}
+            several = map if chunk.count < FEW else pool.map  # to start a thread takes longer than a few rows
+            return {name: found for pairs in several(of_table, codes) for name, found in pairs}
 
         yield of_chunk
 

@@ -300,6 +300,12 @@ def applied(raw: np.ndarray, columns: Sequence[FittedColumn], *, cache: Path, ke
     return mapped_array(folder / _DENSE)
 
 
+def applied_in(raw: np.ndarray, columns: Sequence[FittedColumn], folder: Path) -> np.ndarray:
+    """What `applied` returns, written into a folder instead of the cache."""
+    apply(raw, columns, folder / _DENSE)
+    return mapped_array(folder / _DENSE)
+
+
 def _make(raw: np.ndarray, train: np.ndarray, settings: Mapping[str, NumericColumn], folder: Path) -> None:
     columns = fit(raw, train, settings, folder)
     write(columns, folder / "fitted.json")

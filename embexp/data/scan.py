@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from embexp.data import fetching, splits
+from embexp.data import fetching, overlap, splits
 from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
+from embexp.data.files import frames
 from embexp.data.numbers import FittedColumn, PreparedNumbers
+from embexp.data.overlap import Overlap
 from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
 from embexp.data.vocabularies import token_rows
 from embexp.data.vocabularies.vocabulary import Vocabulary
+from embexp.errors import ConfigError, DataError
 from embexp.specs.data import Data
 from embexp.system import caching, digests
 from embexp.system.arrays import mapped_array
@@ -37,6 +43,8 @@ class Scan:
         classes: names of classes by label number, of a source that names them.
         numbers: the numeric columns, as the model gets them.
         shares: by vocabulary and split, how many values have a row of their own; of tokens and buckets.
+        overlap: by split that has files of its own, how many of its rows are in the training split too.
+        key: of what the data holds, which columns are read, the splits and the vocabularies.
     """
 
     examples: Examples
@@ -48,6 +56,8 @@ class Scan:
     classes: tuple[str, ...] = ()
     numbers: PreparedNumbers = field(default_factory=PreparedNumbers)
     shares: token_rows.Shares = field(default_factory=dict)
+    overlap: Mapping[str, Overlap] = field(default_factory=dict)
+    key: str = ""
 
 
 def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = False, progress: Progress = quiet) -> Scan:
@@ -70,6 +80,8 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
     only_ones = interactions and encoded.layout.label
     encoded = replace(encoded, only_ones=only_ones)
     how = {**source.division_key(), **source.learning_key(columns), **({"only_ones": True} if only_ones else {})}
+    if given := source.given_splits():
+        how["overlap"] = given
     key = digests.of_json({"format": FORMAT, "raw": encoded.key, **how})
     divided = caching.folder(cache, "scan", key, partial(_divide, source, columns, encoded, progress))
     facts = json.loads((divided / "facts.json").read_text("utf-8"))
@@ -88,6 +100,8 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
         classes=encoded.classes,
         numbers=numbers,
         shares=token_rows.read_shares(divided),
+        overlap={name: Overlap(**found) for name, found in facts.get("overlap", {}).items()},
+        key=key,
     )
 
 
@@ -122,6 +136,47 @@ def encode_file(
     return replace(found, dense=numeric.applied(found.dense, numbers, cache=cache, key=found.key))
 
 
+def encode_in_memory(
+    data: Any,
+    source: Source,
+    columns: Columns,
+    vocabularies: Mapping[str, Vocabulary],
+    *,
+    classes: Sequence[str] = (),
+    numbers: Sequence[FittedColumn] = (),
+) -> Examples:
+    """Encodes data in memory of the same form as the files of a run, with the run's vocabularies.
+
+    The encoded examples are mapped from temporary files, which are gone when nothing uses them any more.
+
+    Args:
+        data: what `frames.in_memory` takes.
+
+    Raises:
+        UsageError: it is something else.
+        ConfigError: a column is missing, or of a wrong type.
+        DataError: a value is malformed, a label is none of the classes, or the source is read from files only.
+        VocabularyError: a value is unknown and its vocabulary has no OOV row.
+    """
+    like = OtherFile(frames.NAME, vocabularies, classes)
+    found = frames.in_memory(data, source.wanted_names(columns))
+    with tempfile.TemporaryDirectory(prefix="embexp-", ignore_cleanup_errors=True) as folder:
+        encoded = source.encode_in_memory(found, like, columns, Path(folder))
+        if all(column.plain for column in numbers):
+            return encoded
+        return replace(encoded, dense=numeric.applied_in(encoded.dense, numbers, Path(folder)))
+
+
+@contextmanager
+def as_the_runs_data(file: Path | str) -> Iterator[None]:
+    """Turns the faults of a file, or of data in memory, into a DataError: they are not those of a config."""
+    try:
+        yield
+    except ConfigError as error:
+        faults = [f"  {'; '.join(filter(None, (f'{each.value}: {each.rule}', each.remedy)))}" for each in error.faults]
+        raise DataError("\n".join([f"{file} can't be read as this run's data was", *faults])) from error
+
+
 def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progress, folder: Path) -> None:
     """Writes splits, vocabularies, rows and facts into an empty folder."""
     progress("dividing the examples", None)
@@ -131,5 +186,6 @@ def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progre
     if encoded.layout.label:
         labels = mapped_array(encoded.folder / "labels.npy")
         total = sum(float(labels[train[start:stop]].sum(dtype=np.float64)) for start, stop in splits.chunks(len(train)))
-    facts = {"label_mean": total / len(train), "truth": {}, "parts": splits.SPLITS, **divided}
+    shared = overlap.counted(encoded, folder, source.given_splits(), progress)
+    facts = {"label_mean": total / len(train), "truth": {}, "parts": splits.SPLITS, "overlap": shared, **divided}
     (folder / "facts.json").write_text(json.dumps(facts), "utf-8")

@@ -4,7 +4,7 @@
 |---|---|
 | NAME.csv | a header line; columns of the label and the text |
 | NAME.parquet | columns of the label and the text |
-| any other file | a text per line, `label<TAB>text`, no header line |
+| any other file | a text per line, `label<TAB>text`, or with another delimiter; no header line |
 | a folder | a folder for each class, named as it is, with a text per file, NAME.txt |
 | None | the standard library's documentation |
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import io
 import itertools
 import os
 import re
@@ -28,14 +29,25 @@ from functools import cache
 from pathlib import Path
 
 from embexp.data.columns import Wanted
-from embexp.data.files.table_files import lines_of, looked, missing, stop_at, unreadable, whole
-from embexp.data.files.text_table import BadLine, Dialect, header_fields, no_utf8, records_of
+from embexp.data.files.dialect import WHITESPACE, Dialect
+from embexp.data.files.table_files import (
+    LONGEST,
+    TOO_LONG,
+    bounded,
+    lines_of,
+    looked,
+    missing,
+    stop_at,
+    unreadable,
+    whole,
+)
+from embexp.data.files.text_table import BadLine, header_fields, no_utf8, records_of
 from embexp.data.sources.source import HEAD_LINES
 from embexp.errors import ConfigError, DataError, Fault
+from embexp.specs.sources import UTF8
 from embexp.system import caching, compressed, digests
 from embexp.system.files import fault_of
 
-_CSV = Dialect(",", quoted=True)
 _STANDARD_LIBRARY = "Python's standard library"
 CLASSES = {
     "concurrency": "asyncio concurrent multiprocessing queue sched subprocess threading",
@@ -55,7 +67,8 @@ CLASSES = {
 """The modules, or packages, that make a class of texts."""
 _MOST = 400  # texts of a class, lest one outnumber the others
 _FEWEST_WORDS = 5
-_NO_UTF8 = "found bytes that are not UTF-8, expected text in UTF-8"
+_REMEDY = ": set data.encoding, such as latin-1, if it is in another encoding"
+_NO_UTF8 = f"found bytes that are not UTF-8, expected text in UTF-8{_REMEDY}"
 _PASSED_OVER = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests"}
 _Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _TOKEN_PATTERN = r"\b\w\w+\b"
@@ -72,12 +85,24 @@ class Corpus:
         text: column of the text.
         label: column of the label; None: labels are not read, and may be missing.
         separator: between the tokens of texts that are split already; None: texts are split into words.
+        delimiter: between a label and its text in lines, or between columns; None: a tab, or a comma.
+        encoding: of the text, by the name that Python has for it.
+        classes: names of the classes, where they are known.
     """
 
     path: Path | None
     text: str
     label: str | None
     separator: str | None = None
+    delimiter: str | None = None
+    encoding: str = UTF8
+    classes: tuple[str, ...] = ()
+
+    @property
+    def dialect(self) -> Dialect:
+        """Of CSV."""
+        delimiter = self.delimiter or ","
+        return Dialect(delimiter, quoted=len(delimiter) == 1, encoding=self.encoding, remedy=_REMEDY)
 
     def words(self, text: Text) -> list[str]:
         """The words of a text, or its tokens."""
@@ -94,7 +119,7 @@ class Corpus:
         if not self.path.exists():
             raise unreadable(self.path, "there is no such file or folder", looked(self.path))
         if not self.path.is_dir():
-            _check_columns(self.path, self.text, self.label)
+            self._check_columns(self.path)
             return [self.path]
         folders = sorted(path for path in self.path.iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
         if not folders and self.label is not None:
@@ -122,6 +147,8 @@ class Corpus:
             "words": _TOKEN_PATTERN if self.separator is None else self.separator,
             "text": self.text,
             "form": self.form,
+            **({} if self.delimiter is None else {"delimiter": self.delimiter}),
+            **({} if self.encoding == UTF8 else {"encoding": self.encoding}),
         }
 
     def digest(self, *, cache: Path) -> str:
@@ -162,16 +189,63 @@ class Corpus:
         if self.path is None:
             yield from _from_library(labelled=labelled)
         elif self.path.is_dir():
-            yield from _from_folders(self.files(), labelled=labelled)
+            yield from _from_folders(self.files(), self.encoding, labelled=labelled)
         else:
-            _check_columns(self.path, self.text, self.label)
+            self._check_columns(self.path)
             match self.form:
                 case ".csv":
-                    yield from _from_csv(self.path, self.text, self.label)
+                    yield from _from_csv(self.path, self.dialect, self.text, self.label)
                 case ".parquet":
                     yield from _from_parquet(self.path, self.text, self.label)
                 case _:
-                    yield from _from_lines(self.path, labelled=labelled)
+                    yield from self._from_lines(self.path)
+
+    def _from_lines(self, path: Path) -> Iterator[Text]:
+        """A text per line, behind its class and a delimiter."""
+        size, read, delimiter = path.stat().st_size, 0, self.delimiter or "\t"
+        name = {"\t": "tab", " ": "blank", WHITESPACE: "blank"}.get(delimiter, repr(delimiter))
+        classed = self.label is not None or self._begins_with_classes(path, delimiter)
+        for number, line in _lines(path, self.encoding):
+            read += len(line)
+            place = f"{path}, line {number}"
+            content = line.rstrip("\r\n")
+            if not content.strip():
+                continue
+            label, found, text = _parted(content, delimiter)
+            done = min(1.0, read / size)
+            if self.label is None:
+                # What stands before a delimiter is a label, no part of the text.
+                yield Text(text if found and classed else content, None, path, place, done)
+                continue
+            if not found:
+                raise DataError(f"{place}: found no {name}, expected label<{name.upper()}>text")
+            yield Text(text, _named(label, place), path, place, done)
+
+    def _begins_with_classes(self, path: Path, delimiter: str) -> bool:
+        """Whether a file whose labels are not read has some: a blank may also stand between the words of a text."""
+        if delimiter == "\t":
+            return True
+        lines = (line.rstrip("\r\n") for _, line in itertools.islice(_lines(path, self.encoding), HEAD_LINES))
+        return all(_parted(line, delimiter)[0].strip() in self.classes for line in lines if line.strip())
+
+    def _check_columns(self, path: Path) -> None:
+        """Raises ConfigError if a file is empty, or a CSV or Parquet file lacks a column of text."""
+        if fault := fault_of(path):
+            raise unreadable(path, fault)
+        if path.stat().st_size == 0:
+            raise unreadable(path, "the file is empty")
+        wanted = _columns(self.text, self.label)
+        match compressed.form_of(path):
+            case ".csv":
+                stop_at(missing(path, header_fields(path, self.dialect), wanted))
+            case ".parquet":
+                from embexp.data.sources import parquet
+
+                table = parquet.table(path)
+                lists = [one for one in wanted[1:] if one.name in table.lists]
+                stop_at(missing(path, table.names, wanted) + parquet.type_faults(table, wanted))
+                rule = "the column holds lists; it must hold text"
+                stop_at([Fault(one.asked_by, repr(one.name), rule) for one in lists])
 
 
 @dataclass(frozen=True)
@@ -204,36 +278,50 @@ def _from_library(*, labelled: bool) -> Iterator[Text]:
         yield Text(text, label, file, f"{file}, text {number}", number / len(texts))
 
 
-def _from_folders(files: Sequence[Path], *, labelled: bool) -> Iterator[Text]:
+def _from_folders(files: Sequence[Path], encoding: str, *, labelled: bool) -> Iterator[Text]:
     """A text per file; the folder of each is its class."""
     for number, file in enumerate(files, 1):
-        text = _decoded(whole(file), str(file))
+        text = _decoded(whole(file), str(file), encoding)
         label = file.parent.name if labelled else None
         yield Text(text, label, file.parent, str(file), number / len(files))
 
 
-def _from_lines(path: Path, *, labelled: bool) -> Iterator[Text]:
-    """A text per line, behind its class and a tab."""
-    size, read = path.stat().st_size, 0
-    for number, line in enumerate(lines_of(path), 1):
-        read += len(line)
-        place = f"{path}, line {number}"
-        content = _decoded(line, place).rstrip("\r\n")
-        if not content.strip():
-            continue
-        label, tab, text = content.partition("\t")
-        if not labelled:
-            # What stands before a tab is a label, no part of the text.
-            yield Text(text if tab else content, None, path, place, min(1.0, read / size))
-            continue
-        if not tab:
-            raise DataError(f"{place}: found no tab, expected label<TAB>text")
-        yield Text(text, _named(label, place), path, place, min(1.0, read / size))
+def _lines(path: Path, encoding: str) -> Iterator[tuple[int, str]]:
+    """Number and text of each line.
+
+    Raises:
+        DataError: it can't be read, or is not in the encoding.
+    """
+    if encoding == UTF8:
+        for number, line in enumerate(lines_of(path), 1):
+            yield number, _decoded(line, f"{path}, line {number}", encoding)
+        return
+    if fault := fault_of(path):
+        raise DataError(f"{path}: {fault}")
+    number = 0
+    with compressed.opened(path) as (data, _), io.TextIOWrapper(data, encoding=encoding, newline="\n") as text:
+        try:
+            for number, content in enumerate(bounded(text), 1):
+                if len(content) > LONGEST:
+                    raise DataError(f"{path}, line {number}: found {TOO_LONG}")
+                yield number, content
+        except UnicodeError:
+            place = f"{path}, near line {number + 1}"
+            raise DataError(f"{place}: found bytes that are not {encoding}, expected such text") from None
 
 
-def _from_csv(path: Path, text: str, label: str | None) -> Iterator[Text]:
+def _parted(line: str, delimiter: str) -> tuple[str, bool, str]:
+    """What stands before the first delimiter, whether there is one, and what stands behind it."""
+    if delimiter == WHITESPACE:
+        label, *rest = line.split(None, 1) or [""]
+        return label, bool(rest), "".join(rest)
+    label, found, text = line.partition(delimiter)
+    return label, bool(found), text
+
+
+def _from_csv(path: Path, dialect: Dialect, text: str, label: str | None) -> Iterator[Text]:
     """Columns of a CSV file with a header line: of the texts and, unless it is None, of the classes."""
-    rows = records_of(path, _CSV)
+    rows = records_of(path, dialect)
     size, read = path.stat().st_size, 0
     try:
         _, header = next(rows)
@@ -242,7 +330,7 @@ def _from_csv(path: Path, text: str, label: str | None) -> Iterator[Text]:
             place = f"{path}, line {line}"
             if len(fields) != len(header):
                 raise DataError(f"{place}: found {len(fields)} fields, expected {len(header)}")
-            if no_utf8("".join(fields)) is not None:
+            if dialect.utf8 and no_utf8("".join(fields)) is not None:
                 raise DataError(f"{place}: {_NO_UTF8}")
             read += sum(map(len, fields)) + len(fields)
             name = None if name_column is None else _named(fields[name_column], place)
@@ -276,36 +364,18 @@ def _columns(text: str, label: str | None) -> list[Wanted]:
     return [Wanted(name, path, tokens=True) for name, path in named.items()]
 
 
-def _check_columns(path: Path, text: str, label: str | None) -> None:
-    """Raises ConfigError if a file is empty, or a CSV or Parquet file lacks a column of text."""
-    if fault := fault_of(path):
-        raise unreadable(path, fault)
-    if path.stat().st_size == 0:
-        raise unreadable(path, "the file is empty")
-    wanted = _columns(text, label)
-    match compressed.form_of(path):
-        case ".csv":
-            stop_at(missing(path, header_fields(path, _CSV), wanted))
-        case ".parquet":
-            from embexp.data.sources import parquet
-
-            table = parquet.table(path)
-            lists = [one for one in wanted[1:] if one.name in table.lists]
-            stop_at(missing(path, table.names, wanted) + parquet.type_faults(table, wanted))
-            stop_at([Fault(one.asked_by, repr(one.name), "the column holds lists; it must hold text") for one in lists])
-
-
 def _named(label: str, place: str) -> str:
     if not label.strip():
         raise DataError(f"{place}: found no label, expected the name of a class")
     return label.strip()
 
 
-def _decoded(content: bytes, place: str) -> str:
+def _decoded(content: bytes, place: str, encoding: str) -> str:
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8-sig" if encoding == UTF8 else encoding)
     except UnicodeDecodeError:
-        raise DataError(f"{place}: {_NO_UTF8}") from None
+        wrong = _NO_UTF8 if encoding == UTF8 else f"found bytes that are not {encoding}, expected such text"
+        raise DataError(f"{place}: {wrong}") from None
 
 
 def _library_sources() -> list[Path]:

@@ -46,9 +46,19 @@ def of_task(loss: LossOfTask, model: Model, task: Task, outputs: int) -> Loss:
 
 def mean_loss(task: Task) -> Loss:
     """The loss that training minimises: the mean of `per_example(task)` over the batch, a scalar."""
-    loss = per_example(task)
+    return _mean(per_example(task))
+
+
+def _mean(loss: Loss) -> Loss:
+    """The mean over the batch of the loss of each example.
+
+    Labels [B, 2] have weights in their second column, by which losses are multiplied. They are 1 on average over the
+    training split, see `data.example_weights`.
+    """
 
     def mean(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        if labels.shape.rank == 2:
+            return tf.reduce_mean(loss(labels[:, 0], logits) * labels[:, 1])
         return tf.reduce_mean(loss(labels, logits))
 
     return mean
@@ -77,8 +87,8 @@ def custom(loss: CustomLoss, model: Model, task: Task, outputs: int) -> Loss:
     function = NamedFunction("loss", loss.function, loss.args, "labels, logits")
     loaded = function.load()
 
-    def mean(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_mean(tf.cast(loaded(labels, _logits(labels, logits, outputs), **function.args), tf.float32))
+    def each(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return tf.cast(loaded(labels, _logits(labels, logits, outputs), **function.args), tf.float32)
 
     def check(labels: tf.Tensor, logits: tf.Tensor) -> None:
         losses = function(labels, logits)
@@ -90,11 +100,13 @@ def custom(loss: CustomLoss, model: Model, task: Task, outputs: int) -> Loss:
     shape = [None] if outputs == 1 else [None, outputs]
     specs = tf.TensorSpec([None], tf.float32), tf.TensorSpec(shape, tf.float32)
     tf.function(check, autograph=False).get_concrete_function(*specs)  # before the first step, and without its stack
-    return mean
+    return _mean(each)
 
 
-def over_split(function: NamedFunction, labels: np.ndarray, logits: np.ndarray) -> float:
-    """The mean of the user's own loss over the examples of a split.
+def over_split(
+    function: NamedFunction, labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None
+) -> float:
+    """The mean, weighted where there are weights [N], of the user's own loss over the examples of a split.
 
     Args:
         function: see `custom`.
@@ -105,8 +117,12 @@ def over_split(function: NamedFunction, labels: np.ndarray, logits: np.ndarray) 
     with tf.init_scope():  # an evaluation may run while the graph of a session is the current one
         for start in range(0, len(labels), _AT_ONCE):
             some = tf.constant(labels[start : start + _AT_ONCE]), tf.constant(logits[start : start + _AT_ONCE])
-            total += float(np.sum(function(some[0], _logits(*some, outputs)).numpy(), dtype=np.float64))
-    return total / len(labels)
+            each = function(some[0], _logits(*some, outputs)).numpy()
+            if weights is None:
+                total += float(np.sum(each, dtype=np.float64))
+            else:
+                total += float(each.astype(np.float64) @ weights[start : start + _AT_ONCE])
+    return total / (len(labels) if weights is None else float(weights.sum()))
 
 
 def _logits(labels: tf.Tensor, logits: tf.Tensor, outputs: int) -> tf.Tensor:

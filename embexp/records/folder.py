@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -27,6 +28,10 @@ LEDGER = "sweep.sqlite"
 RESULTS = "sweep.json"
 OF_SWEEPS = (LEDGER, RESULTS, "multirun.yaml")
 """Files that tell the directory of a sweep from that of a run."""
+RECORDED_DATA = "recorded_data"
+"""Folder of data that a run got in memory."""
+OWN = "{run}/"
+"""How paths in the run's own directory begin in its records."""
 PATIENCE = 2.0
 """Seconds that a command waits for an earlier process in its directory, which was killed, to be gone."""
 OF_A_SUMMARY = ("status", "steps", "metrics", "initialization", "freeze", "tables")
@@ -81,6 +86,8 @@ class RunFolder:
     """TensorBoard's event files."""
     plots = _Below("plots")
     """Plots, as images."""
+    data = _Below(RECORDED_DATA)
+    """Data that was in memory, as Parquet; only where the run got such."""
 
     @property
     def lock(self) -> FileLock:
@@ -161,7 +168,7 @@ class RunFolder:
             NotARunError: there is none, or it is not one that this version understands.
         """
         try:
-            return RunSpec.model_validate_json(self.spec.read_bytes())
+            return self.located(RunSpec.model_validate_json(self.spec.read_bytes()))
         except NotADirectoryError:
             raise NotARunError(f"{self.path} is a file, and not the directory of a run") from None
         except FileNotFoundError:
@@ -222,7 +229,20 @@ class RunFolder:
 
     def write_spec(self, spec: RunSpec) -> None:
         """Writes spec.json."""
-        files.write_text(self.spec, spec.model_dump_json(indent=2) + "\n")
+        files.write_text(self.spec, self.portable(spec).model_dump_json(indent=2) + "\n")
+
+    def portable(self, spec: RunSpec) -> RunSpec:
+        """A spec in which `{run}` stands for this directory, which can move, in the paths of data recorded there."""
+        inside = os.path.join(os.path.abspath(self.data), "")
+        return spec.with_data_paths(
+            lambda path: f"{OWN}{RECORDED_DATA}/{path.removeprefix(inside)}" if path.startswith(inside) else path
+        )
+
+    def located(self, spec: RunSpec) -> RunSpec:
+        """A spec with this directory for `{run}`, see `portable`."""
+        return spec.with_data_paths(
+            lambda path: os.path.abspath(self.path / path.removeprefix(OWN)) if path.startswith(OWN) else path
+        )
 
     def write_json(self, path: Path, content: Any) -> None:
         """Writes JSON, whole, see `finite`."""

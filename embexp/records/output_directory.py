@@ -17,7 +17,7 @@ from typing import Any
 from embexp.errors import ConfigError, Fault, NotARunError
 from embexp.records import inventory
 from embexp.records.differences import Kind, between
-from embexp.records.folder import RunFolder
+from embexp.records.folder import RECORDED_DATA, RunFolder
 from embexp.records.inventory import ChangeKind
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
@@ -30,6 +30,7 @@ _OF_A_BEGINNING = (
     "manifest.json",
     "coverage.json",
     "numeric_columns.json",
+    RECORDED_DATA,
     "tracking.json",
     "failure.json",
     ".progress.json",
@@ -80,7 +81,7 @@ def opened(
         ConfigError: there is something of that name, and `existing` does not allow to use it.
         RunError: another process has the directory.
     """
-    check = partial(_check, path, spec.model_dump(mode="json"), existing, setting)
+    check = partial(_check, path, RunFolder(path).located(spec).model_dump(mode="json"), existing, setting)
     made = path
     if existing is Existing.NUMBER:
         made = files.new_directory(path)

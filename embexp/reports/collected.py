@@ -348,10 +348,15 @@ def _primary(settings: Mapping[str, Any]) -> tuple[str, metric_specs.Direction |
     chosen = settings.get("train.early_stopping.metric")
     if isinstance(objective, str):
         chosen = objective.replace(".", " ").removeprefix("validation ")
-    own = {match[1]: value is True for key, value in settings.items() if (match := _OWN_METRIC.fullmatch(key))}
+    further = {
+        match[1]: None if settings.get(f"metrics.{match[1]}.function") is None else value is True
+        for key, value in settings.items()
+        if (match := _OWN_METRIC.fullmatch(key))
+    }
     try:
         task, cutoffs = Task(settings.get("task", "")), settings.get("recommendation.cutoffs")
         cutoffs = cutoffs if isinstance(cutoffs, list) and cutoffs else Recommendation().cutoffs
+        own = metric_specs.further(task, further, cutoffs)
         metric = metric_specs.watched(task, chosen, cutoffs, own)
     except (ValueError, ConfigError):
         return "", None

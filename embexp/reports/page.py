@@ -241,7 +241,7 @@ _TEXTS_OF_TABLE = {"storage": "tables.storage", "digest": "tables.digest", "meth
 
 
 def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Steps, throughput, warnings, cost of initialization, and rows by table; null what the summary lacks."""
+    """Steps, throughput, warnings, cost of initialization, rows by table, and classes; null what the summary lacks."""
     initialization, warnings = _object(summary.get("initialization")), summary.get("warnings")
     return {
         **_numbers(summary, _FIGURES),
@@ -250,7 +250,19 @@ def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:
         "warnings": [str(warning) for warning in warnings] if isinstance(warnings, list) else [],
         "init": _initialization(initialization) if initialization else None,
         "tables": [_table(summary, name) for name in _object(summary.get("tables"))],
+        "classes": _classes(summary),
     }
+
+
+def _classes(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Names and confusion of the classes of the last split, of the final evaluation; None where there are none."""
+    details = _object(summary.get("evaluation"))
+    for split in ("test", "validation"):
+        found = _object(details.get(split))
+        names, counts = list(_object(found.get("classes"))), found.get("confusion")
+        if names and isinstance(counts, list) and all(isinstance(row, list) for row in counts):
+            return {"split": split, "names": names, "confusion": [list(map(finite, row)) for row in counts]}
+    return None
 
 
 def _initialization(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ _USUAL = {_FROZEN: "0", _STORAGE: "variable"}
 _DISPENSABLE = ("MB", "dim")
 """Columns that are left out after them."""
 _MOST_TOKENS = 5
+_MOST_CLASSES = 10
+"""Classes whose confusion fits on a terminal; summary.json has that of more."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,14 @@ class Results:
         shown = frames(options)
         yield from self._headline()
         yield from self._restored()
-        tables = (self._metrics(shown), self._tables(shown, options.max_width), self._pretrained(shown))
+        tables = (
+            self._metrics(shown),
+            self._confusion(shown),
+            self._tables(shown, options.max_width),
+            self._pretrained(shown),
+        )
         yield from spaced([table for table in tables if table is not None], shown)
+        yield from map(Text, fits(self.summary))
         yield from files(self.directory, self._existing())
         yield from warnings(self.summary)
 
@@ -109,6 +117,17 @@ class Results:
         table = rich_table(frames, headings[:1], headings[1:])
         for cells in rows:
             table.add_row(*cells)
+        return table
+
+    def _confusion(self, frames: box.Box | None) -> Table | None:
+        """Of the last split, if the classes have names: labels in rows, predictions in columns."""
+        names, details = self.summary.get("classes") or (), self.summary.get("evaluation") or {}
+        split = next((name for name in ("test", "validation") if (details.get(name) or {}).get("confusion")), None)
+        if split is None or not 0 < len(names) <= _MOST_CLASSES:
+            return None
+        table = rich_table(frames, [f"{split}: label"], [f"as {name}" for name in names])
+        for name, counts in zip(names, details[split]["confusion"], strict=False):
+            table.add_row(Text(name), *(f"{count:,.6g}" for count in counts))
         return table
 
     def _tables(self, frames: box.Box | None, width: int) -> Table | None:
@@ -166,6 +185,13 @@ def warnings(summary: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text.assemble(("warning: ", "bold yellow"), str(warning))
 
 
+def fits(summary: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each baseline that was fitted to a sample."""
+    for name, fit in (summary.get("baseline_fits") or {}).items():
+        if fit["examples"] < fit["of"]:
+            yield f"{name.replace('_', ' ')}: fitted to {fit['examples']:,} of {fit['of']:,} training examples"
+
+
 def shown_path(path: Path) -> str:
     """`path` relative to the working directory if it is inside it, else the absolute path."""
     absolute = path.absolute()
@@ -197,7 +223,7 @@ def run_as_html(summary: Mapping[str, Any], directory: Path) -> str:
     cells = zip(*rows, strict=True)
     pairs = enumerate(zip(headings, cells, strict=False))
     columns = [grid.Column(heading, each, right=place > 0) for place, (heading, each) in pairs]
-    below = [f"warning: {warning}" for warning in summary.get("warnings") or ()]
+    below = [*fits(summary), *(f"warning: {warning}" for warning in summary.get("warnings") or ())]
     lines = [f"<p>{escape(line)}</p>" for line in (run_as_text(summary, directory), *below)]
     return f"<div>{lines[0]}{grid.as_html(columns) if columns else ''}{''.join(lines[1:])}</div>"
 
@@ -215,7 +241,7 @@ def run_as_text(summary: Mapping[str, Any], directory: Path) -> str:
 
 
 def metric_rows(summary: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The metrics of each split, beside those of a baseline and the best possible ones where they are known.
+    """The metrics of each split with an interval, next to those of baselines and the best possible ones where known.
 
     Args:
         summary: the content of summary.json; all keys may be missing. `truth` holds the best possible values on the
@@ -232,17 +258,24 @@ def metric_rows(summary: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple
         if key.startswith("bayes_") and value is not None
     }
     compared = any(name in truth for name in names)
-    baseline, values_of_baseline = next(iter((summary.get("baselines") or {}).items()), ("", {}))
-    known = {split: values for split, values in values_of_baseline.items() if split in by_split}
+    baselines = summary.get("baselines") or {}
+    known = {split for of_baseline in baselines.values() for split, values in of_baseline.items() if values}
     # Of the split that a reader looks at last.
-    against = next((split for split in ("test", "validation") if known.get(split)), None)
-    headings = [] if against is None else [f"{baseline} on {against}"]
+    against = next((split for split in ("test", "validation") if split in known and split in by_split), None)
+    references = {} if against is None else {name: each.get(against) or {} for name, each in baselines.items()}
+    details = summary.get("evaluation") or {}
+    last = next((split for split in ("test", "validation") if (details.get(split) or {}).get("intervals")), None)
+    intervals = {} if last is None or last not in by_split else details[last]["intervals"]
+    headings = [f"95% on {last}"] if intervals else []
+    headings += [f"{name.replace('_', ' ')} on {against}" for name in references]
     headings += ["best possible on test", "difference"] if compared else []
     rows = []
     for name in names:
         cells = [_four_decimals(values.get(name)) for values in by_split.values()]
-        if against is not None:
-            cells.append(_four_decimals(known[against].get(name)))
+        if intervals:
+            ends = intervals.get(name)
+            cells.append("" if ends is None else f"±{(ends[1] - ends[0]) / 2:.4f}")
+        cells += [_four_decimals(values.get(name)) for values in references.values()]
         if compared:
             test, best = by_split.get("test", {}).get(name), truth.get(name)
             difference = "" if test is None or best is None else f"{test - best:+.4f}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,29 +15,32 @@ from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.interactions import SEEN, HeldOut, Interactions
 from embexp.data.queries import Candidates, KnownAnswers, head_predictions, known_answers
-from embexp.errors import DataError
+from embexp.errors import ConfigError, DataError, Fault
 from embexp.models import losses
 from embexp.runs.prepare import Data
 from embexp.specs import footprint
 from embexp.specs.losses import CustomLoss
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
+from embexp.system import digests
 from embexp.system.parallel import Progress, part, quiet
 from embexp.system.user_code import NamedFunction, kind_of
-from embexp.training import baseline, ranking
+from embexp.training import baseline, intervals, ranking
 from embexp.training.loop import Outcome, Predictor
-from embexp.training.metrics import evaluate_split, predicted
+from embexp.training.metrics import Measures, evaluate_split, predicted
 from embexp.training.ranking import Queries
 
 EVALUATING = "evaluating"
 Metrics = dict[str, float]
+Details = dict[str, Any]
+"""Of a split: `intervals` of its metrics, by name, and of classes `confusion` and `classes`; see `intervals`."""
 
 
 class Evaluation(Protocol):
     """Computes metrics with the predictions of a runtime."""
 
-    def __call__(self, runtime: Predictor, progress: Progress = quiet) -> Metrics:
-        """The metrics; `progress` is called as predictions are made and ranked."""
+    def __call__(self, runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
+        """The metrics; `progress` is called as predictions are made and ranked, and `details` are added."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,17 @@ class Reporting:
             self.progress(self.stage, min(1.0, done / self.count))
 
 
+@dataclass(frozen=True)
+class _Predicted:
+    """Predictions that are there already; `Predictor`."""
+
+    labels: np.ndarray
+    logits: np.ndarray
+
+    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        yield self.labels, self.logits
+
+
 class Evaluator:
     """Evaluates examples as the config of a run says: its task, batch size, cutoffs, and the user's own functions."""
 
@@ -73,11 +88,14 @@ class Evaluator:
         """
         self.task = spec.task
         self._batch_size, self._fixed_batch = spec.evaluation_batch_size, spec.fixed_batch
-        self._cutoffs = spec.recommendation.cutoffs
+        self._cutoffs, self._seed = spec.recommendation.cutoffs, digests.seed_of(spec.seed, "intervals")[0]
+        self._weighs_classes = spec.train.class_weights is not None
+        self._listed, self._grouped_by = spec.listed_metrics, spec.grouped_by
         self._loss = own_loss(spec.loss) if isinstance(spec.loss, CustomLoss) else None
         self._metrics = {
             name: NamedFunction(f"metrics.{name}", metric.function, metric.args, "labels, predictions")
             for name, metric in spec.metrics.items()
+            if metric.function is not None
         }
         for function in self._metrics.values():
             function.load()  # before the training, not at its first evaluation
@@ -108,6 +126,12 @@ class Evaluator:
         known = known_answers(examples, rows) if known is None else known
         return batches.ranked_batches(examples, rows, columns, batch_size=size, candidates=candidates, known=known)
 
+    def few(self, columns: Columns, examples: Examples) -> Any:
+        """All examples: what `batches` returns, or one batch if they fit in it."""
+        if examples.count <= self._batch_size and not self._fixed_batch:
+            return batches.one_batch(examples, columns)
+        return self.batches(columns, examples, np.arange(examples.count))
+
     def batch_spec(self, data: Data) -> Any:
         """`element_spec` of the evaluation batches of a run's data."""
         some = data.scan.splits["train"][:1]
@@ -120,6 +144,7 @@ class Evaluator:
         rows: np.ndarray,
         candidates: Candidates | None,
         known: Sequence[Examples] = (),
+        classes: Sequence[str] = (),
     ) -> Evaluation:
         """Prepares the evaluation of some examples, for tasks other than recommendation.
 
@@ -127,25 +152,60 @@ class Evaluator:
             rows: int64, the examples to predict.
             candidates: for task ranking, see `Data`.
             known: for task ranking, more examples whose answers the filtered ranks skip.
+            classes: their names, for details.
         """
         answers = queries = None
         if candidates is not None:
             answers = known_answers(examples, rows, known)
             queries = Queries(answers, head_predictions(rows), candidates.entities)
         some = self.batches(columns, examples, rows, candidates, answers)
-        own = None if self._loss is None and not self._metrics else self._own_metrics
+        measures = self._measures(examples, rows)
+        own = None
+        if self._loss is not None or self._metrics:
+            own = partial(self._own_metrics, weights=measures.weights)
 
-        def measured(runtime: Predictor, progress: Progress = quiet) -> Metrics:
+        def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
             reporting = Reporting(runtime, len(rows), EVALUATING, progress)
-            return evaluate_split(self.task, reporting, some, len(rows), queries, own)
+            deviations: dict[str, list[float]] = {}
+
+            def closer(labels: np.ndarray, logits: np.ndarray) -> None:
+                """Adds details; of task ranking, of ranks and directions."""
+                if details is None:
+                    return
+                if self.task is Task.RANKING:
+                    deviations.update(intervals.of_queries(labels, logits, self._seed))
+                    return
+                deviations.update(intervals.of_examples(self.task, labels, logits, measures, self._seed))
+                if self.task in (Task.BINARY, Task.CLASSIFICATION):
+                    details.update(intervals.confusion(labels, logits, measures, classes))
+
+            found = evaluate_split(self.task, reporting, some, len(rows), queries, own, measures, closer)
+            if details is not None:
+                if self._loss is not None:
+                    deviations.pop("loss", None)  # the loss of the task is another
+                details["intervals"] = intervals.around(found, deviations)
+            return found
 
         return measured
 
-    def _own_metrics(self, labels: np.ndarray, logits: np.ndarray) -> Metrics:
+    def _measures(self, examples: Examples, rows: np.ndarray) -> Measures:
+        """What is measured of some examples."""
+        groups, by = None, self._grouped_by
+        if by is not None:
+            if by in examples.lists:
+                rule = "groups are values of a column with one value for each example, and this one has several"
+                raise ConfigError([Fault("metrics.grouped_auc.by", repr(by), rule, "name another column")])
+            groups = examples.column(by, rows)
+        weights = examples.example_weights
+        return Measures(self._listed, None if weights is None else weights[rows].astype(np.float64), groups)
+
+    def _own_metrics(self, labels: np.ndarray, logits: np.ndarray, *, weights: np.ndarray | None) -> Metrics:
         """The user's own metrics, and the loss if that is the user's own."""
         values = predicted(self.task, logits)
         found = {name: _number(function, function(labels, values)) for name, function in self._metrics.items()}
-        return found if self._loss is None else found | {"loss": losses.over_split(self._loss, labels, logits)}
+        if self._loss is None:
+            return found
+        return found | {"loss": losses.over_split(self._loss, labels, logits, weights)}
 
     def reporting(self, runtime: Predictor, count: int, progress: Progress) -> Predictor:
         """A runtime that reports how many of so many examples it has predicted."""
@@ -158,7 +218,7 @@ class Evaluator:
             return None
         if self.task is Task.RECOMMENDATION:
             return self.users(data, data.held_out(split), data.columns, data.scan.examples)
-        return self.examples(data.columns, data.scan.examples, rows, data.candidates)
+        return self.examples(data.columns, data.scan.examples, rows, data.candidates, classes=data.classes)
 
     def file(self, columns: Columns, examples: Examples, read_data: Callable[[], Data]) -> Evaluation:
         """Prepares the evaluation of all examples of another file.
@@ -182,11 +242,19 @@ class Evaluator:
             return self.examples(columns, examples, rows, data.candidates, [data.scan.examples])
         return self.examples(columns, examples, rows, None)
 
-    def final(self, data: Data, runtime: Predictor, outcome: Outcome, progress: Progress = quiet) -> dict[str, Metrics]:
+    def final(
+        self,
+        data: Data,
+        runtime: Predictor,
+        outcome: Outcome,
+        progress: Progress = quiet,
+        details: dict[str, Details] | None = None,
+    ) -> dict[str, Metrics]:
         """Metrics by split, with the final values of the run.
 
         Args:
             outcome: of the training: its loss, and its last validation metrics if they belong to the final values.
+            details: gets those of each split that is evaluated here.
         """
         final: dict[str, Metrics] = {"train": {"loss": outcome.train_loss}}
         sizes = {
@@ -200,7 +268,8 @@ class Evaluator:
                 final[split] = dict(outcome.validation or {})
             elif (measured := self.split(data, split)) is not None:
                 after = done + sizes[split]
-                final[split] = measured(runtime, part(progress, done / total, after / total))
+                closer = None if details is None else details.setdefault(split, {})
+                final[split] = measured(runtime, part(progress, done / total, after / total), closer)
                 done = after
         return final
 
@@ -215,7 +284,7 @@ class Evaluator:
             found = {}
             for place, name in enumerate(held_out):
                 of_split = part(progress, place / len(held_out), (place + 1) / len(held_out))
-                found[name] = self._of_lists(data.held_out(name), scores, len(counts), stage, of_split)
+                found[name] = self._of_lists(data, data.held_out(name), scores, len(counts), stage, of_split)
             return {"popularity": found}
         examples, candidates = data.scan.examples, data.candidates
         if candidates is not None:
@@ -227,10 +296,26 @@ class Evaluator:
             return {"constant": found}
         constant, labels = data.constant(self.task), examples.labels
         assert labels is not None  # every task but ranking has some
-        found = {name: constant.metrics(labels, rows) for name, rows in splits.items()}
+        found = {
+            name: constant.metrics(labels, rows, self._listed, examples.example_weights)
+            for name, rows in splits.items()
+        }
         if self._loss is not None:  # the loss of the task is another
             return {"constant": {name: {k: v for k, v in each.items() if k != "loss"} for name, each in found.items()}}
-        return {"constant": found | {"train": {"loss": found["train"]["loss"]}}}
+        train = found.pop("train")
+        # The training loss of weighted classes is another than the metric.
+        return {"constant": found if self._weighs_classes else {"train": {"loss": train["loss"]}} | found}
+
+    def of_predictions(self, examples: Examples, rows: np.ndarray, logits: np.ndarray) -> Metrics:
+        """The metrics of predictions of some examples, such as those of another model: logits, [n] or [n, C]."""
+        assert examples.labels is not None
+        measures = self._measures(examples, rows)
+        own = partial(self._own_metrics, weights=measures.weights) if self._metrics else None
+        known = _Predicted(examples.labels[rows], logits)
+        found = evaluate_split(self.task, known, [], len(rows), None, own, measures)
+        if self._loss is not None:  # which is not what the other model was fitted by
+            del found["loss"]
+        return found
 
     def users(self, data: Data, held: HeldOut, columns: Columns, examples: Examples) -> Evaluation:
         """Prepares the evaluation of some users, for task recommendation.
@@ -239,17 +324,40 @@ class Evaluator:
             columns: what is read of the held-out examples.
         """
 
-        def measured(runtime: Predictor, progress: Progress = quiet) -> Metrics:
+        def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
             users, items = self.vectors(data, runtime, columns, examples, held.examples, progress)
-            return self._of_lists(held, ranking.products(users, items), len(items), EVALUATING, progress)
+            scores = ranking.products(users, items)
+            return self._of_lists(data, held, scores, len(items), EVALUATING, progress, details)
 
         return measured
 
-    def _of_lists(self, held: HeldOut, scores: ranking.Scores, items: int, stage: str, progress: Progress) -> Metrics:
+    def _of_lists(
+        self,
+        data: Data,
+        held: HeldOut,
+        scores: ranking.Scores,
+        items: int,
+        stage: str,
+        progress: Progress,
+        details: Details | None = None,
+    ) -> Metrics:
         reported = _reported(scores, len(held.unknown), stage, progress)
-        return ranking.evaluate_lists(
-            reported, items, relevant=held.relevant, unknown=held.unknown, seen=held.seen, cutoffs=self._cutoffs
+        of_users: dict[str, list[np.ndarray]] = {}
+        found = ranking.evaluate_lists(
+            reported,
+            items,
+            relevant=held.relevant,
+            unknown=held.unknown,
+            seen=held.seen,
+            cutoffs=self._cutoffs,
+            listed=self._listed,
+            counts=_interactions(data).catalogue.counts,
+            of_users=None if details is None else of_users,
         )
+        if details is not None:
+            values = {name: np.concatenate(blocks) for name, blocks in of_users.items()}
+            details["intervals"] = intervals.around(found, intervals.of_users(values, self._seed))
+        return found
 
     def vectors(
         self,

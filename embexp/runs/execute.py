@@ -122,6 +122,7 @@ def training_batches(prepared: Prepared, first_step: int = 0) -> Any:
         start_step=first_step,
         candidates=data.candidates,
         items=items,
+        weights=data.weights,
     )
 
 
@@ -154,7 +155,7 @@ def build(
         width=data.dense_width,
         classes=len(data.classes),
         total_steps=prepared.schedule.steps,
-        output_bias=output_bias(spec.task, data.scan.label_mean),
+        output_bias=output_bias(spec.task, data.scan.label_mean if data.weights is None else data.weights.label_mean),
         # 1 also of labels that are all the same.
         label_deviation=(data.constant(spec.task).deviation or 1.0) if spec.standardizes_labels else 1.0,
     )

@@ -16,11 +16,12 @@ from embexp.checkpoints import store
 from embexp.data import numbers
 from embexp.data.columns import Columns, columns_of
 from embexp.data.examples import Examples
+from embexp.data.files import frames
 from embexp.data.numbers import FittedColumn
-from embexp.data.scan import encode_file
+from embexp.data.scan import as_the_runs_data, encode_file, encode_in_memory
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.vocabulary import Vocabulary
-from embexp.errors import ConfigError, DataError, NotARunError, RunError, UsageError, VocabularyError
+from embexp.errors import DataError, NotARunError, RunError, UsageError, VocabularyError
 from embexp.freezing.policies import RowFacts
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
@@ -193,37 +194,39 @@ class Run:
         if name not in self.spec.tables:
             raise UsageError(f"{self.folder.path} has no table {name!r}; its tables are {', '.join(self.spec.tables)}")
 
-    def evaluate(
-        self, file: Path | str | None = None, *, split: str = "test", progress: Progress = quiet
-    ) -> dict[str, float]:
-        """Metrics on a split of the run's own data, or on another file of the same form.
+    def evaluate(self, data: Any = None, *, split: str = "test", progress: Progress = quiet) -> dict[str, float]:
+        """Metrics on a split of the run's own data, or on other data of the same form.
 
         Args:
-            file: data to evaluate on; None: the run's own data.
+            data: to evaluate on: see `predict`; None: the run's own data.
             split: of the run's own data: train, validation, test, or another split that the data has.
             progress: called with stages, and how much of each is done.
 
         Raises:
             RunError: the data has no such split, or the split is empty.
-            UsageError: the model is the user's own, built by a function that isn't allowed.
+            UsageError: the model is the user's own, built by a function that isn't allowed; or `data` is none.
+            DataError: `data` lacks a column, or a value can't be read.
         """
         evaluator = self._evaluator()
-        if file is not None:
-            columns, examples = self._encode(Path(file), progress, labelled=True)
+        if data is not None:
+            columns, examples = self._encode(data, progress, labelled=True)
             measured = evaluator.file(columns, examples, partial(read_data, self.spec, progress))
             return measured(self._restored.runtime, progress)
-        data = read_data(self.spec, progress)
-        if split not in data.scan.splits:
-            raise RunError(f"this run's data has no split {split}; its splits are {', '.join(data.scan.splits)}")
-        of_split = evaluator.split(data, split)
+        self.folder.check(self.folder.data)
+        own = read_data(self.spec, progress)
+        if split not in own.scan.splits:
+            raise RunError(f"this run's data has no split {split}; its splits are {', '.join(own.scan.splits)}")
+        of_split = evaluator.split(own, split)
         if of_split is None:
             raise RunError(f"the {split} split of this run's data is empty")
         return of_split(self._restored.runtime, progress)
 
-    def predict(self, file: Path | str, *, progress: Progress = quiet) -> np.ndarray:
-        """A prediction for each example of a file.
+    def predict(self, data: Any, *, progress: Progress = quiet) -> np.ndarray:
+        """A prediction for each example of a file, or of data in memory.
 
         Args:
+            data: path of a file or folder; or a dict of columns (lists or NumPy arrays), an Arrow table, or a data
+                frame of pandas or Polars, which need no label.
             progress: called with stages, and how much of each is done.
 
         Returns:
@@ -231,26 +234,29 @@ class Run:
             str [n], the names of classes.
 
         Raises:
-            UsageError: the model is the user's own, built by a function that isn't allowed.
+            UsageError: the model is the user's own, built by a function that isn't allowed; or `data` is none.
+            DataError: `data` lacks a column, or a value can't be read.
         """
-        return self.predictions(file, progress=progress).prediction
+        return self.predictions(data, progress=progress).prediction
 
-    def predictions(self, file: Path | str, *, progress: Progress = quiet) -> Predictions:
+    def predictions(self, data: Any, *, progress: Progress = quiet) -> Predictions:
         """What `predict` returns, with probabilities of classes and what the run does not know.
 
         Args:
+            data: see `predict`.
             progress: called with stages, and how much of each is done.
 
         Raises:
-            UsageError: the model is the user's own, built by a function that isn't allowed.
+            UsageError: the model is the user's own, built by a function that isn't allowed; or `data` is none.
+            DataError: `data` lacks a column, or a value can't be read.
         """
         evaluator, task = self._evaluator(), self.spec.task
         if task is Task.RANKING:
             raise RunError(
                 "task ranking has no predictions; evaluate ranks the heads and tails of triples among all entities"
             )
-        columns, examples = self._encode(Path(file), progress, labelled=False)
-        some = evaluator.batches(columns, examples, np.arange(examples.count))
+        columns, examples = self._encode(data, progress, labelled=False)
+        some = evaluator.few(columns, examples)
         runtime = evaluator.reporting(self._restored.runtime, examples.count, progress)
         _, logits = predictions(runtime, some, examples.count)
         unknown = {name: self._unknown(examples, name) for name in self.spec.features}
@@ -269,7 +275,7 @@ class Run:
     def _unknown(self, examples: Examples, feature: str) -> np.ndarray:
         """Whether a value of a feature has an OOV row: bool [n]."""
         spec = self.spec.features[feature]
-        oov, column = self.vocabulary(spec.table).oov, self.spec.ids_of(feature)
+        oov, column = self._vocabularies[spec.table].oov, self.spec.ids_of(feature)
         if column not in examples.lists:
             return examples.column(column) < oov
         several = examples.lists[column]
@@ -331,12 +337,8 @@ class Run:
         Raises:
             DataError: the file, or the form, has no such columns.
         """
-        try:
+        with as_the_runs_data(file):
             return source_of(self.spec.data).read_columns(Path(file), names)
-        except ConfigError as error:  # the file is wrong, not the config
-            raise DataError(
-                "\n".join(f"{fault.value}: {fault.rule}; {fault.remedy}" for fault in error.faults)
-            ) from None
 
     def export(self, out: Path | str, kind: str = "savedmodel", **options: Any) -> Exported:
         """Writes the run for other programs; see `embexp.runs.exporting.export`."""
@@ -348,26 +350,38 @@ class Run:
 
         return Evaluator(self.spec)
 
-    def _encode(self, file: Path, progress: Progress, *, labelled: bool) -> tuple[Columns, Examples]:
+    @cached_property
+    def _vocabularies(self) -> dict[str, Vocabulary]:
+        """By table; a program that predicts row by row does not read them each time."""
+        return {
+            table: self.vocabulary(table) for table in dict.fromkeys(each.table for each in self.spec.features.values())
+        }
+
+    @cached_property
+    def _numbers(self) -> tuple[FittedColumn, ...]:
+        return fitted_numbers(self.folder, columns_of(self.spec.data, self.spec.features)[0])
+
+    def _encode(self, data: Any, progress: Progress, *, labelled: bool) -> tuple[Columns, Examples]:
         spec = self.spec
         columns, shared = columns_of(spec.data, spec.features, spec.tables, labelled=labelled, task=spec.task)
-        vocabularies = {group: self.vocabulary(table) for table, group in shared.items()}
-        cache = caching.cache_folder(self.spec.output.cache)
-        try:
-            found = encode_file(
-                file,
-                self.spec.data,
+        vocabularies = {group: self._vocabularies[table] for table, group in shared.items()}
+        if frames.is_in_memory(data):
+            source = source_of(spec.data)
+            with as_the_runs_data(frames.NAME):
+                return columns, encode_in_memory(
+                    data, source, columns, vocabularies, classes=self.classes, numbers=self._numbers
+                )
+        with as_the_runs_data(data):
+            return columns, encode_file(
+                Path(data),
+                spec.data,
                 columns,
                 vocabularies,
-                cache=cache,
+                cache=caching.cache_folder(spec.output.cache),
                 classes=self.classes,
-                numbers=fitted_numbers(self.folder, columns),
+                numbers=self._numbers,
                 progress=progress,
             )
-            return columns, found
-        except ConfigError as error:  # the file is wrong, not the config
-            faults = "\n".join(f"  {fault.value}: {fault.rule}; {fault.remedy}".rstrip("; ") for fault in error.faults)
-            raise DataError(f"{file} can't be read as this run's data was\n{faults}") from error
 
     def _prepared_tables(self) -> PreparedTables:
         """The tables for the function runtime.

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
-from embexp.data import numbers
+from embexp.data import example_weights, numbers
 from embexp.data.columns import Columns, columns_of
+from embexp.data.example_weights import ExampleWeights
 from embexp.data.interactions import SEEN, HeldOut, Interactions, interactions
 from embexp.data.queries import Candidates, distinct_queries
 from embexp.data.scan import Scan, scan
@@ -58,6 +59,7 @@ class Data:
         candidates: the entities that task ranking ranks; None for other tasks.
         shares: by table and split, how many values have a row of their own; only of tokens and buckets.
         interactions: users, items and the catalogue of task recommendation; None for other tasks.
+        weights: of the examples in training; None: all count the same.
     """
 
     columns: Columns
@@ -67,6 +69,7 @@ class Data:
     candidates: Candidates | None = None
     shares: Shares = field(default_factory=dict)
     interactions: Interactions | None = None
+    weights: ExampleWeights | None = None
     _held_out: dict[str, HeldOut] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -77,7 +80,13 @@ class Data:
     def constant(self, task: Task) -> Constant:
         """The constant prediction that fits the training split best, for a task other than ranking."""
         assert self.scan.examples.labels is not None  # every task but ranking has some
-        return baseline.fitted(task, self.scan.examples.labels, self.scan.splits["train"], classes=len(self.classes))
+        return baseline.fitted(
+            task,
+            self.scan.examples.labels,
+            self.scan.splits["train"],
+            classes=len(self.classes),
+            weights=self.scan.examples.example_weights,
+        )
 
     def held_out(self, split: str) -> HeldOut:
         """For task recommendation: the users of a split; what they have seen is in the splits before it.
@@ -121,6 +130,14 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
     if labels is not None:
         metrics.check_labels(spec.task, labels, classes=len(found.classes) or None)
     classes = metrics.class_names(spec.task, labels, found.classes)
+    weights = None
+    if labels is not None:
+        named = classes or (("0", "1") if spec.task is Task.BINARY else ())
+        own, train = found.examples.example_weights, found.splits["train"]
+        weights = example_weights.fitted(labels, train, own, spec.train.class_weights, named)
+        if own is not None:
+            for split, rows in found.splits.items():
+                example_weights.check(own, rows, split)
     positives = None
     if isinstance(spec.data, Triples) and spec.data.positives is Positives.ALL:
         rows, positives = distinct_queries(found.examples, found.splits["train"])
@@ -142,7 +159,7 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
     candidates = source_of(spec.data).candidates(sizes, seed=spec.seed)  # a DataError if there is only one
     if candidates is not None and positives is not None:
         candidates = replace(candidates, positives=positives)
-    return Data(columns, vocabularies, found, classes, candidates, shares)
+    return Data(columns, vocabularies, found, classes, candidates, shares, weights=weights)
 
 
 def _of_interactions(known: Interactions, data: Data) -> Data:
@@ -220,11 +237,12 @@ class Prepared:
         found += numbers.tail_warnings(scan.numbers.figures, self.data.columns.numeric)
         if self.data.candidates is not None:
             found += footprint.long_training_warnings(self.spec, self.data.candidates.entities, self.schedule.steps)
+        found += filter(None, (overlap.warning(split) for split, overlap in scan.overlap.items()))
         for split in ("validation", "test"):
             rows = scan.splits[split]
             if len(rows) and scan.examples.labels is not None:
                 labels = scan.examples.labels[rows]
-                undefined = metrics.undefined(self.spec.task, labels)
+                undefined = metrics.undefined(self.spec.task, labels, self.spec.listed_metrics)
                 found += [f"{split}: no {name}, as {why}" for name, why in undefined.items()]
         return found
 

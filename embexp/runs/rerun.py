@@ -27,10 +27,11 @@ from embexp.specs.running import NoStudy, OnError, Save
 from embexp.specs.tracking import NoTracking
 from embexp.system import digests, environment
 from embexp.system.printable import print
+from embexp.training.baseline import FITTED, about_fitted
 from embexp.training.loop import Replay
 
-_NO_RESULT = ("run_id", "throughput", "resumed_at")
-"""Keys of summary.json that may differ: `run_id` is a circumstance."""
+_NO_RESULT = ("run_id", "throughput", "resumed_at", "baseline_fits")
+"""Keys of summary.json that may differ: `run_id` is a circumstance. Fitted baselines are not fitted again."""
 _OF_THE_PROCESS = ("seconds", "peak_anonymous_bytes", "graph_def_bytes", "total_graph_def_bytes")
 """The same of its `initialization`."""
 _OF_TRACKERS = ("TensorBoard: ", "MLflow: ", "Weights & Biases: ", "the projector's files ")
@@ -96,7 +97,13 @@ def _without_times(summary: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in summary.items() if key not in _NO_RESULT}
     kept["initialization"] = {key: value for key, value in kept["initialization"].items() if key not in _OF_THE_PROCESS}
     if "warnings" in kept:
-        kept["warnings"] = [warning for warning in kept["warnings"] if not str(warning).startswith(_OF_TRACKERS)]
+        kept["warnings"] = [
+            warning
+            for warning in kept["warnings"]
+            if not str(warning).startswith(_OF_TRACKERS) and not about_fitted(str(warning))
+        ]
+    if isinstance(kept.get("baselines"), Mapping):
+        kept["baselines"] = {name: values for name, values in kept["baselines"].items() if name not in FITTED}
     if restored := kept.get("restored"):
         unnamed = {key: [_VARIABLE.sub("", str(each)) for each in restored[key]] for key in ("restored", "left_out")}
         kept["restored"] = {**restored, **unnamed}
@@ -229,7 +236,7 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
     others = set(DECIDES_NOTHING) - {"name", "output", "checkpoint"}
     defaults = {name: RunSpec.model_fields[name].default for name in others}
     spec = folder.recorded_spec().model_copy(update=defaults)
-    output = spec.output.model_copy(update={"tensorboard": False, "plots": False})
+    output = spec.output.model_copy(update={"tensorboard": False, "plots": False, "baselines": False})
     spec = spec.model_copy(update={"tracking": NoTracking()})
     if not isinstance(spec.study, NoStudy):
         return Rerun(spec.model_copy(update={"output": output}))

@@ -18,8 +18,8 @@ from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import results
 from embexp.reports.tracking import Tracking, reason, track
-from embexp.runs import saving
-from embexp.runs.evaluations import EVALUATING
+from embexp.runs import fitted_baselines, saving
+from embexp.runs.evaluations import EVALUATING, Details
 from embexp.runs.execute import Started, execute
 from embexp.runs.prepare import Prepared, check_memory, check_room, prepare, reading_sources
 from embexp.runs.summary import plotted_if_diverged, summarise, write_projector_files
@@ -30,7 +30,7 @@ from embexp.specs.running import Checkpointing, Save
 from embexp.strategies import strategy as strategies
 from embexp.strategies import strategy as thread_counts
 from embexp.strategies.strategy import Strategy
-from embexp.system import files, interruption, native
+from embexp.system import caching, files, interruption, native
 from embexp.system.parallel import Progress, if_long, quiet
 from embexp.training import loop
 from embexp.training.listeners import Listener, MetricsFile
@@ -139,8 +139,14 @@ def complete(
             progress(EVALUATING, None)
             started.watch.kept(outcome.steps, final_step, long)
             evaluator, data = started.evaluator, prepared.data
-            final = evaluator.final(data, started.execution.runtime, outcome, long)
-            summary = summarise(prepared, started, outcome, final, evaluator.baselines(data, long), long)
+            details: dict[str, Details] = {}
+            final = evaluator.final(data, started.execution.runtime, outcome, long, details)
+            baselines, fit = evaluator.baselines(data, long), fitted_baselines.NOT_FITTED
+            if spec.output.baselines and outcome.status != "interrupted":
+                fit = fitted_baselines.fitted(evaluator, data, caching.cache_folder(spec.output.cache), long)
+            summary = summarise(prepared, started, outcome, final, baselines | fit.metrics, details, long)
+            summary["baseline_fits"] = fit.facts
+            summary["warnings"] += fit.warnings
             if spec.output.tensorboard and spec.output.projector_rows:
                 try:
                     write_projector_files(prepared, started, folder.events)
@@ -176,8 +182,8 @@ def train(
     spec, schedule, execution, watch = prepared.spec, prepared.schedule, started.execution, started.watch
     early = spec.train.early_stopping
     if early.patience is not None or spec.checkpoint.keep_best:
-        metric = metric_specs.watched(spec.task, early.metric, spec.recommendation.cutoffs, spec.metrics)
-        lower = metric_specs.direction(metric, spec.own_metrics) is metric_specs.Direction.LOWER
+        metric = metric_specs.watched(spec.task, early.metric, spec.recommendation.cutoffs, spec.further_metrics)
+        lower = metric_specs.direction(metric, spec.further_metrics) is metric_specs.Direction.LOWER
         saver.stopping = EarlyStopping(metric, lower, early.patience, early.min_delta)
     outcome = Outcome() if saved is None else saver.restore_state(saved)
     everyone: list[Listener] = [*listeners, MetricsFile(saver.folder.metrics), watch]
@@ -290,22 +296,22 @@ def record(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> None:
         for file in prepared.code.files.values():
             with files.atomic_write(folder.code / file.name) as copy:
                 copy.write(file.content)
-    folder.write_json(folder.manifest, circumstances(prepared, strategy))
+    folder.write_json(folder.manifest, circumstances(prepared, strategy, folder))
 
 
 def record_resumption(prepared: Prepared, strategy: Strategy, folder: RunFolder, step: int) -> dict[str, Any]:
     """Adds the circumstances of a resumption to the manifest, and returns them."""
-    content, now = folder.read_manifest(), circumstances(prepared, strategy)
+    content, now = folder.read_manifest(), circumstances(prepared, strategy, folder)
     content.setdefault("resumed", []).append({"step": step, **now})
     folder.write_json(folder.manifest, content)
     return now
 
 
-def circumstances(prepared: Prepared, strategy: Strategy) -> dict[str, Any]:
+def circumstances(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> dict[str, Any]:
     """The content of the manifest of a run in this process."""
     assert prepared.identity is not None  # only the plan of a study has none
     return manifest.collect(
-        prepared.requested.model_dump(mode="json"),
+        folder.portable(prepared.requested).model_dump(mode="json"),
         prepared.identity,
         code=prepared.code,
         devices=strategy.devices,

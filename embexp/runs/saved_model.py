@@ -40,8 +40,9 @@ from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.runs import execute
 from embexp.runs.finished import fitted_numbers
 from embexp.runs.serving_inputs import Served, served, transformed_numbers, words_of_texts
-from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Text, Triples
+from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Triples
 from embexp.specs.models import Task
+from embexp.specs.texts import Text
 from embexp.strategies.strategy import OneDevice
 from embexp.system import digests
 from embexp.system.arrays import Rows

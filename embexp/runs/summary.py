@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,13 @@ def summarise(
     outcome: Outcome,
     final: Mapping[str, Mapping[str, float]],
     baselines: Baselines,
+    details: Mapping[str, Mapping[str, Any]],
     progress: Progress = quiet,
 ) -> dict[str, Any]:
     """The content of summary.json.
 
     Args:
+        details: of the final evaluation, by split.
         started: its tables with their final values, and the watch over their rows.
         progress: called as digests of the tables are computed.
     """
@@ -65,6 +67,7 @@ def summarise(
         "best_step": outcome.best_step,
         "metrics": final,
         "baselines": baselines,
+        "evaluation": details,
         "throughput": {
             "examples_per_second": outcome.examples_per_second,
             "step_ms_median": outcome.step_ms_median,
@@ -132,6 +135,7 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
         "metrics": {},
         "truth": dict(scan.truth),
         "examples": {split: len(rows) for split, rows in scan.splits.items()},
+        "overlap": {split: asdict(overlap) for split, overlap in scan.overlap.items()},
         "throughput": {},
         "strategy": spec.strategy.kind,
         "simulated": spec.strategy.simulated,
@@ -207,7 +211,15 @@ def _no_better(
             if (value := getattr(spec.optimizer, key, None)) is not None
         }
     settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
-    return baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
+    fitted = {name: values for name, values in baselines.items() if name in baseline.FITTED}
+    found = baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
+    found += baseline.fitted_warnings(final, fitted)
+    if found and spec.train.class_weights is not None:
+        found.append(
+            "train.class_weights moves probabilities towards rare classes, so that log_loss, brier and"
+            " calibration_error are worse: judge by auc, pr_auc or balanced_accuracy"
+        )
+    return found
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from embexp.reports.jobs import noted_inventory, record_changes
 from embexp.runs import rerun as running
 from embexp.runs.rerun import Again, compare, compare_studies, without_neighbours
 from embexp.specs import tracking
+from embexp.specs.run import RunSpec
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ def circumstances(folder: RunFolder, again: RunFolder) -> list[Difference]:
     recorded, now = folder.read_manifest(), again.read_manifest()
     if "spec" in (last := (recorded.get("resumed") or [{}])[-1]):  # what it has ended with
         recorded["spec"] = last["spec"]
+    now["spec"] = folder.portable(RunSpec.model_validate(now["spec"])).model_dump(mode="json")
     found = differences.manifest_differences(recorded, now)
     files = (now.get("user_code") or {}).get("files", {})
     found = [_with_lines(each, folder, files) if each.kind is Kind.CODE else each for each in found]

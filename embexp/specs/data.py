@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import date
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -10,7 +11,6 @@ from pydantic import BeforeValidator, Field
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import (
-    Count,
     Dim,
     ExampleCount,
     Length,
@@ -23,6 +23,7 @@ from embexp.specs.base import (
     Spec,
     different,
     for_each,
+    is_null,
     where_known,
 )
 from embexp.specs.models import Task
@@ -40,82 +41,12 @@ from embexp.specs.sources import (
     Source,
     given,
 )
+from embexp.specs.texts import SkipGram, Text
 from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
-
-
-class Texts(DividedData):
-    """Sources made of texts."""
-
-    fetch: DataSetName | None = None
-    """Data set to fetch by name, of which `path` is then the place; null: none."""
-    text: str = "text"
-    """Column of the text, of CSV and Parquet; or of its tokens, of Parquet with lists."""
-    token_separator: Annotated[str, Field(min_length=1)] | None = None
-    """What stands between the tokens of texts that are split already; null: they are split into words."""
-
-
-class Text(Texts):
-    """Labelled texts as words. Column `words`: the words of a text in order."""
-
-    kind: Literal["text"] = "text"
-    implementation = "embexp.data.sources.text:TextSource"
-    path: Annotated[Annotated[str, Field(min_length=1)] | GivenFiles | None, BeforeValidator(given)] = None
-    """File or folder of texts, or a mapping of those of train, validation and test; null: the documentation in Python's
-    own standard library."""
-    label: str = "label"
-    """Column of the name of a text's class, of CSV and Parquet."""
-    max_length: Dim | None = None
-    """Only the first words of a text, up to this number; null: all."""
-    train_examples: ExampleCount | None = None
-    """Number of training examples to use; the vocabulary still comes from the whole training split. null: all."""
-    vocabulary: VocabularyRules = VocabularyRules.model_construct()
-
-    @property
-    def label_column(self) -> str:
-        """Column of the class's number."""
-        return self.label
-
-    @property
-    def token_rules(self) -> VocabularyRules:
-        """How the vocabularies of words are built."""
-        return self.vocabulary
-
-    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """Settings that belong to another kind of split, and regression of classes."""
-        return where_known(super().faults(spec, scope), _text_faults(spec), _several_texts(self))
-
-
-class SkipGram(Texts):
-    """Pairs of words of texts, for skip-gram with negative sampling (Mikolov et al. 2013).
-
-    Columns: `center`, `context` (they share a vocabulary), label: 1 for two words that occur together, 0 for a
-    center with a random word.
-    """
-
-    label_column: ClassVar[str] = "together"
-
-    kind: Literal["skipgram"] = "skipgram"
-    implementation = "embexp.data.sources.text:SkipGramSource"
-    path: Annotated[str, Field(min_length=1)] | None = None
-    """File or folder of texts; null: the documentation in Python's own standard library."""
-    min_count: Count = 5
-    """Rarer words are removed from the texts."""
-    max_words: Count | None = None
-    """Keep only this many of the most frequent words; null: all."""
-    context_window: Dim = 10
-    """Farthest context on each side; each center draws its own distance from 1 to this."""
-    subsample: NonNegative = 3e-4
-    """t: an occurrence of a word of frequency f is dropped with probability 1 - sqrt(t / f). 0: none is."""
-    negatives: Length = 5
-    """Random words drawn for each positive pair."""
-    power: NonNegative = 0.75
-    """Negatives are drawn with p ~ count ^ power."""
-    seed: Seed = 0
-    """Seed of all random draws, independent of the run's seed."""
 
 
 class Place(StrEnum):
@@ -270,6 +201,8 @@ class Columnar(DividedData):
     """The value of the label that is label 1, for task binary; all others are 0. null: 1, yes or true."""
     timestamp: str | None = None
     """Column of the time, any number; required by the splits time and leave_one_out."""
+    weight: str | None = Field(default=None, exclude_if=is_null)
+    """Column of the examples' weights, numbers of at least 0; null: all examples count the same."""
     dense_features: NumericColumns = Field(default_factory=dict)
     """Numeric columns that the model gets in addition to the embeddings, and how it gets their values."""
     vocabulary: VocabularyRules = VocabularyRules.model_construct()
@@ -332,6 +265,67 @@ class RecBole(Columnar):
     """Data set to fetch by name, of which `path` is then the place; null: none."""
 
 
+def _mark(value: object) -> object:
+    """Replaces words for the marks in numbers."""
+    return NUMBER_MARKS.get(value.lower(), value) if isinstance(value, str) else value
+
+
+NUMBER_MARKS = {"point": ".", "comma": ",", "space": " ", "apostrophe": "'"}
+DecimalPoint = Annotated[Literal[".", ","], BeforeValidator(_mark), Field(exclude_if=lambda value: value == ".")]
+Thousands = Annotated[
+    Annotated[str, Field(min_length=1, max_length=1, pattern="[^0-9+-]")] | None,
+    BeforeValidator(_mark),
+    Field(exclude_if=is_null),
+]
+
+
+_WAVES = tuple(f"{part}_{wave}" for part in ("weekday", "month", "hour") for wave in ("sin", "cos"))
+DATE_PARTS = ("weekday", "month", "hour", "age", *_WAVES)
+"""What a column of dates makes further columns of, which have its name, an underscore and this."""
+
+
+def _date(value: object) -> object:
+    """A date as YAML reads one, as text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return date.fromisoformat(str(value)).isoformat()
+    except ValueError:
+        raise ValueError("it must be a date such as 2024-05-31") from None
+
+
+class DateColumn(Spec):
+    """A column of dates, which makes the columns of `DATE_PARTS`."""
+
+    format: DateFormat | None = None
+    """Format of text, such as `%d.%m.%Y`; null: ISO 8601, or dates of Parquet."""
+    reference: Annotated[str, BeforeValidator(_date)] | None = None
+    """The date to which the age is counted, in days."""
+
+
+def _by_name(value: object) -> object:
+    """A list of names, or nothing, as a mapping without settings."""
+    return {name: {} for name in value or ()} if value is None or isinstance(value, list | tuple) else value
+
+
+Dates = Annotated[
+    dict[str, DateColumn],
+    BeforeValidator(_by_name, json_schema_input_type=tuple[str, ...] | dict[str, DateColumn] | None),
+    Field(exclude_if=lambda value: not value),
+]
+
+
+def _date_faults(data: CSV | Parquet, spec: RunSpec) -> Iterator[Fault]:
+    """Ages without a date to which they are counted."""
+    read = {*data.dense_columns, *(feature.column or name for name, feature in spec.features.items())}
+    for name, column in data.dates.items():
+        if f"{name}_age" in read and column.reference is None:
+            rule = f"{name}_age is counted in days to this date"
+            yield Fault(f"data.dates.{name}.reference", "null", rule, "set the last date of the training data")
+
+
 class CSV(Columnar):
     """CSV or TSV files, with a header line or without one."""
 
@@ -346,12 +340,19 @@ class CSV(Columnar):
     """Whether fields may stand in double quotes; null: with a delimiter of one character."""
     encoding: Encoding = "utf-8"
     """Encoding of the text."""
+    decimal: DecimalPoint = "."
+    """The decimal point of numbers: `point` or `comma`."""
+    thousands: Thousands = None
+    """What stands between groups of three digits of numbers, such as `comma`, `point` or `space`; null: nothing."""
     timestamp_format: DateFormat | None = None
     """Format of dates in the column of the time; null: numbers, or dates of ISO 8601."""
     list_separator: Annotated[str, Field(min_length=1)] = " "
     """Separator of the values in a column that holds several."""
     list_columns: tuple[str, ...] = ()
     """Columns that hold several values in one field."""
+    dates: Dates = Field(default_factory=dict)
+    """Columns of dates, of each of which there are further columns: NAME_weekday, _month, _hour and _age, and of the
+    first three _sin and _cos."""
 
     @property
     def quoted(self) -> bool:
@@ -360,7 +361,7 @@ class CSV(Columnar):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings of another kind of split, names that contradict each other, and quotes where there can be none."""
-        return where_known(super().faults(spec, scope), _csv_faults(self))
+        return where_known(super().faults(spec, scope), _csv_faults(self), _date_faults(self, spec))
 
     def holds_one_id(self, column: str) -> bool:
         """True for all columns except `list_columns`."""
@@ -374,6 +375,9 @@ def _csv_faults(data: CSV) -> Iterator[Fault]:
     if data.quoting and len(data.delimiter) > 1:
         rule = f"fields can't be quoted where the delimiter is {data.delimiter!r}"
         yield Fault("data.quoting", "true", rule, "leave it null, or choose a delimiter of one character")
+    if data.thousands == data.decimal:
+        rule = f"data.decimal is {data.decimal!r}, too"
+        yield Fault("data.thousands", repr(data.thousands), rule, "choose another for one of the two")
     if data.timestamp_format is not None and data.timestamp is None:
         yield Fault("data.timestamp_format", repr(data.timestamp_format), "there is no data.timestamp that it is of")
 
@@ -383,6 +387,12 @@ class Parquet(Columnar):
 
     kind: Literal["parquet"] = "parquet"
     implementation = "embexp.data.sources.parquet:source"
+    dates: Dates = Field(default_factory=dict)
+    """As of CSV."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings of another kind of split, and ages without a date to which they are counted."""
+        return where_known(super().faults(spec, scope), _date_faults(self, spec))
 
 
 class Adjacency(Columnar):
@@ -441,19 +451,6 @@ def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:
     )
 
 
-def _text_faults(spec: RunSpec) -> Iterator[Fault]:
-    if spec.task is Task.REGRESSION:
-        rule = "the labels of data=text are classes, and their numbers have no meaning"
-        remedy = "set task=classification, or choose data=csv if the labels are numbers"
-        yield Fault("task", str(Task.REGRESSION), rule, remedy)
-
-
-def _several_texts(data: Text) -> Iterator[Fault]:
-    for name, paths in data.given.items():
-        if len(paths) > 1:
-            yield Fault(f"data.path.{name}", f"[{', '.join(paths)}]", "the texts of a split are in one file, or folder")
-
-
 def _triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
     """A task other than ranking, and entities and relations, by what each column holds, in the same table."""
 
@@ -467,11 +464,8 @@ def _triples_faults(spec: RunSpec, what: Mapping[str, str]) -> Iterator[Fault]:
         path, table = f"features.{name}.table", spec.features[name].table
         yield from _mixed(spec, what, name, path, table, "entities and relations")
 
-    yield from where_known(
-        _no_ranking(spec),
-        for_each(lambda: spec.features, renamed),
-        for_each(lambda: spec.features, mixed),
-    )
+    of_features = (for_each(lambda: spec.features, rule) for rule in (renamed, mixed))
+    yield from where_known(_no_ranking(spec), *of_features)
 
 
 def _no_ranking(spec: RunSpec) -> Iterator[Fault]:

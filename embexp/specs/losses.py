@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs.base import Choice, NamedCode, RowCount, Spec, different, where_known
+from embexp.specs.base import FUNCTION, Choice, NamedCode, NonNegative, RowCount, Spec, different, is_null, where_known
 from embexp.specs.models import Recommender, Task
 
 if TYPE_CHECKING:
@@ -98,11 +98,50 @@ class CustomLoss(NamedCode):
 Loss = Annotated[LossOfTask | BPR | SampledSoftmax | Softmax | CustomLoss, Field(discriminator="kind")]
 
 
-class CustomMetric(NamedCode):
-    """The user's own metric: `function(labels, predictions, **args)` returns a number."""
+class ChosenMetric(NamedCode):
+    """A metric of embexp, by its name, or the user's own: `function(labels, predictions, **args)` returns a number."""
 
+    function: Annotated[str, Field(pattern=FUNCTION)] | None = None  # type: ignore[assignment]
+    """Dotted path `package.module:function` of the user's own; null: embexp's metric of that name."""
     higher_is_better: bool = True
-    """Which way early stopping and searches take it."""
+    """Which way early stopping and searches take the user's own."""
+    by: str | None = Field(default=None, exclude_if=is_null)
+    """Of grouped_auc: the column whose values are the groups, which a feature reads."""
+
+
+def chosen_metrics(value: object) -> object:
+    """A metric or a list, by name or with settings, as a mapping by name; null as an empty one, and null settings too.
+
+    Raises:
+        ValueError: an entry of the list is neither, or a name stands there twice.
+    """
+    found: dict[object, object] = {}
+    entries: list[object] = (
+        list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
+    )  # a name alone, too
+    for each in entries:
+        named = {each: None} if isinstance(each, str) else each
+        if not isinstance(named, Mapping):
+            raise ValueError(f"{each!r} is no metric: list names, such as pr_auc, or names with settings")
+        if twice := [name for name in named if name in found]:
+            raise ValueError(f"{twice[0]} is listed twice")
+        found.update({name: {} if settings is None else settings for name, settings in named.items()})
+    return found
+
+
+def _class_weights(value: object) -> object:
+    """With the names of classes as text: a number or a truth value may be one."""
+    if not isinstance(value, Mapping):
+        return value
+    return {str(key).lower() if isinstance(key, bool) else str(key): weight for key, weight in value.items()}
+
+
+ClassWeights = Annotated[
+    Literal["balanced"] | Annotated[dict[str, NonNegative], Field(min_length=1)] | None,
+    BeforeValidator(_class_weights),
+    Field(exclude_if=is_null),
+]
+"""How much the examples of each class count in the loss, by its name; balanced: all classes the same in total."""
 
 
 class Recommendation(Spec):

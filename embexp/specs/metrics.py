@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -41,6 +41,8 @@ class Metric:
         cutoffs: the values of k; None: those of the config.
         headline: whether reports put it first, instead of the first of the task.
         both_classes: whether it is undefined where all labels are equal.
+        listed: whether it is measured only where the config lists it under `metrics`.
+        grouped: whether it is a mean over groups of examples, see `by` of `ChosenMetric`.
     """
 
     name: str
@@ -51,6 +53,13 @@ class Metric:
     cutoffs: tuple[int, ...] | None = ()
     headline: bool = False
     both_classes: bool = False
+    listed: bool = False
+    grouped: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name in `metrics` of the config."""
+        return self.name.format(k="k")
 
     def is_named(self, name: str) -> bool:
         """Whether a name is that of this metric, at any of its cutoffs."""
@@ -67,6 +76,7 @@ _REGRESSION, _BINARY, _CLASSES = Task.REGRESSION, Task.BINARY, Task.CLASSIFICATI
 _RANKING, _LISTS = Task.RANKING, Task.RECOMMENDATION
 _LOWER, _HIGHER = Direction.LOWER, Direction.HIGHER
 _VALUES, _RANKS, _CONSTANT = "embexp.training.metrics", "embexp.training.ranking", "embexp.training.baseline"
+_CHOICES = "embexp.training.class_metrics"
 METRICS = (
     Metric("rmse", _REGRESSION, _LOWER, f"{_VALUES}:rmse", f"{_CONSTANT}:rmse"),
     Metric("mae", _REGRESSION, _LOWER, f"{_VALUES}:mae", f"{_CONSTANT}:mae"),
@@ -88,6 +98,25 @@ METRICS = (
     Metric("hit_rate_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:hit_rate", cutoffs=None),
     Metric("mrr", _LISTS, _HIGHER, f"{_RANKS}:first_hit"),
     Metric("coverage_at_{k}", _LISTS, _HIGHER, None, cutoffs=None),
+    Metric("r2", _REGRESSION, _HIGHER, f"{_VALUES}:r2", f"{_CONSTANT}:r2", listed=True),
+    Metric("mape", _REGRESSION, _LOWER, f"{_VALUES}:mape", f"{_CONSTANT}:mape", listed=True),
+    Metric("pr_auc", _BINARY, _HIGHER, f"{_CHOICES}:pr_auc", both_classes=True, listed=True),
+    Metric("brier", _BINARY, _LOWER, f"{_CHOICES}:brier", listed=True),
+    Metric("calibration_error", _BINARY, _LOWER, f"{_CHOICES}:calibration_error", listed=True),
+    Metric("accuracy", _BINARY, _HIGHER, f"{_CHOICES}:accuracy", listed=True),
+    Metric("balanced_accuracy", _BINARY, _HIGHER, f"{_CHOICES}:balanced_accuracy", listed=True),
+    Metric("precision", _BINARY, _HIGHER, f"{_CHOICES}:precision", listed=True),
+    Metric("recall", _BINARY, _HIGHER, f"{_CHOICES}:recall", listed=True),
+    Metric("f1", _BINARY, _HIGHER, f"{_CHOICES}:f1", listed=True),
+    Metric("grouped_auc", _BINARY, _HIGHER, f"{_CHOICES}:grouped_auc", both_classes=True, listed=True, grouped=True),
+    Metric("balanced_accuracy", _CLASSES, _HIGHER, f"{_CHOICES}:balanced_accuracy", listed=True),
+    Metric("macro_precision", _CLASSES, _HIGHER, f"{_CHOICES}:macro_precision", listed=True),
+    Metric("macro_recall", _CLASSES, _HIGHER, f"{_CHOICES}:macro_recall", listed=True),
+    Metric("brier", _CLASSES, _LOWER, f"{_CHOICES}:brier", listed=True),
+    Metric("calibration_error", _CLASSES, _LOWER, f"{_CHOICES}:calibration_error", listed=True),
+    Metric("precision_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:precision", cutoffs=None, listed=True),
+    Metric("map_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:average_precision", cutoffs=None, listed=True),
+    Metric("novelty_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:novelty", cutoffs=None, listed=True),
 )
 """All metrics, in the order of reports. Early stopping watches the first of the task by default."""
 DIRECTIONS = {name: metric.direction for metric in METRICS for name in metric.names}
@@ -98,33 +127,75 @@ def direction(metric: str, own: Mapping[str, bool] = _NONE) -> Direction | None:
     """Which way a metric gets better; None for a name that no metric has.
 
     Args:
-        own: the user's own metrics, and whether higher is better.
+        own: see `further`; without those that embexp has by the same name.
     """
     if metric in own:
         return Direction.HIGHER if own[metric] else Direction.LOWER
     return next((each.direction for each in METRICS if each.is_named(metric)), None)
 
 
-def named(task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs) -> Iterator[tuple[str, Metric, int | None]]:
-    """The metrics of a task with their names and cutoffs; those next to each other take turns at each cutoff."""
-    of_task = (metric for metric in METRICS if metric.task is task)
+def named(
+    task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs, listed: Collection[str] = ()
+) -> Iterator[tuple[str, Metric, int | None]]:
+    """The metrics of a task with their names and cutoffs; those next to each other take turns at each cutoff.
+
+    Args:
+        listed: keys of metrics that are measured only where they are listed; others are ignored.
+    """
+    of_task = (each for each in METRICS if each.task is task and (not each.listed or each.key in listed))
     for at, several in itertools.groupby(of_task, lambda metric: metric.cutoffs):
         group = list(several)
         for k in cutoffs if at is None else at or (None,):
             yield from ((metric.name.format(k=k), metric, k) for metric in group)
 
 
+def keys(task: Task) -> tuple[str, ...]:
+    """What `metrics` of a config may list for a task, without the user's own."""
+    return tuple(dict.fromkeys(each.key for each in METRICS if each.task is task))
+
+
+def is_grouped(key: str) -> bool:
+    """Whether a metric is a mean over groups of examples."""
+    return any(each.grouped for each in METRICS if each.key == key)
+
+
+def further(
+    task: Task, chosen: Mapping[str, bool | None], cutoffs: Sequence[int] = Recommendation().cutoffs
+) -> dict[str, bool]:
+    """The metrics that a config adds to those of its task, by name, and whether higher is better.
+
+    Args:
+        chosen: of the user's own, whether higher is better; None: it is one of embexp's, by its key.
+    """
+    listed = [key for key, higher in chosen.items() if higher is None]
+    ours = [(name, each) for name, each, _ in named(task, cutoffs, listed) if each.listed]
+    own = {name: higher for name, higher in chosen.items() if higher is not None}
+    return {name: each.direction is Direction.HIGHER for name, each in ours} | own
+
+
 def computed(
-    task: Task, of: Literal["value", "constant"], *arguments: Any, cutoffs: Sequence[int] = ()
-) -> dict[str, float]:
-    """What the functions of a task's metrics return for these arguments, but for those that are undefined."""
-    known: dict[tuple[str, int | None], float | None] = {}
+    task: Task,
+    of: Literal["value", "constant"],
+    *arguments: Any,
+    cutoffs: Sequence[int] = (),
+    listed: Collection[str] = (),
+    grouped: Any = None,
+) -> dict[str, Any]:
+    """What the functions of a task's metrics return for these arguments, but for those that are undefined.
+
+    Args:
+        grouped: one more argument, for metrics that are means over groups; None: these are left out.
+    """
+    known: dict[tuple[str, int | None], Any] = {}
     found = {}
-    for name, metric, k in named(task, cutoffs):
+    for name, metric, k in named(task, cutoffs, listed):
+        if metric.grouped and grouped is None:
+            continue
         if (function := getattr(metric, of)) is None:
             continue
         if (function, k) not in known:  # two names may share one, as the loss does
-            known[function, k] = imported(function)(*arguments, **({} if k is None else {"k": k}))
+            more = (*arguments, grouped) if metric.grouped else arguments
+            known[function, k] = imported(function)(*more, **({} if k is None else {"k": k}))
         if (value := known[function, k]) is not None:
             found[name] = value
     return found
@@ -133,7 +204,7 @@ def computed(
 def metrics_of(
     task: Task, cutoffs: Sequence[int] = Recommendation().cutoffs, own: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """The metrics of a task, and the user's own; early stopping watches the first by default."""
+    """The metrics of a task, and further ones; early stopping watches the first by default."""
     return (*(name for name, _, _ in named(task, cutoffs)), *own)
 
 

@@ -5,23 +5,25 @@ Each rule is defined with its choice: see `Spec.faults`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import difflib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs import inits
-from embexp.specs.base import JobCount, Scope, Seed, Spec, summarize_names, where_known
-from embexp.specs.data import Data, Triples
+from embexp.specs import inits, metrics
+from embexp.specs.base import JobCount, Scope, Seed, Spec, for_each, summarize_names, where_known
+from embexp.specs.data import Columnar, Data, Triples
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
-from embexp.specs.losses import CustomMetric, Loss, LossOfTask, Recommendation
+from embexp.specs.losses import ChosenMetric, Loss, LossOfTask, Recommendation, chosen_metrics
 from embexp.specs.models import KnowledgeGraph, Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
 from embexp.specs.running import Checkpointing, NoStudy, Output, Restoring, Runtime, RuntimeKind, Study, Sweep, Train
+from embexp.specs.sources import GivenFiles, Paths
 from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tracking import NoTracking, Tracking
@@ -45,10 +47,11 @@ class RunSpec(Spec):
     features: Annotated[dict[Name, Feature], Field(min_length=1)]
     model: Model
     loss: Loss = LossOfTask.model_construct()
-    metrics: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=200)], CustomMetric] = Field(
-        default_factory=dict
-    )
-    """Further metrics of all splits, by name."""
+    metrics: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=200)], ChosenMetric],
+        BeforeValidator(chosen_metrics),
+    ] = Field(default_factory=dict)
+    """Metrics of all splits in addition to those of the task, by name."""
     recommendation: Recommendation = Recommendation.model_construct()
     optimizer: TableOptimizer
     dense_optimizer: DenseOptimizer
@@ -73,9 +76,20 @@ class RunSpec(Spec):
         return self.train.standardize_labels and self.task is Task.REGRESSION
 
     @property
-    def own_metrics(self) -> dict[str, bool]:
-        """The user's own metrics, and whether higher is better."""
-        return {name: metric.higher_is_better for name, metric in self.metrics.items()}
+    def further_metrics(self) -> dict[str, bool]:
+        """The metrics that the config adds to those of the task, and whether higher is better."""
+        chosen = {name: None if each.function is None else each.higher_is_better for name, each in self.metrics.items()}
+        return metrics.further(self.task, chosen, self.recommendation.cutoffs)
+
+    @property
+    def listed_metrics(self) -> tuple[str, ...]:
+        """Those of embexp that the config lists, by key."""
+        return tuple(name for name, each in self.metrics.items() if each.function is None)
+
+    @property
+    def grouped_by(self) -> str | None:
+        """The column of ids whose values are the groups of grouped metrics; None: there are none."""
+        return next((each.by for each in self.metrics.values() if each.function is None and each.by), None)
 
     def optimizer_of(self, table: str) -> TableOptimizer:
         """The table's own optimizer, or the top-level one."""
@@ -171,6 +185,26 @@ class RunSpec(Spec):
         """The data column that a feature reads."""
         return self.features[feature].column or feature
 
+    def with_data_paths(self, change: Callable[[str], str]) -> RunSpec:
+        """The same spec with each path of its data changed; of data without columns as it is."""
+        if not isinstance(self.data, Columnar):
+            return self
+
+        def changed(paths: Paths) -> Paths:
+            return change(paths) if isinstance(paths, str) else tuple(map(change, paths))
+
+        path = self.data.path
+        if isinstance(path, GivenFiles):
+            own = {name: paths for name, paths in path if paths is not None}
+            path = path.model_copy(update={name: changed(paths) for name, paths in own.items()})
+        else:
+            path = changed(path)
+        return (
+            self
+            if path == self.data.path
+            else self.model_copy(update={"data": self.data.model_copy(update={"path": path})})
+        )
+
     def ids_of(self, feature: str) -> str:
         """The column of ids that a feature gets; see `Feature.ids_column`."""
         return self.features[feature].ids_column(feature)
@@ -216,7 +250,11 @@ class RunSpec(Spec):
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Faults of several choices: init methods that share no runtime, and ranking without candidates."""
         return where_known(
-            inits.no_shared_runtime(self), _nothing_to_rank(self), _no_scores(self), _no_predictions(self)
+            inits.no_shared_runtime(self),
+            _nothing_to_rank(self),
+            _no_scores(self),
+            _no_predictions(self),
+            for_each(lambda: self.metrics, lambda name: _no_metric(self, name)),
         )
 
 
@@ -234,9 +272,34 @@ def _no_scores(spec: RunSpec) -> Iterator[Fault]:
 
 
 def _no_predictions(spec: RunSpec) -> Iterator[Fault]:
-    if spec.metrics and spec.task in (Task.RANKING, Task.RECOMMENDATION):
+    own = [name for name, metric in spec.metrics.items() if metric.function is not None]
+    if own and spec.task in (Task.RANKING, Task.RECOMMENDATION):
         rule = f"they compare labels with predictions, and the metrics of task {spec.task} are about lists"
-        yield Fault("metrics", ", ".join(spec.metrics), rule, "leave them out")
+        yield Fault("metrics", ", ".join(own), rule, "leave them out")
+
+
+def _no_metric(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """A metric that the task does not have, and groups where there are none, or of no column of ids."""
+    metric, path = spec.metrics[name], f"metrics.{name}"
+    if metric.function is None and name not in (known := metrics.keys(spec.task)):
+        near = difflib.get_close_matches(name, known, n=1)
+        others = [str(task) for task in Task if name in metrics.keys(task)]
+        rule = f"the metrics of task {spec.task} are {', '.join(known)}"
+        remedy = f"did you mean {near[0]!r}?" if near else f"your own needs {path}.function=module:function"
+        if others:
+            rule, remedy = f"{rule}; it is a metric of {' and '.join(others)}", "leave it out"
+        yield Fault(path, repr(name), rule, remedy)
+    elif metric.function is None and metrics.is_grouped(name):
+        columns = {spec.column_of(each): each for each in spec.features}
+        names = ", ".join(columns)
+        if metric.by is None:
+            yield Fault(f"{path}.by", "null", "it is a mean over groups", f"name their column: {names}")
+        elif metric.by not in columns or spec.features[columns[metric.by]].buckets.given:
+            near = difflib.get_close_matches(metric.by, columns, n=1)
+            rule = f"groups are values of a column that a feature reads as ids: {names}"
+            yield Fault(f"{path}.by", repr(metric.by), rule, f"did you mean {near[0]!r}?" if near else "name one")
+    elif metric.by is not None:
+        yield Fault(f"{path}.by", repr(metric.by), "only grouped_auc has groups", "remove it, or list grouped_auc")
 
 
 def rule_faults(spec: RunSpec) -> list[Fault]:

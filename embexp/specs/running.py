@@ -25,6 +25,8 @@ from embexp.specs.base import (
 )
 from embexp.specs.data import NewEntities, TrainedTriples, Triples
 from embexp.specs.freezing import FreezeOldRows, NoFreeze
+from embexp.specs.losses import ClassWeights
+from embexp.specs.models import Task
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 
 if TYPE_CHECKING:
@@ -80,13 +82,31 @@ class Train(Spec):
     """Steps between logged losses; null: about 100 lines a run."""
     standardize_labels: bool = False
     """Task regression: predict labels around their mean, in units of their standard deviation in training."""
+    class_weights: ClassWeights = None
+    """Tasks binary and classification: how much the examples of each class count in the loss; null: all the same."""
     early_stopping: EarlyStopping = EarlyStopping.model_construct()
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Weights where there are no examples with labels to weigh."""
+        return where_known(self._no_classes(spec, scope), _nothing_to_weigh(spec))
+
+    def _no_classes(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        if self.class_weights is not None and spec.task not in (Task.BINARY, Task.CLASSIFICATION):
+            rule = f"it weighs classes, and task {spec.task} has none"
+            yield Fault(f"{scope.path}.class_weights", str(self.class_weights), rule, "leave it null")
 
     @model_validator(mode="after")
     def _ends(self) -> Train:
         if self.steps is None and self.epochs is None:
             raise ValueError("neither steps nor epochs is set, so the training would never end")
         return self
+
+
+def _nothing_to_weigh(spec: RunSpec) -> Iterator[Fault]:
+    weight = getattr(spec.data, "weight", None)
+    if weight is not None and spec.task in (Task.RANKING, Task.RECOMMENDATION):
+        rule = f"it weighs examples with labels, and task {spec.task} compares items"
+        yield Fault("data.weight", repr(weight), rule, "leave it null")
 
 
 class RuntimeKind(StrEnum):
@@ -125,6 +145,8 @@ class Output(Spec):
 
     existing: Existing = Existing.REFUSE
     """If a directory that was named is there already."""
+    data: bool = True
+    """Record data that `embexp.run` got in memory in the run's directory; without it the run can't be repeated."""
     cache: str | None = None
     """Folder for scanned data; null: the user's cache folder."""
     tensorboard: bool = True
@@ -133,6 +155,8 @@ class Output(Spec):
     plots: bool = True
     digests: bool = True
     """Compute a digest of each final table and report changed rows, by hashes of all rows (7 s for 3 GB)."""
+    baselines: bool = True
+    """Fit a simple model, such as logistic regression, to compare with."""
     compare: tuple[Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")], ...] = ()
     """Keys of summary.json, dotted, whose values become columns of a sweep's table."""
 

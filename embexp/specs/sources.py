@@ -95,6 +95,14 @@ def _strptime(form: str) -> str:
 
 Delimiter = Annotated[str, BeforeValidator(_delimiter), Field(min_length=1)]
 Encoding = Annotated[str, AfterValidator(_encoding)]
+UTF8 = "utf-8"
+
+
+def is_utf8(value: object) -> bool:
+    """For encodings that records lack where they are UTF-8, as those of before there were others."""
+    return value == UTF8
+
+
 DateFormat = Annotated[str, AfterValidator(_strptime)]
 
 

@@ -6,12 +6,14 @@
 | binary | the rate of label 1 | log loss, AUC 0.5 |
 | classification | the classes' frequencies; the most frequent one | log loss; accuracy, macro F1 |
 | ranking | an order of the candidates at random | the expectations of MRR, Hits@k and mean rank |
+
+`simple_models` fits better ones, `FITTED`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -34,6 +36,14 @@ _USEFUL_AUC = 0.6
 """Where label 1 is rare, even the best model removes little of the log loss: then the order of predictions counts."""
 
 
+FITTED = {
+    "logistic_regression": "logistic regression",
+    "linear_regression": "linear regression",
+    "bias_only": "the bias-only model",
+}
+"""The baselines that are fitted to the same columns (`simple_models`), in words."""
+
+
 @dataclass(frozen=True)
 class Constant:
     """The constant prediction of a task that predicts labels.
@@ -49,14 +59,34 @@ class Constant:
     deviation: float
     frequencies: np.ndarray | None = None
 
-    def metrics(self, labels: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+    def metrics(
+        self,
+        labels: np.ndarray,
+        rows: np.ndarray,
+        listed: Collection[str] = (),
+        weights: np.ndarray | None = None,
+    ) -> dict[str, float]:
         """The task's metrics on a split, in bounded memory.
 
         Args:
             labels: of all examples, float32 [N], which may be memory-mapped.
             rows: int64 [n], those of the split, at least one.
+            listed: keys of further metrics.
+            weights: of all examples, float32 [N].
         """
-        return metric_specs.computed(self.task, "constant", _Split(self, labels, rows))
+        split = _Split(self, labels, rows, weights)
+        found = metric_specs.computed(self.task, "constant", split, listed=listed)
+        if self.task is Task.REGRESSION:
+            return found
+        # A label and the prediction are all that counts: an example of each label, weighted by how many there are.
+        counts = split.counts.astype(np.float64)
+        logits = (
+            np.full(2, _logit(self.mean))
+            if self.frequencies is None
+            else np.tile(np.log(split.frequencies), (len(counts), 1))
+        )
+        every = metric_specs.computed(self.task, "value", np.arange(len(counts)), logits, counts, listed=listed)
+        return found | {name: value for name, value in every.items() if name not in found}
 
 
 @dataclass
@@ -66,20 +96,30 @@ class _Split:
     constant: Constant
     labels: np.ndarray
     rows: np.ndarray
+    weights: np.ndarray | None = None
 
     @cached_property
-    def differences(self) -> tuple[float, float]:
-        """Sums of squared and of absolute differences from the mean."""
-        squares = absolutes = 0.0
-        for some in _some(self.labels, self.rows):
-            squares += float(np.square(some - self.constant.mean).sum())
-            absolutes += float(np.abs(some - self.constant.mean).sum())
-        return squares, absolutes
+    def total(self) -> float:
+        """How many examples there are, or the sum of their weights."""
+        if self.weights is None:
+            return len(self.rows)
+        return sum(float(own.sum()) for own in _some(self.weights, self.rows))
+
+    def mean(self, of: Callable[[np.ndarray], np.ndarray]) -> float:
+        """The mean of a function of the labels."""
+        return self.sum(of) / self.total
+
+    def sum(self, of: Callable[[np.ndarray], np.ndarray]) -> float:
+        """The sum, weighted where there are weights."""
+        if self.weights is None:
+            return sum(float(of(some).sum()) for some in _some(self.labels, self.rows))
+        both = zip(_some(self.labels, self.rows), _some(self.weights, self.rows), strict=True)
+        return sum(float(of(some) @ own) for some, own in both)
 
     @cached_property
     def positives(self) -> float:
         """Share of the labels that are 1."""
-        return sum(float(some.sum()) for some in _some(self.labels, self.rows)) / len(self.rows)
+        return self.mean(lambda some: some)
 
     @cached_property
     def frequencies(self) -> np.ndarray:
@@ -89,13 +129,14 @@ class _Split:
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Examples of each class."""
-        return _counts(self.labels, self.rows, len(self.frequencies))
+        """Examples of each class, or the sums of their weights."""
+        classes = 2 if self.constant.frequencies is None else len(self.frequencies)
+        return _counts(self.labels, self.rows, classes, self.weights)
 
 
 def squared_error(split: _Split) -> float:
     """Of the mean."""
-    return split.differences[0] / len(split.rows)
+    return split.mean(lambda some: np.square(some - split.constant.mean))
 
 
 def rmse(split: _Split) -> float:
@@ -105,12 +146,25 @@ def rmse(split: _Split) -> float:
 
 def mae(split: _Split) -> float:
     """Of the mean."""
-    return split.differences[1] / len(split.rows)
+    return split.mean(lambda some: np.abs(some - split.constant.mean))
+
+
+def r2(split: _Split) -> float | None:
+    """Of the mean of the training labels, which is not that of the split."""
+    own = split.mean(lambda some: some)
+    variance = split.mean(lambda some: np.square(some - own))
+    return None if variance == 0 else 1 - squared_error(split) / variance
+
+
+def mape(split: _Split) -> float:
+    """Of the mean."""
+    least = np.finfo(np.float64).eps
+    return split.mean(lambda some: np.abs(some - split.constant.mean) / np.maximum(np.abs(some), least))
 
 
 def log_loss(split: _Split) -> float:
     """Of the rate of label 1."""
-    rate = min(max(split.constant.mean, _LEAST_RATE), 1 - _LEAST_RATE)
+    rate = _rate(split.constant.mean)
     return -split.positives * math.log(rate) - (1 - split.positives) * math.log1p(-rate)
 
 
@@ -121,23 +175,33 @@ def auc(split: _Split) -> float | None:
 
 def accuracy(split: _Split) -> float:
     """Of the most frequent class."""
-    return float(split.counts[np.argmax(split.frequencies)] / len(split.rows))
+    return float(split.counts[np.argmax(split.frequencies)] / split.total)
 
 
 def softmax_log_loss(split: _Split) -> float:
     """Of the classes' frequencies."""
     surprise = np.log(split.frequencies.sum()) - np.log(split.frequencies)
-    return float(split.counts @ surprise / len(split.rows))
+    return float(split.counts @ surprise / split.total)
 
 
 def macro_f1(split: _Split) -> float:
     """Of the most frequent class. The counts stand for the labels: F1 depends on nothing else."""
     counts, common = split.counts, int(np.argmax(split.frequencies))
-    own = 2 * counts[common] / (counts[common] + len(split.rows))
+    own = 2 * counts[common] / (counts[common] + split.total)
     return float(own / (np.count_nonzero(counts) + (counts[common] == 0)))
 
 
-def fitted(task: Task, labels: np.ndarray, rows: np.ndarray, *, classes: int = 0) -> Constant:
+def _rate(mean: float) -> float:
+    return min(max(mean, _LEAST_RATE), 1 - _LEAST_RATE)
+
+
+def _logit(mean: float) -> float:
+    return math.log(_rate(mean)) - math.log1p(-_rate(mean))
+
+
+def fitted(
+    task: Task, labels: np.ndarray, rows: np.ndarray, *, classes: int = 0, weights: np.ndarray | None = None
+) -> Constant:
     """The constant prediction that fits some examples best, in bounded memory.
 
     Args:
@@ -145,10 +209,12 @@ def fitted(task: Task, labels: np.ndarray, rows: np.ndarray, *, classes: int = 0
         labels: of all examples, float32 [N], which may be memory-mapped.
         rows: int64 [n], those of the training split, at least one.
         classes: how many there are, for task classification.
+        weights: of all examples, float32 [N].
     """
-    mean = sum(float(some.sum()) for some in _some(labels, rows)) / len(rows)
-    square = sum(float(np.square(some - mean).sum()) for some in _some(labels, rows)) / len(rows)
-    frequencies = _counts(labels, rows, classes) + 1.0 if task is Task.CLASSIFICATION else None
+    split = _Split(Constant(task, 0.0, 0.0), labels, rows, weights)
+    mean = split.mean(lambda some: some)
+    square = split.mean(lambda some: np.square(some - mean))
+    frequencies = _counts(labels, rows, classes, weights) + 1.0 if task is Task.CLASSIFICATION else None
     return Constant(task, mean, math.sqrt(square), frequencies)
 
 
@@ -196,7 +262,12 @@ def _some(labels: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
         yield labels[rows[start : start + _EXAMPLES_AT_ONCE]].astype(np.float64)
 
 
-def _counts(labels: np.ndarray, rows: np.ndarray, classes: int) -> np.ndarray:
+def _counts(labels: np.ndarray, rows: np.ndarray, classes: int, weights: np.ndarray | None = None) -> np.ndarray:
+    if weights is not None:
+        sums = np.zeros(classes)
+        for some, own in zip(_some(labels, rows), _some(weights, rows), strict=True):
+            sums += np.bincount(some.astype(np.int64), own, minlength=classes)
+        return sums
     counts = np.zeros(classes, np.int64)
     for some in _some(labels, rows):
         counts += np.bincount(some.astype(np.int64), minlength=classes)
@@ -217,13 +288,14 @@ def beaten(task: Task, found: Mapping[str, float], constant: Mapping[str, float]
 def worse(found: Mapping[str, Any], reference: Mapping[str, Any]) -> list[str]:
     """The metrics of a split that are worse than those of a baseline, by any margin, in the order of the baseline.
 
-    The loss is left out, which repeats another metric. What either lacks, or has no number of, is not compared.
+    Left out are the loss, which repeats another metric, and the calibration, which is best for a constant. What either
+    lacks, or has no number of, is not compared.
     """
     names = []
     for name, value in reference.items():
         direction, own = metric_specs.direction(name), found.get(name)
         if (
-            name == "loss"
+            name in ("loss", "calibration_error")
             or direction is None
             or not isinstance(own, int | float)
             or not isinstance(value, int | float)
@@ -266,6 +338,37 @@ def warnings(
             lines.append(line if beats else line + remedy)
             remedy = remedy if beats else ""
     return lines
+
+
+def fitted_warnings(
+    found: Mapping[str, Mapping[str, float]], fitted: Mapping[str, Mapping[str, Mapping[str, float]]]
+) -> list[str]:
+    """A line for each split on which a metric is worse than that of a fitted baseline, as far as four digits show.
+
+    Args:
+        found: final metrics by split; all but the training split are judged.
+        fitted: by baseline and split.
+    """
+    lines = []
+    for name, by_split in fitted.items():
+        for split in (split for split in by_split if split != "train" and found.get(split)):
+            own, other = found[split], by_split[split]
+            pairs = [(metric, f"{own[metric]:.4f}", f"{other[metric]:.4f}") for metric in worse(own, other)]
+            figures = [
+                f"{metric} {ours} is worse than {FITTED[name]}'s {theirs}"
+                for metric, ours, theirs in pairs
+                if ours != theirs
+            ]
+            if figures:
+                lines.append(f"on {split}: {', '.join(figures)}")
+    return lines
+
+
+def about_fitted(warning: str) -> bool:
+    """Whether a line is of `fitted_warnings`, or says that there is no such baseline."""
+    return warning.startswith("output.baselines: ") or any(
+        f" is worse than {words}'s " in warning for words in FITTED.values()
+    )
 
 
 def _remedy(found: Mapping[str, Mapping[str, float]], constant: Mapping[str, Mapping[str, float]], rates: str) -> str:

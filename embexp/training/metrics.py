@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,26 @@ _CELLS = 1 << 20
 """Logits that are converted to float64 at a time."""
 
 
-def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, float]:
-    """All metrics of a task.
+@dataclass(frozen=True)
+class Measures:
+    """What is measured of some examples, in addition to the metrics of their task.
+
+    Attributes:
+        listed: keys of metrics of embexp that the config lists.
+        weights: of the examples, float64 [N], none below 0; None: all count the same.
+        groups: integers [N], of the examples, for metrics that are means over groups; None: there are none.
+    """
+
+    listed: Collection[str] = ()
+    weights: np.ndarray | None = None
+    groups: np.ndarray | None = None
+
+
+NOTHING_MORE = Measures()
+
+
+def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike, measures: Measures = NOTHING_MORE) -> dict[str, float]:
+    """All metrics of a task, and those that are listed.
 
     Args:
         task: regression gives rmse, mae and loss (the mean squared error); binary gives log_loss, auc and loss (the log
@@ -34,9 +53,22 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
 
     Raises:
         DivergedError: a logit is not finite.
-        DataError: a binary label other than 0 and 1, or a class without a logit.
+        DataError: a binary label other than 0 and 1, a class without a logit, or weights that are all 0.
         ValueError: there are no examples, the lengths differ, or the task is ranking or recommendation, which
             `ranking` evaluates.
+    """
+    y, z = checked(task, labels, logits)
+    weights = measures.weights
+    if weights is not None and not weights.any():
+        raise DataError(f"the weights of all {len(weights):,} examples are 0: nothing counts")
+    return metric_specs.computed(task, "value", y, z, weights, listed=measures.listed, grouped=measures.groups)
+
+
+def checked(task: Task, labels: ArrayLike, logits: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and logits as the functions of metrics take them: float64 [N], or int64 [N] and [N, C].
+
+    Raises:
+        see `evaluate`.
     """
     if task in (Task.RANKING, Task.RECOMMENDATION):
         raise ValueError("a rank depends on other items: use embexp.training.ranking")
@@ -50,8 +82,12 @@ def evaluate(task: Task, labels: ArrayLike, logits: ArrayLike) -> dict[str, floa
         y, z = vector_metrics(labels, logits)
     _check_finite(z)
     check_labels(task, y, classes=z.shape[1] if task is Task.CLASSIFICATION else None)
-    y = y.astype(np.int64) if task is Task.CLASSIFICATION else y
-    return metric_specs.computed(task, "value", y, z)
+    return y.astype(np.int64) if task is Task.CLASSIFICATION else y, z
+
+
+def mean(values: np.ndarray, weights: np.ndarray | None) -> float:
+    """The mean of values [N], weighted where there are weights [N], as by `numpy.average`."""
+    return float(np.mean(values)) if weights is None else float(values @ weights / weights.sum())
 
 
 def _check_finite(logits: np.ndarray) -> None:
@@ -61,13 +97,17 @@ def _check_finite(logits: np.ndarray) -> None:
         )
 
 
-def undefined(task: Task, labels: ArrayLike) -> dict[str, str]:
-    """The task's metrics that are undefined for these labels, each with the reason."""
+def undefined(task: Task, labels: ArrayLike, listed: Collection[str] = ()) -> dict[str, str]:
+    """The task's metrics that are undefined for these labels, each with the reason.
+
+    Args:
+        listed: see `Measures`.
+    """
     y = np.asarray(labels)
     if not y.size or np.any(y != y.flat[0]):
         return {}
     reason = f"all {y.size:,} labels are {y.flat[0]:g}, and"
-    names = [name for name, metric, _ in metric_specs.named(task) if metric.both_classes]
+    names = [name for name, metric, _ in metric_specs.named(task, listed=listed) if metric.both_classes]
     return {name: f"{reason} {name.upper()} compares two classes" for name in names}
 
 
@@ -119,37 +159,55 @@ def class_names(task: Task, labels: np.ndarray | None, named: Sequence[str]) -> 
     return tuple(named) or tuple(str(number) for number in range(int(labels.max()) + 1))
 
 
-def rmse(labels: ArrayLike, predictions: ArrayLike) -> float:
+def rmse(labels: ArrayLike, predictions: ArrayLike, weights: np.ndarray | None = None) -> float:
     """Root of the mean squared error."""
-    return float(np.sqrt(squared_error(labels, predictions)))
+    return float(np.sqrt(squared_error(labels, predictions, weights)))
 
 
-def squared_error(labels: ArrayLike, predictions: ArrayLike) -> float:
+def squared_error(labels: ArrayLike, predictions: ArrayLike, weights: np.ndarray | None = None) -> float:
     """Mean squared error."""
     y, z = vector_metrics(labels, predictions)
-    return float(np.mean((z - y) ** 2))
+    return mean((z - y) ** 2, weights)
 
 
-def mae(labels: ArrayLike, predictions: ArrayLike) -> float:
+def mae(labels: ArrayLike, predictions: ArrayLike, weights: np.ndarray | None = None) -> float:
     """Mean absolute error."""
     y, z = vector_metrics(labels, predictions)
-    return float(np.mean(np.abs(z - y)))
+    return mean(np.abs(z - y), weights)
 
 
-def log_loss(labels: ArrayLike, logits: ArrayLike) -> float:
+def r2(labels: ArrayLike, predictions: ArrayLike, weights: np.ndarray | None = None) -> float | None:
+    """1 - the squared error / that of the labels' mean (the coefficient of determination). None if all are equal."""
+    y, z = vector_metrics(labels, predictions)
+    variance = mean((y - mean(y, weights)) ** 2, weights)
+    return None if variance == 0 else 1 - mean((z - y) ** 2, weights) / variance
+
+
+def mape(labels: ArrayLike, predictions: ArrayLike, weights: np.ndarray | None = None) -> float:
+    """Mean of |prediction - label| / |label|, a fraction, with 2^-52 where a label is 0, as by scikit-learn."""
+    y, z = vector_metrics(labels, predictions)
+    return mean(np.abs(z - y) / np.maximum(np.abs(y), np.finfo(np.float64).eps), weights)
+
+
+def log_loss(labels: ArrayLike, logits: ArrayLike, weights: np.ndarray | None = None) -> float:
     """Mean of -y log p - (1 - y) log(1 - p) with p = sigmoid(logit), in nats; stable for any finite logit."""
     y, z = vector_metrics(labels, logits)
     # max(z, 0) - z y + log(1 + e^-|z|), arranged so that the first two don't cancel where y = 1 and z is large.
-    return float(np.mean(np.maximum(z, 0) * (1 - y) - np.minimum(z, 0) * y + np.log1p(np.exp(-np.abs(z)))))
+    return mean(np.maximum(z, 0) * (1 - y) - np.minimum(z, 0) * y + np.log1p(np.exp(-np.abs(z))), weights)
 
 
-def auc(labels: ArrayLike, scores: ArrayLike) -> float | None:
+def auc(labels: ArrayLike, scores: ArrayLike, weights: np.ndarray | None = None) -> float | None:
     """Probability that a positive scores higher than a negative, ties counting half (Mann & Whitney 1947).
 
-    Counted in integers, in O(N log N). None if all labels are of one class.
+    Counted in integers, in O(N log N); with weights, each pair counts as the product of its two. None if all labels
+    are of one class.
     """
     y, scores = vector_metrics(labels, scores)
     _, tie = np.unique(scores, return_inverse=True)
+    if weights is not None:
+        ones, zeros = np.bincount(tie, weights=y * weights), np.bincount(tie, weights=(1 - y) * weights)
+        every = float(ones.sum() * zeros.sum())
+        return float(ones @ (np.cumsum(zeros) - zeros / 2)) / every if every > 0 else None
     positives = np.bincount(tie, weights=y).astype(np.int64)
     negatives = np.bincount(tie).astype(np.int64) - positives
     pairs = int(positives.sum()) * int(negatives.sum())
@@ -160,7 +218,7 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float | None:
     return wins_twice / (2 * pairs)
 
 
-def softmax_log_loss(labels: ArrayLike, logits: ArrayLike) -> float:
+def softmax_log_loss(labels: ArrayLike, logits: ArrayLike, weights: np.ndarray | None = None) -> float:
     """Mean of -log p[label] with p = softmax(logits), in nats; labels int [N], logits [N, C]; stable if finite."""
     y, z = np.asarray(labels), np.asarray(logits)
     losses = np.empty(len(z), np.float64)
@@ -175,20 +233,21 @@ def softmax_log_loss(labels: ArrayLike, logits: ArrayLike) -> float:
         losses[start : start + rows] = np.where(
             largest == 0, np.log1p(others), largest + np.log(others + np.exp(-largest))
         )
-    return float(np.mean(losses))
+    return mean(losses, weights)
 
 
-def accuracy(labels: np.ndarray, logits: np.ndarray) -> float:
+def accuracy(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
     """Share of the examples whose class has the largest logit; logits [N, C]."""
-    return float(np.mean(logits.argmax(axis=1) == labels))
+    right = logits.argmax(axis=1) == labels
+    return mean(right, weights)
 
 
-def macro_f1_of_logits(labels: np.ndarray, logits: np.ndarray) -> float:
+def macro_f1_of_logits(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
     """`macro_f1` of the classes with the largest logits, [N, C]."""
-    return macro_f1(labels, logits.argmax(axis=1))
+    return macro_f1(labels, logits.argmax(axis=1), weights)
 
 
-def macro_f1(labels: ArrayLike, predicted: ArrayLike) -> float:
+def macro_f1(labels: ArrayLike, predicted: ArrayLike, weights: np.ndarray | None = None) -> float:
     """Mean over the classes of F1 = 2 TP / (2 TP + FP + FN) (van Rijsbergen 1979, with equal weights).
 
     A class that is neither a label nor a prediction anywhere has no F1 and is ignored, as by scikit-learn's
@@ -200,9 +259,10 @@ def macro_f1(labels: ArrayLike, predicted: ArrayLike) -> float:
     """
     y, z = np.asarray(labels, np.int64).reshape(-1), np.asarray(predicted, np.int64).reshape(-1)
     classes = int(max(y.max(), z.max())) + 1
-    true_positives = np.bincount(y[y == z], minlength=classes)
+    of_right = None if weights is None else weights[y == z]
+    true_positives = np.bincount(y[y == z], of_right, minlength=classes)
     # 2 TP + FP + FN: every label and every prediction of the class.
-    occurrences = np.bincount(y, minlength=classes) + np.bincount(z, minlength=classes)
+    occurrences = np.bincount(y, weights, minlength=classes) + np.bincount(z, weights, minlength=classes)
     present = occurrences > 0
     return float(np.mean(2 * true_positives[present] / occurrences[present]))
 
@@ -252,15 +312,23 @@ def evaluate_split(
     count: int,
     queries: Queries | None = None,
     own: Callable[[np.ndarray, np.ndarray], dict[str, float]] | None = None,
+    measures: Measures = NOTHING_MORE,
+    closer: Callable[[np.ndarray, np.ndarray], None] | None = None,
 ) -> dict[str, float]:
     """Metrics of a task over the first `count` examples.
 
     Args:
         queries: for task ranking.
         own: further metrics of labels and logits, or others under the same names.
+        closer: is called with labels and logits, or with ranks, which it may look at closer.
     """
     if queries is not None:
-        return ranking.evaluate(runtime.predict(batches), queries)
+        ranks = ranking.ranks_of_queries(runtime.predict(batches), queries)
+        if closer is not None:
+            closer(ranks, queries.predict_head)
+        return ranking.metrics(ranks, queries.predict_head)
     labels, logits = predictions(runtime, batches, count)
-    found = evaluate(task, labels, logits)
+    found = evaluate(task, labels, logits, measures)
+    if closer is not None:
+        closer(labels, logits)
     return found if own is None else found | own(labels, logits)

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 
 import embexp
 from embexp.config import composition, hydra_job
+from embexp.config import loader as loading
 from embexp.config.composition import compose_config
 from embexp.config.loader import Loader
 from embexp.errors import ConfigError
@@ -135,6 +136,7 @@ def test_overrides_do_what_they_do_in_hydra(case: str) -> None:
 
 def test_a_loader_composes_the_same_choices_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it gives is a copy of its own each time, so values of one job do not reach the next."""
+    monkeypatch.setattr(loading, "_SHIPPED", {})
     loader, calls = composition.loader(), []
     compose_files = loader._loader.load_configuration
 
@@ -150,3 +152,27 @@ def test_a_loader_composes_the_same_choices_once(monkeypatch: pytest.MonkeyPatch
         assert OmegaConf.is_struct(shared.config) == OmegaConf.is_struct(alone.config)
         assert OmegaConf.is_readonly(shared.config.hydra) == OmegaConf.is_readonly(alone.config.hydra)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize(("first", "second"), [("clicks", "text_classification"), ("text_classification", "ratings")])
+def test_a_choice_without_a_place_is_tried_again_only_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    """Composing with it and without it took twice as long in each job of a sweep."""
+    monkeypatch.setattr(loading, "_SHIPPED", {})
+    loader, tried = composition.loader(), []
+    compose_files = loader._loader.load_configuration
+
+    def counted(name: str, overrides: list[str], *arguments: Any, **keywords: Any) -> Any:
+        tried.append(overrides)
+        return compose_files(name, overrides, *arguments, **keywords)
+
+    monkeypatch.setattr(loader._loader, "load_configuration", counted)
+    experiments = [first, "ratings", "text_classification", "clicks"]
+    faults = [
+        composition.check(compose_config(loader, [f"experiment={name}", "vectors=random"]))[1] for name in experiments
+    ]
+    assert [bool(found) for found in faults] == [name != "text_classification" for name in experiments]
+    assert all("vectors = 'random'" in str(found[0]) for found in faults if found)
+    with_it = [overrides[0] for overrides in tried if "vectors=random" in overrides]
+    assert with_it == [f"experiment={first}", f"experiment={second}"]

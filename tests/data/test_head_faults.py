@@ -181,10 +181,10 @@ class TestColumns:
         pq.write_table(pa.table({"user": [1.5], "item": [[["deep"]]], "y": ["yes"], "age": [{"a": 1}]}), path)
         data = Parquet(path=str(path), label="y", dense_features=("age",))
         assert told(data) == [
-            f"features.user = 'user': its values must be text or integers in {path}.",
-            f"features.item = 'item': its values must be text or integers in {path}.",
-            f"data.dense_features = 'age': the column must hold numbers in {path}.",
-            f"data.label = 'y': the column must hold numbers in {path}.",
+            f"features.user = 'user': its values must be text or integers in {path}.\n    convert them to text",
+            f"features.item = 'item': its values must be text or integers in {path}.\n    convert them to text",
+            f"data.dense_features = 'age': the column must hold numbers in {path}.\n    convert its values to numbers",
+            f"data.label = 'y': the column must hold numbers in {path}.\n    convert its values to numbers",
         ]
 
     def test_parquet_files_that_disagree(self, tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.data.texts import words
 from embexp.errors import ConfigError, DataError
-from embexp.specs.data import Text
 from embexp.specs.sources import Split
 from embexp.specs.tables import Feature
+from embexp.specs.texts import Text
 from embexp.specs.vocabularies import VocabularyRules
 
 TEXTS = [
@@ -192,6 +192,52 @@ def test_unlabelled_lines(line: str, expected: list[str], tmp_path: Path) -> Non
     )
     names = vocabularies["word"].tokens()
     assert [names[row] for row in examples.lists["words"].values] == expected
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "encoding", "lines"),
+    [
+        ("space", "cp1252", "0 caf\xe9 red\r\n\r\n1 blue sky\n"),
+        ("whitespace", "utf-8", " 0\tcaf\xe9  red\n1   blue sky"),
+        ("colons", "utf-16", "0::caf\xe9 red\r\n1::blue sky\r\n"),
+    ],
+)
+def test_lines_with_another_delimiter_and_encoding(delimiter: str, encoding: str, lines: str, tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_bytes(lines.encode(encoding))
+    data = Text.model_validate(
+        {"path": str(tmp_path / "t.txt"), "delimiter": delimiter, "encoding": encoding, "split": TRAIN_ALL}
+    )
+    assert not source_of(data).head_faults(columns(data))
+    found = scanned(data, tmp_path)
+    assert words_of(found) == [["café", "red"], ["blue", "sky"]]
+    assert labels_of(found) == ["0", "1"]
+
+
+def test_unlabelled_lines_whose_delimiter_words_have_too(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("good fine film\nbad poor plot\n")
+    data = Text(path=str(tmp_path / "t.txt"), delimiter="space", split=TRAIN_ALL)
+    found = scanned(data, tmp_path)
+    names = found.vocabularies["word"].tokens()
+    for lines, expected in (
+        ("good plot\nbad film\n", ["plot", "film"]),  # all begin with a class
+        ("fine plot\nbad film\n", ["fine", "plot", names[0], "film"]),
+    ):
+        (tmp_path / "o.txt").write_text(lines)
+        columns_ = columns(data, labelled=False)
+        examples = encode_file(
+            tmp_path / "o.txt", data, columns_, found.vocabularies, cache=tmp_path / "cache", classes=found.classes
+        )
+        assert [names[row] for row in examples.lists["words"].values] == expected
+
+
+def test_csv_with_another_delimiter_and_encoding(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes('text;label\r\n"caf\xe9; ""red""";a\r\n;b\r\n'.encode("latin-1"))
+    data = Text(path=str(tmp_path / "t.csv"), delimiter="semicolon", encoding="latin-1", split=TRAIN_ALL)
+    assert words_of(scanned(data, tmp_path)) == [["café", "red"], []]
+
+
+def test_records_lack_the_defaults() -> None:
+    assert not {"delimiter", "encoding"} & set(Text().model_dump(mode="json"))
 
 
 FAULTS = {

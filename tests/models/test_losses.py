@@ -58,6 +58,14 @@ def test_log_loss_of_classes_against_float64(examples: list[tuple[int, list[floa
     np.testing.assert_allclose(mean, np.mean(expected), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("task", [Task.REGRESSION, Task.BINARY])
+def test_weights_multiply_the_losses_of_a_batch(task: Task) -> None:
+    labels, logits, weights = np.float32([[0, 1, 1], [0.3, -0.2, 1.5], [0.5, 2, 0]])
+    found = losses.mean_loss(task)(tf.constant(np.stack([labels, weights], 1)), tf.constant(logits))
+    each = (logits - labels) ** 2 if task is Task.REGRESSION else np.log1p(np.exp(logits)) - labels * logits
+    assert float(found) == pytest.approx(np.sum(each * weights) / 3, rel=1e-6)
+
+
 def test_gradient_of_the_log_loss_of_classes() -> None:
     logits = tf.constant([[1.0, -2.0, 0.5], [0.0, 3.0, 3.0]])
     with tf.GradientTape() as tape:

@@ -33,7 +33,7 @@ def test_a_shipped_experiment_learns_at_its_defaults(name: str, tmp_path: Path) 
 
 def assert_better(summary: Mapping[str, Any], split: str) -> None:
     """Whether a split's metrics are better than those of a constant, or of popularity, which is harder to beat."""
-    [(name, baseline)] = summary["baselines"].items()
+    name, baseline = next(iter(summary["baselines"].items()))
     if name == "popularity":
         assert summary["metrics"][split]["ndcg_at_10"] > 1.1 * baseline[split]["ndcg_at_10"]
     else:

@@ -296,3 +296,15 @@ def test_every_stage_that_may_be_long_reports_how_far_it_is(
     assert later["predicting"][-1] == 1.0
     finished_run.recommend(progress=noted(later))
     assert {"computing vectors", "evaluating", "predicting", "ranking items"} <= later.keys()
+
+
+def test_listed_metrics_and_intervals_over_users(run: Made) -> None:
+    summary = json.loads((run("metrics=[precision_at_k,map_at_k,novelty_at_k]").directory / "summary.json").read_text())
+    test, plain = summary["metrics"]["test"], json.loads((run().directory / "summary.json").read_text())["metrics"]
+    assert {name: test[name] for name in plain["test"]} == plain["test"]
+    assert test["precision_at_3"] == pytest.approx(test["recall_at_3"] / 3)  # each user has one held-out item
+    assert set(test) - set(plain["test"]) == {"precision_at_3", "map_at_3", "novelty_at_3"}
+    assert set(summary["baselines"]["popularity"]["test"]) == set(test)
+    intervals = summary["evaluation"]["test"]["intervals"]
+    assert set(intervals) == set(test) - {"coverage_at_3"}
+    assert all(low <= test[name] <= high for name, (low, high) in intervals.items())

@@ -18,6 +18,7 @@ from embexp.specs.models import Task
 from embexp.training import ranking
 
 CUTOFFS = (1, 3, 10)
+LISTED = ("precision_at_k", "map_at_k", "novelty_at_k")
 User = tuple[list[float], set[int], set[int], int]
 """Scores, held-out items, seen items, and the number of held-out items that the catalogue lacks."""
 
@@ -31,9 +32,15 @@ def ranked(scores: list[float], seen: set[int]) -> list[int]:
     return sorted(set(range(len(scores))) - seen, key=lambda item: (-scores[item], item))
 
 
+def count_of(item: int) -> int:
+    """How often an item is in the training split."""
+    return item % 4 + 1
+
+
 def by_hand(users: list[User]) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     shown: dict[int, set[int]] = {k: set() for k in CUTOFFS}
+    total = sum(map(count_of, range(len(users[0][0]))))
     for scores, relevant, seen, unknown in users:
         order, count = ranked(scores, seen), len(relevant) + unknown
         places = [place for place, item in enumerate(order, 1) if item in relevant]
@@ -46,6 +53,11 @@ def by_hand(users: list[User]) -> dict[str, float]:
             found.setdefault(f"hit_rate_at_{k}", []).append(float(bool(hits)))
             found.setdefault(f"ndcg_at_{k}", []).append(gain / ideal)
             shown[k] |= set(order[:k])
+            precisions = [number / place for number, place in enumerate(hits, 1)]
+            surprise = [-math.log2(count_of(item) / total) for item in order[:k]]
+            found.setdefault(f"precision_at_{k}", []).append(len(hits) / k)
+            found.setdefault(f"map_at_{k}", []).append(math.fsum(precisions) / count)
+            found.setdefault(f"novelty_at_{k}", []).append(math.fsum(surprise) / max(1, len(surprise)))
     means = {name: math.fsum(values) / len(values) for name, values in found.items()}
     return means | {f"coverage_at_{k}": len(shown[k]) / len(users[0][0]) for k in CUTOFFS}
 
@@ -59,6 +71,8 @@ def evaluated(users: list[User]) -> dict[str, float]:
         unknown=np.array([each[3] for each in users]),
         seen=lists([each[2] for each in users]),
         cutoffs=CUTOFFS,
+        listed=LISTED,
+        counts=np.array([count_of(item) for item in range(scores.shape[1])]),
     )
 
 
@@ -83,7 +97,8 @@ def test_metrics_are_those_of_one_user_after_the_other(users: list[User], cells:
         patch.setattr(ranking, "_CELLS", cells)
         found = evaluated(users)
     expected = by_hand(users)
-    assert set(found) == set(metric_specs.metrics_of(Task.RECOMMENDATION, CUTOFFS)) == set(expected)
+    assert set(found) == set(expected)
+    assert list(found) == [name for name, _, _ in metric_specs.named(Task.RECOMMENDATION, CUTOFFS, LISTED)]
     assert found == pytest.approx(expected, abs=1e-12)
 
 
@@ -107,6 +122,7 @@ def test_metrics_are_those_of_ranx() -> None:
             }
         )
         theirs = {"ndcg_at_{}": "ndcg@{}", "recall_at_{}": "recall@{}", "hit_rate_at_{}": "hit_rate@{}"}
+        theirs |= {"precision_at_{}": "precision@{}", "map_at_{}": "map@{}"}
         names = {our.format(k): their.format(k) for k in CUTOFFS for our, their in theirs.items()} | {"mrr": "mrr"}
         expected = ranx.evaluate(truth, run, list(names.values()))
     found = evaluated(users)

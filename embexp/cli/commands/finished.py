@@ -50,7 +50,7 @@ run's data (labels may be missing). Writes CSV in the order of the file, with th
   prediction            what is predicted;
   class                 the likelier one, for task binary whose classes have names;
   probability of NAME   of each class that has a name;
-  unknown               the features whose value is missing or new to the run; only if there are any.
+  unknown               the features whose value is out of vocabulary (OOV); only if there are any.
 
     --data FILE   Names the file of the examples.
     --keep A,B,…  Names columns of the file to copy.

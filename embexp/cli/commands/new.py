@@ -5,27 +5,33 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.errors import CommandLineError
+from embexp.errors import CommandLineError, DataError
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
+    import argparse
+
+    from embexp.cli import column_uses
     from embexp.cli.column_uses import Use
     from embexp.data.files.samples import ColumnFacts, Sample
 
 HELP = """\
-usage: embexp new --data FILE [--label COLUMN] --out FOLDER [OPTIONS]
+usage: embexp new FILE [--label COLUMN] --out FOLDER [OPTIONS]
 
 Reads a sample of a file, shows what its columns contain and how they are used, and writes a first experiment with
 comments: FOLDER/experiment/NAME.yaml, for `embexp run --config-dir FOLDER experiment=NAME`.
 
-    --data FILE      A file of text (CSV, TSV and the like, perhaps compressed), a Parquet file, a folder of such files,
-                     or a folder of RecBole.
+    FILE             A file of text (CSV, TSV and the like, perhaps compressed), a Parquet file, a folder of such files,
+                     a folder of RecBole, texts with a label before each, or a file or folder of LightGCN's lists.
+                     Also as --data FILE.
     --label COLUMN   The column to predict, numbers or text. Without it: recommendation, if the columns are a user and
                      an item; else shows the columns and suggests labels.
     --out FOLDER     The folder of configs; it is created if it does not exist.
@@ -46,25 +52,39 @@ rules
                      power of two nearest to 4 · (number of values)^(1/4), from 4 to 64.
     numbers          Standardized, after log1p where a few values are much larger than the others. Whole numbers that
                      recur, 20 times on average, may be codes: they get a table, too. With 100 different values and
-                     1,000 rows, also a table of 32 buckets.
+                     1,000 rows, and at most 200 columns, also a table of 32 buckets.
     lists, texts     Split, and embedded: the vectors of an example are averaged.
     time             A date, a number of 1990 to 2040 since 1970, or of such a name: the latest validate and test.
+    dates            Tables of weekday and hour; of those that do not split, also of the month, and the age in days.
     left out         What is the same, or different, in every row; a second time.
 """
 
-_SHOWN = 40
+_SHOWN, _MOST_SHOWN = 40, 200
 _OF_COLUMNS = ("category", "number", "ignore", "time", "group")
+_PANDAS = {
+    ".xlsx": "read_excel",
+    ".xls": "read_excel",
+    ".ods": "read_excel",
+    ".feather": "read_feather",
+    ".arrow": "read_feather",
+    ".orc": "read_orc",
+    ".dta": "read_stata",
+    ".sav": "read_spss",
+    ".sas7bdat": "read_sas",
+}
+"""What pandas reads other forms with, by suffix."""
 _TASKS = ("binary", "classification", "regression", "recommendation")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command."""
     parser = Parser("new", HELP)
-    parser.needs("--data", "which data? Give --data FILE")
-    parser.values("--label", "--out", "--name", "--names", "--task", "--category", "--number", "--ignore")
+    parser.add_argument("file", nargs="?")
+    parser.values("--data", "--label", "--out", "--name", "--names", "--task", "--category", "--number", "--ignore")
     parser.values("--time", "--group")
     parser.switches("--force")
-    options = parser.parse(arguments)
+    options = parser.parse(arguments, _which_data)
+    options.data = options.data or options.file
     from embexp.cli import column_uses, first_experiment
     from embexp.data.files.samples import facts, sample
     from embexp.system import files
@@ -72,8 +92,13 @@ def main(arguments: Sequence[str]) -> int:
     if options.task not in (None, *_TASKS):
         raise CommandLineError(f"embexp new: --task {options.task}: it must be one of {', '.join(_TASKS)}")
     _check_form(Path(options.data))
-    found = sample(Path(options.data), None if options.names is None else options.names.split(","))
+    try:
+        found = sample(Path(options.data), None if options.names is None else options.names.split(","))
+    except DataError as error:
+        raise CommandLineError(f"embexp new: {error}") from error
     columns = facts(found)
+    by_form = None if options.task == "recommendation" else found.label
+    options.label = options.label or by_form
     category, number, ignore, time, group = (_columns(options, columns, name) for name in _OF_COLUMNS)
     wishes = column_uses.Wishes(category, number, ignore, next(iter(time), None), next(iter(group), None))
     pair = None
@@ -95,9 +120,10 @@ def main(arguments: Sequence[str]) -> int:
         )
         uses = column_uses.uses_of_interactions(columns, *pair, wishes)
     else:
-        label = _label(columns, options.label)
-        predicted = column_uses.prediction(label, options.task)
-        uses = column_uses.uses(columns, label.name, rows=found.rows, splits_text=found.kind == "csv", wishes=wishes)
+        label = _label(columns, options.label or "")
+        of_form = column_uses.prediction_by_form(found, label, options.task) if label.name == by_form else None
+        predicted = of_form or column_uses.prediction(label, options.task)
+        predicted, uses = _uses(found, columns, label, predicted, wishes, asked=options.task is not None)
     name = _name(options.name, Path(options.data))
     file = Path(options.out) / "experiment" / f"{name}.yaml"
     exists = CommandLineError(f"embexp new: {file} exists\n    give another --name, or --force to replace it")
@@ -116,6 +142,44 @@ def main(arguments: Sequence[str]) -> int:
     return DONE
 
 
+def _uses(
+    sample: Sample,
+    columns: Sequence[ColumnFacts],
+    label: ColumnFacts,
+    predicted: column_uses.Prediction,
+    wishes: column_uses.Wishes,
+    *,
+    asked: bool,
+) -> tuple[column_uses.Prediction, list[Use]]:
+    """The task, and what becomes of each column: classes of texts alone are read by data=text, in Parquet only by it.
+
+    Args:
+        asked: whether the command line names the task.
+    """
+    from embexp.cli import column_uses
+
+    splits_text = sample.kind == "csv"
+    uses = partial(column_uses.uses, columns, label.name, rows=sample.rows, wishes=wishes)
+    if sample.holds_texts and (predicted.task == "classification" or (predicted.task == "binary" and not asked)):
+        try:
+            texts = uses(splits_text=True)
+        except CommandLineError:
+            return predicted, uses(splits_text=splits_text)
+        if column_uses.only_text(texts) is not None:
+            why = f"{label.distinct} classes of texts, and nothing else to predict them from"
+            return (
+                predicted if predicted.task == "classification" else column_uses.Prediction("classification", why)
+            ), texts
+    return predicted, uses(splits_text=splits_text)
+
+
+def _which_data(options: argparse.Namespace) -> Iterator[str]:
+    if not (options.data or options.file):
+        yield "which data? Give its FILE"
+    if options.data and options.file:
+        yield f"{options.file} and --data {options.data} both name the data: give one"
+
+
 def _columns(options: Any, columns: Sequence[ColumnFacts], option: str) -> tuple[str, ...]:
     """The columns that an option names."""
     from embexp.config.messages import did_you_mean
@@ -132,7 +196,14 @@ def _columns(options: Any, columns: Sequence[ColumnFacts], option: str) -> tuple
 
 
 def _check_form(data: Path) -> None:
-    """Raises CommandLineError for JSON, which no source reads."""
+    """Raises CommandLineError for JSON and other forms that no source reads."""
+    reader = _PANDAS.get(data.suffix.lower())
+    if reader is not None:
+        script = f"import pandas; pandas.{reader}({str(data)!r}).to_parquet({data.with_suffix('.parquet').name!r})"
+        raise CommandLineError(
+            f"embexp new: {data}: files of this form are not read; convert it to Parquet first\n"
+            f"    python -c {shlex.quote(script)}"
+        )
     form = next((suffix for suffix in data.suffixes if suffix.lower() in (".json", ".jsonl", ".ndjson")), None)
     if form is not None:
         lines = "" if form.lower() == ".json" else ", lines=True"
@@ -180,7 +251,14 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
     from embexp.system.terminal import SafeConsole
 
     form = sample.kind
-    if sample.kind == "csv":
+    if sample.kind == "adjacency":
+        form = "adjacency lists, each line a user and all its items"
+        files = [f"{file.name} for {split}" for split, file in sample.parts.items()]
+        form = "; ".join([form, *([", ".join(files)] if files else [])])
+    elif sample.kind == "text":
+        between = "a tab" if sample.delimiter == "\t" else "a blank"
+        form = f"texts, a line each, behind a label and {between}, {sample.encoding}"
+    elif sample.kind == "csv":
         how = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}.get(sample.delimiter, sample.delimiter)
         form = f"text, separated by {how}, {sample.encoding}{'' if sample.headed else ', no header line'}"
     rows = f"all {sample.rows:,} rows" if sample.whole else f"{sample.count:,} of about {sample.rows:,} rows"
@@ -188,7 +266,7 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
     table = Table(box=None, pad_edge=False)
     for header in ("column", "holds", "distinct", "missing", "such as", *(["becomes"] if decided else []), "why"):
         table.add_column(header, justify="right" if header in ("distinct", "missing") else "left")
-    for use in uses:
+    for use in uses[:_MOST_SHOWN]:
         facts = use.facts
         examples = ", ".join(example[:20] for example in facts.examples)
         heavy = "; a few are much larger than the others" if facts.heavy and facts.kind.value == "numbers" else ""
@@ -204,3 +282,6 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
         table.add_row(*(Text(cell if cell.isprintable() else repr(cell)) for cell in cells))
     width = None if sys.stdout.isatty() else 160
     SafeConsole(width=width).print(table)
+    if len(uses) > _MOST_SHOWN:
+        rest = Counter(", ".join(use.roles) for use in uses[_MOST_SHOWN:])
+        print(f"and {len(uses) - _MOST_SHOWN:,} more columns: {'; '.join(f'{n:,} {role}' for role, n in rest.items())}")

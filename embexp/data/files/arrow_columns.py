@@ -124,6 +124,9 @@ def finite_numbers(
             row = place if column.splits is None else int(np.searchsorted(column.splits, place, "right")) - 1
             found = column.values[place].as_py()
             raise BadValue(row, f"{'nothing' if found is None else found} in column {one.name!r}", NUMBER)
+        if one.least is not None and (below := np.flatnonzero(values < one.least)).size:
+            row, found = int(below[0]), column.values[int(below[0])].as_py()
+            raise BadValue(row, f"{found} in column {one.name!r}", f"a weight of at least {one.least:g}")
         if one.weighs is not None and column.splits is not None and (splits := ids.get(one.weighs)) is not None:
             unequal = np.flatnonzero(np.diff(column.splits) != np.diff(splits))
             if unequal.size:
@@ -169,7 +172,7 @@ def chunks_of_files(files: Files, wanted: Sequence[Wanted]) -> Iterator[Chunk]:
     keys = [Wanted(side.key, "", tokens=True) for side in files.sides]
     main = [one for one in wanted if one.name not in joined]
     read = main + [key for key in keys if not any(one.name == key.name and one.tokens for one in main)]
-    sizes = [table.path.stat().st_size for table in files.tables]
+    sizes = [table.path.stat().st_size if len(files.tables) > 1 else 1 for table in files.tables]
     before = 0
     for table, size in zip(files.tables, sizes, strict=True):
         first = 0

@@ -6,7 +6,6 @@ that does not fit the header is passed over.
 
 from __future__ import annotations
 
-import codecs
 import io
 import itertools
 import math
@@ -19,8 +18,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from embexp.data.files.table_files import data_files, of_form
-from embexp.data.files.text_table import NULLS, WHITESPACE, BadLine, Dialect, is_number, records, seconds_of
+from embexp.data.files import forms
+from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
+from embexp.data.files.forms import DateFacts, Value
+from embexp.data.files.table_files import data_files, lines_of, of_form
+from embexp.data.files.text_table import BadLine, is_separator_line, records
+from embexp.data.sources.adjacency import looks_like
 from embexp.errors import DataError, read_by_library
 from embexp.system import compressed
 from embexp.system.files import fault_of
@@ -33,10 +36,7 @@ HEAD_BYTES = 1 << 23
 """Read of the first file to see how it is written."""
 _DELIMITERS = (",", "\t", ";", "|", "::", WHITESPACE)
 _LINES = 50
-_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-
-Value = str | list[str] | None
-"""A field: None where it is missing, a list where the file itself says that the column holds lists."""
+_STEMS = {"train": ("train",), "validation": ("valid", "validation", "val"), "test": ("test",)}
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,15 @@ class Sample:
     """Some rows of a file, or of a folder of files.
 
     Attributes:
-        kind: of the source that reads it: csv, parquet or recbole.
+        kind: of the source that reads it: csv, parquet, recbole, text or adjacency.
         columns: values by name, all of one length.
         rows: of the whole data, about; exact if `whole`.
         whole: whether the sample is all of the data.
         headed: whether the first line of a CSV file names the columns.
         types: of RecBole's files, by column.
+        label: the column that is the label by the form of the file; None: its form does not say.
+        parts: the files of each split, where they are divided; else empty.
+        marks: the decimal point of numbers in text, and what separates thousands, or "".
     """
 
     kind: str
@@ -61,6 +64,17 @@ class Sample:
     encoding: str = "utf-8"
     headed: bool = True
     types: Mapping[str, str] = field(default_factory=dict)
+    label: str | None = None
+    parts: Mapping[str, Path] = field(default_factory=dict)
+    marks: tuple[str, str] = (".", "")
+
+    @property
+    def holds_texts(self) -> bool:
+        """Whether `data=text` reads it: lines of texts, or one file of CSV or Parquet, by its name."""
+        if self.kind == "text":
+            return True
+        form = compressed.form_of(self.path) if self.path.is_file() else ""
+        return self.headed and (self.kind, form) in (("csv", ".csv"), ("parquet", ".parquet"))
 
     @property
     def count(self) -> int:
@@ -80,6 +94,8 @@ def sample(path: Path, names: Sequence[str] | None = None) -> Sample:
     """
     if path.is_dir() and (found := of_form(path, ".inter")):
         return _recbole(path, found[0])
+    if names is None and (lists := _lists(path)) is not None:
+        return lists
     files = data_files([path])
     if compressed.form_of(files[0]) == ".inter":
         return _recbole(path, files[0])
@@ -101,22 +117,35 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
         content = data.read(HEAD_BYTES)
         ended = not data.read(1)
         read = file.stat().st_size if ended else packed.tell()  # of compressed bytes, if they are
-    text, encoding = _decoded(content if ended else content[: content.rfind(b"\n") + 1])
+    text, encoding = forms.decoded(content if ended else content[: content.rfind(b"\n") + 1])
+    first_line, _, below = text.partition("\n")
+    if is_separator_line(first_line):
+        text = below
     if not text.strip():
         raise DataError(f"{file}: the file is empty, expected rows of columns")
     delimiter = _delimiter_of(text)
-    first = [each.strip() for each in next(_rows(text, delimiter))]
-    headed = names is None and not any(map(is_number, first))
+    whole = ended and len(files) == 1
+    if names is None and len(files) == 1 and (labelled := forms.labelled_lines(text, delimiter)) is not None:
+        delimiter, parted = labelled
+        count = len(parted["label"])
+        total = count if whole else round(count * file.stat().st_size / max(1, read))
+        return Sample("text", path, parted, total, whole, delimiter, encoding, headed=False, label="label")
+    # Other places than the beginning can't be reached in compressed files and UTF-16.
+    bound = any(compressed.suffix_of(each) for each in files) or encoding.startswith("utf-16")
+    ended = whole
+    read_rows = itertools.islice(_rows(text, delimiter), None if ended or bound else HEAD_ROWS + 1)
+    rows = [[each.strip() for each in row] for row in read_rows]
+    first, guessed = rows[0], None
+    headed = names is None and forms.has_header(rows)
+    if names is None and not headed:
+        guessed = forms.names_of_ratings(rows[:HEAD_ROWS])
     if names is None:
-        names = first if headed else [f"column_{number + 1}" for number in range(len(first))]
+        names = first if headed else guessed or [f"column_{number + 1}" for number in range(len(first))]
     if len(names) != len(first):
         raise DataError(f"{file}: its first line has {len(first)} fields, and --names has {len(names)}")
     if len(set(names)) < len(names) or not all(names):
         raise DataError(f"{file}: each column must have a name of its own, and the names are {', '.join(names[:9])}")
-    # Other places than the beginning can't be reached in compressed files and UTF-16.
-    bound = any(compressed.suffix_of(each) for each in files) or encoding == "utf-16"
-    ended = ended and len(files) == 1
-    rows = list(itertools.islice(_rows(text, delimiter), int(headed), None if ended or bound else HEAD_ROWS + headed))
+    rows = rows[int(headed) :]
     if not rows:
         raise DataError(f"{file}: found a header line, expected rows below it")
     used, rest, count, lines = rows[:HEAD_ROWS], rows[HEAD_ROWS:], len(rows), text.count("\n")
@@ -128,8 +157,40 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
         for block in _blocks(files, round(read * len(used) / max(1, lines)), encoding):
             used += list(itertools.islice(_rows(block, delimiter), BLOCK_ROWS))
     used = [row for row in used if len(row) == len(names)]
-    columns = {name: [row[place].strip() or None for row in used] for place, name in enumerate(names)}
-    return Sample("csv", path, columns, count, ended and len(used) == count, delimiter, encoding, headed)
+    columns: dict[str, list[Value]] = {
+        name: [row[place].strip() or None for row in used] for place, name in enumerate(names)
+    }
+    dialect, numbers = forms.number_notation(columns, delimiter)
+    for name in [] if dialect.plain else numbers:
+        columns[name] = [dialect.number(value) if isinstance(value, str) else value for value in columns[name]]
+    label = guessed[2] if guessed and len(set(columns[guessed[2]])) > 1 else None
+    written = (delimiter, encoding, headed)
+    marks = (dialect.decimal, dialect.thousands) if numbers else (".", "")
+    return Sample("csv", path, columns, count, ended and len(used) == count, *written, label=label, marks=marks)
+
+
+def _lists(path: Path) -> Sample | None:
+    """Of adjacency lists: a file, or a folder with the files of each split; None for anything else."""
+    parts = {}
+    if path.is_dir():
+        parts = {
+            split: file
+            for split, stems in _STEMS.items()
+            for file in sorted(path.iterdir())
+            if file.is_file() and file.name.partition(".")[0] in stems and looks_like(file)
+        }
+    file = parts.get("train", path)
+    if not file.is_file() or not looks_like(file):
+        return None
+    lines = [line.decode("utf-8", "replace").split() for line in itertools.islice(lines_of(file), HEAD_ROWS)]
+    pairs = [(fields[0], item) for fields in lines for item in fields[1:]][: 2 * HEAD_ROWS]
+    users, items = ([pair[place] for pair in pairs] for place in (0, 1))
+    read = sum(len(field_) + 1 for fields in lines for field_ in fields)
+    held = sum(max(0, len(fields) - 1) for fields in lines)
+    rows = sum(round(held * each.stat().st_size / max(1, read)) for each in parts.values() or [file])
+    whole = len(pairs) == rows and len(parts) < 2
+    delimiter = " "
+    return Sample("adjacency", path, {"user": users, "item": items}, rows, whole, delimiter, headed=False, parts=parts)
 
 
 def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
@@ -139,15 +200,6 @@ def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
             yield fields
     except BadLine:
         return
-
-
-def _decoded(content: bytes) -> tuple[str, str]:
-    """The text, and its encoding: that of a byte order mark, UTF-8, or else Latin-1, of which all bytes are."""
-    marked = next((encoding for mark, encoding in _MARKS.items() if content.startswith(mark)), "utf-8")
-    try:
-        return content.decode("utf-8-sig" if marked == "utf-8" else marked), marked
-    except UnicodeDecodeError:
-        return content.decode("latin-1"), "latin-1"
 
 
 def _delimiter_of(text: str) -> str:
@@ -180,10 +232,13 @@ def _parquet(path: Path, files: Sequence[Path]) -> Sample:
     import pyarrow.parquet
 
     columns: dict[str, list[Value]] = {}
+    types: dict[str, str] = {}
     total = 0
     for number, file in enumerate(files):
         with read_by_library(f"{file} can't be read as Parquet"), pyarrow.parquet.ParquetFile(file) as opened:
             total += opened.metadata.num_rows
+            floats = [each.name for each in opened.schema_arrow if pyarrow.types.is_floating(each.type)]
+            types |= dict.fromkeys(floats, "float")
             if number not in _spread(len(files), BLOCKS):
                 continue
             groups = opened.metadata.num_row_groups
@@ -193,10 +248,12 @@ def _parquet(path: Path, files: Sequence[Path]) -> Sample:
                 if batch is not None:
                     for name in batch.schema.names:
                         columns.setdefault(name, []).extend(map(_as_text, batch[name].to_pylist()))
+    if not total:
+        raise DataError(f"{path}: the file has columns but no rows, expected rows")
     if len({len(values) for values in columns.values()}) > 1:
         raise DataError(f"{path}: its files differ in their columns")
     count = len(next(iter(columns.values()), ()))
-    return Sample("parquet", path, columns, total, count == total)
+    return Sample("parquet", path, columns, total, count == total, types=types)
 
 
 def _as_text(value: object) -> Value:
@@ -273,6 +330,7 @@ class ColumnFacts:
         separator: between the values of a list that is written as text.
         whole: whether all are whole numbers.
         numbers: the different numbers, sorted, if they are few.
+        dates: of text that is dates, in a form whose source has `data.dates`.
         counts: the different values and how often they occur in the sample, the most frequent first, if they are few.
     """
 
@@ -290,6 +348,7 @@ class ColumnFacts:
     numbers: tuple[float, ...] = ()
     counts: tuple[tuple[str, int], ...] = ()
     examples: tuple[str, ...] = ()
+    dates: DateFacts | None = None
 
 
 def facts(sample: Sample) -> list[ColumnFacts]:
@@ -311,8 +370,8 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
     present = [text for text in texts if text not in NULLS]
     if len(present) < len(texts) and present and _numbers(present) is not None:
         texts = present
-    counts, numbers = Counter(texts), _numbers(texts)
-    kind, why, separator = kind_of(name, counts, numbers, sample.types.get(name))
+    counts, numbers, typed = Counter(texts), _numbers(texts), sample.types.get(name)
+    kind, why, separator = kind_of(name, counts, numbers, typed)
     if kind in (Kind.LIST, Kind.TEXT):
         parts = (part for text in texts for part in text.split(separator))
         return facts(kind, why, parts, len(texts), separator=separator)
@@ -323,7 +382,8 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
         len(texts),
         heavy=numbers is not None and _is_heavy(numbers),
         negative=numbers is not None and min(numbers, default=0) < 0,
-        whole=bool(numbers) and all(number.is_integer() for number in numbers or ()),
+        dates=forms.dates_of(counts) if kind is Kind.TIME and sample.kind in ("csv", "parquet") else None,
+        whole=bool(numbers) and typed != "float" and all(number.is_integer() for number in numbers or ()),
         numbers=tuple(sorted(set(numbers))) if numbers is not None and len(counts) <= _FEW_VALUES else (),
         counts=tuple(counts.most_common()) if len(counts) <= _FEW_VALUES else (),
     )
@@ -343,10 +403,14 @@ def kind_of(
     unique = len(counts) == total and total > 100
     if typed == "token":
         return Kind.CATEGORY, "the file says so", None
+    if numbers is not None and any(len(text) > 1 and text[0] == "0" and text.isdigit() for text in counts):
+        return (Kind.UNIQUE, "unique in each row", None) if unique else (Kind.CATEGORY, "codes that begin with 0", None)
+    if numbers is not None and typed == "float" and _TIME.search(name) is None and len(counts) > 1:
+        return Kind.NUMBER, "numbers, as the file says", None
     if numbers is not None:
         return (*_kind_of_numbers(name, counts, numbers, unique=unique and typed is None), None)
-    if all(seconds_of(text, None) is not None for text in counts):
-        return Kind.TIME, "dates", None
+    if found := forms.dates_of(counts):
+        return Kind.TIME, "dates" if found.format is None else f"dates, {found.format}", None
     words = statistics.mean(len(text.split()) for text in counts)
     is_text = words >= 4 and len(counts) > total / 2
     if separator := _separator(counts, LIST_SEPARATORS[:2] if is_text else LIST_SEPARATORS):

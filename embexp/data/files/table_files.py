@@ -27,6 +27,14 @@ TOO_LONG = f"more than {LONGEST:,} bytes without a line end, expected a shorter 
 """What is said about one that has more."""
 
 
+NOT_RECORDED = "embexp-not-recorded-"
+"""How the name of a folder begins that holds data while a run uses it which does not record it."""
+_NOT_RECORDED = (
+    "the data of this run was in memory, and output.data=false did not record it, so the run can't be resumed,"
+    " verified, run again from its spec, or evaluated on its own data"
+)
+
+
 class Table(Protocol):
     """One file of columns, its header read."""
 
@@ -129,6 +137,8 @@ def _data_files(path: Path) -> list[Path]:
             raise unreadable(path, "no file matches this pattern", looked(path))
         return [file for match in matches for file in _data_files(match)]
     if not path.exists():
+        if any(part.startswith(NOT_RECORDED) for part in path.parts):
+            raise unreadable(path, _NOT_RECORDED, "call embexp.run again with the data, and with output.data=true")
         raise unreadable(path, "there is no such file or folder", looked(path))
     if not path.is_dir():
         if fault := files.fault_of(path):

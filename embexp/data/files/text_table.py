@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from embexp.data.columns import NUMBER, Wanted
+from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
 from embexp.data.files.table_files import LONGEST, TOO_LONG, bounded, unreadable
 from embexp.errors import DataError, excerpt, plural
 from embexp.system import compressed, files
@@ -26,11 +27,7 @@ if TYPE_CHECKING:
 
     from embexp.data.files.arrow_columns import Block
 
-WHITESPACE = "whitespace"
-"""The delimiter that is any number of blanks and tabs."""
 _BLANKS, _BLANK_BYTES = re.compile("[ \t]+"), re.compile(rb"[ \t]+")
-NULLS = ("", "NA", "N/A", "n/a", "null", "NULL", "None", "NaN", "nan")
-"""What fields of columns of numbers hold where there is no number."""
 _LARGEST = 3.4028235e38
 _ISO = "a date or time such as 2024-05-31, 2024-05-31T18:00:00 or 2024-05-31 18:00:00+02:00"
 """What is expected where no format is set."""
@@ -42,37 +39,7 @@ _LARGEST_BLOCK = 2 * LONGEST
 _STRADDLES = "straddl"  # in Arrow's words for a record that is larger than a block
 _SEPARATOR = b"\x1f"
 """What stands for a delimiter of several characters: the control character of ASCII that is made for it."""
-_PIECE_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How a text table is written.
-
-    Attributes:
-        delimiter: between fields: some characters, or `WHITESPACE`.
-        quoted: fields may stand in double quotes, and then hold delimiters and line ends; needs a delimiter of one
-            character.
-        list_separator: between the values of a field that holds several.
-        encoding: of the text, by the name that Python has for it.
-        remedy: what to do where the text is not UTF-8, as the end of a sentence.
-    """
-
-    delimiter: str
-    quoted: bool
-    list_separator: str = " "
-    encoding: str = "utf-8"
-    remedy: str = ""
-
-    @property
-    def utf8(self) -> bool:
-        """Whether the text is UTF-8 (or ASCII)."""
-        return self.encoding == "utf-8"
-
-    @property
-    def simple(self) -> bool:
-        """Whether the delimiter is one character."""
-        return len(self.delimiter) == 1
+_PIECE_BYTES, _SHORT_LINE = 1 << 20, 16
 
 
 class BadLine(Exception):  # noqa: N818 - becomes the words of a fault
@@ -124,7 +91,20 @@ def records_of(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
         compressed.opened(path) as (data, _),
         io.TextIOWrapper(data, encoding=encoding, errors=errors, newline="") as text,
     ):
-        yield from records(_short(text), dialect)
+        yield from records(_without_separator_line(_short(text)), dialect)
+
+
+def _without_separator_line(lines: Iterator[str]) -> Iterator[str]:
+    """The lines, the first one empty if it is `sep=;`, by which Excel knows a delimiter."""
+    for line in lines:
+        yield line[len(line.rstrip("\r\n")) :] if is_separator_line(line) else line
+        break
+    yield from lines
+
+
+def is_separator_line(line: str) -> bool:
+    """Whether it is `sep=;` or the like, which Excel writes and reads as the first line."""
+    return re.fullmatch(r'"?sep=(.|\\t)"?\r?\n?', line, re.I) is not None
 
 
 def _short(file: IO[str]) -> Iterator[str]:
@@ -226,7 +206,7 @@ class TextTable:
         place, skipped = self.names.index(column), int(self.headed)
         lines = itertools.islice(_readable(self.path, self.dialect), skipped, skipped + rows)
         fields = (record[place] for _, record in lines if place < len(record))
-        return all(is_number(field) or is_missing(field) for field in fields)
+        return all(is_number(self.dialect.number(field)) or is_missing(field) for field in fields)
 
     def explain(self, wanted: Sequence[Wanted]) -> str:
         """The first line of all whose wanted columns can't be read; "" for none."""
@@ -260,7 +240,9 @@ class TextTable:
         from embexp.data.files.arrow_columns import Block, as_float64, split_lists
 
         header, dialect = dict(zip(self.names, self.header, strict=True)), self.dialect
-        plain_numbers = {one.name for one in wanted if not one.tokens} - self.lists - self.dates.keys()
+        numbers = {one.name for one in wanted if not one.tokens} - self.lists - self.dates.keys()
+        plain_numbers = numbers if dialect.plain else set()
+        skipped = next((int(is_separator_line(line)) for line in _beginning(self.path, dialect)), 0)
         types = {header[one.name]: pa.float64() if one.name in plain_numbers else pa.string() for one in wanted}
         whole, read = max(1, self.path.stat().st_size), 0
         with compressed.opened(self.path) as (data, file):
@@ -273,7 +255,7 @@ class TextTable:
             with pyarrow.csv.open_csv(
                 source,
                 read_options=pyarrow.csv.ReadOptions(
-                    block_size=size, column_names=None if self.headed else list(self.header)
+                    block_size=size, column_names=None if self.headed else list(self.header), skip_rows=skipped
                 ),
                 parse_options=pyarrow.csv.ParseOptions(
                     delimiter=dialect.delimiter if dialect.simple else _SEPARATOR.decode(),
@@ -289,15 +271,17 @@ class TextTable:
                     for name in self.lists.intersection(arrays):
                         arrays[name] = split_lists(arrays[name], dialect.list_separator)
                     tokens = {one.name: arrays[one.name] for one in wanted if one.tokens}
-                    numbers = {
+                    values = {
                         one.name: seconds(arrays[one.name], self.dates[one.name])
                         if one.name in self.dates
-                        else as_float64(arrays[one.name])
+                        else as_float64(
+                            arrays[one.name] if one.name in self.lists else dialect.numbers(arrays[one.name])
+                        )
                         for one in wanted
                         if one.numbers
                     }
                     read += size  # a batch is what a block held
-                    yield Block(batch.num_rows, min(1.0, (read if plain else file.tell()) / whole), tokens, numbers)
+                    yield Block(batch.num_rows, min(1.0, (read if plain else file.tell()) / whole), tokens, values)
 
     def _first_fault(self, wanted: Sequence[Wanted], *, lines: int | None) -> str:
         """What is wrong with the first line that can't be read; wanted columns that the file lacks are passed over."""
@@ -331,11 +315,12 @@ class TextTable:
                 return f"the byte 0x{byte:02X} {where}", f"text in UTF-8{self.dialect.remedy}"
             values = values_of(one.name) if several else [text]
             if one.numbers and one.name in self.dates:
-                if seconds_of(text, self.dates[one.name]) is None:
+                if seconds_of(text, self.dates[one.name]) is None and not (one.may_be_missing and is_missing(text)):
                     return f"{excerpt(text) if text else 'nothing'} {where}", self.dates[one.name] or _ISO
             elif one.numbers:
                 for value in values:
-                    if not (is_number(value) or (one.may_be_missing and is_missing(value))):
+                    number = value if several else self.dialect.number(value)
+                    if not (is_number(number) or (one.may_be_missing and is_missing(value))):
                         return f"{excerpt(value) if value else 'nothing'} {where}", NUMBER
             if several and one.weighs in fields and one.weighs in self.lists:
                 weighed = len(values_of(one.weighs))
@@ -388,6 +373,13 @@ def with_examples(table: TextTable, dated: Mapping[str, str | None] | None = Non
         if name in values and (form is not None or seconds_of(values[name], None) is not None)
     }
     return replace(table, dates=dates)
+
+
+def _beginning(path: Path, dialect: Dialect) -> Iterator[str]:
+    """The first line, if it is short."""
+    encoding, errors = ("utf-8-sig", "replace") if dialect.utf8 else (dialect.encoding, "replace")
+    with compressed.opened(path) as (data, _), io.TextIOWrapper(data, encoding, errors, newline="") as text:
+        yield text.readline(_SHORT_LINE)
 
 
 def _readable(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from embexp.data.columns import Columns, Wanted, wanted
 from embexp.data.files import table_files
 from embexp.data.files.table_files import Files
 from embexp.data.sources.source import HEAD_LINES, Description, OtherFile, Source, cached
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import Columnar, Text
+from embexp.specs.data import Columnar
+from embexp.specs.texts import Text
 from embexp.specs.vocabularies import VocabularyRules
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress, at_once
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from embexp.data.examples import Encoded, Examples
+    from embexp.data.files.frames import InMemory
+    from embexp.data.sources.parquet import ParquetTable
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
 
@@ -41,6 +44,10 @@ class TokenSource(Source):
     def files_of_splits(self) -> dict[str, int]:
         """Entries of `Layout.files` of each split, where files are given for validation or test; else empty."""
         return {}
+
+    def given_splits(self) -> tuple[str, ...]:
+        """Those that `files_of_splits` names."""
+        return tuple(name for name in self.files_of_splits() if name != "train")
 
     def given_counts(self, encoded: Encoded) -> list[int]:
         """Examples of each of train, validation and test that files are given for; empty: none are."""
@@ -98,12 +105,14 @@ class ColumnarSource(TokenSource):
         locate: from paths and the columns that are needed to the files that hold them, their headers read; raises
             `ConfigError` with every fault found.
         dialect: JSON of the settings for how the files are written; None: the files show it.
+        separators: of the values of a text that holds several, by column.
     """
 
     data: Columnar
     kind: str
     locate: Callable[[Sequence[Path], Sequence[Wanted]], Files]
     dialect: Sequence[Any] | None = None
+    separators: Mapping[str, str] = field(default_factory=dict)
 
     def head_faults(self, columns: Columns) -> list[Fault]:
         """Missing files and columns, columns of the wrong shape, and the first row of each file that can't be read."""
@@ -165,8 +174,10 @@ class ColumnarSource(TokenSource):
             "label": [columns.label, self.data.label_threshold],
             "timestamp": timestamp,
             "group": group,
+            **({"weight": columns.example_weight} if columns.example_weight is not None else {}),
             **({"bucketed": bucketed} if (bucketed := columns.bucketed) else {}),
             **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
+            **({"dates": dates} if (dates := self.data.model_dump(mode="json").get("dates")) else {}),
             **({"classes": [asdict(columns.classes), *self.classes]} if columns.classes is not None else {}),
         }
 
@@ -184,6 +195,51 @@ class ColumnarSource(TokenSource):
             )
 
         return cached("codes", self._digest(located, cache), settings, make, cache=cache)
+
+    def encode_in_memory(self, data: InMemory, like: OtherFile, columns: Columns, folder: Path) -> Examples:
+        """The wanted columns, as rows of the run's tables; written to files, but not to the cache."""
+        from embexp.data.examples import Encoded, encode
+        from embexp.data.files.arrow_columns import chunks_of_files
+        from embexp.data.vocabularies import token_rows
+        from embexp.system.parallel import quiet
+
+        read = replace(self._of_memory(data), other=like.path, classes=like.classes)
+        columns = read._as_written(columns)
+        needed = wanted(columns)
+        located = read.locate((), needed)
+        codes, rows = folder / "codes", folder / "rows"
+        codes.mkdir()
+        rows.mkdir()
+        encode(
+            chunks_of_files(located, needed),
+            codes,
+            columns,
+            lists=located.lists(),
+            label_threshold=self.data.label_threshold,
+            known_classes=like.classes,
+            progress=quiet,
+        )
+        return token_rows.renumbered(Encoded(codes, "", ""), like.vocabularies, columns.buckets, rows)
+
+    def wanted_names(self, columns: Columns) -> Collection[str]:
+        """Those of ids, numbers and the label, and of what the split needs."""
+        timestamp, group = self._order
+        return {one.name for one in wanted(columns, timestamp=timestamp, group=group)}
+
+    def located_in_memory(self, data: InMemory, columns: Columns) -> ParquetTable:
+        """The wanted columns, as a file has them; raises `ConfigError` with every fault found."""
+        read = self._of_memory(data)
+        [table] = read.locate((), read._wanted(columns)).tables
+        return cast("ParquetTable", table)
+
+    def _of_memory(self, data: InMemory) -> ColumnarSource:
+        """The same source, with data in memory for its files."""
+        from embexp.data.sources.parquet import locate_in_memory
+
+        def locate(paths: Sequence[Path], needed: Sequence[Wanted]) -> Files:
+            return locate_in_memory(data, self.separators, needed)
+
+        return ColumnarSource(self.data, self.kind, locate)
 
     def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
         """Writes splits."""

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
+from embexp.data.files.dates import dated
+from embexp.data.files.dialect import WHITESPACE, Dialect
 from embexp.data.files.table_files import Files
-from embexp.data.files.text_table import WHITESPACE, Dialect, TextTable, header_fields, is_number, with_examples
+from embexp.data.files.text_table import TextTable, header_fields, is_number, with_examples
 from embexp.data.sources import adjacency
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Fault, excerpt, plural
@@ -25,7 +27,11 @@ def source(data: CSV) -> ColumnarSource:
     """The source that a config describes."""
     written = [data.delimiter, data.list_separator, sorted(data.list_columns)]
     more = [data.names, data.quoted, data.encoding, data.timestamp_format]
-    return ColumnarSource(data, data.kind, partial(_located, data), [*written, *more])
+    if data.decimal != "." or data.thousands is not None:
+        more += [data.decimal, data.thousands]
+    separators = dict.fromkeys(data.list_columns, data.list_separator)
+    locate = dated(partial(_located, data), data.dates)
+    return ColumnarSource(data, data.kind, locate, [*written, *more], separators)
 
 
 def _located(data: CSV, paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
@@ -41,7 +47,8 @@ def _located(data: CSV, paths: Sequence[Path], wanted: Sequence[Wanted]) -> File
 
 
 def _table(data: CSV, path: Path, wanted: Sequence[Wanted]) -> TextTable:
-    dialect = Dialect(data.delimiter, data.quoted, data.list_separator, data.encoding, _REMEDY)
+    numbers = data.decimal, data.thousands or ""
+    dialect = Dialect(data.delimiter, data.quoted, data.list_separator, data.encoding, _REMEDY, *numbers)
     what = "its first line must name the columns" if data.names is None else "it must hold examples"
     first = header_fields(path, dialect, what=what)
     names = tuple(first) if data.names is None else data.names

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
+from embexp.data.files.dates import dated
 from embexp.data.files.table_files import Files
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import DataError, Fault, read_by_library
 from embexp.specs.data import Parquet
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from embexp.data.files.arrow_columns import Block
+    from embexp.data.files.frames import InMemory
 
 _BATCH_ROWS, _BATCH_BYTES = 32_768, 1 << 24
 _UNREADABLE = "the file can't be read as Parquet"
@@ -23,14 +27,15 @@ _UNREADABLE = "the file can't be read as Parquet"
 
 def source(data: Parquet) -> ColumnarSource:
     """The source that a config describes."""
-    return ColumnarSource(data, data.kind, locate)
+    return ColumnarSource(data, data.kind, dated(locate, data.dates))
 
 
 @dataclass(frozen=True)
 class ParquetTable:
-    """One Parquet file; a `files.Table`.
+    """One Parquet file, or rows in memory; a `files.Table`.
 
     Attributes:
+        path: of the file, or what stands for it in messages.
         names: of its columns.
         lists: those that hold several values per row.
         tokens: those whose values may be tokens (text or integers).
@@ -41,6 +46,8 @@ class ParquetTable:
     lists: frozenset[str]
     tokens: frozenset[str]
     numbers: frozenset[str]
+    rows: pa.Table | None = None
+    """Rows in memory; None: they are in the file."""
 
     def holds_numbers(self, column: str, *, rows: int) -> bool:
         """Whether the type of a column is one of numbers."""
@@ -73,22 +80,37 @@ class ParquetTable:
         return ""
 
     def _blocks(self, wanted: Sequence[Wanted], rows: int) -> Iterator[Block]:
-        import pyarrow.parquet
-
         from embexp.data.files.arrow_columns import Block, as_float64
 
-        with (
-            read_by_library(_UNREADABLE),
-            pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, memory_map=True) as file,
-        ):
+        with read_by_library(_UNREADABLE):
             read = 0
-            rows = max(1, min(rows, int(_BATCH_BYTES / _row_bytes(file.metadata))))
-            for batch in file.iter_batches(batch_size=rows, columns=[one.name for one in wanted]):
+            for count, batch in self._batches([one.name for one in wanted], rows):
                 batch.validate(full=True)  # Parquet does not check that text is UTF-8
                 read += batch.num_rows
-                tokens = {one.name: batch[one.name] for one in wanted if one.tokens}
+                tokens = {one.name: _whole(batch[one.name], one) for one in wanted if one.tokens}
                 numbers = {one.name: as_float64(batch[one.name]) for one in wanted if one.numbers}
-                yield Block(batch.num_rows, read / file.metadata.num_rows, tokens, numbers)
+                yield Block(batch.num_rows, read / count, tokens, numbers)
+
+    def _batches(self, names: Sequence[str], rows: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The number of all rows, and at most so many of them, of some columns."""
+        import pyarrow.parquet
+
+        if self.rows is not None:
+            some = self.rows.select(names)
+            rows = max(1, min(rows, int(_BATCH_BYTES * some.num_rows / max(1, some.nbytes))))
+            yield from ((some.num_rows, batch) for batch in some.to_batches(max_chunksize=rows))
+            return
+        with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, memory_map=True) as file:
+            rows = max(1, min(rows, int(_BATCH_BYTES / _row_bytes(file.metadata))))
+            for batch in file.iter_batches(batch_size=rows, columns=names):
+                yield file.metadata.num_rows, batch
+
+
+def _whole(array: pa.Array, wanted: Wanted) -> pa.Array:
+    """Truth values as 0 and 1, unless they are names of classes."""
+    import pyarrow as pa
+
+    return array.cast(pa.int8()) if pa.types.is_boolean(array.type) and not wanted.names else array
 
 
 def _row_bytes(metadata: Any) -> float:
@@ -100,7 +122,25 @@ def _row_bytes(metadata: Any) -> float:
 
 def locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
     """The files, their headers read; raises `ConfigError` with every fault found."""
-    tables = tuple(map(table, table_files.data_files(paths)))
+    return _checked(tuple(map(table, table_files.data_files(paths))), wanted)
+
+
+def locate_in_memory(data: InMemory, separators: Mapping[str, str], wanted: Sequence[Wanted]) -> Files:
+    """Data in memory as a file; raises `ConfigError` with every fault found.
+
+    Args:
+        separators: of the values of a text that holds several, by column.
+    """
+    from embexp.data.files import frames
+
+    rows = frames.as_written(data, wanted, separators)
+    if data.table.num_columns and not rows.num_rows:
+        raise table_files.unreadable(data.name, "it has columns but no examples")
+    lists, tokens, numbers = _kinds(rows.schema)
+    return _checked((ParquetTable(data.name, data.names, lists, tokens, numbers, rows),), wanted)
+
+
+def _checked(tables: tuple[ParquetTable, ...], wanted: Sequence[Wanted]) -> Files:
     located = Files(tables)
     faults = [fault for each in tables for fault in table_files.missing(each.path, each.names, wanted)]
     table_files.stop_at(faults + [fault for each in tables for fault in type_faults(each, wanted)])
@@ -110,7 +150,6 @@ def locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
 
 def table(path: Path) -> ParquetTable:
     """A file, its columns read; raises `ConfigError` if it can't be."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     if path.stat().st_size == 0:
@@ -124,6 +163,13 @@ def table(path: Path) -> ParquetTable:
         raise table_files.unreadable(path, str(error)) from error
     if metadata.num_rows <= 0:
         raise table_files.unreadable(path, "the file has columns but no examples")
+    return ParquetTable(path, tuple(schema.names), *_kinds(schema))
+
+
+def _kinds(schema: pa.Schema) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """The columns that hold lists, those whose values may be tokens, and those of numbers."""
+    import pyarrow as pa
+
     lists, tokens, numbers = set(), set(), set()
     for field in schema:
         kind: Any = field.type
@@ -134,21 +180,25 @@ def table(path: Path) -> ParquetTable:
             kind = kind.value_type
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind):
             tokens.add(field.name)
+        if pa.types.is_boolean(field.type):  # as 0 and 1
+            tokens.add(field.name)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
             numbers.add(field.name)
         if pa.types.is_decimal(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             numbers.add(field.name)
-    return ParquetTable(path, tuple(schema.names), frozenset(lists), frozenset(tokens), frozenset(numbers))
+    return frozenset(lists), frozenset(tokens), frozenset(numbers)
 
 
 def type_faults(table: ParquetTable, wanted: Sequence[Wanted]) -> list[Fault]:
     """Columns of types that can't be tokens, or numbers."""
     faults = []
     for one in wanted:
-        if one.name not in table.names:
+        if table.names.count(one.name) != 1:
             continue
         if one.tokens and not one.names and one.name not in table.tokens:
-            faults.append(Fault(one.asked_by, repr(one.name), f"its values must be text or integers in {table.path}"))
+            rule = f"its values must be text or integers in {table.path}"
+            faults.append(Fault(one.asked_by, repr(one.name), rule, "convert them to text"))
         if one.numbers and one.name not in table.numbers:
-            faults.append(Fault(one.asked_by, repr(one.name), f"the column must hold numbers in {table.path}"))
+            rule = f"the column must hold numbers in {table.path}"
+            faults.append(Fault(one.asked_by, repr(one.name), rule, "convert its values to numbers"))
     return faults

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
+from embexp.data.files.dialect import Dialect
 from embexp.data.files.table_files import Files, Side
-from embexp.data.files.text_table import Dialect, TextTable, header_fields, with_examples
+from embexp.data.files.text_table import TextTable, header_fields, with_examples
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Fault
 from embexp.specs.data import RecBole

@@ -24,6 +24,7 @@ from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
     from embexp.data.examples import Encoded, Examples
+    from embexp.data.files.frames import InMemory
     from embexp.data.queries import Candidates
     from embexp.data.vocabularies.vocabulary import Vocabulary
 
@@ -124,6 +125,10 @@ class Source(ABC):
         splits.divide(self.data, encoded.layout.count, folder)
         return {}
 
+    def given_splits(self) -> tuple[str, ...]:
+        """Validation and test, as far as they have files of their own, and may hold rows of train."""
+        return ()
+
     def learning_key(self, columns: Columns) -> Mapping[str, Any]:
         """JSON of the settings on which `learn` depends."""
         return {}
@@ -150,6 +155,27 @@ class Source(ABC):
             VocabularyError: a value is unknown and its vocabulary has no OOV row.
         """
         raise DataError(f"{self.no_other_file}, so {file.path} can't be read for it")
+
+    def encode_in_memory(self, data: InMemory, like: OtherFile, columns: Columns, folder: Path) -> Examples:
+        """Data in memory, with the vocabularies of a run; see `scan.encode_in_memory`.
+
+        Args:
+            like: its vocabularies and classes; its path names the data in messages.
+            folder: empty, for what is encoded.
+
+        Raises:
+            ConfigError: a column is missing, or of a wrong type.
+            DataError: a value is malformed, or the source is read from files only.
+            VocabularyError: a value is unknown and its vocabulary has no OOV row.
+        """
+        raise DataError(
+            f"a run with data={self.data.kind} reads files only, not data in memory: write it to a file of that form,"
+            " and give its path"
+        )
+
+    def wanted_names(self, columns: Columns) -> Collection[str]:
+        """Names of the columns that are read of data in memory."""
+        return ()
 
     def column_names(self) -> Sequence[str]:
         """The names of all columns that may be read, in their order, from the headers of the files.

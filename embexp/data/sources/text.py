@@ -15,8 +15,8 @@ from embexp.data.sources.columnar import TokenSource
 from embexp.data.sources.source import Description, Source, cached, single_columns, unknown_columns
 from embexp.data.texts import Corpus
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import SkipGram, Text
 from embexp.specs.sources import GivenFiles, Split, SplitKind
+from embexp.specs.texts import SkipGram, Text
 from embexp.system import digests
 from embexp.system.parallel import Progress
 
@@ -35,7 +35,8 @@ _DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", 
 def corpus_of(data: Text | SkipGram, label: str | None) -> Corpus:
     """The texts of a source, with their labels in column `label`, or without."""
     path = data.path.parts["train"][0] if isinstance(data.path, GivenFiles) else data.path
-    return Corpus(None if path is None else Path(path), data.text, label, data.token_separator)
+    where = None if path is None else Path(path)
+    return Corpus(where, data.text, label, data.token_separator, data.delimiter, data.encoding)
 
 
 def described(data: Text | SkipGram) -> Description:
@@ -146,7 +147,7 @@ class TextSource(TokenSource):
         """The texts of train, or all, and those of validation and test, as far as files are given for them."""
         corpus = corpus_of(self.data, label)
         if self.other is not None:
-            return [replace(corpus, path=self.other)]
+            return [replace(corpus, path=self.other, classes=tuple(self.classes))]
         paths = [Path(path) for [path] in self.data.given.values()]
         return [replace(corpus, path=path) for path in paths] or [corpus]
 

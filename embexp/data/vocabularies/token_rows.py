@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from embexp.data import splits
 from embexp.data.columns import BucketColumn
-from embexp.data.examples import Encoded, Examples, examples, read_tokens
+from embexp.data.examples import FEW, Encoded, Examples, examples, read_tokens
 from embexp.data.numbers import fit_buckets
 from embexp.data.sources.source import FORMAT
 from embexp.data.vocabularies.token_keys import sorted_places
@@ -88,21 +88,40 @@ def numbered(
     Raises:
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
-    tables = dict.fromkeys([*encoded.layout.token_tables, *(bucket.table for bucket in buckets.values())])
-    known = {table: vocabularies[table] for table in tables}
+    known = _known(encoded, vocabularies, buckets)
     whose: dict[str, Any] = {name: each.digest for name, each in known.items()}
     placed = [[name, bucket.column, bucket.table] for name, bucket in buckets.items()]
     key = digests.of_json({"format": FORMAT, "raw": encoded.key, "vocabularies": whose, "buckets": placed})
+    folder = caching.folder(cache, "rows", key, lambda made: _renumber(encoded, known, buckets, made))
+    return examples(encoded.folder, folder, tuple(buckets))
+
+
+def renumbered(
+    encoded: Encoded, vocabularies: Mapping[str, Vocabulary], buckets: Mapping[str, BucketColumn], folder: Path
+) -> Examples:
+    """What `numbered` returns, written into an empty folder instead of the cache."""
+    _renumber(encoded, _known(encoded, vocabularies, buckets), buckets, folder)
+    return examples(encoded.folder, folder, tuple(buckets))
+
+
+def _known(
+    encoded: Encoded, vocabularies: Mapping[str, Vocabulary], buckets: Mapping[str, BucketColumn]
+) -> dict[str, Vocabulary]:
+    tables = dict.fromkeys([*encoded.layout.token_tables, *(bucket.table for bucket in buckets.values())])
+    return {table: vocabularies[table] for table in tables}
+
+
+def _renumber(
+    encoded: Encoded, known: Mapping[str, Vocabulary], buckets: Mapping[str, BucketColumn], folder: Path
+) -> None:
     layout = encoded.layout
 
-    def make(folder: Path) -> None:
-        def of_table(table: str) -> np.ndarray:
-            return known[table].rows(read_tokens(encoded.folder, layout, table)).astype(np.int32)
+    def of_table(table: str) -> np.ndarray:
+        return known[table].rows(read_tokens(encoded.folder, layout, table)).astype(np.int32)
 
-        rows = dict(zip(layout.token_tables, at_once(of_table, layout.token_tables), strict=True))
-        write(encoded, rows, known, buckets, folder)
-
-    return examples(encoded.folder, caching.folder(cache, "rows", key, make), tuple(buckets))
+    several = map if layout.count < FEW else at_once
+    rows = dict(zip(layout.token_tables, several(of_table, layout.token_tables), strict=True))
+    write(encoded, rows, known, buckets, folder)
 
 
 Column = tuple[str, np.ndarray, np.ndarray | None]

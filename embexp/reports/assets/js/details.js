@@ -26,6 +26,7 @@ function runParts(run) {
     run.reason ? el("p", { class: "notice" }, run.reason) : null,
     run.warnings.length ? part("Warnings", el("ul", { class: "warnings" }, run.warnings.map((text) => el("li", {}, text)))) : null,
     run.metrics.size ? part("Metrics", metricsTable(run)) : null,
+    run.classes ? part(`Classes of the ${run.classes.split} split`, confusionTable(run.classes)) : null,
     run.init ? part("Initialization", initTable(run)) : null,
     run.tables.length ? part("Rows", rowsTable(run)) : null,
     run.commands.length ? part("Commands", el("div", {}, run.commands.map(([purpose, command]) => commandLine(purpose, command)))) : null,
@@ -65,6 +66,11 @@ function metricsTable(run) {
     return value === null ? "NaN" : aligned([value])(value);
   };
   return grid([["metric", "text"], ...splits.map((split) => [split, "number"])], names.map((name) => [name, ...splits.map((split) => number(split, name))]));
+}
+
+function confusionTable({ names, confusion }) {
+  const heads = [["label", "text"], ...names.map((name) => [`predicted: ${name}`, "number"])];
+  return grid(heads, confusion.map((counts, place) => [names[place], ...counts.map((value) => plain(value))]));
 }
 
 function initTable(run) {

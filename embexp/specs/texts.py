@@ -1,0 +1,125 @@
+"""Sources made of texts: labelled texts, and pairs of words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from embexp.errors import Fault
+from embexp.specs.base import (
+    Count,
+    Dim,
+    ExampleCount,
+    Length,
+    NonNegative,
+    Seed,
+    is_null,
+    where_known,
+)
+from embexp.specs.models import Task
+from embexp.specs.sources import (
+    UTF8,
+    DataSetName,
+    Delimiter,
+    DividedData,
+    Encoding,
+    GivenFiles,
+    given,
+    is_utf8,
+)
+from embexp.specs.vocabularies import VocabularyRules
+
+if TYPE_CHECKING:
+    from embexp.specs.base import Scope
+    from embexp.specs.run import RunSpec
+
+
+class Texts(DividedData):
+    """Sources made of texts."""
+
+    fetch: DataSetName | None = None
+    """Data set to fetch by name, of which `path` is then the place; null: none."""
+    text: str = "text"
+    """Column of the text, of CSV and Parquet; or of its tokens, of Parquet with lists."""
+    token_separator: Annotated[str, Field(min_length=1)] | None = None
+    """What stands between the tokens of texts that are split already; null: they are split into words."""
+    delimiter: Delimiter | None = Field(default=None, exclude_if=is_null)
+    """What stands between a label and its text in a file of lines, or between the columns of CSV, as a character or a
+    word (`comma`, `space`, …); null: a tab, or a comma."""
+    encoding: Encoding = Field(default=UTF8, exclude_if=is_utf8)
+    """Encoding of the text."""
+
+
+class Text(Texts):
+    """Labelled texts as words. Column `words`: the words of a text in order."""
+
+    kind: Literal["text"] = "text"
+    implementation = "embexp.data.sources.text:TextSource"
+    path: Annotated[Annotated[str, Field(min_length=1)] | GivenFiles | None, BeforeValidator(given)] = None
+    """File or folder of texts, or a mapping of those of train, validation and test; null: the documentation in Python's
+    own standard library."""
+    label: str = "label"
+    """Column of the name of a text's class, of CSV and Parquet."""
+    max_length: Dim | None = None
+    """Only the first words of a text, up to this number; null: all."""
+    train_examples: ExampleCount | None = None
+    """Number of training examples to use; the vocabulary still comes from the whole training split. null: all."""
+    vocabulary: VocabularyRules = VocabularyRules.model_construct()
+
+    @property
+    def label_column(self) -> str:
+        """Column of the class's number."""
+        return self.label
+
+    @property
+    def token_rules(self) -> VocabularyRules:
+        """How the vocabularies of words are built."""
+        return self.vocabulary
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Settings that belong to another kind of split, and regression of classes."""
+        return where_known(super().faults(spec, scope), _text_faults(spec), _several_texts(self))
+
+
+class SkipGram(Texts):
+    """Pairs of words of texts, for skip-gram with negative sampling (Mikolov et al. 2013).
+
+    Columns: `center`, `context` (they share a vocabulary), label: 1 for two words that occur together, 0 for a
+    center with a random word.
+    """
+
+    label_column: ClassVar[str] = "together"
+
+    kind: Literal["skipgram"] = "skipgram"
+    implementation = "embexp.data.sources.text:SkipGramSource"
+    path: Annotated[str, Field(min_length=1)] | None = None
+    """File or folder of texts; null: the documentation in Python's own standard library."""
+    min_count: Count = 5
+    """Rarer words are removed from the texts."""
+    max_words: Count | None = None
+    """Keep only this many of the most frequent words; null: all."""
+    context_window: Dim = 10
+    """Farthest context on each side; each center draws its own distance from 1 to this."""
+    subsample: NonNegative = 3e-4
+    """t: an occurrence of a word of frequency f is dropped with probability 1 - sqrt(t / f). 0: none is."""
+    negatives: Length = 5
+    """Random words drawn for each positive pair."""
+    power: NonNegative = 0.75
+    """Negatives are drawn with p ~ count ^ power."""
+    seed: Seed = 0
+    """Seed of all random draws, independent of the run's seed."""
+
+
+def _text_faults(spec: RunSpec) -> Iterator[Fault]:
+    if spec.task is Task.REGRESSION:
+        rule = "the labels of data=text are classes, and their numbers have no meaning"
+        remedy = "set task=classification, or choose data=csv if the labels are numbers"
+        yield Fault("task", str(Task.REGRESSION), rule, remedy)
+
+
+def _several_texts(data: Text) -> Iterator[Fault]:
+    for name, paths in data.given.items():
+        if len(paths) > 1:
+            yield Fault(f"data.path.{name}", f"[{', '.join(paths)}]", "the texts of a split are in one file, or folder")

@@ -1,0 +1,307 @@
+"""What a simple model predicts: logistic regression for classes, ridge regression for numbers, fitted by scikit-learn.
+
+It gets the same columns as the run: an indicator of each value of a column of ids, how often each value is in a list,
+and numbers, standardised. For texts these are counts of words; for ratings of users and items, whose only columns are
+two ids, ridge regression is a mean with a bias for each user and each item (Koren 2009, "The BellKor solution", 2.1).
+
+Of three penalties, from the strongest on, that is taken whose loss on the validation split is least, or on a tenth of
+the training split if there is none. The work is bounded by how many numbers it reads, not by a clock, so that the same
+data gives the same predictions.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from embexp.data.columns import Columns
+from embexp.data.examples import Examples
+from embexp.specs.models import Task
+from embexp.training import metrics
+
+FORMAT = 1
+"""Version of what is fitted, raised when that changes."""
+MOST_ROWS = 500_000
+MOST_CELLS = 3_000_000
+"""Values of all examples that are fitted to, times the classes: an iteration takes some 40 ms."""
+MOST_HELD_OUT = 50_000
+MOST_VALUES = 300_000
+"""Values with a weight, times the classes: the most frequent ones. L-BFGS keeps some 20 vectors of this length."""
+_LEAST_ITERATIONS, _MOST_ITERATIONS = 50, 500
+PENALTIES = (100.0, 10.0, 1.0)
+"""Penalties of logistic regression, scikit-learn's 1 / C."""
+RIDGE_PENALTIES = (50.0, 5.0, 0.5)
+"""The same of ridge regression: 5 shrinks the bias of a value as if it had five more average labels."""
+_ROWS_AT_ONCE = 65_536
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a simple model was fitted.
+
+    Attributes:
+        examples: of the training split that it was fitted to, drawn at random where these are not all.
+        of: examples in the training split.
+        values: values of columns of ids that have a weight.
+        penalty: that was chosen.
+        converged: whether the iterations ended by themselves.
+        seconds: that it took, with its predictions.
+    """
+
+    examples: int
+    of: int
+    values: int
+    penalty: float
+    converged: bool
+    seconds: float
+
+
+def name_of(task: Task, columns: Columns, examples: Examples) -> str | None:
+    """The name of the simple model of a task, a key of `baseline.FITTED`; None: it has none."""
+    match task:
+        case Task.BINARY | Task.CLASSIFICATION:
+            return "logistic_regression"
+        case Task.REGRESSION:
+            only_ids = not examples.lists and not examples.dense.shape[1] and not columns.buckets
+            return "bias_only" if only_ids else "linear_regression"
+        case Task.RANKING | Task.RECOMMENDATION:
+            return None
+
+
+def predictions(
+    task: Task,
+    columns: Columns,
+    examples: Examples,
+    train: np.ndarray,
+    others: Mapping[str, np.ndarray],
+    *,
+    classes: int = 0,
+    weights: np.ndarray | None = None,
+) -> tuple[dict[str, np.ndarray], Fit] | None:
+    """Fits the simple model of a task to its training split, and predicts other splits, in one thread.
+
+    Args:
+        columns: what the run reads.
+        train: int64 [n], the examples to fit to.
+        others: by split, int64 [N], the examples to predict.
+        classes: how many there are, for task classification.
+        weights: of all examples, [count], how much each counts; None: equally.
+
+    Returns:
+        By split the logits, or predicted labels, float32 [N]; those of C classes [N, C]. None: all training labels are
+        of one class.
+    """
+    from threadpoolctl import threadpool_limits
+
+    started = time.perf_counter()
+    assert examples.labels is not None  # the tasks that have a simple model have some
+    outputs = classes if task is Task.CLASSIFICATION else 1
+    rows = _sample(examples, columns, train, outputs)
+    rows, held = _held_out(rows, others.get("validation"))
+    labels, of_held = (examples.labels[some].astype(np.float64) for some in (rows, held))
+    if task is not Task.REGRESSION and (labels == labels[0]).all():
+        return None
+    some = None if weights is None else np.asarray(weights[rows], np.float64)
+    best, least = None, np.inf
+    with threadpool_limits(1):  # sums in one order, so that the bits stay
+        inputs = _Inputs.of(examples, columns, rows, MOST_VALUES // outputs)
+        matrix, matrix_held = inputs.matrix(rows), inputs.matrix(held)
+        path = _ridge(matrix, labels, some) if task is Task.REGRESSION else _logistic(matrix, labels, some)
+        for fitted in path:
+            linear = fitted.with_all(classes, len(rows)) if task is Task.CLASSIFICATION else fitted
+            loss = _loss(task, of_held, linear.outputs(matrix_held))
+            if loss >= least:
+                break
+            best, least = linear, loss
+        if best is None:
+            return None
+        found = {split: best.predicted(inputs, chosen) for split, chosen in others.items()}
+    seconds = time.perf_counter() - started
+    return found, Fit(len(rows), len(train), inputs.values, best.penalty, best.converged, seconds)
+
+
+def _held_out(rows: np.ndarray, validation: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """The examples to fit to, and those by which the penalty is chosen: of the validation split, or else a tenth."""
+    if validation is not None:
+        return rows, np.asarray(validation[:: -(-len(validation) // MOST_HELD_OUT)])
+    chosen = np.zeros(len(rows), bool)
+    chosen[np.random.default_rng(1).permutation(len(rows))[: max(1, len(rows) // 10)]] = len(rows) > 1
+    return rows[~chosen], rows[chosen] if chosen.any() else rows
+
+
+def _loss(task: Task, labels: np.ndarray, outputs: np.ndarray) -> float:
+    match task:
+        case Task.REGRESSION:
+            return metrics.squared_error(labels, outputs)
+        case Task.BINARY:
+            return metrics.log_loss(labels, outputs)
+        case _:
+            return metrics.softmax_log_loss(labels.astype(np.int64), outputs)
+
+
+def _sample(examples: Examples, columns: Columns, train: np.ndarray, outputs: int) -> np.ndarray:
+    """int64, rising: the training examples that are fitted to."""
+    scalar = sum(name not in examples.lists for name in columns.id_columns)
+    listed = sum(len(column.values) for column in examples.lists.values()) / max(1, examples.count)
+    cells = max(1.0, scalar + listed + examples.dense.shape[1])
+    count = min(len(train), MOST_ROWS, max(1_000, int(MOST_CELLS / (cells * outputs))))
+    if count == len(train):
+        return np.asarray(train)
+    chosen = np.random.default_rng(0).choice(len(train), count, replace=False, shuffle=False)
+    return np.asarray(train[np.sort(chosen)])
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """From examples to a sparse matrix.
+
+    Attributes:
+        kept: by column of ids, int64, rising: the values that have a place.
+        mean: of the numbers, float64 [D].
+        scale: their standard deviations, or 1.
+    """
+
+    examples: Examples
+    weights: Mapping[str, str]
+    kept: Mapping[str, np.ndarray]
+    mean: np.ndarray
+    scale: np.ndarray
+
+    @staticmethod
+    def of(examples: Examples, columns: Columns, rows: np.ndarray, most: int) -> _Inputs:
+        """Those that some examples have, at most so many of the most frequent values."""
+        names = columns.id_columns
+        counted = [np.unique(_ids(examples, name, rows)[0], return_counts=True) for name in names]
+        counts = np.concatenate([each for _, each in counted]) if counted else np.empty(0, np.int64)
+        chosen = np.ones(len(counts), bool)
+        if len(counts) > most:
+            chosen[:] = False
+            chosen[np.argsort(-counts, kind="stable")[:most]] = True
+        ends = np.cumsum([len(each) for _, each in counted])
+        parts = np.split(chosen, ends[:-1]) if counted else []
+        kept = {name: values[part] for name, (values, _), part in zip(names, counted, parts, strict=True)}
+        numbers = examples.dense[rows].astype(np.float64)
+        scale = numbers.std(axis=0)
+        weighed = {column: name for name, column in columns.weights.items()}
+        return _Inputs(examples, weighed, kept, numbers.mean(axis=0), np.where(scale > 0, scale, 1.0))
+
+    @property
+    def values(self) -> int:
+        """How many values have a place."""
+        return sum(map(len, self.kept.values()))
+
+    def matrix(self, rows: np.ndarray) -> Any:
+        """float64 [n, values + D], a `scipy.sparse.csr_array`."""
+        from scipy import sparse
+
+        blocks = []
+        for name, kept in self.kept.items():
+            ids, starts, places = _ids(self.examples, name, rows)
+            amounts = np.ones(len(ids))
+            if (weight := self.weights.get(name)) is not None:
+                amounts = self.examples.weights[weight][places].astype(np.float64)
+            found = np.minimum(np.searchsorted(kept, ids), max(0, len(kept) - 1))
+            known = kept[found] == ids if len(kept) else np.zeros(len(ids), bool)
+            ends = np.concatenate([[0], np.cumsum(known)])[starts]
+            block = sparse.csr_array((amounts[known], found[known], ends), shape=(len(rows), len(kept)))
+            block.sum_duplicates()  # the same word twice
+            blocks.append(block)
+        numbers = (self.examples.dense[rows] - self.mean) / self.scale
+        if numbers.shape[1] or not blocks:
+            blocks.append(sparse.csr_array(numbers))
+        return sparse.hstack(blocks, format="csr")
+
+
+def _ids(examples: Examples, name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The ids of a column.
+
+    Returns:
+        int64 [n]; the row splits [len(rows) + 1] of these; and where they are in the column, [n].
+    """
+    if name not in examples.lists:
+        return examples.column(name, rows), np.arange(len(rows) + 1), rows
+    column = examples.lists[name]
+    places, ends = column.taken(rows)
+    return column.values[places].astype(np.int64), ends, places
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """A linear model.
+
+    Attributes:
+        weights: float64 [outputs, F].
+        bias: float64 [outputs].
+        labels: the class of each output, rising; of logistic regression.
+    """
+
+    weights: np.ndarray
+    bias: np.ndarray
+    penalty: float
+    converged: bool
+    labels: Sequence[int] = ()
+    finish: Callable[[np.ndarray], np.ndarray] = lambda found: found[:, 0]
+
+    def outputs(self, matrix: Any) -> np.ndarray:
+        """float64 [n], or [n, C]."""
+        return self.finish(np.asarray(matrix @ self.weights.T) + self.bias)
+
+    def predicted(self, inputs: _Inputs, rows: np.ndarray) -> np.ndarray:
+        """float32 [N], or [N, C], in bounded memory."""
+        starts = range(0, len(rows), _ROWS_AT_ONCE)
+        found = [self.outputs(inputs.matrix(rows[start : start + _ROWS_AT_ONCE])) for start in starts]
+        return np.concatenate(found).astype(np.float32)
+
+    def with_all(self, classes: int, examples: int) -> _Linear:
+        """The same with a logit for each class; one that the examples lack gets the probability of 1 in all of them."""
+
+        def finish(found: np.ndarray) -> np.ndarray:
+            if found.shape[1] == 1:  # of two classes, the second's
+                found = np.concatenate([np.zeros_like(found), found], axis=1)
+            largest = found.max(axis=1, keepdims=True)
+            rare = largest + np.log(np.exp(found - largest).sum(axis=1, keepdims=True) / (examples + 1))
+            logits = np.repeat(rare, classes, axis=1)
+            logits[:, list(self.labels)] = found
+            return logits
+
+        return replace(self, finish=finish)
+
+
+def _iterations(cells: int) -> int:
+    """As many as `_LEAST_ITERATIONS` over `MOST_CELLS` take."""
+    return min(_MOST_ITERATIONS, max(_LEAST_ITERATIONS, _LEAST_ITERATIONS * MOST_CELLS // max(1, cells)))
+
+
+def _logistic(matrix: Any, labels: np.ndarray, weights: np.ndarray | None) -> Iterator[_Linear]:
+    """Logistic regression, each beginning at the weights of the one before."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    outputs = len(np.unique(labels))
+    most = _iterations(matrix.nnz * (outputs if outputs > 2 else 1))
+    model = LogisticRegression(max_iter=most, warm_start=True)
+    for penalty in PENALTIES:
+        model.set_params(C=1 / penalty)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # `Fit.converged` says so
+            model.fit(matrix, labels.astype(np.int64), sample_weight=weights)
+        converged = bool((model.n_iter_ < most).all())
+        yield _Linear(model.coef_.copy(), model.intercept_.copy(), penalty, converged, model.classes_.tolist())
+
+
+def _ridge(matrix: Any, labels: np.ndarray, weights: np.ndarray | None) -> Iterator[_Linear]:
+    """Ridge regression, by conjugate gradients."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import Ridge
+
+    for penalty in RIDGE_PENALTIES:
+        model = Ridge(alpha=penalty, solver="sparse_cg", max_iter=_iterations(matrix.nnz), tol=1e-6)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            model.fit(matrix, labels, sample_weight=weights)
+        yield _Linear(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_), penalty, not caught)
