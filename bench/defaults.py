@@ -28,7 +28,13 @@ METRICS = {
     "ranking": "mrr",
     "recommendation": "ndcg_at_10",
 }
-QUIET = ("output.plots=false", "output.tensorboard=false", "output.digests=false", "checkpoint.save=never")
+QUIET = (
+    "output.plots=false",
+    "output.tensorboard=false",
+    "output.digests=false",
+    "checkpoint.save=never",
+    "output.baselines=false",
+)
 
 
 def measured(name: str, folder: Path) -> dict[str, Any]:
