@@ -1,12 +1,14 @@
-"""Makes the pictures of the docs, by following the tutorial as it stands: `make pictures`.
+"""Makes the pictures of the docs, by following pages as they stand: `make pictures`.
 
-All blocks of `docs/tutorial.md` are run in one folder, at full size. A block of `sh` with a picture
-`pictures/NAME.svg` below it is one command, whose output in the terminal becomes that picture. `PLOTS` and `PAGES`
-say where the other pictures come from. The seconds of each block are printed, as the tutorial states them.
+All blocks of `docs/tutorial.md` are run in one folder, at full size, and those of `docs/choosing.md` in another. A
+block of `sh` with a picture `pictures/NAME.svg` below it is one command, whose output in the terminal becomes that picture.
+`PLOTS`, `PAGES` and `CURVES` say where the other pictures come from. The seconds of each block are printed, as the
+tutorial states them.
 """
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 import re
@@ -30,6 +32,11 @@ PAGES = {  # pages in a browser, and the size of its window
     "compare.png": ("outputs/both.html", (960, 840)),
     "report.png": ("outputs/optimizers/report.html", (960, 1370)),
 }
+CURVES = {  # of sweeps: the folder, the setting along the axis, that of the curves, and what the axis stands for
+    "dims.png": ("outputs/dims", "tables.user.dim", "data.examples", "dim of the tables"),
+    "rates.png": ("outputs/rates", "optimizer.learning_rate", "optimizer", "learning rate of the tables"),
+}
+WORST = 0.75  # log loss at which curves leave the picture; that of a constant is 0.69 at most
 _BLOCK = re.compile(
     r"^```(sh|python|csv|yaml)([^\n]*)\n(.*?)^```$(?:\s*!\[[^\]]*\]\(pictures/(\S+)\.svg\))?", re.M | re.S
 )
@@ -94,6 +101,36 @@ def page(browser: str, address: str, size: tuple[int, int], target: Path) -> Non
         smaller(shot, target)
 
 
+def curves(table: Path, along: str, by: str, label: str, target: Path) -> None:
+    """Draws the validation log loss of a sweep against a setting, in powers, with a curve for each value of another."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    for value in dict.fromkeys(row[by] for row in rows):
+        points = sorted(
+            (float(row[along]), float(row["validation log_loss"] or "nan")) for row in rows if row[by] == value
+        )
+        name = f"{int(value):,} clicks" if value.isdecimal() else value
+        axes.plot(*zip(*points, strict=True), marker="o", label=name)
+    ticks = sorted({float(row[along]) for row in rows})
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(top=min(WORST, axes.get_ylim()[1]))
+    axes.set(xlabel=label, ylabel="log loss, validation")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(target.with_suffix(".large.png"), dpi=200)
+    plt.close(figure)
+    smaller(target.with_suffix(".large.png"), target)
+    target.with_suffix(".large.png").unlink()
+
+
 def follow(tutorial: str, folder: Path, drawn: Path) -> None:
     """Runs the blocks of the tutorial in a folder, and draws the terminals into another.
 
@@ -138,6 +175,10 @@ def main() -> None:
             smaller(folder / source, drawn / picture)
         for picture, (source, size) in PAGES.items():
             page(browser, f"{folder.as_uri()}/{source}", size, drawn / picture)
+        (folder / "choosing").mkdir()
+        follow((DOCS / "choosing.md").read_text(encoding="utf-8"), folder / "choosing", drawn)
+        for picture, (source, *axes) in CURVES.items():
+            curves(folder / "choosing" / source / "sweep.csv", *axes, drawn / picture)
         for path in drawn.iterdir():
             shutil.copy(path, PICTURES)
 
