@@ -1,9 +1,9 @@
 """Makes the pictures of the docs, by following pages as they stand: `make pictures`.
 
 All blocks of `docs/tutorial.md` are run in one folder, at full size, and those of `docs/choosing.md` in another. A
-block of `sh` with a picture `pictures/NAME.svg` below it is one command, whose output in the terminal becomes that picture.
-`PLOTS`, `PAGES` and `CURVES` say where the other pictures come from. The seconds of each block are printed, as the
-tutorial states them.
+block of `sh` with a picture `pictures/NAME.svg` below it is one command, whose output in the terminal becomes that
+picture. `PLOTS`, `PAGES` and `CURVES` say where the other pictures come from. The seconds of each block are printed, as
+the tutorial states them.
 """
 
 from __future__ import annotations

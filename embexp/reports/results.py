@@ -38,6 +38,7 @@ _NAMED = 30
 """Tables with a row of their own; further ones share one."""
 _USUAL = {_FROZEN: "0", _STORAGE: "variable"}
 """Columns that are left out first where the width is too small, if they have only these cells."""
+_DIFFERENCE = "difference"
 _DISPENSABLE = ("MB", "dim")
 """Columns that are left out after them."""
 _MOST_TOKENS = 5
@@ -63,7 +64,7 @@ class Results:
         yield from self._headline()
         yield from self._restored()
         tables = (
-            self._metrics(shown),
+            self._metrics(shown, options.max_width),
             self._confusion(shown),
             self._tables(shown, options.max_width),
             self._pretrained(shown),
@@ -110,12 +111,24 @@ class Results:
         if len(values) > _RESTORED:
             yield Text(f"  … and {len(values) - _RESTORED} more, in summary.json")
 
-    def _metrics(self, frames: box.Box | None) -> Table | None:
+    def _metrics(self, frames: box.Box | None, width: int) -> Table | None:
         headings, rows = metric_rows(self.summary)
         if not rows:
             return None
-        table = rich_table(frames, headings[:1], headings[1:])
-        for cells in rows:
+        indent, between = (2, 2) if frames is None else (4, 3)
+        columns = dict(zip(headings, zip(*rows, strict=True), strict=True))
+
+        def fits(broken: str) -> bool:
+            """Whether no word and no number has to be broken, with headings that are."""
+            widest = (max(map(len, (*name.split(broken), *cells))) for name, cells in columns.items())
+            return sum(widest) + between * (len(columns) - 1) <= width - indent
+
+        for name in (_DIFFERENCE, *(name for name in headings if name.startswith("constant ")), "train"):
+            if not fits(" "):
+                columns.pop(name, None)
+        written = [*columns] if fits("\n") else [name.replace(" ", "\n") for name in columns]
+        table = rich_table(frames, written[:1], written[1:])
+        for cells in zip(*columns.values(), strict=True):
             table.add_row(*cells)
         return table
 
@@ -268,7 +281,7 @@ def metric_rows(summary: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple
     intervals = {} if last is None or last not in by_split else details[last]["intervals"]
     headings = [f"95% on {last}"] if intervals else []
     headings += [f"{name.replace('_', ' ')} on {against}" for name in references]
-    headings += ["best possible on test", "difference"] if compared else []
+    headings += ["best possible on test", _DIFFERENCE] if compared else []
     rows = []
     for name in names:
         cells = [_four_decimals(values.get(name)) for values in by_split.values()]

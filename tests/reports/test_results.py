@@ -79,6 +79,23 @@ def test_only_a_terminal_gets_frames(tmp_path: Path) -> None:
     assert not any("─" in line for line in shown(SUMMARY, tmp_path))
 
 
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_metrics_with_all_that_they_are_compared_with_break_no_word(tmp_path: Path, width: int, terminal: bool) -> None:
+    of_baseline = {"test": {"log_loss": 0.6, "auc": 0.6}}
+    summary = {
+        **SUMMARY,
+        "baselines": {"constant": of_baseline, "logistic_regression": of_baseline},
+        "evaluation": {"test": {"intervals": {"log_loss": [0.51, 0.55], "auc": [0.77, 0.8]}}},
+    }
+    lines = shown(summary, tmp_path, terminal=terminal, width=width)
+    table = "\n".join(line for line in lines[: next(n for n, line in enumerate(lines) if "rows" in line)])
+    assert "…" not in table
+    words = set(table.split())
+    assert {"log_loss", "validation", "regression", "possible", "±0.0200"} <= words
+    assert ("difference" in words) == (width == 120)  # it is the first to go
+
+
 @pytest.mark.parametrize("width", [80, 100])
 def test_nothing_is_cut_off_in_a_terminal(tmp_path: Path, width: int) -> None:
     text = "\n".join(shown(SUMMARY, tmp_path, terminal=True, width=width))
