@@ -121,7 +121,8 @@ def curves(table: Path, along: str, by: str, label: str, target: Path) -> None:
     axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_ylim(top=min(WORST, axes.get_ylim()[1]))
+    seen = [loss for row in rows if (loss := float(row["validation log_loss"] or "nan")) <= WORST]
+    axes.set_ylim(min(seen) - 0.02, max(seen) + 0.02)
     axes.set(xlabel=label, ylabel="log loss, validation")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
