@@ -64,7 +64,8 @@ def read(file: Path, label: str) -> tuple[np.ndarray, list[int], np.ndarray]:
     from pyarrow import csv
 
     table = csv.read_csv(file)
-    columns, categories = [], []
+    columns: list[np.ndarray] = []
+    categories: list[int] = []
     for name in table.column_names:
         column = table[name].combine_chunks()
         if pa.types.is_string(column.type):

@@ -271,10 +271,14 @@ def _mark(value: object) -> object:
 
 
 NUMBER_MARKS = {"point": ".", "comma": ",", "space": " ", "apostrophe": "'"}
-DecimalPoint = Annotated[Literal[".", ","], BeforeValidator(_mark), Field(exclude_if=lambda value: value == ".")]
+DecimalPoint = Annotated[
+    Literal[".", ","],
+    BeforeValidator(_mark, json_schema_input_type=Literal[".", ",", "point", "comma"]),
+    Field(exclude_if=lambda value: value == "."),
+]
 Thousands = Annotated[
     Annotated[str, Field(min_length=1, max_length=1, pattern="[^0-9+-]")] | None,
-    BeforeValidator(_mark),
+    BeforeValidator(_mark, json_schema_input_type=str | None),
     Field(exclude_if=is_null),
 ]
 

@@ -49,7 +49,10 @@ class RunSpec(Spec):
     loss: Loss = LossOfTask.model_construct()
     metrics: Annotated[
         dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=200)], ChosenMetric],
-        BeforeValidator(chosen_metrics),
+        BeforeValidator(
+            chosen_metrics,
+            json_schema_input_type=str | tuple[str | dict[str, ChosenMetric], ...] | dict[str, ChosenMetric] | None,
+        ),
     ] = Field(default_factory=dict)
     """Metrics of all splits in addition to those of the task, by name."""
     recommendation: Recommendation = Recommendation.model_construct()

@@ -86,6 +86,7 @@ def run(folder: Path, directory: Path, *overrides: str, model: str = "right") ->
             "train.batch_size=64",
             "train.epochs=2",
             "output.plots=false",
+            "output.baselines=false",
             "output.tensorboard=false",
             f"output.cache={folder / 'cache'}",
             *overrides,

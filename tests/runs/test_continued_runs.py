@@ -292,6 +292,7 @@ def test_another_table_and_another_optimizer(world: World, first: Path) -> None:
         f"pretrained.path={first}",
         "pretrained@tables.user.pretrained=none",
         "freeze@tables.item.freeze=old_rows",
+        "output.baselines=false",
     )
     summary = json.loads((second / "summary.json").read_text())
     # Of so few ratings it may learn nothing.

@@ -154,7 +154,6 @@ FAULTS: dict[str, tuple[Any, type[Exception], str]] = {
     "lists of numbers": (ROW | {"lead": [[1.0]]}, DataError, "'lead': the column holds several values"),
     "infinite": (ROW | {"lead": [np.inf]}, DataError, "the data, row 1: found inf in column 'lead'"),
     "mixed": (ROW | {"hotel": ["a", 1]}, DataError, "column 'hotel': .* give it values of one type"),
-    "truth values": (ROW | {"hotel": [True]}, DataError, "'hotel': its values must be text or integers"),
     "time": (ROW | {"hotel": np.array(["2024-01-01"], "M8[ns]")}, DataError, "'hotel': its values must be text"),
     "one value": (ROW | {"hotel": "h3"}, DataError, r"column 'hotel': found 'h3', expected a list.*\['h3'\]"),
     "matrix": (ROW | {"lead": np.zeros((1, 1, 1))}, DataError, r"shape \[1, 1, 1\]"),

@@ -142,7 +142,11 @@ def test_a_run_is_identical(recorded: Path, again: Reruns, tmp_path: Path) -> No
     assert (found.compared[0], found.compared[2]) == ("9 lines of metrics.jsonl", "2 tables by digest")
     assert found.compared[-1] == "checkpoints up to step 12"
     parts = runs_compared.compare(recorded, kept)
-    assert [each.name for each in parts[""].spec] == ["checkpoint.every_steps", "checkpoint.on_error"]
+    assert [each.name for each in parts[""].spec] == [
+        "checkpoint.every_steps",
+        "checkpoint.on_error",
+        "output.baselines",
+    ]
     assert not [
         *parts[""].sections()["first metrics that differ"],
         *parts[""].summary,
