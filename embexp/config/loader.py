@@ -99,6 +99,7 @@ class Loader:
             if source.scheme() == "file":
                 _check_files(source)
         self._parser = OverridesParser.create(config_loader=self._loader)
+        self._places = [f"{source.provider} {source.path}" for source in self._loader.get_sources()]
         self._composed = {} if folders != find() else _SHIPPED
         self._parsed: dict[str, Override] = {}
         self.hydra_faults: dict[tuple[str, ...], tuple[Fault, ...]] = {}
@@ -114,8 +115,7 @@ class Loader:
         Raises:
             Exception: one of `COMPOSITION_ERRORS`.
         """
-        places = [f"{source.provider} {source.path}" for source in self._loader.get_sources()]
-        key = (*places, os.getcwd(), self.config_name, *overrides)
+        key = (*self._places, os.getcwd(), self.config_name, *overrides)
         if key not in self._composed:
             if len(self._composed) == _MOST_COMPOSED:
                 self._composed.clear()

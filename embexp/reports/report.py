@@ -444,7 +444,7 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _worse_than_baselines(records: Sequence[Record]) -> Iterator[str]:
-    """A line for each way in which runs are worse than the baseline that costs nothing."""
+    """A line for each way in which runs are worse than a baseline."""
     same: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         for baseline, words in _BASELINES.items():
