@@ -31,50 +31,64 @@ class Overlap:
         repeated: rows that are.
         rows: of the split.
         usual: share of the training rows that have an equal one in the training split.
+        what: the word for rows.
     """
 
     repeated: int
     rows: int
     usual: float
+    what: str = "rows"
 
     def warning(self, split: str) -> str | None:
         """A sentence if more rows are repeated than rows of the training split are among each other."""
         if self.repeated <= 2 * self.usual * self.rows:
             return None
-        among = f" (of the rows of train, {self.usual:.1%} have an equal one there)" if self.usual else ""
+        among = f" (of the {self.what} of train, {self.usual:.1%} have an equal one there)" if self.usual else ""
         return (
-            f"{self.repeated:,} of {self.rows:,} rows of {split} are in train too{among}, so its metrics are too good"
+            f"{self.repeated:,} of {self.rows:,} {self.what} of {split} are in train too{among}, so its metrics are too good"
             " for new data: remove them from one of the files"
         )
 
 
-def counted(encoded: Encoded, folder: Path, names: Sequence[str], progress: Progress = quiet) -> dict[str, Any]:
+def counted(
+    encoded: Encoded,
+    folder: Path,
+    names: Sequence[str],
+    unit: tuple[str, int] = ("rows", 1),
+    progress: Progress = quiet,
+) -> dict[str, Any]:
     """`Overlap` as JSON, by split.
 
     Args:
         folder: with the splits.
         names: splits that have files of their own.
+        unit: what is counted, and how many examples are made of each, the first of which stands for it.
     """
-    train = mapped_array(folder / "train.npy")
-    rows = {name: found for name in names if len(found := mapped_array(folder / f"{name}.npy"))}
+    what, examples_of_each = unit
+
+    def read_split(name: str) -> np.ndarray:
+        return mapped_array(folder / f"{name}.npy")[::examples_of_each]
+
+    train = read_split("train")
+    rows = {name: found for name in names if len(found := read_split(name))}
     if not rows:
         return {}
-    read = _Rows.of(encoded)
-    hashes = {name: read.hashes(each) for name, each in rows.items()}
+    hashed = _Rows.of(encoded)
+    hashes = {name: hashed.hashes(each) for name, each in rows.items()}
     sample = train
     if len(train) > _SAMPLE:
         sample = train[np.sort(np.random.default_rng(0).choice(len(train), _SAMPLE, replace=False))]
-    of_sample = read.hashes(sample)
+    of_sample = hashed.hashes(sample)
     known = np.unique(np.concatenate([*hashes.values(), of_sample]))
     counts = np.zeros(len(known), np.int64)
     for start, stop in splits.chunks(len(train), _AT_ONCE):
         progress("comparing the rows of the splits", start / len(train))
-        some = read.hash(train[start:stop])
+        some = hashed.hash(train[start:stop])
         place = np.minimum(np.searchsorted(known, some), len(known) - 1)
         np.add.at(counts, place[known[place] == some], 1)
     usual = float(np.mean(counts[np.searchsorted(known, of_sample)] > 1))
     return {
-        name: asdict(Overlap(int(np.count_nonzero(counts[np.searchsorted(known, each)])), len(each), usual))
+        name: asdict(Overlap(int(np.count_nonzero(counts[np.searchsorted(known, each)])), len(each), usual, what))
         for name, each in hashes.items()
     }
 

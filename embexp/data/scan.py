@@ -186,6 +186,6 @@ def _divide(source: Source, columns: Columns, encoded: Encoded, progress: Progre
     if encoded.layout.label:
         labels = mapped_array(encoded.folder / "labels.npy")
         total = sum(float(labels[train[start:stop]].sum(dtype=np.float64)) for start, stop in splits.chunks(len(train)))
-    shared = overlap.counted(encoded, folder, source.given_splits(), progress)
+    shared = overlap.counted(encoded, folder, source.given_splits(), source.unit, progress)
     facts = {"label_mean": total / len(train), "truth": {}, "parts": splits.SPLITS, "overlap": shared, **divided}
     (folder / "facts.json").write_text(json.dumps(facts), "utf-8")

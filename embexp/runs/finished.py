@@ -194,13 +194,22 @@ class Run:
         if name not in self.spec.tables:
             raise UsageError(f"{self.folder.path} has no table {name!r}; its tables are {', '.join(self.spec.tables)}")
 
-    def evaluate(self, data: Any = None, *, split: str = "test", progress: Progress = quiet) -> dict[str, float]:
+    def evaluate(
+        self,
+        data: Any = None,
+        *,
+        split: str = "test",
+        progress: Progress = quiet,
+        details: dict[str, Any] | None = None,
+    ) -> dict[str, float]:
         """Metrics on a split of the run's own data, or on other data of the same form.
 
         Args:
             data: to evaluate on: see `predict`; None: the run's own data.
             split: of the run's own data: train, validation, test, or another split that the data has.
             progress: called with stages, and how much of each is done.
+            details: gets what `evaluation` in summary.json has of a split: `intervals` of metrics, and the `confusion`
+                of classes.
 
         Raises:
             RunError: the data has no such split, or the split is empty.
@@ -211,7 +220,7 @@ class Run:
         if data is not None:
             columns, examples = self._encode(data, progress, labelled=True)
             measured = evaluator.file(columns, examples, partial(read_data, self.spec, progress))
-            return measured(self._restored.runtime, progress)
+            return measured(self._restored.runtime, progress, details)
         self.folder.check(self.folder.data)
         own = read_data(self.spec, progress)
         if split not in own.scan.splits:
@@ -219,7 +228,7 @@ class Run:
         of_split = evaluator.split(own, split)
         if of_split is None:
             raise RunError(f"the {split} split of this run's data is empty")
-        return of_split(self._restored.runtime, progress)
+        return of_split(self._restored.runtime, progress, details)
 
     def predict(self, data: Any, *, progress: Progress = quiet) -> np.ndarray:
         """A prediction for each example of a file, or of data in memory.

@@ -28,8 +28,12 @@ class FakeRun:
         self.asked.append((directory, command, data, *rest))
         return self
 
-    def evaluate(self, file: str | None, *, split: str, progress: Progress) -> dict[str, float]:
+    def evaluate(
+        self, file: str | None, *, split: str, progress: Progress, details: dict[str, object] | None
+    ) -> dict[str, float]:
         self.asked.append((file, split))
+        if details is not None:
+            details["intervals"] = {"auc": [0.85, 0.91]}
         return {"log_loss": 0.25, "auc": 0.875}
 
     def predictions(self, file: str, *, progress: Progress) -> Predictions:
@@ -45,7 +49,7 @@ def test_evaluate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     run = FakeRun()
     monkeypatch.setattr(finished, "load_finished", run)
     assert finished.evaluate(["DIR"]) == 0
-    assert capsys.readouterr().out == "log_loss  0.250000\nauc       0.875000\n"
+    assert capsys.readouterr().out == "log_loss  0.250000\nauc       0.875000  ±0.030000\n"
     assert finished.evaluate(["--json", "DIR", "--split", "validation"]) == 0
     assert json.loads(capsys.readouterr().out) == {"log_loss": 0.25, "auc": 0.875}
     assert finished.evaluate(["DIR", "--data", "FILE"]) == 0

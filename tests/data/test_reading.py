@@ -313,6 +313,16 @@ def test_fixed_size_lists_and_times(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")] + [pa.date64(), pa.date32()])
+def test_times_are_seconds_since_1970_whatever_their_unit(tmp_path: Path, kind: pa.DataType) -> None:
+    path, columns = tmp_path / "data.parquet", Columns(ids={"x": "x"}, dense=("t",), label="y")
+    days = pa.array([0, 1, 20_000, -3], pa.int32()).cast(pa.date32()).cast(kind)
+    pq.write_table(pa.table({"x": ["a"] * 4, "t": days, "y": [0.0, 1.0, 2.0, 3.0]}), path)
+    parquet = Parquet(path=str(path), label="y", dense_features=("t",))
+    found = scan(parquet, columns, cache=tmp_path / "cache").examples
+    assert found.dense[:, 0].tolist() == [0.0, 86_400.0, 20_000 * 86_400.0, -3 * 86_400.0]
+
+
 class TestRecBole:
     COLUMNS = Columns(
         ids={"user_id": "user", "item_id": "item", "class": "genre", "city": "city", "recent": "item"},

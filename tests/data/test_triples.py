@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
+from embexp.data.overlap import Overlap
 from embexp.data.queries import Candidates, distinct_queries, head_predictions, known_answers
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
@@ -97,6 +98,19 @@ def test_each_triple_is_a_tail_and_a_head_prediction(
     relations = sorted({relation for _, relation, _ in itertools.chain(*parts)}, key=lambda name: (-counts[name], name))
     twice = [name for each in relations for name in (each, f"{each}^-1")]
     assert found.vocabularies["relation"].tokens() == (twice if reciprocal else relations)
+
+
+@settings(max_examples=25)
+@given(parts=st.tuples(TRIPLES, TRIPLES, TRIPLES), reciprocal=st.booleans())
+def test_triples_that_train_too_are_counted(
+    parts: Splits, reciprocal: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    found = scanned(write(parts, tmp_path_factory.mktemp("graph") / "graph"), reciprocal=reciprocal).overlap
+    train = parts[0]
+    usual = sum(train.count(triple) > 1 for triple in train) / len(train)
+    for name, triples in (("validation", parts[1]), ("test", parts[2])):
+        repeated = sum(triple in train for triple in triples)
+        assert found[name] == Overlap(repeated, len(triples), pytest.approx(usual), "triples")
 
 
 @given(parts=st.tuples(TRIPLES, TRIPLES, TRIPLES), reciprocal=st.booleans(), data=st.data())

@@ -47,6 +47,12 @@ def test_the_final_evaluation_has_intervals_and_the_confusion(run: short_runs.Ru
     assert rows[1][4].startswith("±0.")
 
 
+def test_an_evaluation_of_a_finished_run_has_the_same_intervals(run: short_runs.Run) -> None:
+    result, details = run(LISTED), dict[str, Any]()
+    assert embexp.load_run(result.directory).evaluate(details=details) == result.summary["metrics"]["test"]
+    assert details == result.summary["evaluation"]["test"]
+
+
 def test_nothing_listed_has_the_bits_of_before(run: short_runs.Run) -> None:
     plain, listed = (summary_of(run, *more) for more in ((), (LISTED,)))
     assert list(plain["metrics"]["test"]) == NAMES[:3]

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 EVALUATE_HELP = """\
 usage: embexp evaluate DIR [--data FILE] [--split SPLIT] [--json] [--allow-code MODULE:FUNCTION]
 
-Evaluates a finished run on a split of its own data, or on another file of the same format (with labels).
+Evaluates a finished run on a split of its own data, or on another file of the same format (with labels). Prints each
+metric with half the width of its 95% interval, which is of examples, users or queries drawn again.
 
     --data FILE     Evaluates on all of this file, with the run's vocabularies.
     --split SPLIT   Evaluates on a split of the run's own data: test (the default), validation or train; for a graph
@@ -83,14 +84,16 @@ def evaluate(arguments: Sequence[str]) -> int:
     data, split = options.data, options.split or "test"
     rest = ["--data", data] if data is not None else ["--split", split] if split != "test" else []
     run = load_finished(options.directory, "evaluate", *rest, data=data, allow_code=options.allow_code)
+    details: dict[str, Any] | None = None if options.json else {}
     with _stages() as progress:
-        metrics = run.evaluate(data, split=split, progress=progress)
-    if options.json:
+        metrics = run.evaluate(data, split=split, progress=progress, details=details)
+    if details is None:
         print(json.dumps(dict(metrics)))
     else:
-        width = max(map(len, metrics), default=0)
+        width, intervals = max(map(len, metrics), default=0), details.get("intervals", {})
         for name, value in metrics.items():
-            print(f"{name:{width}}  {value:.6f}")
+            ends = intervals.get(name)
+            print(f"{name:{width}}  {value:.6f}" + ("" if ends is None else f"  ±{(ends[1] - ends[0]) / 2:.6f}"))
     return DONE
 
 

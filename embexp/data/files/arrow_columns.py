@@ -71,8 +71,15 @@ def split_lists(array: pa.Array, separator: str) -> pa.Array:
     return pa.LargeListArray.from_arrays(pa.array(places[lists.splits]), lists.values.filter(kept))
 
 
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_SECONDS_OF_A_DAY = 86_400.0
+
+
 def as_float64(array: pa.Array) -> pa.Array:
-    """Numbers, or lists of numbers, as float64, or as lists of it."""
+    """Numbers, or lists of numbers, as float64, or as lists of it.
+
+    Dates and times are seconds since 1970, as those of text files are, whatever their unit.
+    """
     kind = array.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         inner = flat(array)
@@ -80,10 +87,11 @@ def as_float64(array: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(kind):
         array = array.dictionary_decode()
     if pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
-        array = array.cast(pa.int64())
-    elif pa.types.is_date32(kind):
-        array = array.cast(pa.int32())
-    elif pa.types.is_string(kind):
+        units = array.cast(pa.int64()).cast(pa.float64(), safe=False)
+        return pc.divide(units, _PER_SECOND[kind.unit if pa.types.is_timestamp(kind) else "ms"])
+    if pa.types.is_date32(kind):
+        return pc.multiply(array.cast(pa.int32()).cast(pa.float64()), _SECONDS_OF_A_DAY)
+    if pa.types.is_string(kind):
         array = pc.utf8_trim_whitespace(array)
     return array.cast(pa.float64(), safe=False)
 

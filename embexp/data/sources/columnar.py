@@ -104,7 +104,7 @@ class ColumnarSource(TokenSource):
         data: which columns are read, and what for.
         locate: from paths and the columns that are needed to the files that hold them, their headers read; raises
             `ConfigError` with every fault found.
-        dialect: JSON of the settings for how the files are written; None: the files show it.
+        dialect: JSON of what decides, with the content, how the files are read; None: the files show it.
         separators: of the values of a text that holds several, by column.
     """
 

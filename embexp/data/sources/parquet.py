@@ -27,7 +27,7 @@ _UNREADABLE = "the file can't be read as Parquet"
 
 def source(data: Parquet) -> ColumnarSource:
     """The source that a config describes."""
-    return ColumnarSource(data, data.kind, dated(locate, data.dates))
+    return ColumnarSource(data, data.kind, dated(locate, data.dates), ["times in seconds"])
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,8 @@ class Source(ABC):
     """Its settings; those of sources that are divided here are `DividedData`."""
     no_other_file: ClassVar[str] = ""
     """Of a source whose examples are drawn: why no other file has its form, as the beginning of a sentence."""
+    unit: ClassVar[tuple[str, int]] = ("rows", 1)
+    """What its files hold, and how many examples are made of each."""
 
     @abstractmethod
     def head_faults(self, columns: Columns) -> list[Fault]:

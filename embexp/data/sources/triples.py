@@ -51,6 +51,7 @@ class TripleSource(Source):
     """Queries of a knowledge graph. Its files are its splits."""
 
     data: Triples
+    unit = ("triples", 2)
 
     def head_faults(self, columns: Columns) -> list[Fault]:
         """Columns that queries lack, missing files, and the first line that is no triple."""
@@ -101,6 +102,10 @@ class TripleSource(Source):
     def division_key(self) -> dict[str, Any]:
         """Nothing: the files are the splits."""
         return {}
+
+    def given_splits(self) -> tuple[str, ...]:
+        """Validation and test, unless triples are divided by whether they have new entities."""
+        return ("validation", "test") if self.data.new_entities is None else ()
 
     def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
         """Writes splits: the files, and two more where some entities count as new."""
