@@ -45,8 +45,8 @@ class Overlap:
             return None
         among = f" (of the {self.what} of train, {self.usual:.1%} have an equal one there)" if self.usual else ""
         return (
-            f"{self.repeated:,} of {self.rows:,} {self.what} of {split} are in train too{among}, so its metrics are too good"
-            " for new data: remove them from one of the files"
+            f"{self.repeated:,} of {self.rows:,} {self.what} of {split} are in train too{among}, so its metrics are too"
+            " good for new data: remove them from one of the files"
         )
 
 
