@@ -49,7 +49,7 @@ from embexp.system.user_code import NamedFunction, kind_of
 from embexp.tables.inputs import without_autograph
 from embexp.tables.variables import variable_over
 
-__all__ = ["Moving", "RowGroups", "is_constant", "schedule_factor", "slots_of", "updated"]
+__all__ = ["Moving", "RowGroups", "gradient_bounds", "is_constant", "schedule_factor", "slots_of", "updated"]
 
 
 def updated(
@@ -68,7 +68,7 @@ def updated(
         The rows and slots after the step.
     """
     gradient = _zeros(rows) if gradient is None else gradient
-    gradient = _clipped(gradient, *_bounds(optimizer.clipvalue))
+    gradient = _clipped(gradient, *gradient_bounds(optimizer))
     if optimizer.weight_decay_factor:
         decay = optimizer.weight_decay_factor
         if optimizer.multiply_weight_decay_factor_by_learning_rate:
@@ -172,10 +172,12 @@ def _zeros(rows: Any) -> Any:
     return tf.raw_ops.PlaceholderWithDefault(input=tf.zeros_like(rows), shape=rows.shape)
 
 
-def _bounds(clipvalue: float | tuple[float, float] | None) -> tuple[float | None, float | None]:
-    if clipvalue is None or isinstance(clipvalue, tuple):
-        return clipvalue or (None, None)
-    return -clipvalue, clipvalue
+def gradient_bounds(optimizer: TableOptimizer) -> tuple[float | None, float | None]:
+    """Least and greatest element of a row's summed gradient; None: no bound."""
+    bounds = optimizer.clipvalue
+    if bounds is None or isinstance(bounds, tuple):
+        return bounds or (None, None)
+    return -bounds, bounds
 
 
 def _clipped(x: Any, low: float | None, high: float | None) -> Any:
@@ -242,7 +244,11 @@ class Moving:
 
 
 class RowGroups:
-    """The group of each row of a table, and the learning-rate multipliers of the groups."""
+    """The group of each row of a table, and the learning-rate multipliers of the groups.
+
+    Attributes:
+        variable: the groups, uint8 [rows].
+    """
 
     def __init__(self, name: str, groups: np.ndarray, multipliers: np.ndarray, starts: Sequence[int]) -> None:
         """Creates a variable of one byte per row in the current graph; see `variable_over` for TensorFlow 1.
@@ -268,7 +274,7 @@ class RowGroups:
         self._values = arrays.empty(groups.shape, np.uint8)
         self._values[:] = groups
         self._multipliers, self._starts = multipliers.astype(np.float32), tuple(starts)
-        self._variable = variable_over(f"{name}/groups", self._values)
+        self.variable = variable_over(f"{name}/groups", self._values)
 
     def frozen_rows(self) -> np.ndarray:
         """Bool [rows]: which rows never move."""
@@ -282,7 +288,14 @@ class RowGroups:
 
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
         """Variables and values to feed each new session of a graph of TensorFlow 1; see `MappedTable.feeds`."""
-        return [(self._variable, self._values)]
+        return [(self.variable, self._values)]
+
+    def multipliers_at(self, step: Any) -> Any:
+        """The multiplier of each group at a step, float32 [groups]; see `moving`."""
+        if len(self._starts) == 1:
+            return tf.constant(self._multipliers[0])
+        begun = tf.cast(tf.convert_to_tensor(step) >= tf.constant(self._starts, tf.int64), tf.int32)
+        return tf.gather(tf.constant(self._multipliers), tf.reduce_sum(begun) - 1)
 
     def moving(self, ids: Any, step: Any) -> Moving:
         """Which rows of a batch move at a step.
@@ -291,10 +304,6 @@ class RowGroups:
             ids: int32 or int64 [n], the batch's rows.
             step: number of the step from 0, int64 scalar, tensor or variable.
         """
-        now = tf.constant(self._multipliers[0])
-        if len(self._starts) > 1:
-            begun = tf.cast(tf.convert_to_tensor(step) >= tf.constant(self._starts, tf.int64), tf.int32)
-            now = tf.gather(tf.constant(self._multipliers), tf.reduce_sum(begun) - 1)
-        own = tf.gather(now, tf.cast(tf.gather(self._variable.read_value(), ids), tf.int32))
+        own = tf.gather(self.multipliers_at(step), tf.cast(tf.gather(self.variable.read_value(), ids), tf.int32))
         places = tf.cast(tf.where(own > 0)[:, 0], tf.int32)
         return Moving(places, tf.gather(own, places)[:, None] if self.scaled else None)

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Feature
-from embexp.tables import inputs, row_updates
+from embexp.tables import fused_rows, inputs, row_updates
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences, without_autograph
 from embexp.tables.row_updates import (
@@ -138,11 +138,7 @@ class RowEngine:
                 )
         self._tables, self._features, self._optimizers = dict(tables), dict(features), dict(optimizers)
         self._moving = moving
-        self._native = {
-            name: cast(EmbeddingTable, table)
-            for name, table in moving.items()
-            if row_updates.is_native(table, optimizers[name])
-        }
+        self._fused = {name for name, table in moving.items() if fused_rows.moves(table, optimizers[name])}
         self._step, self._total_steps = step, total_steps
         self._narrow = all(table.rows <= tf.int32.max for table in moving.values())
         self._current: _Step | None = None
@@ -190,14 +186,12 @@ class RowEngine:
                 whole.append(name)
             elif mine:
                 distinct = self._distinct(mine, known)
-                if name in self._native and all(r.segments is None for r in mine.values()):
-                    moving = self._native[name]
-                    lookups.update(
-                        {f: _Lookup(r, row_updates.native_gather(moving, f, r.ids), None) for f, r in mine.items()}
-                    )
+                moving = self._moving[name]
+                if name in self._fused and all(r.segments is None for r in mine.values()):
+                    lookups.update({f: _Lookup(r, fused_rows.gather(moving, f, r.ids), None) for f, r in mine.items()})
                     touched[name] = Touched(distinct, distinct.ids, None)
                 else:
-                    own = touched[name] = _gather_distinct(self._moving[name], mine, distinct)
+                    own = touched[name] = _gather_distinct(moving, mine, distinct)
                     positions = own.distinct.positions
                     lookups.update({f: _Lookup(r, own.rows, positions[r.source]) for f, r in mine.items()})
         self._current, self._training, self._looked_up = _Step(kept, lookups, touched, whole), training, False
@@ -249,12 +243,13 @@ class RowEngine:
         for name, touched in step.touched.items():
             rate = self.learning_rate(name) if learning_rates is None else learning_rates[name]
             mine, dim = self._of_table(name, read), self._tables[name].dim
-            if name in self._native:
+            moving, optimizer = self._moving[name], self._optimizers[name]
+            if name in self._fused:
                 parts = occurrence_gradients(touched.distinct, mine, gradients, dim)
-                row_updates.native_move(self._native[name], self._optimizers[name], touched, parts, rate=rate)
+                fused_rows.move(moving, optimizer, touched, parts, rate=rate, step=self._step)
             else:
                 summed = summed_gradients(touched.distinct, mine, gradients, dim)
-                move(self._moving[name], self._optimizers[name], touched, summed, rate=rate, step=self._step)
+                move(moving, optimizer, touched, summed, rate=rate, step=self._step)
 
     def rows(self, feature: str, start: int, stop: int) -> Any:
         """Rows of a feature's table; see `EmbeddingBackend.rows`."""
@@ -276,7 +271,7 @@ class RowEngine:
         by_source = {occurrences.source: occurrences.ids for occurrences in read.values()}
         key = tuple(by_source)
         if key not in known:
-            unique = row_updates.native_unique if self._native else tf.unique
+            unique = fused_rows.unique if self._fused else tf.unique
             known[key] = distinct_ids(by_source, narrow=self._narrow, unique=unique)
         return known[key]
 

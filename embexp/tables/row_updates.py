@@ -4,21 +4,18 @@ Steps that look up every row of a table, as candidates of a knowledge graph do (
 distinct ids: a row's number is its position. The rule goes over the table block by block, which stays in a processor's
 cache, instead of over copies of all rows and slots.
 
-The library of `native_code/rows.cc` reads and moves rows with the same bits, in half the time. It is used for tables on
-a processor, and for the plain rules: SGD, Adagrad, and lazy Adam with epsilon inside the root, all without clipping,
-weight decay, or rows that are frozen or have learning rates of their own.
+`fused_rows` does the same for tables on a processor, in half the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from embexp.specs.optimizers import SGD, Adagrad, Adam, TableOptimizer
-from embexp.system import native
+from embexp.specs.optimizers import Adagrad, TableOptimizer
 from embexp.tables import inputs
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences
@@ -105,7 +102,7 @@ class Touched:
     Attributes:
         distinct: the distinct ids of the table's features.
         ids: the same, checked against its vocabulary.
-        rows: float32 [u, dim], before the step; None where `native_rows` moves them, which reads them itself.
+        rows: float32 [u, dim], before the step; None where `fused_rows` moves them, which reads them itself.
     """
 
     distinct: Distinct
@@ -354,76 +351,3 @@ def add_at(tensor: Any, places: Any, values: Any) -> Any:
     if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):  # XLA has no kernel for the other
         return tf.tensor_scatter_nd_add(tensor, places, values)
     return tf.raw_ops.ScatterNdNonAliasingAdd(input=tensor, indices=places, updates=values)
-
-
-def native_unique(ids: Any) -> tuple[Any, Any]:
-    """`tf.unique` of ids, int32 or int64 [n]."""
-    return tuple(native.library("rows").embexp_distinct(ids=ids))
-
-
-def native_gather(table: EmbeddingTable, feature: str, ids: Any) -> Any:
-    """Rows `ids` [n] of a feature in a table that `is_native`, float32 [n, dim].
-
-    An id outside of the table is an error of the step, as by `inputs.check`, and for less.
-    """
-    subject = inputs.subject(feature, table.name, table.rows, ids.dtype)
-    rows = native.library("rows").embexp_gather_rows(variable=table.variable.handle, ids=ids, subject=subject)
-    return tf.ensure_shape(rows, [*ids.shape, table.dim])
-
-
-def is_native(table: MovingTable, optimizer: TableOptimizer) -> bool:
-    """Whether the library does the step of a table."""
-    return (
-        _is_plain(optimizer)
-        and isinstance(table, EmbeddingTable)
-        and table.groups is None
-        and "GPU" not in table.variable.device
-        and tf.compat.v1.executing_eagerly_outside_functions()
-        and native.library("rows") is not None
-    )
-
-
-def _is_plain(optimizer: TableOptimizer) -> bool:
-    limits = (optimizer.clipvalue, optimizer.clip_weight_min, optimizer.clip_weight_max)
-    if optimizer.weight_decay_factor or any(bound is not None for bound in limits):
-        return False
-    if isinstance(optimizer, Adam):
-        return optimizer.lazy_adam and optimizer.sum_inside_sqrt
-    return isinstance(optimizer, SGD | Adagrad)
-
-
-def native_move(
-    table: EmbeddingTable, optimizer: TableOptimizer, touched: Touched, gradients: Sequence[Any], *, rate: Any
-) -> None:
-    """Moves the rows that a batch touched, in place.
-
-    Args:
-        table: one that `is_native`, with the optimizer's slots.
-        touched: the rows; `rows` is not used.
-        gradients: of each occurrence, in parts [n_i, dim] float32, one after the other; none: zeros.
-        rate: learning rate, float32 scalar.
-    """
-    positions = touched.distinct.all_positions
-    native.library("rows").embexp_move_rows(
-        variables=[variable.handle for variable in (table.variable, *table.slots.values())],
-        ids=touched.ids,
-        positions=positions,
-        gradients=gradients or [tf.zeros([tf.size(positions), table.dim])],
-        rate=rate,
-        touched=[] if table.touched is None else [table.touched.handle],
-        rule=optimizer.kind,
-        from_zero=touched.distinct.first is None,
-        **_constants(optimizer),
-    )
-
-
-def _constants(optimizer: TableOptimizer) -> dict[str, Any]:
-    if not isinstance(optimizer, Adam):
-        return {}
-    return {
-        "beta_1": optimizer.beta_1,
-        "rest_1": 1.0 - optimizer.beta_1,
-        "beta_2": optimizer.beta_2,
-        "rest_2": 1.0 - optimizer.beta_2,
-        "epsilon": optimizer.epsilon * optimizer.epsilon,
-    }

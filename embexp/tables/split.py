@@ -226,6 +226,11 @@ class SplitTable(ReadableTable):
         """Assigns `rows` to the rows `ids`, which must not repeat and must be rows that may move."""
         return scatter_rows(self.others if slot is None else self.slots[slot], -1 - self._places(ids), rows)
 
+    @property
+    def parts(self) -> tuple[list[Any], list[Any]]:
+        """The variables of rows, and that of where each row is in them."""
+        return [self.others, self.fixed], [self.index]
+
     def scatter_fixed(self, ids: Any, rows: Any) -> Any:
         """Assigns `rows` to the frozen rows `ids`, which must not repeat or stay in a file."""
         return scatter_rows(self.fixed, self._places(ids), rows)

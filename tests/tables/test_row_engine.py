@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from embexp.errors import VocabularyError
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, ExponentialSchedule
 from embexp.specs.tables import Combiner, Feature
-from embexp.tables import inputs, optimizers, row_updates
+from embexp.tables import fused_rows, inputs, optimizers
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.table import EmbeddingTable
 from tests.exact_rules import Course
@@ -211,7 +211,7 @@ def test_nothing_in_a_step_is_as_large_as_the_table(name: str) -> None:
     assert whole == []
     captured = {id(inner) for outer, inner in graph.captures if outer.dtype == tf.resource}
     users = {op.type for op in every if any(id(tensor) in captured for tensor in op.inputs)}
-    writer = "EmbexpMoveRows" if row_updates.is_native(table, RULES[name]) else "ResourceScatterUpdate"
+    writer = "EmbexpMoveRows" if fused_rows.moves(table, RULES[name]) else "ResourceScatterUpdate"
     assert users == {"ResourceGather", writer}
 
 

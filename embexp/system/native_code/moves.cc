@@ -1,0 +1,566 @@
+// The rows of a training step, moved in one pass: the gradients of each row summed and clipped, the row decayed, the
+// optimizer's rule applied, and the row and its slots written in place. Frozen rows are passed over.
+//
+// The same bits as TensorFlow's own operations: sums in the order of the occurrences, the rules in the order of
+// `optimizers.py` with Eigen's functions for the same packets, and no fused multiply-add (see `native.py`).
+//
+// Rows are asked for before they are needed: one that lies anywhere in a large table takes longer to arrive than to use.
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "unsupported/Eigen/CXX11/Tensor"
+
+namespace embexp {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::OpInputList;
+using tensorflow::Tensor;
+using tensorflow::Var;
+
+using Packet = Eigen::internal::packet_traits<float>::type;
+constexpr int kPacket = Eigen::internal::packet_traits<float>::size;
+// Rows, and bytes about rows, that are fetched before they are needed.
+constexpr int64_t kAhead = 12, kBytesAhead = 32;
+constexpr int64_t kFloatsPerLine = 16;
+// Processor cycles from which on threads share a table's rows: for less, waking them costs more, and tables run side by
+// side.
+constexpr int64_t kShared = 1'000'000;
+
+REGISTER_OP("EmbexpMoveRows")
+    .Input("variables: N * resource")
+    .Input("ids: Tid")
+    .Input("positions: int32")
+    .Input("gradients: M * float")
+    .Input("rate: float")
+    .Input("touched: K * resource")
+    .Input("groups: G * resource")
+    .Input("multipliers: G * float")
+    .Input("places: P * resource")
+    .Attr("N: int >= 1")
+    .Attr("M: int >= 1")
+    .Attr("K: int >= 0")
+    .Attr("G: int >= 0")
+    .Attr("P: int >= 0")
+    .Attr("Tid: {int32, int64}")
+    .Attr("rule: {'sgd', 'adagrad', 'adagrad_momentum', 'adam', 'ftrl'}")
+    // Of the rule, in the order of the fields of its struct below.
+    .Attr("constants: list(float) = []")
+    .Attr("decay: float = 0.0")
+    .Attr("decay_by_rate: bool = false")
+    // Empty, or the least and the largest value; of no bound, infinity.
+    .Attr("clip_gradient: list(float) = []")
+    .Attr("clip_row: list(float) = []")
+    .Attr("from_zero: bool = true")
+    // How TensorFlow's graph optimizer changes the rules, see `fused_rows.py`.
+    .Attr("optimized: bool = false")
+    .Attr("swapped: bool = false")
+    .Attr("by_reciprocal: bool = false")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+namespace functions {
+
+using namespace Eigen::internal;
+
+// Eigen's functors, as TensorFlow's operations call them: of packets, and of single numbers.
+#define EMBEXP_UNARY(name, functor)                                                                   \
+  EIGEN_ALWAYS_INLINE float name(float x) { return functor<float>()(x); }                            \
+  EIGEN_ALWAYS_INLINE Packet name(const Packet& x) { return functor<float>().template packetOp<Packet>(x); }
+EMBEXP_UNARY(Rsqrt, scalar_rsqrt_op)
+EMBEXP_UNARY(Sqrt, scalar_sqrt_op)
+EMBEXP_UNARY(Inverse, scalar_inverse_op)
+EMBEXP_UNARY(Log1p, scalar_log1p_op)
+EMBEXP_UNARY(Expm1, scalar_expm1_op)
+EIGEN_ALWAYS_INLINE float PowOf(float x, float y) { return scalar_pow_op<float, float>()(x, y); }
+EIGEN_ALWAYS_INLINE Packet PowOf(const Packet& x, float y) {
+  return scalar_pow_op<float, float>().packetOp(x, pset1<Packet>(y));
+}
+
+}  // namespace functions
+
+// What the rules of `optimizers.py` become in a graph.
+struct Graph {
+  bool optimized;      // c * (x * x) is (c * x) * x, and some powers are other functions
+  bool swapped;        // c * x * y is (c * y) * x, of a scalar c
+  bool by_reciprocal;  // a division by the learning rate is a product with its reciprocal
+  template <typename P>
+  EIGEN_ALWAYS_INLINE P Product(const P& c, const P& x, const P& y) const {
+    using namespace Eigen::internal;
+    return swapped ? pmul(pmul(c, y), x) : pmul(pmul(c, x), y);
+  }
+  template <typename P>
+  EIGEN_ALWAYS_INLINE P Pow(const P& x, float y) const {
+    using namespace Eigen::internal;
+    if (y == 0.5f && optimized) return functions::Sqrt(x);
+    if (y == -0.5f && optimized) return functions::Rsqrt(x);
+    if (y == 0.0f && optimized) return pset1<P>(1.0f);
+    if (y == 1.0f && optimized) return x;
+    if (y == -1.0f && optimized) return functions::Inverse(x);
+    if (y == 2.0f && optimized) return pmul(x, x);
+    if (y == 3.0f && optimized) return pmul(pmul(x, x), x);
+    return functions::PowOf(x, y);
+  }
+};
+
+// The rules, of packets, and of single numbers for those at the end.
+struct Sgd {
+  static constexpr int kSlots = 0;
+  Sgd(const std::vector<float>&, const Graph&) {}
+  template <typename P>
+  EIGEN_ALWAYS_INLINE void operator()(P rate, P g, P& w, P*) const {
+    using namespace Eigen::internal;
+    w = psub(w, pmul(rate, g));
+  }
+};
+
+struct Adagrad {
+  static constexpr int kSlots = 1;
+  Graph graph_;
+  Adagrad(const std::vector<float>&, const Graph& graph) : graph_(graph) {}
+  template <typename P>
+  EIGEN_ALWAYS_INLINE void operator()(P rate, P g, P& w, P* slots) const {
+    using namespace Eigen::internal;
+    slots[0] = padd(slots[0], pmul(g, g));
+    w = psub(w, graph_.Product(rate, g, functions::Rsqrt(slots[0])));
+  }
+};
+
+struct AdagradMomentum {
+  static constexpr int kSlots = 2;
+  float momentum_, beta_2_, rest_2_, epsilon_, power_;
+  bool nesterov_;
+  Graph graph_;
+  AdagradMomentum(const std::vector<float>& c, const Graph& graph)
+      : momentum_(c[0]), beta_2_(c[1]), rest_2_(c[2]), epsilon_(c[3]), power_(c[4]), nesterov_(c[5] != 0.0f),
+        graph_(graph) {}
+  template <typename P>
+  EIGEN_ALWAYS_INLINE void operator()(P rate, P g, P& w, P* slots) const {
+    using namespace Eigen::internal;
+    const P momentum = pset1<P>(momentum_), rest = pset1<P>(rest_2_);
+    if (beta_2_ == 1.0f) {
+      slots[0] = padd(slots[0], pmul(g, g));
+    } else {
+      const P more = graph_.optimized ? pmul(pmul(rest, g), g) : pmul(rest, pmul(g, g));
+      slots[0] = padd(pmul(pset1<P>(beta_2_), slots[0]), more);
+    }
+    const P base = padd(slots[0], pset1<P>(epsilon_));
+    const P s = pmul(power_ == -0.5f ? functions::Rsqrt(base) : graph_.Pow(base, power_), g);
+    slots[1] = momentum_ != 0.0f ? padd(pmul(momentum, slots[1]), s) : s;
+    w = psub(w, pmul(rate, nesterov_ ? padd(pmul(momentum, slots[1]), s) : slots[1]));
+  }
+};
+
+struct Adam {
+  static constexpr int kSlots = 2;
+  float beta_1_, rest_1_, beta_2_, rest_2_, epsilon_;
+  bool inside_;
+  Graph graph_;
+  Adam(const std::vector<float>& c, const Graph& graph)
+      : beta_1_(c[0]), rest_1_(c[1]), beta_2_(c[2]), rest_2_(c[3]), epsilon_(c[4]), inside_(c[5] != 0.0f),
+        graph_(graph) {}
+  template <typename P>
+  EIGEN_ALWAYS_INLINE void operator()(P rate, P g, P& w, P* slots) const {
+    using namespace Eigen::internal;
+    const P epsilon = pset1<P>(epsilon_);
+    slots[0] = padd(pmul(pset1<P>(beta_1_), slots[0]), pmul(pset1<P>(rest_1_), g));
+    slots[1] = padd(pmul(pset1<P>(beta_2_), slots[1]), pmul(pmul(pset1<P>(rest_2_), g), g));
+    w = psub(w, inside_ ? graph_.Product(rate, slots[0], functions::Rsqrt(padd(slots[1], epsilon)))
+                        : pmul(rate, pdiv(slots[0], padd(functions::Sqrt(slots[1]), epsilon))));
+  }
+};
+
+struct Ftrl {
+  static constexpr int kSlots = 2;
+  float power_, l1_, l2_, beta_;
+  bool by_rate_;
+  Graph graph_;
+  Ftrl(const std::vector<float>& c, const Graph& graph)
+      : power_(c[0]), l1_(c[1]), l2_(c[2]), beta_(c[3]), by_rate_(c[4] != 0.0f), graph_(graph) {}
+  template <typename P>
+  EIGEN_ALWAYS_INLINE void operator()(P rate, P g, P& w, P* slots) const {
+    using namespace Eigen::internal;
+    const P before = slots[0], square = pmul(g, g), beta = pset1<P>(beta_), l2 = pset1<P>(l2_), two = pset1<P>(2.0f);
+    slots[0] = padd(before, square);
+    P power, delta;
+    if (power_ == 0.5f) {
+      power = functions::Sqrt(slots[0]);
+      delta = pdiv(square, padd(power, functions::Sqrt(before)));
+    } else {
+      power = graph_.Pow(slots[0], power_);
+      const P grown = functions::Log1p(pdiv(square, before));
+      delta = pmul(graph_.Pow(before, power_), functions::Expm1(pmul(pset1<P>(power_), grown)));
+    }
+    P bound = pset1<P>(l1_), denominator;
+    if (by_rate_) {
+      slots[1] = psub(padd(slots[1], pmul(rate, g)), pmul(delta, w));
+      bound = pmul(rate, bound);
+      denominator = padd(power, padd(beta, pmul(pmul(two, rate), l2)));
+    } else if (graph_.by_reciprocal) {
+      const P reciprocal = pdiv(pset1<P>(1.0f), rate);
+      const P step = graph_.swapped ? pmul(pmul(reciprocal, w), delta) : pmul(pmul(delta, w), reciprocal);
+      slots[1] = psub(padd(slots[1], g), step);
+      denominator = padd(pmul(padd(power, beta), reciprocal), pmul(two, l2));
+    } else {
+      slots[1] = psub(padd(slots[1], g), pdiv(pmul(delta, w), rate));
+      denominator = padd(pdiv(padd(power, beta), rate), pmul(two, l2));
+    }
+    const P linear = slots[1];
+    const P numerator =
+        l1_ != 0.0f ? psub(pmax(pmin(linear, bound), pnegate(bound)), linear) : pnegate(linear);
+    w = pdiv(numerator, denominator);
+  }
+};
+
+// Least and largest value that a number may have.
+struct Bounds {
+  float low, high;
+  bool any;
+  explicit Bounds(const std::vector<float>& given)
+      : low(given.empty() ? 0.0f : given[0]), high(given.empty() ? 0.0f : given[1]), any(!given.empty()) {}
+  template <typename P>
+  EIGEN_ALWAYS_INLINE P operator()(const P& x) const {
+    using namespace Eigen::internal;
+    return any ? pmin<Eigen::PropagateNaN>(pmax<Eigen::PropagateNaN>(x, pset1<P>(low)), pset1<P>(high)) : x;
+  }
+};
+
+// Asks for a row that will be written.
+EIGEN_ALWAYS_INLINE void Prefetch(const float* row, int64_t dim) {
+  for (int64_t at = 0; at < dim; at += kFloatsPerLine) __builtin_prefetch(row + at, 1);
+}
+
+absl::Status Find(OpKernelContext* context, const Tensor& handle, tensorflow::core::RefCountPtr<Var>* found) {
+  return tensorflow::LookupResource(context, handle.scalar<tensorflow::ResourceHandle>()(), found);
+}
+
+// A variable of which nothing shares the memory, locked.
+class Locked {
+ public:
+  template <typename T>
+  static absl::Status Of(OpKernelContext* context, const Tensor& handle, int dims, Locked* found) {
+    TF_RETURN_IF_ERROR(Find(context, handle, &found->variable_));
+    found->variable_->mu()->lock();
+    found->locked_ = true;
+    Tensor* tensor = found->variable_->tensor();
+    constexpr auto kType = tensorflow::DataTypeToEnum<T>::value;
+    if (!found->variable_->is_initialized || tensor->dtype() != kType || tensor->dims() != dims) {
+      return absl::FailedPreconditionError("a table, slot or record of touched rows is not initialized, or another");
+    }
+    if (!found->variable_->copy_on_read_mode.load()) {
+      if (!tensor->RefCountIsOne()) {  // somebody holds what was read from it
+        Tensor copy;
+        TF_RETURN_IF_ERROR(context->allocate_temp(kType, tensor->shape(), &copy));
+        std::copy_n(tensor->flat<T>().data(), tensor->NumElements(), copy.flat<T>().data());
+        *tensor = copy;
+      }
+      found->variable_->copy_on_read_mode.store(true);
+    }
+    return absl::OkStatus();
+  }
+  ~Locked() {
+    if (locked_) variable_->mu()->unlock();
+  }
+  Tensor* tensor() { return variable_->tensor(); }
+
+ private:
+  tensorflow::core::RefCountPtr<Var> variable_;
+  bool locked_ = false;
+};
+
+// A variable with a value for each row of the table, which is only read; none if there is no handle.
+class PerRow {
+ public:
+  absl::Status Read(OpKernelContext* context, const OpInputList& handles) {
+    if (!handles.size()) return absl::OkStatus();
+    TF_RETURN_IF_ERROR(Find(context, handles[0], &variable_));
+    tensorflow::tf_shared_lock lock(*variable_->mu());
+    if (!variable_->is_initialized || variable_->tensor()->dims() != 1) {
+      return absl::FailedPreconditionError("the groups or places of rows are not initialized");
+    }
+    values_ = *variable_->tensor();
+    return absl::OkStatus();
+  }
+  bool any() const { return variable_ != nullptr; }
+  const Tensor& values() const { return values_; }
+
+ private:
+  tensorflow::core::RefCountPtr<Var> variable_;
+  Tensor values_;
+};
+
+// The gradients of all occurrences, which come in parts.
+class Gradients {
+ public:
+  absl::Status Of(const OpInputList& parts, int64_t count) {
+    dim_ = parts[0].dims() == 2 ? parts[0].dim_size(1) : 0;
+    for (const Tensor& part : parts) {
+      if (part.dims() != 2 || part.dim_size(1) != dim_) {
+        return absl::InvalidArgumentError("gradients must be matrices of the same width");
+      }
+      const int64_t before = ends_.empty() ? 0 : ends_.back();
+      begins_.push_back(part.flat<float>().data() - before * dim_);
+      ends_.push_back(before + part.dim_size(0));
+    }
+    if (ends_.back() != count) return absl::InvalidArgumentError("the gradients must have a row for each occurrence");
+    return absl::OkStatus();
+  }
+  int64_t dim() const { return dim_; }
+  const float* at(int64_t n) const {
+    size_t part = 0;
+    while (n >= ends_[part]) ++part;
+    return begins_[part] + n * dim_;
+  }
+
+ private:
+  // Row n of all is of part k with ends_[k - 1] <= n < ends_[k]; `begins_[k]` is where its row 0 would be.
+  std::vector<int64_t> ends_;
+  std::vector<const float*> begins_;
+  int64_t dim_ = 0;
+};
+
+// A distinct row that moves.
+struct Moved {
+  int32_t number;  // among the distinct ids
+  float rate;
+  int64_t place;  // in the variables
+};
+
+template <typename Id>
+class MoveRows : public OpKernel {
+ public:
+  explicit MoveRows(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("rule", &rule_));
+    OP_REQUIRES_OK(context, context->GetAttr("constants", &constants_));
+    OP_REQUIRES_OK(context, context->GetAttr("decay", &decay_));
+    OP_REQUIRES_OK(context, context->GetAttr("decay_by_rate", &decay_by_rate_));
+    OP_REQUIRES_OK(context, context->GetAttr("clip_gradient", &clip_gradient_));
+    OP_REQUIRES_OK(context, context->GetAttr("clip_row", &clip_row_));
+    OP_REQUIRES_OK(context, context->GetAttr("from_zero", &from_zero_));
+    OP_REQUIRES_OK(context, context->GetAttr("optimized", &graph_.optimized));
+    OP_REQUIRES_OK(context, context->GetAttr("swapped", &graph_.swapped));
+    OP_REQUIRES_OK(context, context->GetAttr("by_reciprocal", &graph_.by_reciprocal));
+    const size_t needed = rule_ == "adagrad_momentum" || rule_ == "adam" ? 6 : rule_ == "ftrl" ? 5 : 0;
+    OP_REQUIRES(context, constants_.size() == needed, absl::InvalidArgumentError("the rule has other constants"));
+    for (const auto* bounds : {&clip_gradient_, &clip_row_}) {
+      OP_REQUIRES(context, bounds->empty() || bounds->size() == 2, absl::InvalidArgumentError("bounds are two"));
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    if (rule_ == "sgd") {
+      Apply(context, Sgd(constants_, graph_));
+    } else if (rule_ == "adagrad") {
+      Apply(context, Adagrad(constants_, graph_));
+    } else if (rule_ == "adagrad_momentum") {
+      Apply(context, AdagradMomentum(constants_, graph_));
+    } else if (rule_ == "adam") {
+      Apply(context, Adam(constants_, graph_));
+    } else {
+      Apply(context, Ftrl(constants_, graph_));
+    }
+  }
+
+ private:
+  // What is done to each packet of a row.
+  template <typename Rule>
+  struct Step {
+    Rule rule;
+    Bounds gradient, row;
+    float zero;  // what the gradient is added to: 0, or -0, which changes nothing
+    bool decays;
+
+    template <typename P>
+    EIGEN_ALWAYS_INLINE void Do(float rate, float decay, const float* g, float* const* moved, int64_t at) const {
+      using namespace Eigen::internal;
+      P w = ploadu<P>(moved[0] + at);
+      P slots[Rule::kSlots + 1];
+      for (int v = 0; v < Rule::kSlots; ++v) slots[v] = ploadu<P>(moved[v + 1] + at);
+      if (decays) w = psub(w, pmul(pset1<P>(decay), w));
+      rule(pset1<P>(rate), gradient(padd(pset1<P>(zero), ploadu<P>(g + at))), w, slots);
+      for (int v = 0; v < Rule::kSlots; ++v) pstoreu(moved[v + 1] + at, slots[v]);
+      pstoreu(moved[0] + at, row(w));
+    }
+  };
+
+  static EIGEN_ALWAYS_INLINE void Add(const float* more, int64_t dim, float* sum) {
+    using namespace Eigen::internal;
+    int64_t at = 0;
+    for (; at + kPacket <= dim; at += kPacket) {
+      pstoreu(sum + at, padd(ploadu<Packet>(sum + at), ploadu<Packet>(more + at)));
+    }
+    for (; at < dim; ++at) sum[at] += more[at];
+  }
+
+  // The distinct rows that move, by group, and where they are.
+  absl::Status FindMoved(OpKernelContext* context, const Tensor& ids_of, float rate, int64_t rows, int64_t stored,
+                         std::vector<Moved>* moved) const {
+    OpInputList groups_of, multipliers_of, places_of;
+    TF_RETURN_IF_ERROR(context->input_list("groups", &groups_of));
+    TF_RETURN_IF_ERROR(context->input_list("multipliers", &multipliers_of));
+    TF_RETURN_IF_ERROR(context->input_list("places", &places_of));
+    PerRow groups, places;
+    TF_RETURN_IF_ERROR(groups.Read(context, groups_of));
+    TF_RETURN_IF_ERROR(places.Read(context, places_of));
+    if (places.any()) rows = places.values().dim_size(0);
+    if (groups.any() && (groups.values().dtype() != tensorflow::DT_UINT8 || groups.values().dim_size(0) != rows)) {
+      return absl::InvalidArgumentError("there must be a group, of one byte, for each row");
+    }
+    const uint8_t* group = groups.any() ? groups.values().flat<uint8_t>().data() : nullptr;
+    const auto multipliers = groups.any() ? multipliers_of[0].flat<float>().data() : nullptr;
+    const int64_t kinds = groups.any() ? multipliers_of[0].NumElements() : 0;
+    const bool wide = places.any() && places.values().dtype() == tensorflow::DT_INT64;
+    const int32_t* narrow_places = places.any() && !wide ? places.values().flat<int32_t>().data() : nullptr;
+    const int64_t* wide_places = wide ? reinterpret_cast<const int64_t*>(places.values().data()) : nullptr;
+
+    const int64_t distinct = ids_of.NumElements();
+    const Id* ids = ids_of.template flat<Id>().data();
+    const auto outside = [](int64_t value, int64_t end) { return static_cast<uint64_t>(value) >= static_cast<uint64_t>(end); };
+    moved->reserve(distinct);
+    for (int64_t k = 0; k < distinct; ++k) {
+      const int64_t id = ids[k];
+      if (outside(id, rows)) return absl::InvalidArgumentError("an id is outside of the table");
+      if (k + kBytesAhead < distinct && !outside(ids[k + kBytesAhead], rows)) {
+        const int64_t coming = ids[k + kBytesAhead];
+        if (group != nullptr) __builtin_prefetch(group + coming);
+        if (narrow_places != nullptr) __builtin_prefetch(narrow_places + coming);
+        if (wide_places != nullptr) __builtin_prefetch(wide_places + coming);
+      }
+      float own = rate;
+      if (group != nullptr) {
+        if (group[id] >= kinds) return absl::InvalidArgumentError("a group has no multiplier");
+        const float multiplier = multipliers[group[id]];
+        if (!(multiplier > 0.0f)) continue;
+        own = rate * multiplier;
+      }
+      int64_t place = id;
+      if (narrow_places != nullptr) place = -1 - static_cast<int64_t>(narrow_places[id]);
+      if (wide_places != nullptr) place = -1 - wide_places[id];
+      if (outside(place, stored)) return absl::InvalidArgumentError("a row that moves is not among those that may");
+      moved->push_back(Moved{static_cast<int32_t>(k), own, place});
+    }
+    return absl::OkStatus();
+  }
+
+  template <typename Rule>
+  void Apply(OpKernelContext* context, const Rule& rule) {
+    constexpr int kVariables = 1 + Rule::kSlots;
+    OpInputList handles, gradients_of, touched_of, rate_of;
+    OP_REQUIRES_OK(context, context->input_list("variables", &handles));
+    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients_of));
+    OP_REQUIRES_OK(context, context->input_list("touched", &touched_of));
+    OP_REQUIRES_OK(context, context->input_list("rate", &rate_of));
+    OP_REQUIRES(context, handles.size() == kVariables, absl::InvalidArgumentError("the rule has other slots"));
+    const float rate = rate_of[0].template scalar<float>()();
+    const Tensor& ids_of = context->input(kVariables);
+    const Tensor& positions_of = context->input(kVariables + 1);
+    const int64_t distinct = ids_of.NumElements(), count = positions_of.NumElements();
+    Gradients gradients;
+    OP_REQUIRES_OK(context, gradients.Of(gradients_of, count));
+    const int64_t dim = gradients.dim();
+
+    Locked locked[kVariables], marks_locked;
+    float* base[kVariables];
+    int64_t stored = std::numeric_limits<int64_t>::max();
+    for (int v = 0; v < kVariables; ++v) {
+      OP_REQUIRES_OK(context, Locked::Of<float>(context, handles[v], 2, &locked[v]));
+      Tensor* tensor = locked[v].tensor();
+      OP_REQUIRES(context, tensor->dim_size(1) == dim,
+                  absl::InvalidArgumentError("table, slots and gradient must have the same width"));
+      stored = std::min(stored, tensor->dim_size(0));  // slots of a table in parts have rows that move only
+      base[v] = tensor->template flat<float>().data();
+    }
+    std::vector<Moved> moved;
+    OP_REQUIRES_OK(context, FindMoved(context, ids_of, rate, locked[0].tensor()->dim_size(0), stored, &moved));
+
+    const Id* ids = ids_of.template flat<Id>().data();
+    uint8_t* marks = nullptr;
+    if (touched_of.size()) {
+      OP_REQUIRES_OK(context, Locked::Of<uint8_t>(context, touched_of[0], 1, &marks_locked));
+      const int64_t marked = marks_locked.tensor()->dim_size(0);
+      for (const Moved& row : moved) {
+        OP_REQUIRES(context, static_cast<int64_t>(ids[row.number]) < marked,
+                    absl::InvalidArgumentError("the record of touched rows must have one for each row"));
+      }
+      marks = marks_locked.tensor()->template flat<uint8_t>().data();
+    }
+
+    const int32_t* positions = positions_of.flat<int32_t>().data();
+    // The occurrences of each row, in their order: those of row k are order[starts[k]] to order[starts[k + 1] - 1].
+    std::vector<int32_t> starts(distinct + 2, 0), order(count);
+    for (int64_t n = 0; n < count; ++n) {
+      OP_REQUIRES(context, static_cast<uint64_t>(static_cast<int64_t>(positions[n])) < static_cast<uint64_t>(distinct),
+                  absl::InvalidArgumentError("a position is outside of the distinct ids"));
+      ++starts[positions[n] + 2];
+    }
+    for (int64_t k = 2; k < distinct + 2; ++k) starts[k] += starts[k - 1];
+    for (int64_t n = 0; n < count; ++n) order[starts[positions[n] + 1]++] = static_cast<int32_t>(n);
+
+    const Step<Rule> step{rule, Bounds(clip_gradient_), Bounds(clip_row_), from_zero_ ? 0.0f : -0.0f, decay_ != 0.0f};
+    const int64_t moving = moved.size(), packets = moving * dim / kPacket * kPacket;
+    const auto work = [&](int64_t first, int64_t last) {
+      std::vector<float> sum(dim);
+      for (int64_t k = first; k < last; ++k) {
+        if (k + kAhead < last) {
+          const int64_t coming = moved[k + kAhead].place * dim;
+          for (int v = 0; v < kVariables; ++v) Prefetch(base[v] + coming, dim);
+        }
+        const Moved& row = moved[k];
+        const int32_t begin = starts[row.number], end = starts[row.number + 1];
+        const float* g = gradients.at(order[begin]);
+        if (end - begin > 1) {
+          for (int64_t at = 0; at < dim; ++at) sum[at] = step.zero + g[at];
+          for (int32_t n = begin + 1; n < end; ++n) Add(gradients.at(order[n]), dim, sum.data());
+          g = sum.data();
+        }
+        if (marks != nullptr) marks[ids[row.number]] = 1;
+        const float decay = decay_by_rate_ ? decay_ * row.rate : decay_;
+        float* values[kVariables];
+        for (int v = 0; v < kVariables; ++v) values[v] = base[v] + row.place * dim;
+        // TensorFlow's operations see all rows as one array: packets of it, and what is left as single numbers.
+        const int64_t in_packets = std::clamp<int64_t>(packets - k * dim, 0, dim);
+        int64_t at = 0;
+        for (; at + kPacket <= in_packets; at += kPacket) step.template Do<Packet>(row.rate, decay, g, values, at);
+        if (at < in_packets) {  // a part of a packet, filled with zeros
+          float padded[kVariables + 1][kPacket] = {};
+          float* parts[kVariables];
+          for (int v = 0; v < kVariables; ++v) std::copy(values[v] + at, values[v] + in_packets, parts[v] = padded[v]);
+          std::copy(g + at, g + in_packets, padded[kVariables]);
+          step.template Do<Packet>(row.rate, decay, padded[kVariables], parts, 0);
+          for (int v = 0; v < kVariables; ++v) std::copy_n(padded[v], in_packets - at, values[v] + at);
+        }
+        for (at = in_packets; at < dim; ++at) step.template Do<float>(row.rate, decay, g, values, at);
+      }
+    };
+    const auto* workers = context->device()->tensorflow_cpu_worker_threads();
+    const int64_t cycles = 100 * kVariables + 4 * dim * kVariables + dim * (count / std::max<int64_t>(distinct, 1));
+    if (moving * cycles < kShared) {
+      work(0, moving);
+    } else {
+      workers->workers->ParallelFor(moving, cycles, work);
+    }
+  }
+
+  std::string rule_;
+  std::vector<float> constants_, clip_gradient_, clip_row_;
+  Graph graph_;
+  float decay_;
+  bool decay_by_rate_, from_zero_;
+};
+
+#define EMBEXP_REGISTER(name, kernel)                                                                               \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU).TypeConstraint<int32_t>("Tid"), kernel<int32_t>); \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU).TypeConstraint<int64_t>("Tid"), kernel<int64_t>)
+EMBEXP_REGISTER("EmbexpMoveRows", MoveRows);
+
+}  // namespace embexp

@@ -1,0 +1,130 @@
+"""Rows read and moved by fused operations, of `native_code/rows.cc` and `native_code/moves.cc`.
+
+They do what `row_updates` does with TensorFlow's operations, with the same bits: for every rule but the user's own and
+those that move the whole table, with clipping, decay, frozen rows and learning rates of groups, for tables in one
+variable or two. Each row that moves is read once and written once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
+from embexp.system import native
+from embexp.tables import inputs
+from embexp.tables import optimizers as rules
+from embexp.tables.row_updates import MovingTable, Touched
+from embexp.tables.split import SplitTable
+from embexp.tables.table import EmbeddingTable
+
+_ROWS, _MOVES = "rows", "moves"
+
+
+def unique(ids: Any) -> tuple[Any, Any]:
+    """`tf.unique` of ids, int32 or int64 [n]."""
+    return tuple(native.library(_ROWS).embexp_distinct(ids=ids))
+
+
+def gather(table: MovingTable, feature: str, ids: Any) -> Any:
+    """Rows `ids` [n] of a feature in a table for which `moves`, float32 [n, dim].
+
+    An id outside of the table is an error of the step, as by `inputs.check`, and for less.
+    """
+    parts, places = ([table.variable], []) if isinstance(table, EmbeddingTable) else table.parts
+    rows = native.library(_ROWS).embexp_gather_rows(
+        variables=[part.handle for part in parts],
+        ids=ids,
+        places=[part.handle for part in places],
+        subject=inputs.subject(feature, table.name, table.rows, ids.dtype),
+    )
+    return tf.ensure_shape(rows, [*ids.shape, table.dim])
+
+
+def moves(table: MovingTable, optimizer: TableOptimizer) -> bool:
+    """Whether the libraries do the step of a table."""
+    ours = isinstance(optimizer, SGD | Adagrad | AdagradMomentum | Adam | FTRL) and not optimizer.moves_every_row
+    return (
+        ours
+        and isinstance(table, EmbeddingTable | SplitTable)
+        and "GPU" not in (table.variable if isinstance(table, EmbeddingTable) else table.others).device
+        and tf.compat.v1.executing_eagerly_outside_functions()
+        and native.library(_ROWS) is not None
+        and native.library(_MOVES) is not None
+    )
+
+
+def move(
+    table: MovingTable,
+    optimizer: TableOptimizer,
+    touched: Touched,
+    gradients: Sequence[Any],
+    *,
+    rate: Any,
+    step: Any,
+) -> None:
+    """Moves the rows that a batch touched, in place.
+
+    Args:
+        table: one that `moves`, with the optimizer's slots.
+        touched: the rows; `rows` is not used.
+        gradients: of each occurrence, in parts [n_i, dim] float32, one after the other; none: zeros.
+        rate: learning rate, float32 scalar.
+        step: int64 variable, the number of the step, for rows whose learning rates change by phase.
+    """
+    positions = touched.distinct.all_positions
+    values, places = (table.variable, []) if isinstance(table, EmbeddingTable) else (table.others, [table.index])
+    groups = [] if table.groups is None else [table.groups]
+    in_graph = not tf.executing_eagerly()
+    one_rate = not (groups and groups[0].scaled)
+    native.library(_MOVES).embexp_move_rows(
+        variables=[variable.handle for variable in (values, *table.slots.values())],
+        ids=touched.ids,
+        positions=positions,
+        gradients=gradients or [tf.zeros([tf.size(positions), table.dim])],
+        rate=rate,
+        touched=[] if table.touched is None else [table.touched.handle],
+        groups=[each.variable.handle for each in groups],
+        multipliers=[each.multipliers_at(step) for each in groups],
+        places=[place.handle for place in places],
+        rule=optimizer.kind,
+        constants=_constants(optimizer),
+        decay=optimizer.weight_decay_factor,
+        decay_by_rate=optimizer.multiply_weight_decay_factor_by_learning_rate,
+        clip_gradient=_bounds(*rules.gradient_bounds(optimizer)),
+        clip_row=_bounds(optimizer.clip_weight_min, optimizer.clip_weight_max),
+        from_zero=touched.distinct.first is None,
+        # TensorFlow's graph optimizer has other operations for some products and powers. It sees that rows picked by
+        # group have one shape, and reorders their products with a scalar. It divides by a constant by multiplying.
+        optimized=in_graph,
+        swapped=in_graph and bool(groups) and one_rate,
+        by_reciprocal=in_graph and one_rate and tf.get_static_value(rate) is not None,
+    )
+
+
+def _bounds(low: float | None, high: float | None) -> list[float]:
+    if low is None and high is None:
+        return []
+    return [-math.inf if low is None else low, math.inf if high is None else high]
+
+
+def _constants(optimizer: TableOptimizer) -> list[float]:
+    """In the order of the fields in `moves.cc`."""
+    match optimizer:
+        case AdagradMomentum():
+            beta = optimizer.beta2
+            power = -1.0 / optimizer.exponent
+            return [optimizer.momentum, beta, 1.0 - beta, optimizer.epsilon, power, float(optimizer.use_nesterov)]
+        case Adam():
+            one, two, inside = optimizer.beta_1, optimizer.beta_2, optimizer.sum_inside_sqrt
+            epsilon = optimizer.epsilon * optimizer.epsilon if inside else optimizer.epsilon
+            return [one, 1.0 - one, two, 1.0 - two, epsilon, float(inside)]
+        case FTRL():
+            penalties = [optimizer.l1_regularization_strength, optimizer.l2_regularization_strength]
+            by_rate = float(optimizer.multiply_linear_by_learning_rate)
+            return [-optimizer.learning_rate_power, *penalties, optimizer.beta, by_rate]
+        case _:
+            return []
