@@ -69,7 +69,7 @@ def _names(path: Path) -> list[str]:
     count, lines = _counted(path)
     names: dict[int, str] = {}
     for line, text, _ in lines:
-        place, (name, *rest) = f"{path}, line {line}", text.rstrip().rsplit(maxsplit=1)
+        place, (name, *rest) = f"{path}, line {line}", text.rstrip().rsplit(maxsplit=1) or [""]
         if not rest or not _is_number(rest[0]):
             raise DataError(f"{place}: found {excerpt(text)}, expected a name, a tab and its number")
         if (number := int(rest[0])) >= count:
