@@ -390,7 +390,7 @@ def test_numbered_triples_are_the_same_graph(tmp_path: Path) -> None:
         ("relation2id.txt", "2\nknows\t0\nparent\t2\n", "line 3: found the number 2, expected one below 2"),
         ("relation2id.txt", "2\nknows\t0\nparent\t0\n", "line 3: found the number 0 again"),
         ("relation2id.txt", "2\nknows\t0\nknows\t1\n", "found the name 'knows' twice"),
-        ("entity2id.txt", "9\n\nann\t0\n", "line 2: found '', expected a name, a tab and its number"),
+        ("entity2id.txt", "9\n \nann\t0\n", "line 2: found ' ', expected a name, a tab and its number"),
         ("relation2id.txt", "2\nknows\n", "line 2: found 'knows', expected a name, a tab and its number"),
         ("entity2id.txt", "", "line 1: found nothing, expected the number of lines that follow"),
         ("relation2id.txt", None, "the folder needs relation2id.txt or relation2id.tsv, and has neither"),
