@@ -36,6 +36,8 @@ _FEWEST_IN_BUCKETS, _FEWEST_ROWS = 100, 1_000
 """Different values, and rows, from which a number also gets buckets."""
 _MOST_IN_BUCKETS = 200
 """Columns of a file up to which its numbers do: each is a table."""
+_MOST_TABLES = 1_000
+"""Each table is some operations of a step, which starts late and runs slowly with more."""
 
 
 class Role(StrEnum):
@@ -234,12 +236,28 @@ def uses(
     separator = " " if texts else next((common for common, _ in separators.most_common(1)), None)
     rules = _Rules(label, time, rows, len(columns), splits_text, separator, wishes)
     found = [replace(rules.use(column), group=column.name == wishes.group) for column in columns]
+    if sum(Role.TABLE in use.roles for use in found) > _MOST_TABLES:
+        found = [_without_table(use) if use.facts.name not in wishes.category else use for use in found]
     embeds = [use for use in found if {Role.TABLE, Role.BUCKETS} & set(use.roles) or made_of_dates(use, Role.TABLE)]
     if not embeds:
-        raise CommandLineError(
-            "embexp new: no column has values that recur, so there is nothing to embed; name codes with --category"
-        )
+        raise CommandLineError(f"embexp new: {_nothing_to_embed(found)}")
     return found
+
+
+def _nothing_to_embed(found: Sequence[Use]) -> str:
+    left = sum(use.roles == (Role.OUT,) and "--category" in use.why for use in found)
+    if left > _MOST_TABLES:
+        each = f"{left:,} columns would each be a table, and more than {_MOST_TABLES:,} make a step too slow"
+        return f"{each}; name those that matter with --category, and the others are left out"
+    return "no column has values that recur, so there is nothing to embed; name codes with --category"
+
+
+def _without_table(use: Use) -> Use:
+    if Role.TABLE not in use.roles:
+        return use
+    left = tuple(role for role in use.roles if role is not Role.TABLE)
+    why = f"more than {_MOST_TABLES:,} columns would be tables: name those that matter with --category"
+    return replace(use, roles=left or (Role.OUT,), why=use.why if left else why)
 
 
 def uses_of_interactions(

@@ -18,6 +18,8 @@ _BUCKETS = 32
 _STEPS = 2_000
 """Steps that a training is to have at least, if 20 epochs have so many."""
 _MANY_VALUES = 10_000
+_MOST_IN_PAIRS = 100
+"""Vectors whose pairs a model multiplies, some 5,000: its first layer has a weight for each."""
 _TEXT_EPOCHS = 30
 _DELIMITERS_OF_TEXTS = {"text": "\t", "csv": ",", "parquet": ","}
 """What `data=text` takes without `data.delimiter`, by the kind of the sample."""
@@ -219,7 +221,7 @@ _TITLES = {
 def _model(experiment: Experiment) -> str:
     embedded = [*experiment.columns(Role.TABLE), *experiment.columns(Role.BUCKETS)]
     vectors = len(embedded) + bool(experiment.columns(Role.NUMBER))
-    return "dlrm_concat" if experiment.task == "binary" and vectors > 2 else "mlp"
+    return "dlrm_concat" if experiment.task == "binary" and 2 < vectors <= _MOST_IN_PAIRS else "mlp"
 
 
 def _data(experiment: Experiment) -> list[str]:

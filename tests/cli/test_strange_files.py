@@ -237,6 +237,25 @@ def test_ten_thousand_columns(tmp_path: Path) -> None:
     assert len(spec.data.dense_columns) == 10_000
 
 
+def codes(count: int) -> str:
+    draw = np.random.default_rng(0)
+    header = ",".join(["label", *(f"code{number}" for number in range(count))])
+    lines = (f"{row % 2}," + ",".join(f"c{code}" for code in draw.integers(0, 9, count)) for row in range(200))
+    return "\n".join([header, *lines])
+
+
+def test_many_columns_of_codes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "many.csv"
+    file.write_text(codes(1_200))
+    assert commands.main(["new", str(file), "--label", "label", "--out", str(tmp_path / "out")]) == 2
+    error = capfd.readouterr().err
+    assert "1,200 columns would each be a table, and more than 1,000 make a step too slow; name those" in error
+    spec = written(tmp_path, codes(1_200), "--label", "label", "--category", "code3,code7,code9")
+    assert list(spec.tables) == ["code3", "code7", "code9"]
+    spec = written(tmp_path, codes(150), "--label", "label")
+    assert (len(spec.tables), spec.model.kind) == (150, "mlp")
+
+
 MISTAKES = {
     "one row": ("a,label\n1,2\n", "own.csv", "one value everywhere; there is nothing to learn from it"),
     "no rows": ("a,label\n", "own.csv", "found a header line, expected rows below it"),

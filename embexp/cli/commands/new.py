@@ -49,7 +49,8 @@ rules
     label            Two values: task=binary (data.positive says which is 1). Several texts, or the whole numbers from 0
                      on: task=classification. Other numbers: task=regression.
     categories       Text that recurs, ids, and up to 10 different whole numbers: each gets an embedding table. dim: the
-                     power of two nearest to 4 · (number of values)^(1/4), from 4 to 64.
+                     power of two nearest to 4 · (number of values)^(1/4), from 4 to 64. Of more than 1,000 such
+                     columns, those of --category only.
     numbers          Standardized, after log1p where a few values are much larger than the others. Whole numbers that
                      recur, 20 times on average, may be codes: they get a table, too. With 100 different values and
                      1,000 rows, and at most 200 columns, also a table of 32 buckets.
