@@ -17,6 +17,7 @@ from embexp.tables.optimizers import RowGroups
 from embexp.tables.variables import (
     ReadableTable,
     TableVariable,
+    filled,
     flags_of_rows,
     gather_rows,
     gathered,
@@ -94,7 +95,7 @@ class EmbeddingTable(ReadableTable):
             # No page of this memory is touched yet. The view is gone before the first write.
             arrays.prefer_huge_pages(np.frombuffer(memoryview(self.variable.read_value()), np.uint8))
         self.slots = {
-            slot: variable(f"{name}/{slot}", lambda value=value: tf.fill(shape, np.float32(value)), shape)
+            slot: variable(f"{name}/{slot}", functools.partial(filled, shape, value), shape)
             for slot, value in (slots or {}).items()
         }
         self.touched = None if frozen else flags_of_rows(name, rows, local=True)

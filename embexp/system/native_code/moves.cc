@@ -512,8 +512,9 @@ class MoveRows : public OpKernel {
       std::vector<float> sum(dim);
       for (int64_t k = first; k < last; ++k) {
         if (k + kAhead < last) {
-          const int64_t coming = moved[k + kAhead].place * dim;
-          for (int v = 0; v < kVariables; ++v) Prefetch(base[v] + coming, dim);
+          const Moved& coming = moved[k + kAhead];
+          for (int v = 0; v < kVariables; ++v) Prefetch(base[v] + coming.place * dim, dim);
+          if (marks != nullptr) __builtin_prefetch(marks + ids[coming.number], 1);
         }
         const Moved& row = moved[k];
         const int32_t begin = starts[row.number], end = starts[row.number + 1];
