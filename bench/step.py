@@ -9,6 +9,10 @@ All train the same model: 4096 × 8 uniform ids, rows of 32, the eight rows conc
 and one kind of optimizer for everything. The batches are the same too, in memory and in the same order. Each library is
 used in its usual way: embexp as in a run (many steps per call of a `tf.function`), Keras with `fit`, PyTorch in a loop
 with sparse gradients.
+
+Then with 90% of the rows frozen, anywhere in the table. PyTorch has two ways: rows are removed from the sparse gradient
+(`torch filtered`), or frozen and other rows are two tables, from which each activation is picked (`torch apart`), as in
+Keras (`keras apart`). Last, each rule of ours with decay and clipping, next to the plain one.
 """
 
 from __future__ import annotations
@@ -19,17 +23,24 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from bench import harness
 
 SMALL, MIDDLE, LARGE = 10**4, 10**6, 10**7
-STEPS = {"embexp": 200, "keras": 192, "torch": 100}
+STEPS = {"keras": 192, "keras apart": 48, "torch": 100, "torch filtered": 100, "torch apart": 100}
+"""Steps of a measurement; those of others are `OUR_STEPS`."""
+OUR_STEPS = 200
 BATCH, IDS, DIM, HIDDEN = 4096, 8, 32, 64
 BATCHES = 64
 """Number of different batches, large enough that their rows do not stay in the CPU caches."""
 RATE = 0.01
+FROZEN = 0.9
+LIMITS = {"clipvalue": 1.0, "weight_decay_factor": 1e-6, "clip_weight_max": 10.0}
+"""Settings of the contender `limited`."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,22 @@ def _targets() -> list[Target]:
     flat = [Target(ours(o, LARGE), ours(o, SMALL), 2.5, at_most=True) for o in ("sgd", "adagrad", "adam")]
     keras = [Target(Measurement("keras", o, MIDDLE), ours(o), 8.0) for o in ("adagrad", "adam")]
     bounds = {"sgd": 1.5, "adagrad": 2.0, "adam": 3.0}
-    return [*flat, *keras, *(Target(Measurement("torch", o, MIDDLE), ours(o), b) for o, b in bounds.items())]
+    torch = [Target(Measurement("torch", o, MIDDLE), ours(o), b) for o, b in bounds.items()]
+    apart = {"torch filtered": 4.0, "torch apart": 4.0, "keras apart": 20.0}
+    frozen = [
+        Target(Measurement(peer, o, MIDDLE), Measurement("frozen", o, MIDDLE), bound)
+        for o in ("adagrad", "adam")
+        for peer, bound in apart.items()
+    ]
+    limited = [
+        Target(Measurement("limited", o, MIDDLE), ours(o), 1.25, at_most=True) for o in ("sgd", "adagrad", "adam")
+    ]
+    others = [
+        Target(Measurement(contender, o, MIDDLE), ours(plain), 1.25, at_most=True)
+        for o, plain in (("adagrad_momentum", "adam"), ("ftrl", "adam"))
+        for contender in ("embexp", "limited")
+    ]
+    return [*flat, *keras, *torch, *frozen, *limited, *others]
 
 
 def data(vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
@@ -86,8 +112,14 @@ def timed(advance: Callable[[int], object], steps: int, parts: int = 5) -> float
     return statistics.median(milliseconds)
 
 
-def embexp(optimizer: str, vocabulary: int, steps: int) -> float:
-    """Milliseconds per step of the row engine followed by a Keras model."""
+def frozen_rows(vocabulary: int) -> np.ndarray:
+    """Bool [vocabulary]: the rows that are frozen."""
+    found: np.ndarray = np.random.default_rng(1).random(vocabulary) < FROZEN
+    return found
+
+
+def embexp(optimizer: str, vocabulary: int, steps: int, *, frozen: str | None = None, limited: bool = False) -> float:
+    """Milliseconds per step of the row engine followed by a Keras model; `frozen` is the layout with frozen rows."""
     import keras
     import tensorflow as tf
 
@@ -95,14 +127,33 @@ def embexp(optimizer: str, vocabulary: int, steps: int) -> float:
     from embexp.specs import optimizers as specs
     from embexp.specs.tables import Feature, Uniform
     from embexp.tables import optimizers
+    from embexp.tables.optimizers import RowGroups
     from embexp.tables.row_engine import RowEngine
+    from embexp.tables.split import SplitTable
     from embexp.tables.table import EmbeddingTable
     from embexp.vectors.initial_rows import InitializerRows
 
-    kinds = {"sgd": specs.SGD, "adagrad": specs.Adagrad, "adam": specs.Adam}
-    rule = kinds[optimizer](learning_rate=RATE)
-    table = EmbeddingTable("item", vocabulary, DIM, slots=optimizers.slots_of(rule))
-    assign_rows(table, InitializerRows(Uniform(), rows=vocabulary, dim=DIM, seed=0, table="item"))
+    kinds: dict[str, Any] = {
+        "sgd": specs.SGD,
+        "adagrad": specs.Adagrad,
+        "adam": specs.Adam,
+        "adagrad_momentum": partial(specs.AdagradMomentum, momentum=0.9),
+        "ftrl": specs.FTRL,
+    }
+    rule = kinds[optimizer](learning_rate=RATE, **(LIMITS if limited else {}))
+    groups: Any = None
+    if frozen is not None:
+        multipliers = np.array([[1.0, 0.0]], np.float32)
+        groups = RowGroups("item", frozen_rows(vocabulary).astype(np.uint8), multipliers, [0])
+    slots, rows = optimizers.slots_of(rule), InitializerRows(Uniform(), rows=vocabulary, dim=DIM, seed=0, table="item")
+    table: Any
+    if frozen == "split":
+        table = SplitTable("item", groups, DIM, slots=slots)
+        for part, source in table.fills(rows):
+            assign_rows(part, source)
+    else:
+        table = EmbeddingTable("item", vocabulary, DIM, slots=slots, groups=groups)
+        assign_rows(table, rows)
     counter = tf.Variable(0, dtype=tf.int64)
     engine = RowEngine(
         {"item": table}, {"item": Feature(table="item")}, {"item": rule}, step=counter, total_steps=10**9
@@ -115,7 +166,7 @@ def embexp(optimizer: str, vocabulary: int, steps: int) -> float:
             keras.layers.Dense(1),
         ]
     )
-    dense = _keras_optimizer(optimizer)
+    dense = _keras_optimizer(optimizer if optimizer in ("sgd", "adagrad") else "adam")
     dense.build(model.trainable_variables)
 
     @tf.function
@@ -139,14 +190,36 @@ def embexp(optimizer: str, vocabulary: int, steps: int) -> float:
     return timed(lambda count: train(iterator, tf.constant(count)), steps)
 
 
-def keras(optimizer: str, vocabulary: int, steps: int) -> float:
-    """Milliseconds per step of `keras.layers.Embedding` in `fit`."""
+def keras(optimizer: str, vocabulary: int, steps: int, *, apart: bool = False) -> float:
+    """Milliseconds per step of `keras.layers.Embedding` in `fit`; `apart`: frozen rows have one of their own."""
     import keras
 
+    ids = keras.layers.Input((IDS,), dtype="int32")
+    if apart:
+        mask = frozen_rows(vocabulary)
+        places = np.where(mask, np.cumsum(mask) - 1, np.cumsum(~mask) - 1).astype(np.int32)
+
+        class Apart(keras.layers.Layer):  # type: ignore[misc]
+            def build(self, shape: Any) -> None:
+                self.fixed = keras.layers.Embedding(int(mask.sum()), DIM, trainable=False)
+                self.moving = keras.layers.Embedding(int((~mask).sum()), DIM)
+                self.mask, self.places = keras.ops.convert_to_tensor(mask), keras.ops.convert_to_tensor(places)
+                for layer in (self.fixed, self.moving):
+                    layer.build(shape)
+
+            def call(self, ids: Any) -> Any:
+                frozen, place = keras.ops.take(self.mask, ids), keras.ops.take(self.places, ids)
+                fixed = self.fixed(keras.ops.where(frozen, place, 0))
+                moving = self.moving(keras.ops.where(frozen, 0, place))
+                return keras.ops.where(frozen[..., None], fixed, moving)
+
+        layer = Apart()
+    else:
+        layer = keras.layers.Embedding(vocabulary, DIM)
     model = keras.Sequential(
         [
-            keras.layers.Input((IDS,), dtype="int32"),
-            keras.layers.Embedding(vocabulary, DIM),
+            ids,
+            layer,
             keras.layers.Flatten(),
             keras.layers.Dense(HIDDEN, activation="relu"),
             keras.layers.Dense(1),
@@ -163,13 +236,31 @@ def keras(optimizer: str, vocabulary: int, steps: int) -> float:
     return timed(advance, steps, parts=3)
 
 
-def torch(optimizer: str, vocabulary: int, steps: int) -> float:
-    """Milliseconds per step of `torch.nn.Embedding(sparse=True)`."""
+def torch(optimizer: str, vocabulary: int, steps: int, *, frozen: str | None = None) -> float:
+    """Milliseconds per step of `torch.nn.Embedding(sparse=True)`; `frozen` is how rows are: filtered or apart."""
     import torch
 
     torch.set_num_threads(harness.CORES)
     batches = [(torch.from_numpy(ids), torch.from_numpy(labels)) for ids, labels in zip(*data(vocabulary), strict=True)]
-    embedding = torch.nn.Embedding(vocabulary, DIM, sparse=True)
+    mask = torch.from_numpy(frozen_rows(vocabulary))
+    embedding = torch.nn.Embedding(int((~mask).sum()) if frozen == "apart" else vocabulary, DIM, sparse=True)
+    fixed = torch.nn.Embedding(int(mask.sum()), DIM).requires_grad_(False) if frozen == "apart" else None
+    places = torch.where(mask, torch.cumsum(mask, 0) - 1, torch.cumsum(~mask, 0) - 1)
+
+    def look_up(ids: Any) -> Any:
+        if fixed is None:
+            return embedding(ids)
+        moves, place = ~mask[ids], places[ids]
+        found = fixed(torch.where(moves, 0, place))
+        return found.index_put((moves,), embedding(place[moves]))
+
+    def remove_frozen() -> None:
+        gradient = embedding.weight.grad.coalesce()
+        moves = ~mask[gradient.indices()[0]]
+        embedding.weight.grad = torch.sparse_coo_tensor(
+            gradient.indices()[:, moves], gradient.values()[moves], gradient.shape, is_coalesced=True
+        )
+
     mlp = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(IDS * DIM, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, 1)
     )
@@ -188,7 +279,9 @@ def torch(optimizer: str, vocabulary: int, steps: int) -> float:
             batch_ids, batch_labels = batches[done % BATCHES]
             for each in optimizers:
                 each.zero_grad()
-            loss_of(mlp(embedding(batch_ids)), batch_labels).backward()
+            loss_of(mlp(look_up(batch_ids.long() if frozen else batch_ids)), batch_labels).backward()
+            if frozen == "filtered":
+                remove_frozen()
             for each in optimizers:
                 each.step()
             done += 1
@@ -209,7 +302,17 @@ def _keras_optimizer(optimizer: str):  # type: ignore[no-untyped-def]
     return kinds[optimizer](RATE)
 
 
-CONTENDERS = {"embexp": embexp, "keras": keras, "torch": torch}
+CONTENDERS: dict[str, Callable[[str, int, int], float]] = {
+    "embexp": embexp,
+    "frozen": partial(embexp, frozen="variable"),
+    "split": partial(embexp, frozen="split"),
+    "limited": partial(embexp, limited=True),
+    "keras": keras,
+    "keras apart": partial(keras, apart=True),
+    "torch": torch,
+    "torch filtered": partial(torch, frozen="filtered"),
+    "torch apart": partial(torch, frozen="apart"),
+}
 
 
 def main(argv: list[str]) -> int:
@@ -227,12 +330,12 @@ def main(argv: list[str]) -> int:
     described = harness.introduce()
     targets = _targets()
     measurements = list(dict.fromkeys(m for target in targets for m in (target.denominator, target.numerator)))
-    measurements += [Measurement("embexp", o, MIDDLE) for o in ("sgd", "adagrad", "adam")]
+    measurements += [Measurement("split", o, MIDDLE) for o in ("adagrad", "adam")]
     times: dict[Measurement, list[float]] = {m: [] for m in measurements}
     for repetition in range(count):
         print(f"\nrepetition {repetition + 1} of {count}")
         for what in times:
-            steps = STEPS[what.contender] // (2 if options.quick else 1)
+            steps = STEPS.get(what.contender, OUR_STEPS) // (2 if options.quick else 1)
             which = (what.contender, what.optimizer, what.vocabulary, steps)
             times[what].append(float(harness.figures("step", "--one", *which)))
             print(f"  {what!s:28} {times[what][-1]:8.2f} ms", flush=True)

@@ -75,16 +75,16 @@ def move(
         rate: learning rate, float32 scalar.
         step: int64 variable, the number of the step, for rows whose learning rates change by phase.
     """
-    positions = touched.distinct.all_positions
+    distinct = touched.distinct
     values, places = (table.variable, []) if isinstance(table, EmbeddingTable) else (table.others, [table.index])
     groups = [] if table.groups is None else [table.groups]
     in_graph = not tf.executing_eagerly()
     one_rate = not (groups and groups[0].scaled)
     native.library(_MOVES).embexp_move_rows(
         variables=[variable.handle for variable in (values, *table.slots.values())],
-        ids=touched.ids,
-        positions=positions,
-        gradients=gradients or [tf.zeros([tf.size(positions), table.dim])],
+        ids=distinct.occurrences if groups else touched.ids,
+        positions=[] if groups else [distinct.all_positions],
+        gradients=gradients or [tf.zeros([tf.size(distinct.occurrences), table.dim])],
         rate=rate,
         touched=[] if table.touched is None else [table.touched.handle],
         groups=[each.variable.handle for each in groups],
@@ -96,7 +96,7 @@ def move(
         decay_by_rate=optimizer.multiply_weight_decay_factor_by_learning_rate,
         clip_gradient=_bounds(*rules.gradient_bounds(optimizer)),
         clip_row=_bounds(optimizer.clip_weight_min, optimizer.clip_weight_max),
-        from_zero=touched.distinct.first is None,
+        from_zero=distinct.first is None,
         # TensorFlow's graph optimizer has other operations for some products and powers. It sees that rows picked by
         # group have one shape, and reorders their products with a scalar. It divides by a constant by multiplying.
         optimized=in_graph,

@@ -78,7 +78,8 @@ class Distinct:
     """The distinct ids of some inputs.
 
     Attributes:
-        ids: [u], in order of first occurrence; int32 if every table is small enough, which is faster.
+        occurrences: [n], the ids of all inputs; int32 if every table is small enough, which is faster.
+        ids: [u], those of `occurrences`, in order of first occurrence.
         all_positions: int32 [n], the position in `ids` of each occurrence.
         positions: `all_positions` by input, by its source.
         first: int32 [u], the first occurrence of each of `ids`. `first`, `later` and `later_positions` are None for
@@ -87,6 +88,7 @@ class Distinct:
         later_positions: int32 [n - u, 1], their positions in `ids`.
     """
 
+    occurrences: Any
     ids: Any
     all_positions: Any
     positions: dict[tuple[Any, ...], Any]
@@ -123,7 +125,8 @@ def distinct_ids(
     if len({part.dtype for part in parts}) > 1:
         parts = [tf.cast(part, tf.int64) for part in parts]
     occurrences = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
-    distinct, positions = unique(tf.cast(occurrences, tf.int32) if narrow else occurrences)
+    occurrences = tf.cast(occurrences, tf.int32) if narrow else occurrences
+    distinct, positions = unique(occurrences)
     first = later = later_positions = None
     count = occurrences.shape.num_elements()
     if count is None or count >= _MANY:
@@ -133,6 +136,7 @@ def distinct_ids(
         later_positions = tf.gather(positions, later)[:, None]
     by_input = [positions] if len(parts) == 1 else tf.split(positions, [tf.size(part) for part in parts])
     return Distinct(
+        occurrences=occurrences,
         ids=distinct,
         all_positions=positions,
         positions=dict(zip(ids, by_input, strict=True)),

@@ -226,7 +226,7 @@ def test_ids_outside_of_the_table_are_refused() -> None:
             native.library("moves").embexp_move_rows(
                 variables=[table.variable.handle],
                 ids=tf.constant(ids),
-                positions=tf.constant(positions),
+                positions=[tf.constant(positions)],
                 gradients=[tf.ones([1, 8])],
                 rate=tf.constant(1.0),
                 touched=[],

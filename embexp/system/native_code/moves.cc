@@ -39,8 +39,10 @@ constexpr int64_t kShared = 1'000'000;
 
 REGISTER_OP("EmbexpMoveRows")
     .Input("variables: N * resource")
+    // Without groups the distinct ids, and of each occurrence its place among them; with groups the ids of all
+    // occurrences, and no positions: most are often frozen, and need no place.
     .Input("ids: Tid")
-    .Input("positions: int32")
+    .Input("positions: D * int32")
     .Input("gradients: M * float")
     .Input("rate: float")
     .Input("touched: K * resource")
@@ -48,6 +50,7 @@ REGISTER_OP("EmbexpMoveRows")
     .Input("multipliers: G * float")
     .Input("places: P * resource")
     .Attr("N: int >= 1")
+    .Attr("D: int >= 0")
     .Attr("M: int >= 1")
     .Attr("K: int >= 0")
     .Attr("G: int >= 0")
@@ -331,10 +334,29 @@ class Gradients {
 
 // A distinct row that moves.
 struct Moved {
-  int32_t number;  // among the distinct ids
-  float rate;
+  int64_t id;
   int64_t place;  // in the variables
+  float rate;
 };
+
+// The occurrences of each row, in their order: those of row k are order[starts[k]] to order[starts[k + 1] - 1].
+struct ByRow {
+  std::vector<int32_t> starts, order;
+
+  // From the row of each of some occurrences, whose numbers rise.
+  template <typename NumberOf>
+  void Fill(int64_t rows, int64_t count, const int32_t* row_of, const NumberOf& number_of) {
+    starts.assign(rows + 2, 0);
+    order.resize(count);
+    for (int64_t n = 0; n < count; ++n) ++starts[row_of[n] + 2];
+    for (int64_t k = 2; k < rows + 2; ++k) starts[k] += starts[k - 1];
+    for (int64_t n = 0; n < count; ++n) order[starts[row_of[n] + 1]++] = number_of(n);
+  }
+};
+
+EIGEN_ALWAYS_INLINE bool Outside(int64_t value, int64_t end) {
+  return static_cast<uint64_t>(value) >= static_cast<uint64_t>(end);
+}
 
 template <typename Id>
 class MoveRows : public OpKernel {
@@ -402,9 +424,10 @@ class MoveRows : public OpKernel {
     for (; at < dim; ++at) sum[at] += more[at];
   }
 
-  // The distinct rows that move, by group, and where they are.
+  // Of occurrences: the distinct rows that move, in the order of their first occurrence, where they are, and which
+  // occurrences are theirs.
   absl::Status FindMoved(OpKernelContext* context, const Tensor& ids_of, float rate, int64_t rows, int64_t stored,
-                         std::vector<Moved>* moved) const {
+                         std::vector<Moved>* moved, ByRow* by_row) const {
     OpInputList groups_of, multipliers_of, places_of;
     TF_RETURN_IF_ERROR(context->input_list("groups", &groups_of));
     TF_RETURN_IF_ERROR(context->input_list("multipliers", &multipliers_of));
@@ -413,58 +436,73 @@ class MoveRows : public OpKernel {
     TF_RETURN_IF_ERROR(groups.Read(context, groups_of));
     TF_RETURN_IF_ERROR(places.Read(context, places_of));
     if (places.any()) rows = places.values().dim_size(0);
-    if (groups.any() && (groups.values().dtype() != tensorflow::DT_UINT8 || groups.values().dim_size(0) != rows)) {
+    if (!groups.any() || groups.values().dtype() != tensorflow::DT_UINT8 || groups.values().dim_size(0) != rows) {
       return absl::InvalidArgumentError("there must be a group, of one byte, for each row");
     }
-    const uint8_t* group = groups.any() ? groups.values().flat<uint8_t>().data() : nullptr;
-    const auto multipliers = groups.any() ? multipliers_of[0].flat<float>().data() : nullptr;
-    const int64_t kinds = groups.any() ? multipliers_of[0].NumElements() : 0;
+    const uint8_t* group = groups.values().flat<uint8_t>().data();
+    const float* multipliers = multipliers_of[0].flat<float>().data();
+    const int64_t kinds = multipliers_of[0].NumElements();
     const bool wide = places.any() && places.values().dtype() == tensorflow::DT_INT64;
     const int32_t* narrow_places = places.any() && !wide ? places.values().flat<int32_t>().data() : nullptr;
-    const int64_t* wide_places = wide ? reinterpret_cast<const int64_t*>(places.values().data()) : nullptr;
+    const int64_t* wide_places = wide ? static_cast<const int64_t*>(places.values().data()) : nullptr;
 
-    const int64_t distinct = ids_of.NumElements();
+    const int64_t count = ids_of.NumElements();
     const Id* ids = ids_of.template flat<Id>().data();
-    const auto outside = [](int64_t value, int64_t end) { return static_cast<uint64_t>(value) >= static_cast<uint64_t>(end); };
-    moved->reserve(distinct);
-    for (int64_t k = 0; k < distinct; ++k) {
-      const int64_t id = ids[k];
-      if (outside(id, rows)) return absl::InvalidArgumentError("an id is outside of the table");
-      if (k + kBytesAhead < distinct && !outside(ids[k + kBytesAhead], rows)) {
-        const int64_t coming = ids[k + kBytesAhead];
-        if (group != nullptr) __builtin_prefetch(group + coming);
+    std::vector<int32_t> numbers;  // of occurrences whose row moves
+    for (int64_t n = 0; n < count; ++n) {
+      if (n + kBytesAhead < count && !Outside(ids[n + kBytesAhead], rows)) {
+        __builtin_prefetch(group + static_cast<int64_t>(ids[n + kBytesAhead]));
+      }
+      if (Outside(ids[n], rows)) return absl::InvalidArgumentError("an id is outside of the table");
+      const uint8_t own = group[static_cast<int64_t>(ids[n])];
+      if (own >= kinds) return absl::InvalidArgumentError("a group has no multiplier");
+      if (multipliers[own] > 0.0f) numbers.push_back(static_cast<int32_t>(n));
+    }
+
+    // Slots are probed one after the other; at least half of them are free (-1).
+    const int64_t moving = numbers.size();
+    int bits = 4;
+    while ((int64_t{1} << bits) < 2 * moving) ++bits;
+    const uint64_t mask = (uint64_t{1} << bits) - 1;
+    std::vector<int32_t> slots(mask + 1, -1), row_of(moving);
+    for (int64_t m = 0; m < moving; ++m) {
+      const int64_t id = ids[numbers[m]];
+      if (m + kAhead < moving) {
+        const int64_t coming = ids[numbers[m + kAhead]];
         if (narrow_places != nullptr) __builtin_prefetch(narrow_places + coming);
         if (wide_places != nullptr) __builtin_prefetch(wide_places + coming);
       }
-      float own = rate;
-      if (group != nullptr) {
-        if (group[id] >= kinds) return absl::InvalidArgumentError("a group has no multiplier");
-        const float multiplier = multipliers[group[id]];
-        if (!(multiplier > 0.0f)) continue;
-        own = rate * multiplier;
+      uint64_t at = static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15u >> (64 - bits);
+      while (slots[at] >= 0 && (*moved)[slots[at]].id != id) at = (at + 1) & mask;
+      if (slots[at] < 0) {
+        slots[at] = static_cast<int32_t>(moved->size());
+        int64_t place = id;
+        if (narrow_places != nullptr) place = -1 - static_cast<int64_t>(narrow_places[id]);
+        if (wide_places != nullptr) place = -1 - wide_places[id];
+        if (Outside(place, stored)) return absl::InvalidArgumentError("a row that moves is not among those that may");
+        moved->push_back(Moved{id, place, rate * multipliers[group[id]]});
       }
-      int64_t place = id;
-      if (narrow_places != nullptr) place = -1 - static_cast<int64_t>(narrow_places[id]);
-      if (wide_places != nullptr) place = -1 - wide_places[id];
-      if (outside(place, stored)) return absl::InvalidArgumentError("a row that moves is not among those that may");
-      moved->push_back(Moved{static_cast<int32_t>(k), own, place});
+      row_of[m] = slots[at];
     }
+    by_row->Fill(moved->size(), moving, row_of.data(), [&](int64_t m) { return numbers[m]; });
     return absl::OkStatus();
   }
 
   template <typename Rule>
   void Apply(OpKernelContext* context, const Rule& rule) {
     constexpr int kVariables = 1 + Rule::kSlots;
-    OpInputList handles, gradients_of, touched_of, rate_of;
+    OpInputList handles, gradients_of, touched_of, rate_of, positions_of;
     OP_REQUIRES_OK(context, context->input_list("variables", &handles));
+    OP_REQUIRES_OK(context, context->input_list("positions", &positions_of));
     OP_REQUIRES_OK(context, context->input_list("gradients", &gradients_of));
     OP_REQUIRES_OK(context, context->input_list("touched", &touched_of));
     OP_REQUIRES_OK(context, context->input_list("rate", &rate_of));
     OP_REQUIRES(context, handles.size() == kVariables, absl::InvalidArgumentError("the rule has other slots"));
+    OP_REQUIRES(context, positions_of.size() <= 1, absl::InvalidArgumentError("positions are one vector"));
     const float rate = rate_of[0].template scalar<float>()();
     const Tensor& ids_of = context->input(kVariables);
-    const Tensor& positions_of = context->input(kVariables + 1);
-    const int64_t distinct = ids_of.NumElements(), count = positions_of.NumElements();
+    const bool grouped = positions_of.size() == 0;
+    const int64_t count = grouped ? ids_of.NumElements() : positions_of[0].NumElements();
     Gradients gradients;
     OP_REQUIRES_OK(context, gradients.Of(gradients_of, count));
     const int64_t dim = gradients.dim();
@@ -480,51 +518,73 @@ class MoveRows : public OpKernel {
       stored = std::min(stored, tensor->dim_size(0));  // slots of a table in parts have rows that move only
       base[v] = tensor->template flat<float>().data();
     }
-    std::vector<Moved> moved;
-    OP_REQUIRES_OK(context, FindMoved(context, ids_of, rate, locked[0].tensor()->dim_size(0), stored, &moved));
 
     const Id* ids = ids_of.template flat<Id>().data();
+    std::vector<Moved> moved;
+    ByRow by_row;
+    if (grouped) {
+      const int64_t rows = locked[0].tensor()->dim_size(0);
+      OP_REQUIRES_OK(context, FindMoved(context, ids_of, rate, rows, stored, &moved, &by_row));
+    } else {
+      const int64_t distinct = ids_of.NumElements();
+      const int32_t* positions = positions_of[0].flat<int32_t>().data();
+      for (int64_t n = 0; n < count; ++n) {
+        OP_REQUIRES(context, !Outside(positions[n], distinct),
+                    absl::InvalidArgumentError("a position is outside of the distinct ids"));
+      }
+      for (int64_t k = 0; k < distinct; ++k) {
+        OP_REQUIRES(context, !Outside(ids[k], stored), absl::InvalidArgumentError("an id is outside of the table"));
+      }
+      by_row.Fill(distinct, count, positions, [](int64_t n) { return static_cast<int32_t>(n); });
+    }
+
     uint8_t* marks = nullptr;
     if (touched_of.size()) {
       OP_REQUIRES_OK(context, Locked::Of<uint8_t>(context, touched_of[0], 1, &marks_locked));
       const int64_t marked = marks_locked.tensor()->dim_size(0);
-      for (const Moved& row : moved) {
-        OP_REQUIRES(context, static_cast<int64_t>(ids[row.number]) < marked,
-                    absl::InvalidArgumentError("the record of touched rows must have one for each row"));
-      }
+      int64_t largest = grouped ? -1 : stored - 1;
+      for (const Moved& row : moved) largest = std::max(largest, row.id);
+      OP_REQUIRES(context, largest < marked,
+                  absl::InvalidArgumentError("the record of touched rows must have one for each row"));
       marks = marks_locked.tensor()->template flat<uint8_t>().data();
     }
-
-    const int32_t* positions = positions_of.flat<int32_t>().data();
-    // The occurrences of each row, in their order: those of row k are order[starts[k]] to order[starts[k + 1] - 1].
-    std::vector<int32_t> starts(distinct + 2, 0), order(count);
-    for (int64_t n = 0; n < count; ++n) {
-      OP_REQUIRES(context, static_cast<uint64_t>(static_cast<int64_t>(positions[n])) < static_cast<uint64_t>(distinct),
-                  absl::InvalidArgumentError("a position is outside of the distinct ids"));
-      ++starts[positions[n] + 2];
-    }
-    for (int64_t k = 2; k < distinct + 2; ++k) starts[k] += starts[k - 1];
-    for (int64_t n = 0; n < count; ++n) order[starts[positions[n] + 1]++] = static_cast<int32_t>(n);
-
     const Step<Rule> step{rule, Bounds(clip_gradient_), Bounds(clip_row_), from_zero_ ? 0.0f : -0.0f, decay_ != 0.0f};
-    const int64_t moving = moved.size(), packets = moving * dim / kPacket * kPacket;
+    const auto move = [&](int64_t rows, const auto& row_of) {
+      MoveAll(context, step, gradients, by_row, rows, row_of, base, marks);
+    };
+    if (grouped) {
+      move(moved.size(), [&](int64_t k) { return moved[k]; });
+    } else {
+      move(ids_of.NumElements(), [&](int64_t k) {
+        const int64_t id = ids[k];
+        return Moved{id, id, rate};
+      });
+    }
+  }
+
+  // Moves rows, in threads if there are many.
+  template <typename Rule, typename RowOf>
+  void MoveAll(OpKernelContext* context, const Step<Rule>& step, const Gradients& gradients, const ByRow& by_row,
+               int64_t rows, const RowOf& row_of, float* const* base, uint8_t* marks) const {
+    constexpr int kVariables = 1 + Rule::kSlots;
+    const int64_t dim = gradients.dim(), packets = rows * dim / kPacket * kPacket;
     const auto work = [&](int64_t first, int64_t last) {
       std::vector<float> sum(dim);
       for (int64_t k = first; k < last; ++k) {
         if (k + kAhead < last) {
-          const Moved& coming = moved[k + kAhead];
+          const Moved coming = row_of(k + kAhead);
           for (int v = 0; v < kVariables; ++v) Prefetch(base[v] + coming.place * dim, dim);
-          if (marks != nullptr) __builtin_prefetch(marks + ids[coming.number], 1);
+          if (marks != nullptr) __builtin_prefetch(marks + coming.id, 1);
         }
-        const Moved& row = moved[k];
-        const int32_t begin = starts[row.number], end = starts[row.number + 1];
-        const float* g = gradients.at(order[begin]);
+        const Moved row = row_of(k);
+        const int32_t begin = by_row.starts[k], end = by_row.starts[k + 1];
+        const float* g = gradients.at(by_row.order[begin]);
         if (end - begin > 1) {
           for (int64_t at = 0; at < dim; ++at) sum[at] = step.zero + g[at];
-          for (int32_t n = begin + 1; n < end; ++n) Add(gradients.at(order[n]), dim, sum.data());
+          for (int32_t n = begin + 1; n < end; ++n) Add(gradients.at(by_row.order[n]), dim, sum.data());
           g = sum.data();
         }
-        if (marks != nullptr) marks[ids[row.number]] = 1;
+        if (marks != nullptr) marks[row.id] = 1;
         const float decay = decay_by_rate_ ? decay_ * row.rate : decay_;
         float* values[kVariables];
         for (int v = 0; v < kVariables; ++v) values[v] = base[v] + row.place * dim;
@@ -544,11 +604,12 @@ class MoveRows : public OpKernel {
       }
     };
     const auto* workers = context->device()->tensorflow_cpu_worker_threads();
-    const int64_t cycles = 100 * kVariables + 4 * dim * kVariables + dim * (count / std::max<int64_t>(distinct, 1));
-    if (moving * cycles < kShared) {
-      work(0, moving);
+    const int64_t of_each = by_row.order.size() / std::max<int64_t>(rows, 1);
+    const int64_t cycles = 100 * kVariables + 4 * dim * kVariables + dim * of_each;
+    if (rows * cycles < kShared) {
+      work(0, rows);
     } else {
-      workers->workers->ParallelFor(moving, cycles, work);
+      workers->workers->ParallelFor(rows, cycles, work);
     }
   }
 
