@@ -31,7 +31,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --no-header --no-annotate --no-emit-inde
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
 
-$(STAMP): pyproject.toml constraints.txt $(wildcard embexp/system/native_code/*.cc) | interpreter
+$(STAMP): pyproject.toml constraints.txt $(wildcard embexp/system/native_code/*.cc embexp/system/native_code/*.h) | interpreter
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	-@$(BIN)/python -m embexp.system.native

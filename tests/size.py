@@ -21,6 +21,7 @@ from tests.import_graph import edges, floors
 
 ROOT = Path(__file__).resolve().parents[1]
 BUDGET = Path(__file__).with_suffix(".toml")
+_CPP = {".cc", ".h"}
 _SKIPPED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -76,13 +77,13 @@ def files() -> Iterator[Path]:
     """All files that count."""
     for folder in ("embexp", "hydra_plugins", "bench"):
         yield from sorted((ROOT / folder).rglob("*.py"))
-    yield from sorted((ROOT / "embexp").rglob("*.cc"))
+    yield from sorted(file for file in (ROOT / "embexp").rglob("*") if file.suffix in _CPP)
 
 
 def package_of(file: Path) -> str:
     """The package of `embexp` that a file belongs to, or the folder beside it; its modules at the top are `embexp`."""
     parts = file.relative_to(ROOT).parts
-    if file.suffix == ".cc":
+    if file.suffix in _CPP:
         return "C++"
     return parts[0] if parts[0] != "embexp" or len(parts) == 2 else parts[1]
 
@@ -93,7 +94,7 @@ def sizes() -> dict[str, Size]:
     for file in files():
         source = file.read_text(encoding="utf-8")
         size = found.setdefault(package_of(file), Size())
-        size.code += code_lines_of_cpp(source) if file.suffix == ".cc" else code_lines(source)
+        size.code += code_lines_of_cpp(source) if file.suffix in _CPP else code_lines(source)
         size.lines += source.count("\n")
         size.modules += 1
     return found

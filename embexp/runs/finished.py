@@ -208,8 +208,7 @@ class Run:
             data: to evaluate on: see `predict`; None: the run's own data.
             split: of the run's own data: train, validation, test, or another split that the data has.
             progress: called with stages, and how much of each is done.
-            details: gets what `evaluation` in summary.json has of a split: `intervals` of metrics, and the `confusion`
-                of classes.
+            details: gets what `evaluation` in summary.json has of a split: `intervals`, and `confusion` of classes.
 
         Raises:
             RunError: the data has no such split, or the split is empty.

@@ -49,11 +49,12 @@ def library(name: str) -> Any:
 
 
 def path(name: str) -> Path:
-    """Where the library of a source lies for this TensorFlow, if it was built."""
+    """Where the library of a source, and of the headers, lies for this TensorFlow, if it was built."""
     import tensorflow as tf
 
     parts = [tf.__version__, tf.version.COMPILER_VERSION, platform.machine(), *_flags()]
-    content = (SOURCES / f"{name}.cc").read_bytes()
+    headers = sorted(SOURCES.glob("*.h"))
+    content = b"".join(file.read_bytes() for file in (SOURCES / f"{name}.cc", *headers))
     return _BUILT / f"{name}-{hashlib.sha256(chr(0).join(parts).encode() + content).hexdigest()[:16]}.so"
 
 
