@@ -133,10 +133,15 @@ def ftrl(optimizer: FTRL, w: Any, slots: Mapping[str, Any], g: Any, lr: Any) -> 
     else:
         p = -optimizer.learning_rate_power
         power = tf.pow(a, p)
-        delta = tf.pow(before, p) * tf.math.expm1(p * tf.math.log1p(squared / before))
+        delta = _opaque(tf.pow(before, p) * tf.math.expm1(p * tf.math.log1p(squared / before)))
     if optimizer.multiply_linear_by_learning_rate:
         linear = slots["linears"] + lr * g - delta * w
         bound, denominator = lr * l1, power + (beta + 2.0 * lr * l2)
+    elif not tf.executing_eagerly() and (rate := tf.get_static_value(lr)) is not None:
+        # What TensorFlow's graph optimizer makes of a division by a constant, with the products in one order.
+        inverse = tf.constant(np.float32(1.0) / rate)
+        linear = slots["linears"] + g - _opaque(inverse * delta) * w
+        bound, denominator = tf.constant(l1, tf.float32), (power + beta) * inverse + 2.0 * l2
     else:
         linear = slots["linears"] + g - delta * w / lr
         bound, denominator = tf.constant(l1, tf.float32), (power + beta) / lr + 2.0 * l2
@@ -169,7 +174,12 @@ def _zeros(rows: Any) -> Any:
     It removes known zeros if it can prove that shapes agree, and then reorders products: the bits would depend on how
     the rows were looked up.
     """
-    return tf.raw_ops.PlaceholderWithDefault(input=tf.zeros_like(rows), shape=rows.shape)
+    return _opaque(tf.zeros_like(rows))
+
+
+def _opaque(value: Any) -> Any:
+    """The same, which TensorFlow's graph optimizer does not look into."""
+    return tf.raw_ops.PlaceholderWithDefault(input=value, shape=value.shape)
 
 
 def gradient_bounds(optimizer: TableOptimizer) -> tuple[float | None, float | None]:

@@ -153,8 +153,7 @@ struct Ftrl {
       denominator = padd(power, padd(beta, pmul(pmul(two, rate), l2)));
     } else if (graph_.by_reciprocal) {
       const P reciprocal = pdiv(pset1<P>(1.0f), rate);
-      const P step = graph_.swapped ? pmul(pmul(reciprocal, w), delta) : pmul(pmul(delta, w), reciprocal);
-      slots[1] = psub(padd(slots[1], g), step);
+      slots[1] = psub(padd(slots[1], g), pmul(pmul(reciprocal, delta), w));
       denominator = padd(pmul(padd(power, beta), reciprocal), pmul(two, l2));
     } else {
       slots[1] = psub(padd(slots[1], g), pdiv(pmul(delta, w), rate));
