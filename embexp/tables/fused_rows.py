@@ -47,11 +47,12 @@ def gather(table: MovingTable, feature: str, ids: Any) -> Any:
 def moves(table: MovingTable, optimizer: TableOptimizer) -> bool:
     """Whether the libraries do the step of a table."""
     ours = isinstance(optimizer, SGD | Adagrad | AdagradMomentum | Adam | FTRL) and not optimizer.moves_every_row
+    if not ours or not isinstance(table, EmbeddingTable | SplitTable):
+        return False
+    rows = table.variable if isinstance(table, EmbeddingTable) else table.others
     return (
-        ours
-        and isinstance(table, EmbeddingTable | SplitTable)
-        and "GPU" not in (table.variable if isinstance(table, EmbeddingTable) else table.others).device
-        and tf.compat.v1.executing_eagerly_outside_functions()
+        hasattr(rows, "handle")
+        and "GPU" not in rows.device
         and native.library(_ROWS) is not None
         and native.library(_MOVES) is not None
     )
@@ -98,9 +99,10 @@ def move(
         clip_row=_bounds(optimizer.clip_weight_min, optimizer.clip_weight_max),
         from_zero=distinct.first is None,
         # TensorFlow's graph optimizer has other operations for some products and powers. It sees that rows picked by
-        # group have one shape, and reorders their products with a scalar. It divides by a constant by multiplying.
+        # group have one shape, and reorders their products with a scalar, but not in a session. It divides by a
+        # constant by multiplying.
         optimized=in_graph,
-        swapped=in_graph and bool(groups) and one_rate,
+        swapped=in_graph and bool(groups) and one_rate and tf.compat.v1.executing_eagerly_outside_functions(),
         by_reciprocal=in_graph and one_rate and tf.get_static_value(rate) is not None,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,20 @@ def compared(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 )
 def test_runs_have_the_same_bits(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compared([*words, *CLICKS], tmp_path, monkeypatch)
+
+
+FROZEN = ["model=mlp", "freeze=rows", "freeze.rows=[[0,20],[30,40]]"]
+
+
+@pytest.mark.parametrize("rule", ["adam", "adagrad", "ftrl", "adagrad_momentum"])
+@pytest.mark.parametrize("place", ["strategy=cpu", "strategy=mirrored", "runtime=session", "runtime=estimator"])
+def test_runs_with_frozen_rows_have_the_same_bits(
+    place: str, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "estimator" in place and importlib.util.find_spec("tensorflow_estimator") is None:
+        pytest.skip("tensorflow-estimator is not installed")
+    limits = ["optimizer.weight_decay_factor=0.01", "optimizer.clipvalue=0.1"]
+    compared([place, f"optimizer={rule}", *limits, *FROZEN, *CLICKS], tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("model", ["complex", "transe"])
