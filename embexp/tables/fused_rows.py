@@ -18,8 +18,6 @@ from embexp.system import native
 from embexp.tables import inputs
 from embexp.tables import optimizers as rules
 from embexp.tables.row_updates import MovingTable, Touched
-from embexp.tables.split import SplitTable
-from embexp.tables.table import EmbeddingTable
 
 _ROWS, _MOVES = "rows", "moves"
 
@@ -34,11 +32,11 @@ def gather(table: MovingTable, feature: str, ids: Any) -> Any:
 
     An id outside of the table is an error of the step, as by `inputs.check`, and for less.
     """
-    parts, places = ([table.variable], []) if isinstance(table, EmbeddingTable) else table.parts
+    variables = table.row_variables
     rows = native.library(_ROWS).embexp_gather_rows(
-        variables=[part.handle for part in parts],
+        variables=[part.handle for part in variables.parts],
         ids=ids,
-        places=[part.handle for part in places],
+        places=[part.handle for part in variables.places],
         subject=inputs.subject(feature, table.name, table.rows, ids.dtype),
     )
     return tf.ensure_shape(rows, [*ids.shape, table.dim])
@@ -47,12 +45,11 @@ def gather(table: MovingTable, feature: str, ids: Any) -> Any:
 def moves(table: MovingTable, optimizer: TableOptimizer) -> bool:
     """Whether the libraries do the step of a table."""
     ours = isinstance(optimizer, SGD | Adagrad | AdagradMomentum | Adam | FTRL) and not optimizer.moves_every_row
-    if not ours or not isinstance(table, EmbeddingTable | SplitTable):
-        return False
-    rows = table.variable if isinstance(table, EmbeddingTable) else table.others
+    variables = table.row_variables
     return (
-        hasattr(rows, "handle")
-        and "GPU" not in rows.device
+        ours
+        and variables is not None
+        and all(hasattr(part, "handle") and "GPU" not in part.device for part in variables.parts)
         and native.library(_ROWS) is not None
         and native.library(_MOVES) is not None
     )
@@ -77,20 +74,21 @@ def move(
         step: int64 variable, the number of the step, for rows whose learning rates change by phase.
     """
     distinct = touched.distinct
-    values, places = (table.variable, []) if isinstance(table, EmbeddingTable) else (table.others, [table.index])
+    variables = table.row_variables
+    slots = [variables.slots[name] for name in rules.slots_of(optimizer)]
     groups = [] if table.groups is None else [table.groups]
     in_graph = not tf.executing_eagerly()
     one_rate = not (groups and groups[0].scaled)
     native.library(_MOVES).embexp_move_rows(
-        variables=[variable.handle for variable in (values, *table.slots.values())],
+        variables=[variable.handle for variable in (variables.parts[0], *slots)],
         ids=distinct.occurrences if groups else touched.ids,
         positions=[] if groups else [distinct.all_positions],
         gradients=gradients or [tf.zeros([tf.size(distinct.occurrences), table.dim])],
         rate=rate,
-        touched=[] if table.touched is None else [table.touched.handle],
+        touched=[] if variables.touched is None else [variables.touched.handle],
         groups=[each.variable.handle for each in groups],
         multipliers=[each.multipliers_at(step) for each in groups],
-        places=[place.handle for place in places],
+        places=[place.handle for place in variables.places],
         rule=optimizer.kind,
         constants=_constants(optimizer),
         decay=optimizer.weight_decay_factor,

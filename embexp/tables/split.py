@@ -16,6 +16,7 @@ from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.optimizers import RowGroups
 from embexp.tables.variables import (
     ReadableTable,
+    RowVariables,
     TableVariable,
     flags_of_rows,
     gather_rows,
@@ -227,9 +228,9 @@ class SplitTable(ReadableTable):
         return scatter_rows(self.others if slot is None else self.slots[slot], -1 - self._places(ids), rows)
 
     @property
-    def parts(self) -> tuple[list[Any], list[Any]]:
-        """The variables of rows, and that of where each row is in them."""
-        return [self.others, self.fixed], [self.index]
+    def row_variables(self) -> RowVariables:
+        """Two parts."""
+        return RowVariables([self.others, self.fixed], [self.index], self.slots, self.touched)
 
     def scatter_fixed(self, ids: Any, rows: Any) -> Any:
         """Assigns `rows` to the frozen rows `ids`, which must not repeat or stay in a file."""

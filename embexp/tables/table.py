@@ -16,6 +16,7 @@ from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.optimizers import RowGroups
 from embexp.tables.variables import (
     ReadableTable,
+    RowVariables,
     TableVariable,
     filled,
     flags_of_rows,
@@ -147,6 +148,11 @@ class EmbeddingTable(ReadableTable):
         """Rows [start, stop) of the table, or of one slot, float32 [stop - start, dim]."""
         self.check_range(start, stop)
         return in_place(self.gather(tf.range(start, stop, dtype=tf.int64), slot))
+
+    @property
+    def row_variables(self) -> RowVariables:
+        """One part, and its slots."""
+        return RowVariables([self.variable], [], self.slots, self.touched)
 
     def _variable(self, slot: str | None) -> Any:
         return self.variable if slot is None else self.slots[slot]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,6 +73,24 @@ class TableVariable:
         write_rows(self.variable, self.name, start, values)
         if self.read_whole:  # once rows were assigned, TensorFlow would copy the variable at each reading
             tf.raw_ops.DisableCopyOnRead(resource=self.variable.handle)
+
+
+@dataclass(frozen=True, eq=False)
+class RowVariables:
+    """The variables of a table whose rows move, for fused operations.
+
+    Attributes:
+        parts: float32 [rows, dim]: one with all rows; or one with those that may move and some others, and one with the
+            rest.
+        places: of two parts, one integer variable [rows]: the row of the second part, or -1 - the row of the first.
+        slots: by name, float32 [rows that may move, dim].
+        touched: uint8 [rows], see `flags_of_rows`; None: there is none.
+    """
+
+    parts: Sequence[Any]
+    places: Sequence[Any]
+    slots: Mapping[str, Any]
+    touched: Any
 
 
 def is_writable(variable: Any) -> bool:

@@ -19,7 +19,7 @@ from tensorflow.core.protobuf.tpu import optimization_parameters_pb2
 
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
 from embexp.strategies.simulation.queues import FeatureDescription, Queue
-from embexp.tables.variables import gather_rows, scatter_rows
+from embexp.tables.variables import RowVariables, gather_rows, scatter_rows
 
 Variables = Mapping[str, Mapping[str, Any]]
 """By table, then `parameters` or slot: an object whose `variables` are the shards."""
@@ -247,6 +247,13 @@ class ShardedTable:
         self._stops = [0]
         for shard in self._parameters:
             self._stops.append(self._stops[-1] + int(shard.shape[0]))
+
+    @property
+    def row_variables(self) -> RowVariables | None:
+        """One part, if there is one shard."""
+        if len(self._parameters) > 1:
+            return None
+        return RowVariables(self._parameters, [], {slot: shards[0] for slot, shards in self.slots.items()}, None)
 
     def gather(self, ids: Any, slot: str | None = None) -> Any:
         """Rows `ids` of the table, or of one slot: float32 [n, dim]."""

@@ -227,7 +227,7 @@ class MoveRows : public OpKernel {
 
  private:
   // What is done to each packet of a row.
-  template <typename Rule>
+  template <typename Rule, bool kLimited>
   struct Step {
     Rule rule;
     Bounds gradient, row;
@@ -240,10 +240,15 @@ class MoveRows : public OpKernel {
       P w = ploadu<P>(moved[0] + at);
       P slots[Rule::kSlots + 1];
       for (int v = 0; v < Rule::kSlots; ++v) slots[v] = ploadu<P>(moved[v + 1] + at);
-      if (decays) w = psub(w, pmul(pset1<P>(decay), w));
-      rule(pset1<P>(rate), gradient(padd(pset1<P>(zero), ploadu<P>(g + at))), w, slots);
+      P gradient_of = padd(pset1<P>(zero), ploadu<P>(g + at));
+      if constexpr (kLimited) {
+        gradient_of = gradient(gradient_of);
+        if (decays) w = psub(w, pmul(pset1<P>(decay), w));
+      }
+      rule(pset1<P>(rate), gradient_of, w, slots);
       for (int v = 0; v < Rule::kSlots; ++v) pstoreu(moved[v + 1] + at, slots[v]);
-      pstoreu(moved[0] + at, row(w));
+      if constexpr (kLimited) w = row(w);
+      pstoreu(moved[0] + at, w);
     }
   };
 
@@ -380,9 +385,17 @@ class MoveRows : public OpKernel {
                   absl::InvalidArgumentError("the record of touched rows must have one for each row"));
       marks = marks_locked.tensor()->template flat<uint8_t>().data();
     }
-    const Step<Rule> step{rule, Bounds(clip_gradient_), Bounds(clip_row_), from_zero_ ? 0.0f : -0.0f, decay_ != 0.0f};
+    const Bounds gradient(clip_gradient_), row(clip_row_);
+    const float zero = from_zero_ ? 0.0f : -0.0f;
+    const bool decays = decay_ != 0.0f;
     const auto move = [&](int64_t rows, const auto& row_of) {
-      MoveAll(context, step, gradients, by_row, rows, row_of, base, marks);
+      if (gradient.any || row.any || decays) {
+        const Step<Rule, true> step{rule, gradient, row, zero, decays};
+        MoveAll(context, step, gradients, by_row, rows, row_of, base, marks);
+      } else {
+        const Step<Rule, false> step{rule, gradient, row, zero, decays};
+        MoveAll(context, step, gradients, by_row, rows, row_of, base, marks);
+      }
     };
     if (grouped) {
       move(moved.size(), [&](int64_t k) { return moved[k]; });
@@ -395,13 +408,14 @@ class MoveRows : public OpKernel {
   }
 
   // Moves rows, in threads if there are many.
-  template <typename Rule, typename RowOf>
-  void MoveAll(OpKernelContext* context, const Step<Rule>& step, const Gradients& gradients, const ByRow& by_row,
-               int64_t rows, const RowOf& row_of, float* const* base, uint8_t* marks) const {
+  template <typename Rule, bool kLimited, typename RowOf>
+  void MoveAll(OpKernelContext* context, const Step<Rule, kLimited>& shared, const Gradients& gradients,
+               const ByRow& by_row, int64_t rows, const RowOf& row_of, float* const* base, uint8_t* marks) const {
     constexpr int kVariables = 1 + Rule::kSlots;
     const int64_t dim = gradients.dim(), packets = rows * dim / kPacket * kPacket;
     const auto work = [&](int64_t first, int64_t last) {
       std::vector<float> sum(dim);
+      const Step<Rule, kLimited> step = shared;  // of this thread, so that no row can lie in its memory
       for (int64_t k = first; k < last; ++k) {
         if (k + kAhead < last) {
           const Moved coming = row_of(k + kAhead);

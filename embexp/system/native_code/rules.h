@@ -175,7 +175,7 @@ struct Bounds {
   template <typename P>
   EIGEN_ALWAYS_INLINE P operator()(const P& x) const {
     using namespace Eigen::internal;
-    return any ? pmin<Eigen::PropagateNaN>(pmax<Eigen::PropagateNaN>(x, pset1<P>(low)), pset1<P>(high)) : x;
+    return any ? pmin(pmax(x, pset1<P>(low)), pset1<P>(high)) : x;  // of NaN, the first argument
   }
 };
 
