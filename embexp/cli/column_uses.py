@@ -236,20 +236,19 @@ def uses(
     separator = " " if texts else next((common for common, _ in separators.most_common(1)), None)
     rules = _Rules(label, time, rows, len(columns), splits_text, separator, wishes)
     found = [replace(rules.use(column), group=column.name == wishes.group) for column in columns]
-    if sum(Role.TABLE in use.roles for use in found) > _MOST_TABLES:
+    tables = sum(Role.TABLE in use.roles for use in found)
+    if tables > _MOST_TABLES:
         found = [_without_table(use) if use.facts.name not in wishes.category else use for use in found]
     embeds = [use for use in found if {Role.TABLE, Role.BUCKETS} & set(use.roles) or made_of_dates(use, Role.TABLE)]
     if not embeds:
-        raise CommandLineError(f"embexp new: {_nothing_to_embed(found)}")
+        why = "no column has values that recur, so there is nothing to embed; name codes with --category"
+        if tables:
+            why = (
+                f"{tables:,} columns would each be a table, and more than {_MOST_TABLES:,} make a step too slow; name"
+                " those that matter with --category, and the others are left out"
+            )
+        raise CommandLineError(f"embexp new: {why}")
     return found
-
-
-def _nothing_to_embed(found: Sequence[Use]) -> str:
-    left = sum(use.roles == (Role.OUT,) and "--category" in use.why for use in found)
-    if left > _MOST_TABLES:
-        each = f"{left:,} columns would each be a table, and more than {_MOST_TABLES:,} make a step too slow"
-        return f"{each}; name those that matter with --category, and the others are left out"
-    return "no column has values that recur, so there is nothing to embed; name codes with --category"
 
 
 def _without_table(use: Use) -> Use:

@@ -54,7 +54,7 @@ def counted(
     encoded: Encoded,
     folder: Path,
     names: Sequence[str],
-    unit: tuple[str, int] = ("rows", 1),
+    unit: tuple[str, int],
     progress: Progress = quiet,
 ) -> dict[str, Any]:
     """`Overlap` as JSON, by split.
