@@ -18,6 +18,8 @@ from embexp.tables.variables import (
     ReadableTable,
     RowVariables,
     TableVariable,
+    empty,
+    filled,
     flags_of_rows,
     gather_rows,
     gathered,
@@ -210,7 +212,7 @@ class SplitTable(ReadableTable):
         self.others = _empty(name, [len(self._others_rows), dim])
         shape = [moving_rows, dim]
         self.slots = {
-            slot: variable(f"{name}/{slot}", functools.partial(tf.fill, shape, np.float32(value)), shape)
+            slot: variable(f"{name}/{slot}", functools.partial(filled, shape, value), shape)
             for slot, value in self.initial.items()
         }
         self.touched = flags_of_rows(name, self.rows, local=True)
@@ -300,7 +302,7 @@ class SplitTable(ReadableTable):
 
 
 def _empty(name: str, shape: list[int]) -> Any:
-    return variable(name, functools.partial(tf.raw_ops.Empty, shape=shape, dtype=tf.float32), shape)
+    return variable(name, functools.partial(empty, shape), shape)
 
 
 def split_index(

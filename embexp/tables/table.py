@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.specs.tables import Combiner, Storage
-from embexp.system import arrays
 from embexp.system.arrays import Rows
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.optimizers import RowGroups
@@ -18,6 +17,7 @@ from embexp.tables.variables import (
     ReadableTable,
     RowVariables,
     TableVariable,
+    empty,
     filled,
     flags_of_rows,
     gather_rows,
@@ -90,11 +90,7 @@ class EmbeddingTable(ReadableTable):
         self.name, self.rows, self.dim, self.combiner = name, rows, dim, combiner
         self.frozen, self.by_reference, self.groups = frozen, by_reference, groups
         shape = [rows, dim]
-        empty = functools.partial(tf.raw_ops.Empty, shape=shape, dtype=tf.float32)
-        self.variable = variable(name, initial_value or empty, shape, local=by_reference)
-        if initial_value is None and tf.executing_eagerly():
-            # No page of this memory is touched yet. The view is gone before the first write.
-            arrays.prefer_huge_pages(np.frombuffer(memoryview(self.variable.read_value()), np.uint8))
+        self.variable = variable(name, initial_value or functools.partial(empty, shape), shape, local=by_reference)
         self.slots = {
             slot: variable(f"{name}/{slot}", functools.partial(filled, shape, value), shape)
             for slot, value in (slots or {}).items()

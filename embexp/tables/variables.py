@@ -177,8 +177,7 @@ def variable_over(name: str, values: np.ndarray) -> Any:
     if tf.executing_eagerly():
         return variable(name, tf.experimental.dlpack.from_dlpack(values.__dlpack__()), shape)
     # No page of this memory is touched before the array replaces it.
-    empty = functools.partial(tf.raw_ops.Empty, shape=shape, dtype=tf.as_dtype(values.dtype))
-    return variable(name, empty, shape, local=True)
+    return variable(name, functools.partial(empty, shape, tf.as_dtype(values.dtype)), shape, local=True)
 
 
 def variable(name: str, value: Any, shape: list[int], *, local: bool = False) -> Any:
@@ -196,13 +195,23 @@ def variable(name: str, value: Any, shape: list[int], *, local: bool = False) ->
     )
 
 
+def empty(shape: list[int], dtype: tf.DType = tf.float32) -> Any:
+    """Memory no page of which is touched yet, eagerly in huge pages as far as the system has some.
+
+    They are filled, and rows anywhere in them found, faster.
+    """
+    result = tf.raw_ops.Empty(shape=shape, dtype=dtype)
+    if tf.executing_eagerly():
+        arrays.prefer_huge_pages(np.frombuffer(memoryview(result), np.uint8))
+    return result
+
+
 def filled(shape: list[int], value: float, dtype: tf.DType = tf.float32) -> Any:
-    """`tf.fill`, eagerly in huge pages as far as the system has some: rows anywhere in them are found faster."""
+    """`tf.fill`, in memory that is `empty`."""
     if not tf.executing_eagerly():
         return tf.fill(shape, tf.constant(value, dtype))
-    result = tf.raw_ops.Empty(shape=shape, dtype=dtype)
+    result = empty(shape, dtype)
     memory = np.frombuffer(memoryview(result), np.uint8)
-    arrays.prefer_huge_pages(memory)
     # Nobody else has the tensor yet. NumPy's view of it is read-only, as tensors do not change.
     writable = (ctypes.c_uint8 * memory.size).from_address(memory.ctypes.data)
     np.ctypeslib.as_array(writable).view(dtype.as_numpy_dtype).fill(value)

@@ -14,9 +14,8 @@
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/resource_mgr.h"
-#include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "lookups.h"
 #include "rules.h"
 
 namespace embexp {
@@ -28,9 +27,8 @@ using tensorflow::OpInputList;
 using tensorflow::Tensor;
 using tensorflow::Var;
 
-// Rows, and bytes about rows, that are fetched before they are needed.
-constexpr int64_t kAhead = 12, kBytesAhead = 32;
-constexpr int64_t kFloatsPerLine = 16;
+// Bytes about rows that are fetched before they are needed.
+constexpr int64_t kBytesAhead = 32;
 // Processor cycles from which on threads share a table's rows: for less, waking them costs more, and tables run side by
 // side.
 constexpr int64_t kShared = 1'000'000;
@@ -69,15 +67,6 @@ REGISTER_OP("EmbexpMoveRows")
     .Attr("by_reciprocal: bool = false")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
-
-// Asks for a row that will be written.
-EIGEN_ALWAYS_INLINE void Prefetch(const float* row, int64_t dim) {
-  for (int64_t at = 0; at < dim; at += kFloatsPerLine) __builtin_prefetch(row + at, 1);
-}
-
-absl::Status Find(OpKernelContext* context, const Tensor& handle, tensorflow::core::RefCountPtr<Var>* found) {
-  return tensorflow::LookupResource(context, handle.scalar<tensorflow::ResourceHandle>()(), found);
-}
 
 // A variable of which nothing shares the memory, locked.
 class Locked {
@@ -296,12 +285,9 @@ class MoveRows : public OpKernel {
       if (multipliers[own] > 0.0f) numbers.push_back(static_cast<int32_t>(n));
     }
 
-    // Slots are probed one after the other; at least half of them are free (-1).
     const int64_t moving = numbers.size();
-    int bits = 4;
-    while ((int64_t{1} << bits) < 2 * moving) ++bits;
-    const uint64_t mask = (uint64_t{1} << bits) - 1;
-    std::vector<int32_t> slots(mask + 1, -1), row_of(moving);
+    Numbering<Id> numbering(moving);
+    std::vector<int32_t> row_of(moving);
     for (int64_t m = 0; m < moving; ++m) {
       const int64_t id = ids[numbers[m]];
       if (m + kAhead < moving) {
@@ -309,17 +295,15 @@ class MoveRows : public OpKernel {
         if (narrow_places != nullptr) __builtin_prefetch(narrow_places + coming);
         if (wide_places != nullptr) __builtin_prefetch(wide_places + coming);
       }
-      uint64_t at = static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15u >> (64 - bits);
-      while (slots[at] >= 0 && (*moved)[slots[at]].id != id) at = (at + 1) & mask;
-      if (slots[at] < 0) {
-        slots[at] = static_cast<int32_t>(moved->size());
+      const auto next = static_cast<int32_t>(moved->size());
+      row_of[m] = numbering.Of(id, next);
+      if (row_of[m] == next) {
         int64_t place = id;
         if (narrow_places != nullptr) place = -1 - static_cast<int64_t>(narrow_places[id]);
         if (wide_places != nullptr) place = -1 - wide_places[id];
         if (Outside(place, stored)) return absl::InvalidArgumentError("a row that moves is not among those that may");
         moved->push_back(Moved{id, place, rate * multipliers[group[id]]});
       }
-      row_of[m] = slots[at];
     }
     by_row->Fill(moved->size(), moving, row_of.data(), [&](int64_t m) { return numbers[m]; });
     return absl::OkStatus();
@@ -419,7 +403,7 @@ class MoveRows : public OpKernel {
       for (int64_t k = first; k < last; ++k) {
         if (k + kAhead < last) {
           const Moved coming = row_of(k + kAhead);
-          for (int v = 0; v < kVariables; ++v) Prefetch(base[v] + coming.place * dim, dim);
+          for (int v = 0; v < kVariables; ++v) Prefetch<1>(base[v] + coming.place * dim, dim);
           if (marks != nullptr) __builtin_prefetch(marks + coming.id, 1);
         }
         const Moved row = row_of(k);
@@ -466,9 +450,6 @@ class MoveRows : public OpKernel {
   bool decay_by_rate_, from_zero_;
 };
 
-#define EMBEXP_REGISTER(name, kernel)                                                                               \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU).TypeConstraint<int32_t>("Tid"), kernel<int32_t>); \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(tensorflow::DEVICE_CPU).TypeConstraint<int64_t>("Tid"), kernel<int64_t>)
 EMBEXP_REGISTER("EmbexpMoveRows", MoveRows);
 
 }  // namespace embexp

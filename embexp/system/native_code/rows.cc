@@ -10,23 +10,18 @@
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/resource_mgr.h"
-#include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "lookups.h"
 
 namespace embexp {
 
-using tensorflow::DEVICE_CPU;
 using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::Var;
 
-// Ids that are fetched before they are needed.
-constexpr int64_t kAhead = 12;
-constexpr int64_t kFloatsPerLine = 16;
-// The same of rows: so many lines, and at least 8 rows.
+// Lines of rows that are fetched before they are needed, and at least 8 rows.
 constexpr int64_t kLinesAhead = 40;
 
 REGISTER_OP("EmbexpDistinct")
@@ -53,10 +48,6 @@ REGISTER_OP("EmbexpGatherRows")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnknownShape);
 
-EIGEN_ALWAYS_INLINE void Prefetch(const float* row, int64_t dim) {
-  for (int64_t at = 0; at < dim; at += kFloatsPerLine) __builtin_prefetch(row + at, 0);
-}
-
 // The distinct ids, in the order of their first occurrence, and where each occurrence is among them: as `tf.unique`.
 template <typename Id>
 class FindDistinct : public OpKernel {
@@ -75,26 +66,12 @@ class FindDistinct : public OpKernel {
     Id* found = found_of.template flat<Id>().data();
     int32_t* positions = positions_of->flat<int32_t>().data();
 
-    // Places are probed one after the other; at least half of them are free (-1).
-    int bits = 4;
-    while ((int64_t{1} << bits) < 2 * count) ++bits;
-    const uint64_t mask = (uint64_t{1} << bits) - 1;
-    const auto place_of = [&](Id id) { return static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15u >> (64 - bits); };
-    struct Place {
-      Id id;
-      int32_t position;
-    };
-    std::vector<Place> places(mask + 1, Place{0, -1});
+    Numbering<Id> numbering(count);
     int32_t distinct = 0;
     for (int64_t n = 0; n < count; ++n) {
-      if (n + kAhead < count) __builtin_prefetch(&places[place_of(ids[n + kAhead])], 1);
-      uint64_t at = place_of(ids[n]);
-      while (places[at].position >= 0 && places[at].id != ids[n]) at = (at + 1) & mask;
-      if (places[at].position < 0) {
-        places[at] = Place{ids[n], distinct};
-        found[distinct++] = ids[n];
-      }
-      positions[n] = places[at].position;
+      if (n + kAhead < count) numbering.Prefetch(ids[n + kAhead]);
+      positions[n] = numbering.Of(ids[n], distinct);
+      if (positions[n] == distinct) found[distinct++] = ids[n];
     }
     context->set_output(0, found_of.Slice(0, distinct));
   }
@@ -121,8 +98,7 @@ class GatherRows : public OpKernel {
     locks.reserve(variables);
     for (int v = 0; v < variables; ++v) {
       const Tensor& handle = v < parts ? handles[v] : places_of[0];
-      OP_REQUIRES_OK(context,
-                     tensorflow::LookupResource(context, handle.scalar<tensorflow::ResourceHandle>()(), &found[v]));
+      OP_REQUIRES_OK(context, Find(context, handle, &found[v]));
       locks.emplace_back(*found[v]->mu());
       OP_REQUIRES(context, found[v]->is_initialized,
                   absl::FailedPreconditionError("a table is not initialized"));
@@ -173,7 +149,7 @@ class GatherRows : public OpKernel {
     const int64_t ahead = std::max<int64_t>(8, kLinesAhead * kFloatsPerLine / std::max(dim, kFloatsPerLine));
     const auto work = [&](int64_t first, int64_t last) {
       for (int64_t n = first; n < last; ++n) {
-        if (n + ahead < last) Prefetch(row_of(n + ahead), dim);
+        if (n + ahead < last) Prefetch<0>(row_of(n + ahead), dim);
         std::copy_n(row_of(n), dim, to + n * dim);
       }
     };
@@ -183,9 +159,6 @@ class GatherRows : public OpKernel {
   std::string subject_;  // of the message of an id outside of the table, see `tables/inputs.py`
 };
 
-#define EMBEXP_REGISTER(name, kernel)                                                                   \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(DEVICE_CPU).TypeConstraint<int32_t>("Tid"), kernel<int32_t>); \
-  REGISTER_KERNEL_BUILDER(Name(name).Device(DEVICE_CPU).TypeConstraint<int64_t>("Tid"), kernel<int64_t>)
 EMBEXP_REGISTER("EmbexpDistinct", FindDistinct);
 EMBEXP_REGISTER("EmbexpGatherRows", GatherRows);
 
