@@ -406,6 +406,11 @@ def head_predictions(rows: np.ndarray) -> np.ndarray:
     return np.asarray(rows % 2 == 1)
 
 
+def kinds_and_answers(examples: Examples, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What some queries ask whatever their source, a number for each relation and direction, and their answers."""
+    return examples.column(RELATION, rows) * 2 + head_predictions(rows), examples.column(_TARGET, rows)
+
+
 def known_answers(examples: Examples, rows: np.ndarray, others: Sequence[Examples] = ()) -> KnownAnswers:
     """The answers to some queries that stand in any split of the data.
 

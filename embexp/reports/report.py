@@ -30,7 +30,7 @@ _SHOWN = 3
 _WIDTH = 120
 _MOST = 12
 """Numbers of jobs, and causes, that are listed."""
-_BASELINES = {"constant": "a constant prediction", "popularity": "the most popular items", **FITTED}
+_BASELINES = {"constant": "a constant prediction", "popularity": "popularity", **FITTED}
 """The baselines that every run should beat, in words."""
 _WORDS = {
     Status.FAILED: "failed",

@@ -14,7 +14,7 @@ from embexp.data import batches
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.interactions import SEEN, HeldOut, Interactions
-from embexp.data.queries import Candidates, KnownAnswers, head_predictions, known_answers
+from embexp.data.queries import Candidates, KnownAnswers, head_predictions, kinds_and_answers, known_answers
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.models import losses
 from embexp.runs.prepare import Data
@@ -288,12 +288,17 @@ class Evaluator:
             return {"popularity": found}
         examples, candidates = data.scan.examples, data.candidates
         if candidates is not None:
-            # Of each query, all entities are ranked but for its other known answers.
-            choices = {
-                name: candidates.entities + 1 - known_answers(examples, rows).counts for name, rows in held_out.items()
-            }
-            found = {name: baseline.at_random(choices[name], head_predictions(rows)) for name, rows in held_out.items()}
-            return {"constant": found}
+            trained = kinds_and_answers(examples, splits["train"])
+            random, popularity = {}, {}
+            for name, rows in held_out.items():
+                known, heads = known_answers(examples, rows), head_predictions(rows)
+                # Of each query, all entities are ranked but for its other known answers.
+                random[name] = baseline.at_random(candidates.entities + 1 - known.counts, heads)
+                asked = kinds_and_answers(examples, rows)
+                popularity[name] = ranking.metrics(
+                    ranking.ranks_by_frequency(trained, *asked, known, candidates.entities), heads
+                )
+            return {"constant": random, "popularity": popularity}
         constant, labels = data.constant(self.task), examples.labels
         assert labels is not None  # every task but ranking has some
         found = {

@@ -20,6 +20,7 @@ from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs.base import merged, summarize_names
 from embexp.specs.data import CANDIDATES
+from embexp.specs.models import Task
 from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable
 from embexp.training import baseline
@@ -200,7 +201,7 @@ def _no_better(
 ) -> list[str]:
     """The warnings of a run that is no better than a baseline, on some split or by some metric."""
     spec = prepared.spec
-    if "popularity" in baselines:
+    if spec.task is Task.RECOMMENDATION:
         return started.evaluator.recommendation_warnings(prepared.data, final, baselines["popularity"])
     if all(spec.frozen(name) for name in spec.tables):
         rates = {"dense_optimizer.learning_rate": spec.dense_optimizer.learning_rate}
@@ -211,9 +212,8 @@ def _no_better(
             if (value := getattr(spec.optimizer, key, None)) is not None
         }
     settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
-    fitted = {name: values for name, values in baselines.items() if name in baseline.FITTED}
     found = baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
-    found += baseline.fitted_warnings(final, fitted)
+    found += baseline.warnings_of_others(final, baselines)
     if found and spec.train.class_weights is not None:
         found.append(
             "train.class_weights moves probabilities towards rare classes, so that log_loss, brier and"

@@ -7,7 +7,7 @@
 | classification | the classes' frequencies; the most frequent one | log loss; accuracy, macro F1 |
 | ranking | an order of the candidates at random | the expectations of MRR, Hits@k and mean rank |
 
-`simple_models` fits better ones, `FITTED`.
+`simple_models` fits better ones, `FITTED`. Of graphs and recommendations there is also popularity, see `ranking`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ FITTED = {
     "bias_only": "the bias-only model",
 }
 """The baselines that are fitted to the same columns (`simple_models`), in words."""
+_OTHERS = FITTED | {"popularity": "popularity"}
+"""Those that are harder to beat than a constant."""
 
 
 @dataclass(frozen=True)
@@ -340,22 +342,22 @@ def warnings(
     return lines
 
 
-def fitted_warnings(
-    found: Mapping[str, Mapping[str, float]], fitted: Mapping[str, Mapping[str, Mapping[str, float]]]
+def warnings_of_others(
+    found: Mapping[str, Mapping[str, float]], baselines: Mapping[str, Mapping[str, Mapping[str, float]]]
 ) -> list[str]:
-    """A line for each split on which a metric is worse than that of a fitted baseline, as far as four digits show.
+    """A line for each split on which a metric is worse than that of a baseline, as far as four digits show.
 
     Args:
         found: final metrics by split; all but the training split are judged.
-        fitted: by baseline and split.
+        baselines: by name and split; a constant is left out, see `warnings`.
     """
     lines = []
-    for name, by_split in fitted.items():
-        for split in (split for split in by_split if split != "train" and found.get(split)):
-            own, other = found[split], by_split[split]
+    for name in (name for name in baselines if name in _OTHERS):
+        for split in (split for split in baselines[name] if split != "train" and found.get(split)):
+            own, other = found[split], baselines[name][split]
             pairs = [(metric, f"{own[metric]:.4f}", f"{other[metric]:.4f}") for metric in worse(own, other)]
             figures = [
-                f"{metric} {ours} is worse than {FITTED[name]}'s {theirs}"
+                f"{metric} {ours} is worse than {_OTHERS[name]}'s {theirs}"
                 for metric, ours, theirs in pairs
                 if ours != theirs
             ]
@@ -365,7 +367,7 @@ def fitted_warnings(
 
 
 def about_fitted(warning: str) -> bool:
-    """Whether a line is of `fitted_warnings`, or says that there is no such baseline."""
+    """Whether a line is of a fitted baseline, or says that there is no such baseline."""
     return warning.startswith("output.baselines: ") or any(
         f" is worse than {words}'s " in warning for words in FITTED.values()
     )

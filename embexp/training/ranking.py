@@ -45,6 +45,8 @@ from embexp.specs.models import Task
 
 _CELLS = 1 << 22
 """Scores that are in memory at once: 16 MB of float32, and a few times as much to rank them."""
+_QUERIES = 1 << 14
+"""Queries whose known answers are in memory at once."""
 
 Scores = Callable[[int, int], np.ndarray]
 """Scores of all items for users start..stop: float [stop - start, I], a new array."""
@@ -103,6 +105,51 @@ def ranks_of_standings(standings: np.ndarray, known: np.ndarray, entities: int) 
     _check_finite(np.isfinite(standings))
     # Of all others, those that are neither higher nor lower tie, and count one half.
     return np.asarray(1 + (entities - known + standings.astype(np.float64)) / 2)
+
+
+def ranks_by_frequency(
+    trained: tuple[np.ndarray, np.ndarray],
+    kinds: np.ndarray,
+    answers: np.ndarray,
+    known: KnownAnswers,
+    entities: int,
+) -> np.ndarray:
+    """The same ranks where the score of a candidate is how often it answers training queries of the same kind.
+
+    Takes memory for the training answers only, not for each kind and entity.
+
+    Args:
+        trained: kind and answer of each training query, integers [T].
+        kinds: of each query, such as its relation and direction, integers [N].
+        answers: integers [N] below `entities`.
+        known: all known correct answers of each query; its own is among them.
+    """
+    kind, answer = (each.astype(np.int64) for each in trained)
+    pairs, counts = np.unique(kind * entities + answer, return_counts=True)
+    base = int(counts.max(initial=0)) + 1
+    ordered = np.sort(pairs // entities * base + counts)  # by kind, then by how often
+
+    def counted(kinds: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        wanted = kinds.astype(np.int64) * entities + answers
+        place = np.searchsorted(pairs, wanted)
+        there = place < len(pairs)
+        there[there] = pairs[place[there]] == wanted[there]
+        return np.where(there, counts[np.where(there, place, 0)], 0) if len(pairs) else np.zeros(len(wanted), np.int64)
+
+    found = []
+    for start in range(0, len(answers), _QUERIES):
+        own_kinds, others = kinds[start : start + _QUERIES].astype(np.int64), known.between(start, start + _QUERIES)
+        own = counted(own_kinds, answers[start : start + _QUERIES])
+        first, last = np.searchsorted(ordered, own_kinds * base), np.searchsorted(ordered, (own_kinds + 1) * base)
+        above = np.searchsorted(ordered, own_kinds * base + own, "right")
+        higher = last - above
+        equal = np.where(own > 0, above - np.searchsorted(ordered, own_kinds * base + own), entities - (last - first))
+        query = np.repeat(np.arange(len(own)), np.diff(others.splits))
+        removed = counted(own_kinds[query], others.values)
+        higher -= np.bincount(query[removed > own[query]], minlength=len(own))
+        equal -= np.bincount(query[removed == own[query]], minlength=len(own))  # the answer itself among them
+        found.append(1 + higher + equal / 2)
+    return np.concatenate([np.empty(0), *found])
 
 
 def metrics(ranks: np.ndarray, predict_head: np.ndarray) -> dict[str, float]:

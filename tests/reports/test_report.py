@@ -333,5 +333,5 @@ def test_a_line_names_runs_that_are_worse_than_a_constant(tmp_path: Path) -> Non
         )
     lines = str(report(tmp_path)).splitlines()
     assert "warning: 2 runs (0, 1) are worse than a constant prediction: test rmse" in lines
-    assert "warning: 2 runs (0, 1) are worse than the most popular items: test ndcg_at_10" in lines
+    assert "warning: 2 runs (0, 1) are worse than popularity: test ndcg_at_10" in lines
     assert not any("run 2" in line or "run 3" in line for line in lines if line.startswith("warning"))

@@ -180,3 +180,30 @@ def test_the_plan_names_what_answers_are_ranked_among(folder: Path, capsys: pyte
     assert plan.main(arguments[:2]) == 0
     assert "O(vocabulary): tables.entity: 1-vs-all (data.negatives=null)" in capsys.readouterr().out
     assert "no effect: dense_optimizer: complex has no weights outside the tables" in said
+
+
+def test_popularity_is_counted_by_relation_and_direction(tmp_path: Path) -> None:
+    """Of a graph in which most have one favourite, counted again; a model that has hardly trained warns."""
+    triples: list[Triple] = [(f"p{place}", "likes", "tea" if place % 5 else f"p{place - 1}") for place in range(60)]
+    triples += [(f"p{place}", "knows", f"p{(place + 7) % 60}") for place in range(60)]
+    folder = planted_triples.divided(tmp_path / "tastes", triples, test=12, valid=12)
+    summary = single.run(spec_of(folder, "train.steps=1", "train.evaluate_every=null"), tmp_path / "run").summary
+    splits = {name: read(folder, name) for name in ("train", "valid", "test")}
+    entities = sorted({name for each in splits.values() for head, _, tail in each for name in (head, tail)})
+    true = {triple for each in splits.values() for triple in each}
+    ranks = []
+    for head, relation, tail in splits["test"]:
+        for side, own in ((2, tail), (0, head)):
+            count = {name: sum(t[1] == relation and t[side] == name for t in splits["train"]) for name in entities}
+            query = [head, relation, tail]
+            others = [
+                count[name]
+                for name in entities
+                if name != own and tuple(name if place == side else query[place] for place in range(3)) not in true
+            ]
+            ranks.append(1 + sum(x > count[own] for x in others) + sum(x == count[own] for x in others) / 2)
+    found = summary["baselines"]["popularity"]["test"]
+    assert found["mrr"] == pytest.approx(np.mean(1 / np.array(ranks)), rel=1e-12)
+    assert found["mean_rank"] == pytest.approx(np.mean(ranks), rel=1e-12)
+    assert found["mrr"] > 2 * summary["baselines"]["constant"]["test"]["mrr"]
+    assert any(line.startswith("on test: mrr ") and "worse than popularity's" in line for line in summary["warnings"])

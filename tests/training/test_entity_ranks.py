@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.data.examples import ListColumn
+from embexp.data.queries import KnownAnswers
 from embexp.errors import DivergedError
 from embexp.specs import footprint
 from embexp.training import one_vs_all, ranking
@@ -54,3 +55,30 @@ def test_batches_are_bounded(entities: int) -> None:
     assert 1 <= size <= 512
     assert size in (1, 512) or 4 * size * entities <= footprint.SCORES < 4 * (size + 1) * entities
     assert 4 * 400 * one_vs_all.block_rows(entities, 400) <= footprint.ROWS
+
+
+@settings(max_examples=80)
+@given(
+    seed=st.integers(0, 2**32),
+    entities=st.integers(2, 12),
+    kinds=st.integers(1, 4),
+    trained=st.integers(0, 60),
+    some=st.integers(1, 30),
+)
+def test_ranks_by_frequency_are_those_of_counts_as_scores(
+    seed: int, entities: int, kinds: int, trained: int, some: int
+) -> None:
+    """Also of kinds, and answers, that no training query has."""
+    random = np.random.default_rng(seed)
+    kind, answer = random.integers(0, kinds, trained), random.integers(0, entities, trained)
+    asked, answers = random.integers(0, kinds + 1, some), random.integers(0, entities, some)
+    lists = [np.unique([each, *random.integers(0, entities, entities // 2)]) for each in answers]
+    splits = np.concatenate([[0], np.cumsum([len(each) for each in lists])])
+    known = KnownAnswers(ListColumn(np.concatenate(lists).astype(np.int32), splits), np.arange(some))
+    counts = np.zeros((kinds + 1, entities))
+    np.add.at(counts, (kind, answer), 1)
+    expected = ranking.ranks(counts[asked], answers, known.lists)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ranking, "_QUERIES", 7)  # several blocks
+        found = ranking.ranks_by_frequency((kind, answer), asked, answers, known, entities)
+    np.testing.assert_array_equal(found, expected)

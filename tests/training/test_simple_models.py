@@ -135,11 +135,11 @@ def test_one_class_has_no_baseline() -> None:
 def test_a_warning_for_each_split_that_is_worse() -> None:
     found = {"validation": {"log_loss": 0.5, "auc": 0.8}, "test": {"log_loss": 0.6, "auc": 0.70, "loss": 0.6}}
     fitted = {"log_loss": 0.5500001, "auc": 0.72, "loss": 0.55}
-    lines = baseline.fitted_warnings(found, {"logistic_regression": {"validation": fitted, "test": fitted}})
+    lines = baseline.warnings_of_others(found, {"logistic_regression": {"validation": fitted, "test": fitted}})
     assert lines == [
         "on test: log_loss 0.6000 is worse than logistic regression's 0.5500, auc 0.7000 is worse than logistic"
         " regression's 0.7200"
     ]
     assert all(baseline.about_fitted(line) for line in lines)
     same = {"test": {"auc": 0.71999999}}
-    assert not baseline.fitted_warnings(same, {"logistic_regression": {"test": {"auc": 0.72}}})
+    assert not baseline.warnings_of_others(same, {"logistic_regression": {"test": {"auc": 0.72}}})
