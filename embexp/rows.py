@@ -141,11 +141,17 @@ def of_slices(slices: Any, *, frozen: Any = None) -> RowGradient:
 
 
 def slots(optimizer: TableOptimizer, variable: Any) -> dict[str, Any]:
-    """New variables for an optimizer's slots, with their initial values: by name, float32 [rows, dim]."""
+    """New variables for an optimizer's slots, with their initial values: by name, float32 [rows, dim].
+
+    Those of its `row_slots` are [rows, 1].
+    """
     _check(variable)
-    shape = variable.shape.as_list()
+    rows, dim = variable.shape.as_list()
+    shapes = {name: [rows, 1 if name in optimizer.row_slots else dim] for name in rules.slots_of(optimizer)}
     return {
-        name: tf.Variable(functools.partial(tf.fill, shape, np.float32(value)), trainable=False, shape=shape, name=name)
+        name: tf.Variable(
+            functools.partial(tf.fill, shapes[name], np.float32(value)), trainable=False, shape=shapes[name], name=name
+        )
         for name, value in rules.slots_of(optimizer).items()
     }
 

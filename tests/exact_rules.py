@@ -1,4 +1,4 @@
-"""The update rules of the five optimizers in float64, by their formulas, and a table on its way through a training."""
+"""The update rules of the optimizers in float64, by their formulas, and a table on its way through a training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from embexp.specs.optimizers import slots_of
 
 Values = dict[str | None, np.ndarray]
-"""Rows, under None, and slots of a table, all [rows, dim]."""
+"""Rows, under None, and slots of a table: [rows, dim], or [rows, 1] of slots with a number for each row."""
 
 PROMISED = 2e-6
 """float32 ends within this part of |w0| + sum of |dw|, per element."""
@@ -30,6 +30,8 @@ def applied(rule: Any, values: Mapping[str | None, np.ndarray], g: Any, lr: Any,
     """
     if rule.clipvalue is not None:
         g = np.clip(g, *(rule.clipvalue if isinstance(rule.clipvalue, tuple) else (-rule.clipvalue, rule.clipvalue)))
+    if rule.clipnorm is not None:
+        g = g * (rule.clipnorm / np.maximum(np.linalg.norm(g, axis=1, keepdims=True), rule.clipnorm))
     decay = rule.weight_decay_factor * (lr if rule.multiply_weight_decay_factor_by_learning_rate else 1)
     w = values[None] - np.where(decayed, decay * values[None], 0)
     slots: dict[str | None, np.ndarray] = {}
@@ -39,6 +41,9 @@ def applied(rule: Any, values: Mapping[str | None, np.ndarray], g: Any, lr: Any,
         case "adagrad":
             a = values["accumulators"] + g**2
             w, slots = w - lr * g / np.sqrt(a), {"accumulators": a}
+        case "rowwise_adagrad":
+            a = values["row_accumulators"] + np.mean(g**2, axis=1, keepdims=True)
+            w, slots = w - lr * g / (np.sqrt(a) + rule.epsilon), {"row_accumulators": a}
         case "adagrad_momentum":
             a, b = values["accumulators"], rule.beta2
             a = a + g**2 if b == 1 else b * a + (1 - b) * g**2
@@ -79,7 +84,11 @@ class Course:
     def __init__(self, rule: Any, first: Mapping[str | None, np.ndarray]) -> None:
         """Begins with rows, and with slots at their initial values where they are not given."""
         self._rule = rule
-        initial = {slot: np.full(first[None].shape, np.float32(value)) for slot, value in slots_of(rule).items()}
+        rows, dim = first[None].shape
+        initial = {
+            slot: np.full((rows, 1 if slot in rule.row_slots else dim), np.float32(value))
+            for slot, value in slots_of(rule).items()
+        }
         self.values: Values = {slot: each.astype(np.float64) for slot, each in {**initial, **first}.items()}
         self.moved: Values = {slot: np.abs(each) for slot, each in self.values.items()}
         self.apart: Values = {slot: np.zeros_like(each) for slot, each in self.values.items()}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import embexp
 from embexp import rows
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, RowwiseAdagrad
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import optimizers
 from embexp.tables.row_engine import RowEngine
@@ -24,6 +24,7 @@ RULES: dict[str, Any] = {
     "sgd": SGD(learning_rate=0.1),
     "adagrad": Adagrad(learning_rate=0.1),
     "adagrad_momentum": AdagradMomentum(learning_rate=0.05, momentum=0.9, weight_decay_factor=0.01),
+    "rowwise_adagrad": RowwiseAdagrad(learning_rate=0.1, clipnorm=0.5),
     "adam": Adam(learning_rate=0.01, clipvalue=0.5),
     "ftrl": FTRL(learning_rate=0.1, l1_regularization_strength=0.01),
 }
@@ -101,7 +102,9 @@ def test_updates_are_those_of_tensorflows_kernel(ids: list[list[int]], seed: int
 def test_steps_are_those_of_the_row_engine(name: str, frozen: list[int] | None) -> None:
     """The same ids and losses in a `tf.function`, as a step of a run does them; frozen rows keep every bit."""
     rule, weights = RULES[name], matrix(5, 12)
-    table = EmbeddingTable("t", ROWS, DIM, combiner=Combiner.SUM, slots=optimizers.slots_of(rule))
+    table = EmbeddingTable(
+        "t", ROWS, DIM, combiner=Combiner.SUM, slots=optimizers.slots_of(rule), row_slots=rule.row_slots
+    )
     table.write(0, matrix(0))
     features = {"f": Feature(table="t")}
     engine = RowEngine({"t": table}, features, {"t": rule}, step=tf.Variable(0, dtype=tf.int64), total_steps=9)

@@ -27,7 +27,7 @@ from embexp.specs.freezing import (
     TableRule,
 )
 from embexp.specs.inits import Init, MemoryMap
-from embexp.specs.optimizers import slot_count
+from embexp.specs.optimizers import slot_numbers
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage, Table
@@ -122,7 +122,7 @@ class TablePolicy:
 
 @dataclass(frozen=True)
 class _Setting:
-    """How a table is frozen and stored, by its config; `slots` are numbers that are kept for each parameter."""
+    """How a table is frozen and stored, by its config; `slots` are numbers that slots keep for each row."""
 
     name: str
     table: Table
@@ -160,7 +160,7 @@ def settle(
             spec.freeze_of(name),
             spec.freeze_path(name),
             spec.init_of(name),
-            slot_count(spec.optimizer_of(name)),
+            slot_numbers(spec.optimizer_of(name), table.width),
         )
         for name, table in spec.tables.items()
     ]
@@ -230,12 +230,12 @@ def automatic_layout(*, rows: int, dim: int, slots: int, frozen_rows: int, split
 
     Args:
         dim: length of a row.
-        slots: numbers that the optimizer keeps for each parameter.
+        slots: numbers that the optimizer keeps for each row.
         frozen_rows: rows that never move.
         splits: whether the init method and the runtime allow it.
     """
-    saved = _FLOAT_BYTES * dim * slots * frozen_rows - _INDEX_BYTES * rows
-    whole = _FLOAT_BYTES * rows * dim * (1 + slots)
+    saved = _FLOAT_BYTES * slots * frozen_rows - _INDEX_BYTES * rows
+    whole = _FLOAT_BYTES * rows * (dim + slots)
     worth = saved >= _WORTH_BYTES and saved >= _WORTH_PART * whole
     return Storage.SPLIT if splits and 0 < frozen_rows < rows and worth else Storage.VARIABLE
 

@@ -86,6 +86,7 @@ class TablePlan:
         if file is not None and self.optimizer is None:
             return MappedTable(self.name, file.mapping, file.rows, file.others, combiner=self.combiner)
         slots = {} if self.optimizer is None else optimizers.slots_of(self.optimizer)
+        row_slots = frozenset() if self.optimizer is None else self.optimizer.row_slots
         groups = None if self.groups is None else self.groups()
         if groups is not None and self.storage in (Storage.SPLIT, Storage.MEMORY_MAP):
             return SplitTable(
@@ -96,6 +97,7 @@ class TablePlan:
                 file_rows=None if file is None else file.rows,
                 combiner=self.combiner,
                 slots=slots,
+                row_slots=row_slots,
             )
         return EmbeddingTable(
             self.name,
@@ -103,6 +105,7 @@ class TablePlan:
             dim,
             combiner=self.combiner,
             slots=slots,
+            row_slots=row_slots,
             frozen=self.optimizer is None,
             by_reference=self.by_reference,
             initial_value=initial_value,

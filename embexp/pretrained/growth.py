@@ -58,12 +58,14 @@ class TableGrowth:
     """A table before and after.
 
     Attributes:
+        widths: numbers in a row of the table, and of each slot.
         alignment: which old row each row is.
     """
 
     name: str
     dim: int
     slots: tuple[str, ...]
+    widths: tuple[int, ...]
     rows_before: int
     vocabulary: Vocabulary
     alignment: Alignment
@@ -94,7 +96,7 @@ class TableGrowth:
 
     def as_json(self) -> dict[str, Any]:
         """The counts in growth.json; bytes are those of the table and its slots."""
-        row_bytes = _FLOAT_BYTES * self.dim * (1 + len(self.slots))
+        row_bytes = _FLOAT_BYTES * sum(self.widths)
         return {
             "rows_before": self.rows_before,
             "rows": self.rows,
@@ -142,7 +144,9 @@ def _table_growth(source: EarlierCheckpoint, name: str, path: Path | None, match
             new = _with_gone(new, before, kept)
             kinds = np.insert(aligned.kinds, behind, np.full(len(kept), RowKind.PRETRAINED, np.uint8))
             aligned = Alignment(np.insert(aligned.file_rows, behind, kept), kinds, aligned.by)
-    return TableGrowth(name, dim, source.slots(name), rows, new, aligned)
+    slots = source.slots(name)
+    widths = (dim, *(source.rows(name, slot).dim for slot in slots))
+    return TableGrowth(name, dim, slots, widths, rows, new, aligned)
 
 
 def vocabulary_files(arguments: Sequence[str], source: EarlierCheckpoint) -> dict[str, Path]:
@@ -365,7 +369,7 @@ def _write_table(
     values = row_source(f"{table.name} (grown)", settings, table.rows, seed, pretrained)
     slots = slot_sources(table.name, pretrained, slots_of(optimizer))
     for each, rows in ((key, values), *((f"{key}.S{slot}", rows) for slot, rows in slots.items())):
-        writer.add(f"{each}{KEY_END}", (table.rows, table.dim), _blocks(rows, f"writing {each}", progress))
+        writer.add(f"{each}{KEY_END}", (table.rows, rows.dim), _blocks(rows, f"writing {each}", progress))
 
 
 def _blocks(rows: Rows, what: str, progress: Progress) -> Iterator[np.ndarray]:

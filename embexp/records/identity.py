@@ -26,6 +26,10 @@ order. But it is those really used that count.
 """
 
 
+_LATER = {"clipnorm": None}
+"""Settings of tables and optimizers that came later, with the value that is what was done before: it changes no id."""
+
+
 @dataclass(frozen=True)
 class Identity:
     """What decides the bits of a run, but for the machine and the versions of packages.
@@ -115,11 +119,20 @@ def content_id(
         if setting is not None and "path" in setting:
             setting["path"] = pretrained_digests.get(place)
             setting.pop("tokens_file", None)  # which the digest is of too
+    for each in (content, *content["tables"].values()):
+        if isinstance(optimizer := each["optimizer"], dict):
+            _without(optimizer)
     for freeze in (content["freeze"], *(table["freeze"] for table in content["tables"].values())):
         _replace_files(freeze, freeze_digests)
         if freeze is not None:
             freeze.pop("random", None)  # whether a run may be started says nothing of its bits
     return digests.of_json(content)
+
+
+def _without(settings: dict[str, Any]) -> None:
+    """Removes those of `_LATER` that change nothing."""
+    for name in [name for name, value in _LATER.items() if name in settings and settings[name] == value]:
+        del settings[name]
 
 
 def _replace_files(freeze: Any, digest_of: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from embexp.specs.data import CANDIDATES, Clicks, Triples
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
 from embexp.specs.models import KnowledgeGraph
-from embexp.specs.optimizers import slot_count
+from embexp.specs.optimizers import slot_numbers, slots_of
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
 
@@ -74,8 +74,8 @@ class Need:
 _REMEDIES = {
     "tables": "a smaller dim, fewer rows (data.vocabulary.max_size, data.vocabulary.min_frequency), or, of a pretrained"
     " table, freeze=table init=memory_map, which leaves it in its file",
-    "slots": "an optimizer without slots (optimizer=sgd), a smaller dim, or frozen rows, which have none"
-    " (storage=split)",
+    "slots": "an optimizer with fewer slots (optimizer=rowwise_adagrad, optimizer=sgd), a smaller dim, or frozen rows,"
+    " which have none (storage=split)",
     "batch": "a smaller train.batch_size, or train.evaluation_batch_size",
     "dense part": "smaller layers",
     "data": "a smaller data.window, or fewer examples at once",
@@ -137,9 +137,9 @@ def _tables(spec: RunSpec, rows: Mapping[str, Rows], dims: Mapping[str, int]) ->
         if count.in_memory:
             yield Need("tables", row * count.in_memory, path, f"{count.in_memory:,} rows of {dim:,}")
         optimizer = spec.optimizer_of(name)
-        if slots := slot_count(optimizer) * count.with_slots:
-            value = f"{optimizer.kind} with {slot_count(optimizer)} slots for {count.with_slots:,} rows of {dim:,}"
-            yield Need("slots", row * slots, path, value)
+        if numbers := slot_numbers(optimizer, dim) * count.with_slots:
+            value = f"{optimizer.kind} with {len(slots_of(optimizer))} slots for {count.with_slots:,} rows of {dim:,}"
+            yield Need("slots", _FLOAT_BYTES * numbers, path, value)
 
 
 def _batch(spec: RunSpec, dims: Mapping[str, int]) -> Iterator[Need]:

@@ -90,6 +90,8 @@ class _TableOptimizer(Choice):
     """Touched weights are lowered to at most this after the update; null: no bound."""
     clipvalue: Positive | tuple[Number, Number] | None = None
     """Each element of a row's summed gradient is clipped to [-c, c] or [low, high]; null: not clipped."""
+    clipnorm: Positive | None = None
+    """A row's summed gradient is scaled down to this L2 norm where it is longer, after `clipvalue`; null: never."""
     weight_decay_factor: NonNegative = 0.0
     """Decoupled weight decay of touched rows, before the step: w -= factor * w."""
     multiply_weight_decay_factor_by_learning_rate: bool = False
@@ -106,12 +108,25 @@ class _TableOptimizer(Choice):
 
     slot_values: ClassVar[dict[str, float | str]] = {}
     """Initial values of its slots, or the settings that are these, by the names that TPUEmbedding gives the slots."""
+    row_slots: ClassVar[frozenset[str]] = frozenset()
+    """Those of its slots that have one number for each row; others have one for each parameter."""
 
     @property
     def initial_slots(self) -> dict[str, float]:
         """Its slots, with their initial values."""
         named = self.slot_values.items()
         return {slot: getattr(self, value) if isinstance(value, str) else value for slot, value in named}
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """What a TPU, which has its own rules, does not do."""
+        if not spec.strategy.own_memory:
+            return
+        if self.tensorflow is None:
+            rule = "a TPU moves the rows of tables by the rules that it has"
+            yield CombinationFault(scope.path, self.kind, rule, "choose another optimizer or another strategy")
+        if self.clipnorm is not None:
+            rule = "a TPU clips each element of a gradient, not the norm of a row's"
+            yield CombinationFault(f"{scope.path}.clipnorm", f"{self.clipnorm:g}", rule, "set clipvalue instead")
 
     @property
     def moves_every_row(self) -> bool:
@@ -142,6 +157,18 @@ class Adagrad(_TableOptimizer):
     learning_rate: Positive = 0.001
     initial_accumulator_value: Positive = 0.1
     slot_values: ClassVar = {"accumulators": "initial_accumulator_value"}
+
+
+class RowwiseAdagrad(_TableOptimizer):
+    """a += mean of g^2 over the row; w -= lr * g / (sqrt(a) + epsilon), with one number a for each row."""
+
+    kind: Literal["rowwise_adagrad"] = "rowwise_adagrad"
+    implementation = "embexp.tables.optimizers:rowwise_adagrad"
+    learning_rate: Positive = 0.001
+    initial_accumulator_value: NonNegative = 0.0
+    epsilon: Positive = 1e-8
+    slot_values: ClassVar = {"row_accumulators": "initial_accumulator_value"}
+    row_slots: ClassVar = frozenset({"row_accumulators"})
 
 
 class AdagradMomentum(_TableOptimizer):
@@ -219,15 +246,9 @@ class CustomTableOptimizer(NamedCode, _TableOptimizer):
         """Those of the config."""
         return dict(self.slots)
 
-    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """A TPU, which has its own rules."""
-        if spec.strategy.own_memory:
-            rule = "a TPU moves the rows of tables by the rules that it has"
-            yield CombinationFault(scope.path, self.kind, rule, "choose another optimizer or another strategy")
-
 
 TableOptimizer = Annotated[
-    SGD | Adagrad | AdagradMomentum | Adam | FTRL | CustomTableOptimizer, Field(discriminator="kind")
+    SGD | Adagrad | RowwiseAdagrad | AdagradMomentum | Adam | FTRL | CustomTableOptimizer, Field(discriminator="kind")
 ]
 
 
@@ -236,9 +257,9 @@ def slots_of(optimizer: TableOptimizer) -> dict[str, float]:
     return optimizer.initial_slots
 
 
-def slot_count(optimizer: TableOptimizer) -> int:
-    """Number of slots of an optimizer."""
-    return len(slots_of(optimizer))
+def slot_numbers(optimizer: TableOptimizer, dim: int) -> int:
+    """Numbers in all slots of a row of so many parameters."""
+    return sum(1 if slot in optimizer.row_slots else dim for slot in slots_of(optimizer))
 
 
 class _DenseOptimizer(Choice):

@@ -55,7 +55,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
     writes and reads it as one tensor.
 
     Attributes:
-        shape: [rows, dim].
+        shape: [rows, width].
         covered: the variables that hold the rows.
     """
 
@@ -78,7 +78,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
                 would change.
         """
         self.name, self.table = table.name if slot is None else f"{table.name}/{slot}", table.name
-        self.shape = tf.TensorShape([table.rows, table.dim])
+        self.shape = tf.TensorShape([table.rows, table.width(slot)])
         self.covered, self._read, self._write = covered, read, write
         self._take = functools.partial(table.take, slot=slot)
         self._rowless = False

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, RowwiseAdagrad, TableOptimizer
 from embexp.system import native
 from embexp.tables import inputs
 from embexp.tables import optimizers as rules
@@ -44,7 +44,8 @@ def gather(table: MovingTable, feature: str, ids: Any) -> Any:
 
 def moves(table: MovingTable, optimizer: TableOptimizer) -> bool:
     """Whether the libraries do the step of a table."""
-    ours = isinstance(optimizer, SGD | Adagrad | AdagradMomentum | Adam | FTRL) and not optimizer.moves_every_row
+    rules_here = SGD | Adagrad | RowwiseAdagrad | AdagradMomentum | Adam | FTRL
+    ours = isinstance(optimizer, rules_here) and not optimizer.moves_every_row
     variables = table.row_variables
     return (
         ours
@@ -94,6 +95,7 @@ def move(
         decay=optimizer.weight_decay_factor,
         decay_by_rate=optimizer.multiply_weight_decay_factor_by_learning_rate,
         clip_gradient=_bounds(*rules.gradient_bounds(optimizer)),
+        clip_norm=optimizer.clipnorm or 0.0,
         clip_row=_bounds(optimizer.clip_weight_min, optimizer.clip_weight_max),
         from_zero=distinct.first is None,
         # TensorFlow's graph optimizer has other operations for some products and powers. It sees that rows picked by
@@ -114,6 +116,8 @@ def _bounds(low: float | None, high: float | None) -> list[float]:
 def _constants(optimizer: TableOptimizer) -> list[float]:
     """In the order of the fields in `moves.cc`."""
     match optimizer:
+        case RowwiseAdagrad():
+            return [optimizer.epsilon]
         case AdagradMomentum():
             beta = optimizer.beta2
             power = -1.0 / optimizer.exponent

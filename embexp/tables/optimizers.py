@@ -1,12 +1,13 @@
 """Update rules of embedding tables, as pure functions of gathered rows, and the learning rates of tables and rows.
 
 The rules are those of a TPU, applied once per row and step: `g` is the sum of the row's gradients over the whole
-batch. The order is: clip g (`clipvalue`), decay the row, take the step, clip the row. Weight decay is decoupled,
-w -= factor * w (times the learning rate if set so), before the step, and only on touched rows: TensorFlow's documents
-contradict each other here; this follows its protocol buffer.
+batch. The order is: clip g (`clipvalue`, then `clipnorm`), decay the row, take the step, clip the row. Weight decay is
+decoupled, w -= factor * w (times the learning rate if set so), before the step, and only on touched rows: TensorFlow's
+documents contradict each other here; this follows its protocol buffer.
 
     SGD               w -= lr g
     Adagrad           a += g^2;  w -= lr g / sqrt(a)                                          (Duchi et al. 2011)
+    RowwiseAdagrad    a += mean of g^2 over the row;  w -= lr g / (sqrt(a) + epsilon)      (Mudigere et al. 2022, 4.1)
     AdagradMomentum   a = a + g^2, or beta2 a + (1 - beta2) g^2 if beta2 < 1
                       s = (a + epsilon)^(-1/exponent) g;  m = momentum m + s
                       w -= lr (momentum m + s if Nesterov, else m)
@@ -40,6 +41,7 @@ from embexp.specs.optimizers import (
     CustomTableOptimizer,
     ExponentialSchedule,
     PiecewiseSchedule,
+    RowwiseAdagrad,
     Schedule,
     TableOptimizer,
     slots_of,
@@ -60,7 +62,7 @@ def updated(
     Args:
         optimizer: the rule and its constants; its `learning_rate` and `schedule` are ignored.
         rows: float32 [n, dim], the rows before the step.
-        slots: for each name in `slots_of(optimizer)` float32 [n, dim].
+        slots: for each name in `slots_of(optimizer)` float32 [n, dim], or [n, 1] of its `row_slots`.
         gradient: float32 [n, dim], summed over all occurrences of each row; None for zero.
         learning_rate: float32 scalar, the learning rate at this step.
 
@@ -69,6 +71,10 @@ def updated(
     """
     gradient = _zeros(rows) if gradient is None else gradient
     gradient = _clipped(gradient, *gradient_bounds(optimizer))
+    if optimizer.clipnorm is not None:
+        longest = _opaque(tf.constant(optimizer.clipnorm, tf.float32))  # 1 / x would be another function
+        norm = _opaque(tf.sqrt(_row_sums(gradient * gradient)))
+        gradient = _opaque(gradient * (longest / tf.maximum(norm, longest)))
     if optimizer.weight_decay_factor:
         decay = optimizer.weight_decay_factor
         if optimizer.multiply_weight_decay_factor_by_learning_rate:
@@ -87,6 +93,15 @@ def adagrad(optimizer: Adagrad, w: Any, slots: Mapping[str, Any], g: Any, lr: An
     """The rule `Adagrad`."""
     a = slots["accumulators"] + g * g
     return w - lr * g * tf.math.rsqrt(a), {"accumulators": a}
+
+
+def rowwise_adagrad(
+    optimizer: RowwiseAdagrad, w: Any, slots: Mapping[str, Any], g: Any, lr: Any
+) -> tuple[Any, dict[str, Any]]:
+    """The rule `RowwiseAdagrad`."""
+    a = slots["row_accumulators"] + _row_sums(g * g) * np.float32(1 / g.shape[1])
+    rate = _opaque(tf.convert_to_tensor(lr)) / (_opaque(tf.sqrt(a)) + optimizer.epsilon)
+    return w - rate * g, {"row_accumulators": a}
 
 
 def adagrad_momentum(
@@ -180,6 +195,19 @@ def _zeros(rows: Any) -> Any:
 def _opaque(value: Any) -> Any:
     """The same, which TensorFlow's graph optimizer does not look into."""
     return tf.raw_ops.PlaceholderWithDefault(input=value, shape=value.shape)
+
+
+def _row_sums(x: Any) -> Any:
+    """Sums of rows, [n, dim] -> [n, 1]: the second half is added to the first, until one number is left.
+
+    The order is fixed, unlike that of `tf.reduce_sum`, so that fused operations have the same bits.
+    """
+    width = x.shape[1]
+    while width > 1:
+        half = 1 << ((width - 1).bit_length() - 1)
+        rest = tf.pad(x[:, half:], [[0, 0], [0, 2 * half - width]])
+        x, width = x[:, :half] + rest, half
+    return x
 
 
 def gradient_bounds(optimizer: TableOptimizer) -> tuple[float | None, float | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from embexp.tables.variables import (
     RowVariables,
     TableVariable,
     empty,
-    filled,
     flags_of_rows,
     gather_rows,
     gathered,
@@ -151,7 +150,7 @@ class SplitTable(ReadableTable):
     `touched_rows` work only eagerly.
 
     Attributes:
-        slots: by slot name, float32 [rows that may move, dim].
+        slots: by slot name, float32 [rows that may move, dim], or [rows that may move, 1] of `row_slots`.
         initial: initial value of each slot.
         touched: uint8 [rows], see `EmbeddingTable.touched`.
         frozen: False: some rows may move.
@@ -174,6 +173,7 @@ class SplitTable(ReadableTable):
         file_rows: np.ndarray | None = None,
         combiner: Combiner = Combiner.MEAN,
         slots: Mapping[str, float] | None = None,
+        row_slots: Collection[str] = (),
     ) -> None:
         """Creates the variables; those that `fills` returns are uninitialised memory.
 
@@ -182,6 +182,7 @@ class SplitTable(ReadableTable):
             mapping: a file in which frozen rows stay, see `MappedTable`; None: they are in a variable.
             file_rows: integers [rows], the row of the file that is each row of the table, -1 where it has none.
             slots: initial value of each slot, see `optimizers.slots_of`.
+            row_slots: those with one number for each row.
 
         Raises:
             ValueError: a part would be empty, or the mapping can't be used as it is.
@@ -210,11 +211,8 @@ class SplitTable(ReadableTable):
         else:
             self.fixed = variable_over(f"{name}/fixed", mapping)
         self.others = _empty(name, [len(self._others_rows), dim])
-        shape = [moving_rows, dim]
-        self.slots = {
-            slot: variable(f"{name}/{slot}", functools.partial(filled, shape, value), shape)
-            for slot, value in self.initial.items()
-        }
+        self.row_slots = frozenset(row_slots)
+        self.slots = self.slot_variables(moving_rows, self.initial)
         self.touched = flags_of_rows(name, self.rows, local=True)
 
     def gather(self, ids: Any, slot: str | None = None) -> Any:
@@ -336,7 +334,7 @@ class SplitRows:
     def __init__(self, table: SplitTable, slot: str | None) -> None:
         """Creates the operations that read and write, in a graph of TensorFlow 1 as part of it."""
         self._table, self._slot = table, slot
-        ids, rows = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, table.dim], tf.float32)
+        ids, rows = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, table.width(slot)], tf.float32)
         self._gather = _function(lambda ids: table.gather(ids, slot), ids)
         self._put = _function(lambda ids, rows: table.scatter(ids, rows, slot), ids, rows)
         self._fix = None if table.mapped or slot else _function(table.scatter_fixed, ids, rows)
@@ -350,7 +348,7 @@ class SplitRows:
         if self._slot is None:
             rows: np.ndarray = self._gather(numbers)
             return rows
-        values = np.full((len(numbers), self._table.dim), self._table.initial[self._slot], np.float32)
+        values = np.full((len(numbers), self._table.width(self._slot)), self._table.initial[self._slot], np.float32)
         moving = self._table.moving(numbers)
         values[moving] = self._gather(numbers[moving])
         return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from embexp.tables.variables import (
     RowVariables,
     TableVariable,
     empty,
-    filled,
     flags_of_rows,
     gather_rows,
     gathered,
@@ -41,7 +40,7 @@ class EmbeddingTable(ReadableTable):
     Attributes:
         name: of the table; it becomes the key in checkpoints.
         variable: float32 [rows, dim].
-        slots: by slot name, float32 [rows, dim].
+        slots: by slot name, float32 [rows, dim], or [rows, 1] of `row_slots`.
         touched: uint8 [rows], 1 for each row that a training step looked up, a local variable in a graph of
             TensorFlow 1; None if the table is frozen.
         by_reference: the rows can be read again from their source, so no checkpoint holds them.
@@ -59,6 +58,7 @@ class EmbeddingTable(ReadableTable):
         *,
         combiner: Combiner = Combiner.MEAN,
         slots: Mapping[str, float] | None = None,
+        row_slots: Collection[str] = (),
         frozen: bool = False,
         by_reference: bool = False,
         initial_value: Callable[[], Any] | None = None,
@@ -70,6 +70,7 @@ class EmbeddingTable(ReadableTable):
             rows: vocabulary size, at least 1.
             dim: width of a row, at least 1.
             slots: initial value of each slot, see `optimizers.slots_of`.
+            row_slots: those with one number for each row.
             frozen: no step moves a row, so there are no slots and no `touched`.
             by_reference: leave the table out of checkpoints; only if frozen. In a graph of TensorFlow 1 its variable
                 is then local: no `Saver` saves it, and every new session must fill it.
@@ -89,16 +90,14 @@ class EmbeddingTable(ReadableTable):
             raise ValueError(f"table {name!r} is frozen, so it has no use for groups of rows")
         self.name, self.rows, self.dim, self.combiner = name, rows, dim, combiner
         self.frozen, self.by_reference, self.groups = frozen, by_reference, groups
+        self.row_slots = frozenset(row_slots)
         shape = [rows, dim]
         self.variable = variable(name, initial_value or functools.partial(empty, shape), shape, local=by_reference)
-        self.slots = {
-            slot: variable(f"{name}/{slot}", functools.partial(filled, shape, value), shape)
-            for slot, value in (slots or {}).items()
-        }
+        self.slots = self.slot_variables(rows, slots or {})
         self.touched = None if frozen else flags_of_rows(name, rows, local=True)
 
     def gather(self, ids: Any, slot: str | None = None) -> Any:
-        """Rows `ids` of the table, or of one slot: float32 [n, dim]. Reading the variable whole would copy it."""
+        """Rows `ids` of the table, or of one slot: float32 [n, width]. Reading the variable whole would copy it."""
         return gather_rows(self._variable(slot), ids)
 
     def scatter(self, ids: Any, rows: Any, slot: str | None = None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,7 +83,7 @@ class RowVariables:
         parts: float32 [rows, dim]: one with all rows; or one with those that may move and some others, and one with the
             rest.
         places: of two parts, one integer variable [rows]: the row of the second part, or -1 - the row of the first.
-        slots: by name, float32 [rows that may move, dim].
+        slots: by name, float32 [rows that may move, dim], or [rows that may move, 1].
         touched: uint8 [rows], see `flags_of_rows`; None: there is none.
     """
 
@@ -230,6 +230,7 @@ class ReadableTable(ABC):
 
     Attributes:
         storage: how rows are kept: a `Storage`, or "sharded".
+        row_slots: names of the slots that have one number for each row.
         touched: uint8 [rows], 1 for each row that a training step looked up since `take_touched`; None when not
             tracked.
     """
@@ -240,6 +241,7 @@ class ReadableTable(ABC):
     frozen: bool
     storage: str
     touched: Any
+    row_slots: Collection[str] = frozenset()
 
     @abstractmethod
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
@@ -263,7 +265,19 @@ class ReadableTable(ABC):
             progress("computing digests of the tables", start / self.rows)
             return self.read(start, stop, slot)
 
-        return digests.of_float_rows(read, self.rows, self.dim)
+        return digests.of_float_rows(read, self.rows, self.width(slot))
+
+    def width(self, slot: str | None = None) -> int:
+        """Numbers in a row of the table, or of one slot."""
+        return 1 if slot in self.row_slots else self.dim
+
+    def slot_variables(self, rows: int, initial: Mapping[str, float]) -> dict[str, Any]:
+        """New variables for slots of so many rows, by name, with their initial values."""
+        shapes = {slot: [rows, self.width(slot)] for slot in initial}
+        return {
+            slot: variable(f"{self.name}/{slot}", functools.partial(filled, shapes[slot], value), shapes[slot])
+            for slot, value in initial.items()
+        }
 
     def looked_up(self) -> np.ndarray | None:
         """Bool [rows]: which rows training steps have looked up in the run so far; None: not tracked."""

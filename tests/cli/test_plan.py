@@ -24,12 +24,13 @@ def row(lines: list[list[str]], name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "slots"), [("sgd", 0), ("adagrad", 1), ("adagrad_momentum", 2), ("adam", 2), ("ftrl", 2)]
+    ("optimizer", "slots"),
+    [("sgd", 0), ("rowwise_adagrad", 1 / 16), ("adagrad", 1), ("adagrad_momentum", 2), ("adam", 2), ("ftrl", 2)],
 )
-def test_bytes(optimizer: str, slots: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes(optimizer: str, slots: float, capsys: pytest.CaptureFixture[str]) -> None:
     words = [f"optimizer={optimizer}", "data.items=1000", "tables.user.vocabulary_size=1000000"]
     lines = plan(capsys, *words, "tables.item.dim=16")
-    slot_words = {0: ["0", "B"], 1: ["64", "MB"], 2: ["128", "MB"]}[slots]
+    slot_words = {0: ["0", "B"], 1 / 16: ["4", "MB"], 1: ["64", "MB"], 2: ["128", "MB"]}[slots]
     assert row(lines, "user")[:7] == ["user", "1,000,000", "16", "64", "MB", *slot_words]
     assert row(lines, "item")[:5] == ["item", "1,000", "16", "64", "kB"]
     assert row(lines, "all")[1:3] == ["64.1", "MB"]

@@ -50,7 +50,7 @@ KINDS = {
         "tables.user",
         "adam with 2 slots for 15,000,000 rows of 64",
         r"needs at least 11\.\d GB of memory.*tables 3\.8 GB .*, slots 7\.7 GB",
-        "an optimizer without slots",
+        "an optimizer with fewer slots",
     ),
     "batch": (
         ["train.batch_size=100000000"],

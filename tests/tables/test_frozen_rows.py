@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, RowwiseAdagrad
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import optimizers
 from embexp.tables.optimizers import RowGroups
@@ -26,6 +26,7 @@ RULES = {
     "sgd": SGD(learning_rate=0.125, weight_decay_factor=0.0625),
     "adagrad": Adagrad(learning_rate=0.125, clipvalue=0.5),
     "adagrad_momentum": AdagradMomentum(learning_rate=0.0625, momentum=0.5),
+    "rowwise_adagrad": RowwiseAdagrad(learning_rate=0.125, clipnorm=0.5),
     "adam": Adam(learning_rate=0.0625),
     "adam, all rows": Adam(learning_rate=0.0625, lazy_adam=False),
     "adam, decayed and clipped": Adam(
@@ -57,13 +58,13 @@ def table_of(
 ) -> EmbeddingTable | SplitTable:
     """A table in a layout; `file` is a mapping and the row in it of each row of the table."""
     made = RowGroups("item", groups, multipliers, starts)
-    slots = optimizers.slots_of(rule)
+    slots: dict[str, Any] = {"slots": optimizers.slots_of(rule), "row_slots": rule.row_slots}
     if layout == "variable":
-        table = EmbeddingTable("item", len(values), DIM, combiner=Combiner.SUM, slots=slots, groups=made)
+        table = EmbeddingTable("item", len(values), DIM, combiner=Combiner.SUM, groups=made, **slots)
         table.write(0, values)
         return table
     mapping, file_rows = file if layout == "memory_map" else (None, None)
-    split = SplitTable("item", made, DIM, mapping=mapping, file_rows=file_rows, combiner=Combiner.SUM, slots=slots)
+    split = SplitTable("item", made, DIM, mapping=mapping, file_rows=file_rows, combiner=Combiner.SUM, **slots)
     for part, rows in split.fills(Matrix(values)):
         part.write(0, rows.read(0, rows.rows))
     return split
@@ -229,7 +230,8 @@ def test_masking_gradients_does_not_freeze(name: str, momenta: float, moves: boo
     rule = RULES[name]
     groups = (np.arange(ROWS) >= 10).astype(np.uint8)
     made = RowGroups("item", groups, np.array([[0, 1]], np.float32), [0]) if way == "groups" else None
-    table = EmbeddingTable("item", ROWS, DIM, combiner=Combiner.SUM, slots=optimizers.slots_of(rule), groups=made)
+    slots = optimizers.slots_of(rule)
+    table = EmbeddingTable("item", ROWS, DIM, combiner=Combiner.SUM, slots=slots, row_slots=rule.row_slots, groups=made)
     table.write(0, np.random.default_rng(0).standard_normal((ROWS, DIM)).astype(np.float32))
     if momenta:
         table.write(0, np.full((ROWS, DIM), momenta, np.float32), "momenta")  # as after a training before

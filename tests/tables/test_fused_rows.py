@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.errors import VocabularyError
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, CustomTableOptimizer
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, CustomTableOptimizer, RowwiseAdagrad
 from embexp.specs.tables import Feature
 from embexp.system import native
 from embexp.system.arrays import ArrayRows
@@ -33,6 +33,7 @@ RULES: dict[str, Any] = {
 KINDS = {
     "sgd": st.builds(SGD),
     "adagrad": st.builds(Adagrad),
+    "rowwise_adagrad": st.builds(RowwiseAdagrad, initial_accumulator_value=st.sampled_from([0.0, 0.1])),
     "adagrad_momentum": st.builds(
         AdagradMomentum,
         momentum=st.sampled_from([0.0, 0.9]),
@@ -54,6 +55,7 @@ LIMITS = st.fixed_dictionaries(
     {"learning_rate": st.sampled_from([0.1, 0.01])},
     optional={
         "clipvalue": st.sampled_from([0.05, (-0.01, 0.2)]),
+        "clipnorm": st.sampled_from([0.01, 1.0, 10.0]),
         "weight_decay_factor": st.just(0.01),
         "multiply_weight_decay_factor_by_learning_rate": st.booleans(),
         "clip_weight_min": st.just(-0.5),
@@ -69,7 +71,7 @@ MULTIPLIERS = {
 
 
 def table_of(rule: Any, rows: int, dim: int, **settings: Any) -> EmbeddingTable:
-    table = EmbeddingTable("item", rows, dim, slots=optimizers.slots_of(rule), **settings)
+    table = EmbeddingTable("item", rows, dim, slots=optimizers.slots_of(rule), row_slots=rule.row_slots, **settings)
     table.write(0, np.random.default_rng(3).standard_normal((rows, dim)).astype(np.float32))
     return table
 
@@ -93,7 +95,7 @@ def grouped(layout: str, rule: Any, dim: int, frozen: str | None, path: Path) ->
         np.save(path, matrix)
         mapping = np.asarray(np.load(path, mmap_mode="c"))
     slots = optimizers.slots_of(rule)
-    table = SplitTable("item", groups, dim, mapping=mapping, file_rows=file_rows, slots=slots)
+    table = SplitTable("item", groups, dim, mapping=mapping, file_rows=file_rows, slots=slots, row_slots=rule.row_slots)
     for part, rows in table.fills(ArrayRows(values)):
         part.write(0, rows.read(0, rows.rows))
     return table

@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, RowwiseAdagrad
 from embexp.tables import optimizers
 from tests.exact_rules import Course
 
@@ -43,6 +43,10 @@ RULES = {
         multiply_linear_by_learning_rate=True,
     ),
     "ftrl of another power": FTRL(learning_rate=single(0.1), learning_rate_power=-0.75),
+    "rowwise adagrad": RowwiseAdagrad(learning_rate=single(0.1)),
+    "rowwise adagrad from above": RowwiseAdagrad(learning_rate=1.0, initial_accumulator_value=0.5, epsilon=0.25),
+    "gradient of a norm": Adam(learning_rate=single(0.01), clipnorm=0.5),
+    "gradient clipped twice": SGD(learning_rate=single(0.1), clipvalue=0.5, clipnorm=1.0),
     "clipped gradient": Adagrad(learning_rate=single(0.1), clipvalue=0.5),
     "lopsidedly clipped gradient": SGD(learning_rate=single(0.1), clipvalue=(-0.25, 1.0)),
     "clipped weights": Adam(learning_rate=0.25, clip_weight_min=-0.5, clip_weight_max=0.75),
@@ -55,10 +59,17 @@ RULES = {
 }
 
 
+def slot_shape(rule: Any, slot: str) -> list[int]:
+    return [ROWS, 1 if slot in rule.row_slots else DIM]
+
+
 def steps(rule: Any, weights: np.ndarray, gradients: list[np.ndarray], rates: list[float]) -> None:
     """Runs both computations side by side and holds them to 2e-6 * (|w0| + sum |dw|), slots likewise."""
     initial = optimizers.slots_of(rule)
-    found, found_slots = tf.constant(weights), {s: tf.fill(weights.shape, np.float32(v)) for s, v in initial.items()}
+    found, found_slots = (
+        tf.constant(weights),
+        {s: tf.fill(slot_shape(rule, s), np.float32(v)) for s, v in initial.items()},
+    )
     course = Course(rule, {None: weights})
     for gradient, rate in zip(gradients, rates, strict=True):
         found, found_slots = optimizers.updated(rule, found, found_slots, tf.constant(gradient), tf.constant(rate))
@@ -82,7 +93,8 @@ def test_rules_are_the_published_formulas(name: str, seed: int, spread: float) -
 @pytest.mark.parametrize("name", RULES)
 def test_no_gradient_is_a_gradient_of_zero(name: str) -> None:
     rows = tf.constant(np.random.default_rng(0).standard_normal((ROWS, DIM)), tf.float32)
-    slots = {slot: tf.fill(rows.shape, np.float32(0.5)) for slot in optimizers.slots_of(RULES[name])}
+    rule = RULES[name]
+    slots = {slot: tf.fill(slot_shape(rule, slot), np.float32(0.5)) for slot in optimizers.slots_of(rule)}
     without, slots_without = optimizers.updated(RULES[name], rows, slots, None, tf.constant(0.1))
     zero, slots_zero = optimizers.updated(RULES[name], rows, slots, tf.zeros_like(rows), tf.constant(0.1))
     np.testing.assert_array_equal(without, zero)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.errors import VocabularyError
-from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, ExponentialSchedule
+from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, ExponentialSchedule, RowwiseAdagrad
 from embexp.specs.tables import Combiner, Feature
 from embexp.tables import fused_rows, inputs, optimizers
 from embexp.tables.row_engine import RowEngine
@@ -25,6 +25,7 @@ RULES = {
     "sgd": SGD(learning_rate=0.125),
     "adagrad": Adagrad(learning_rate=0.125),
     "adagrad_momentum": AdagradMomentum(learning_rate=0.0625, momentum=0.5),
+    "rowwise_adagrad": RowwiseAdagrad(learning_rate=0.125, clipnorm=0.5),
     "adam": Adam(learning_rate=0.0625),
     "adam, all rows": Adam(learning_rate=0.0625, lazy_adam=False),
     "ftrl": FTRL(learning_rate=0.125, l2_regularization_strength=0.25),
@@ -34,7 +35,9 @@ RULES = {
 
 
 def filled(name: str, rows: int, rule: Any, combiner: Combiner = Combiner.SUM, seed: int = 0) -> EmbeddingTable:
-    table = EmbeddingTable(name, rows, DIM, combiner=combiner, slots=optimizers.slots_of(rule))
+    table = EmbeddingTable(
+        name, rows, DIM, combiner=combiner, slots=optimizers.slots_of(rule), row_slots=rule.row_slots
+    )
     table.write(0, np.random.default_rng(seed).standard_normal((rows, DIM)).astype(np.float32))
     return table
 
@@ -94,7 +97,7 @@ def test_rows_that_no_id_names_keep_every_bit(name: str) -> None:
     # Values that arithmetic would not leave alone: -0.0, infinities, NaN, in rows and slots.
     odd = np.array([-0.0, np.inf, np.nan, 1e-38], np.float32)
     for slot in (None, *table.slots):
-        table.write(40, np.tile(odd, (10, 1)), slot)
+        table.write(40, np.tile(odd, (10, 1))[:, : table.width(slot)], slot)
     before = state(table)
     engine = engine_of(table, {"f": Feature(table="item")}, RULES[name])
     engine.enqueue({"f": tf.constant([3, 3, 7], tf.int64)}, training=True)
@@ -317,7 +320,7 @@ bag = tf.RaggedTensor.from_row_lengths(generator.zipf(1.3, lengths.sum()) % 5000
 weights = bag.with_values(tf.constant(generator.random(lengths.sum()), tf.float32))
 start = generator.standard_normal((5000, 32)).astype(np.float32)
 for _ in range(3):
-    table = EmbeddingTable("item", 5000, 32, slots=optimizers.slots_of(rule))
+    table = EmbeddingTable("item", 5000, 32, slots=optimizers.slots_of(rule), row_slots=rule.row_slots)
     table.write(0, start)
     features = {"f": Feature(table="item"), "g": Feature(table="item"), "h": Feature(table="item")}
     engine = RowEngine({"item": table}, features, {"item": rule}, step=tf.Variable(0, dtype=tf.int64), total_steps=1)

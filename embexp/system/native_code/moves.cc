@@ -7,6 +7,7 @@
 // Rows are asked for before they are needed: one that lies anywhere in a large table takes longer to arrive than to use.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -52,7 +53,7 @@ REGISTER_OP("EmbexpMoveRows")
     .Attr("G: int >= 0")
     .Attr("P: int >= 0")
     .Attr("Tid: {int32, int64}")
-    .Attr("rule: {'sgd', 'adagrad', 'adagrad_momentum', 'adam', 'ftrl'}")
+    .Attr("rule: {'sgd', 'adagrad', 'rowwise_adagrad', 'adagrad_momentum', 'adam', 'ftrl'}")
     // Of the rule, in the order of the fields of its struct in `rules.h`.
     .Attr("constants: list(float) = []")
     .Attr("decay: float = 0.0")
@@ -60,6 +61,8 @@ REGISTER_OP("EmbexpMoveRows")
     // Empty, or the least and the largest value; of no bound, infinity.
     .Attr("clip_gradient: list(float) = []")
     .Attr("clip_row: list(float) = []")
+    // The longest that a row's gradient may be; 0: as long as it is.
+    .Attr("clip_norm: float = 0.0")
     .Attr("from_zero: bool = true")
     // How TensorFlow's graph optimizer changes the rules, see `fused_rows.py`.
     .Attr("optimized: bool = false")
@@ -189,11 +192,15 @@ class MoveRows : public OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("decay_by_rate", &decay_by_rate_));
     OP_REQUIRES_OK(context, context->GetAttr("clip_gradient", &clip_gradient_));
     OP_REQUIRES_OK(context, context->GetAttr("clip_row", &clip_row_));
+    OP_REQUIRES_OK(context, context->GetAttr("clip_norm", &clip_norm_));
     OP_REQUIRES_OK(context, context->GetAttr("from_zero", &from_zero_));
     OP_REQUIRES_OK(context, context->GetAttr("optimized", &graph_.optimized));
     OP_REQUIRES_OK(context, context->GetAttr("swapped", &graph_.swapped));
     OP_REQUIRES_OK(context, context->GetAttr("by_reciprocal", &graph_.by_reciprocal));
-    const size_t needed = rule_ == "adagrad_momentum" || rule_ == "adam" ? 6 : rule_ == "ftrl" ? 5 : 0;
+    const size_t needed = rule_ == "adagrad_momentum" || rule_ == "adam" ? 6
+                          : rule_ == "ftrl"                              ? 5
+                          : rule_ == "rowwise_adagrad"                   ? 1
+                                                                         : 0;
     OP_REQUIRES(context, constants_.size() == needed, absl::InvalidArgumentError("the rule has other constants"));
     for (const auto* bounds : {&clip_gradient_, &clip_row_}) {
       OP_REQUIRES(context, bounds->empty() || bounds->size() == 2, absl::InvalidArgumentError("bounds are two"));
@@ -205,6 +212,8 @@ class MoveRows : public OpKernel {
       Apply(context, Sgd(constants_, graph_));
     } else if (rule_ == "adagrad") {
       Apply(context, Adagrad(constants_, graph_));
+    } else if (rule_ == "rowwise_adagrad") {
+      Apply(context, RowwiseAdagrad(constants_, graph_));
     } else if (rule_ == "adagrad_momentum") {
       Apply(context, AdagradMomentum(constants_, graph_));
     } else if (rule_ == "adam") {
@@ -248,6 +257,19 @@ class MoveRows : public OpKernel {
       pstoreu(sum + at, padd(ploadu<Packet>(sum + at), ploadu<Packet>(more + at)));
     }
     for (; at < dim; ++at) sum[at] += more[at];
+  }
+
+  // A row's gradient, clipped, at `clipped`, which may be where it is.
+  const float* Whole(const float* g, int64_t dim, float* clipped, float* squares) const {
+    const Bounds bounds(clip_gradient_);
+    const float zero = from_zero_ ? 0.0f : -0.0f;
+    for (int64_t at = 0; at < dim; ++at) clipped[at] = bounds(zero + g[at]);
+    if (clip_norm_ > 0.0f) {
+      const float norm = std::sqrt(SquaredNorm(clipped, dim, squares));
+      const float scale = clip_norm_ / std::max(norm, clip_norm_);  // NaN, if the norm is
+      for (int64_t at = 0; at < dim; ++at) clipped[at] *= scale;
+    }
+    return clipped;
   }
 
   // Of occurrences: the distinct rows that move, in the order of their first occurrence, where they are, and which
@@ -311,7 +333,7 @@ class MoveRows : public OpKernel {
 
   template <typename Rule>
   void Apply(OpKernelContext* context, const Rule& rule) {
-    constexpr int kVariables = 1 + Rule::kSlots;
+    constexpr int kVariables = 1 + Rule::kSlots + Rule::kRowSlots;
     OpInputList handles, gradients_of, touched_of, rate_of, positions_of;
     OP_REQUIRES_OK(context, context->input_list("variables", &handles));
     OP_REQUIRES_OK(context, context->input_list("positions", &positions_of));
@@ -334,7 +356,7 @@ class MoveRows : public OpKernel {
     for (int v = 0; v < kVariables; ++v) {
       OP_REQUIRES_OK(context, Locked::Of<float>(context, handles[v], 2, &locked[v]));
       Tensor* tensor = locked[v].tensor();
-      OP_REQUIRES(context, tensor->dim_size(1) == dim,
+      OP_REQUIRES(context, tensor->dim_size(1) == (v > Rule::kSlots ? 1 : dim),
                   absl::InvalidArgumentError("table, slots and gradient must have the same width"));
       stored = std::min(stored, tensor->dim_size(0));  // slots of a table in parts have rows that move only
       base[v] = tensor->template flat<float>().data();
@@ -369,8 +391,10 @@ class MoveRows : public OpKernel {
                   absl::InvalidArgumentError("the record of touched rows must have one for each row"));
       marks = marks_locked.tensor()->template flat<uint8_t>().data();
     }
-    const Bounds gradient(clip_gradient_), row(clip_row_);
-    const float zero = from_zero_ ? 0.0f : -0.0f;
+    // What concerns a gradient as a whole is done before the rule sees its parts.
+    const bool whole = Rule::kRowSlots > 0 || clip_norm_ > 0.0f;
+    const Bounds row(clip_row_), gradient(whole ? std::vector<float>() : clip_gradient_);
+    const float zero = from_zero_ && !whole ? 0.0f : -0.0f;
     const bool decays = decay_ != 0.0f;
     const auto move = [&](int64_t rows, const auto& row_of) {
       if (gradient.any || row.any || decays) {
@@ -396,17 +420,19 @@ class MoveRows : public OpKernel {
   void MoveAll(OpKernelContext* context, const Step<Rule, kLimited>& shared, const Gradients& gradients,
                const ByRow& by_row, int64_t rows, const RowOf& row_of, float* const* base, uint8_t* marks) const {
     constexpr int kVariables = 1 + Rule::kSlots;
+    const bool whole = Rule::kRowSlots > 0 || clip_norm_ > 0.0f;
     const int64_t dim = gradients.dim(), packets = rows * dim / kPacket * kPacket;
     const auto work = [&](int64_t first, int64_t last) {
-      std::vector<float> sum(dim);
+      std::vector<float> sum(dim), squares(whole ? dim : 0);
       const Step<Rule, kLimited> step = shared;  // of this thread, so that no row can lie in its memory
       for (int64_t k = first; k < last; ++k) {
         if (k + kAhead < last) {
           const Moved coming = row_of(k + kAhead);
           for (int v = 0; v < kVariables; ++v) Prefetch<1>(base[v] + coming.place * dim, dim);
+          if constexpr (Rule::kRowSlots > 0) __builtin_prefetch(base[kVariables] + coming.place, 1);
           if (marks != nullptr) __builtin_prefetch(marks + coming.id, 1);
         }
-        const Moved row = row_of(k);
+        Moved row = row_of(k);
         const int32_t begin = by_row.starts[k], end = by_row.starts[k + 1];
         const float* g = gradients.at(by_row.order[begin]);
         if (end - begin > 1) {
@@ -416,6 +442,11 @@ class MoveRows : public OpKernel {
         }
         if (marks != nullptr) marks[row.id] = 1;
         const float decay = decay_by_rate_ ? decay_ * row.rate : decay_;
+        if (whole) g = Whole(g, dim, sum.data(), squares.data());
+        if constexpr (Rule::kRowSlots > 0) {
+          const float mean = SquaredNorm(g, dim, squares.data()) * static_cast<float>(1.0 / dim);
+          row.rate = step.rule.Rate(row.rate, mean, base[kVariables] + row.place);
+        }
         float* values[kVariables];
         for (int v = 0; v < kVariables; ++v) values[v] = base[v] + row.place * dim;
         // TensorFlow's operations see all rows as one array: packets of it, and what is left as single numbers.
@@ -446,7 +477,7 @@ class MoveRows : public OpKernel {
   std::string rule_;
   std::vector<float> constants_, clip_gradient_, clip_row_;
   Graph graph_;
-  float decay_;
+  float decay_, clip_norm_;
   bool decay_by_rate_, from_zero_;
 };
 

@@ -6,6 +6,8 @@
 #ifndef EMBEXP_RULES_H_
 #define EMBEXP_RULES_H_
 
+#include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "unsupported/Eigen/CXX11/Tensor"
@@ -60,7 +62,7 @@ struct Graph {
 };
 
 struct Sgd {
-  static constexpr int kSlots = 0;
+  static constexpr int kSlots = 0, kRowSlots = 0;
   Sgd(const std::vector<float>&, const Graph&) {}
   template <typename P>
   EIGEN_ALWAYS_INLINE void operator()(P rate, P g, P& w, P*) const {
@@ -69,8 +71,19 @@ struct Sgd {
   }
 };
 
+// One number for each row, a mean of squares, decides the learning rate of the row.
+struct RowwiseAdagrad : Sgd {
+  static constexpr int kRowSlots = 1;
+  float epsilon_;
+  RowwiseAdagrad(const std::vector<float>& c, const Graph& graph) : Sgd(c, graph), epsilon_(c[0]) {}
+  float Rate(float rate, float mean_square, float* slot) const {
+    *slot += mean_square;
+    return rate / (std::sqrt(*slot) + epsilon_);
+  }
+};
+
 struct Adagrad {
-  static constexpr int kSlots = 1;
+  static constexpr int kSlots = 1, kRowSlots = 0;
   Graph graph_;
   Adagrad(const std::vector<float>&, const Graph& graph) : graph_(graph) {}
   template <typename P>
@@ -82,7 +95,7 @@ struct Adagrad {
 };
 
 struct AdagradMomentum {
-  static constexpr int kSlots = 2;
+  static constexpr int kSlots = 2, kRowSlots = 0;
   float momentum_, beta_2_, rest_2_, epsilon_, power_;
   bool nesterov_;
   Graph graph_;
@@ -107,7 +120,7 @@ struct AdagradMomentum {
 };
 
 struct Adam {
-  static constexpr int kSlots = 2;
+  static constexpr int kSlots = 2, kRowSlots = 0;
   float beta_1_, rest_1_, beta_2_, rest_2_, epsilon_;
   bool inside_;
   Graph graph_;
@@ -126,7 +139,7 @@ struct Adam {
 };
 
 struct Ftrl {
-  static constexpr int kSlots = 2;
+  static constexpr int kSlots = 2, kRowSlots = 0;
   float power_, l1_, l2_, beta_;
   bool by_rate_;
   Graph graph_;
@@ -165,6 +178,18 @@ struct Ftrl {
     w = pdiv(numerator, denominator);
   }
 };
+
+// The sum of the squares of a row, in the order of `_row_sums` in `optimizers.py`; of as many squares as there is room.
+inline float SquaredNorm(const float* row, int64_t dim, float* squares) {
+  for (int64_t at = 0; at < dim; ++at) squares[at] = row[at] * row[at];
+  while (dim > 1) {
+    int64_t half = 1;
+    while (2 * half < dim) half *= 2;
+    for (int64_t at = 0; at + half < dim; ++at) squares[at] += squares[at + half];
+    dim = half;
+  }
+  return squares[0];
+}
 
 // Least and largest value that a number may have.
 struct Bounds {
