@@ -80,8 +80,11 @@ def to_tensorflow(
 def _optimizer(optimizer: TableOptimizer, learning_rate: Any) -> Any:
     if optimizer.tensorflow is None:
         raise ValueError(f"TPUEmbedding has no optimizer {optimizer.kind}")
+    if optimizer.clipnorm is not None:
+        raise ValueError("TPUEmbedding does not clip the norm of a row's gradient")
     settings = {name: getattr(optimizer, name) for name in type(optimizer).model_fields}
-    del settings["kind"], settings["schedule"]
+    for name in ("kind", "schedule", "clipnorm"):
+        del settings[name]
     for name in ("weight_decay_factor", "multiply_weight_decay_factor_by_learning_rate"):
         settings[name] = settings[name] or None
     return getattr(tf.tpu.experimental.embedding, optimizer.tensorflow)(**settings | {"learning_rate": learning_rate})
