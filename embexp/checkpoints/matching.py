@@ -195,7 +195,7 @@ def _wanted(each: objects.LiveValue, *, by_name: bool = False) -> Value:
     if isinstance(variable, keras.Variable):
         dtype = str(variable.dtype)
     else:
-        dtype = "float32" if hasattr(variable, "covered") else str(variable.dtype.base_dtype.name)
+        dtype = variable.dtype.name if hasattr(variable, "covered") else str(variable.dtype.base_dtype.name)
     return Value(each.path, each.name, tuple(shape) if shape.is_fully_defined() else None, dtype)
 
 

@@ -104,11 +104,15 @@ def _add(
             if table.table in some:
                 numbers = some[table.table]
                 writer.add(
-                    f"{_ROWS}{key}", (len(numbers), dim), reported(table.some_blocks(numbers), count, WRITING, of_table)
+                    f"{_ROWS}{key}",
+                    (len(numbers), dim),
+                    reported(table.some_blocks(numbers), count, WRITING, of_table),
+                    table.dtype.as_datatype_enum,
                 )
                 matrices[key] = SomeRows((rows, dim), f"{_NUMBERS}{table.table}", f"{_ROWS}{key}")
             else:
-                writer.add(key, (rows, dim), reported(table.blocks(), count, WRITING, of_table))
+                blocks = reported(table.blocks(), count, WRITING, of_table)
+                writer.add(key, (rows, dim), blocks, table.dtype.as_datatype_enum)
         writer.finish()
     return matrices
 

@@ -20,7 +20,7 @@ from embexp.runs.prepare import Prepared, check_memory, prepare
 from embexp.specs import footprint, running
 from embexp.specs.base import merged, named_code, summarize_names
 from embexp.specs.freezing import FreezeTable, NoFreeze
-from embexp.specs.optimizers import TableOptimizer, slot_numbers
+from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import BASE, DESCRIPTIONS, GROWN, NoStudy, RuntimeKind
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from embexp.freezing.policies import TablePolicy
     from embexp.runs.dry_run import Timed
 
-FLOAT_BYTES = 4
 FROM_DATA = "from the data"
 FROM_FILE = "from the file"
 _DIRECTORY = Path("…")
@@ -216,15 +215,15 @@ def _tables(plan: Plan, console: Console) -> Rich:
     for name, each in spec.tables.items():
         optimizer, frozen = spec.optimizer_of(name), spec.frozen(name)
         rows, dim = plan.rows[name], plan.dims.get(name)
-        slots = 0 if frozen else slot_numbers(optimizer, dim or 0)
-        numbers = {"parameters": dim or 0, "slots": slots, "frozen": (dim or 0) * (frozen or name in policies)}
+        slots, row = 0 if frozen else each.slot_bytes(optimizer, dim or 0), each.row_bytes(dim or 0)
+        of_row = {"parameters": row, "slots": slots, "frozen": row * (frozen or name in policies)}
         if rows is not None and dim is not None:
-            counts = dict.fromkeys(numbers, rows) | _counts(policies.get(name))
-            amounts = {what: FLOAT_BYTES * counts[what] * number for what, number in numbers.items()}
+            counts = dict.fromkeys(of_row, rows) | _counts(policies.get(name))
+            amounts = {what: counts[what] * size for what, size in of_row.items()}
             sums = {what: sums[what] + amount for what, amount in amounts.items()}
             shown = [byte_size(amount) for amount in amounts.values()]
         elif dim is not None:
-            shown = [f"{byte_size(FLOAT_BYTES * number)}/row" for number in numbers.values()]
+            shown = [f"{byte_size(size)}/row" for size in of_row.values()]
         else:
             shown = [FROM_FILE, "", ""]
         table.add_row(

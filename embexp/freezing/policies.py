@@ -27,14 +27,12 @@ from embexp.specs.freezing import (
     TableRule,
 )
 from embexp.specs.inits import Init, MemoryMap
-from embexp.specs.optimizers import slot_numbers
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage, Table
 from embexp.system import arrays, files
 from embexp.system.user_code import NamedFunction, kind_of
 
-_FLOAT_BYTES = 4
 _INDEX_BYTES = 4
 _WORTH_BYTES = 1 << 20
 _WORTH_PART = 0.1
@@ -122,7 +120,7 @@ class TablePolicy:
 
 @dataclass(frozen=True)
 class _Setting:
-    """How a table is frozen and stored, by its config; `slots` are numbers that slots keep for each row."""
+    """How a table is frozen and stored, by its config; `slots` are bytes that slots take for each row."""
 
     name: str
     table: Table
@@ -160,7 +158,7 @@ def settle(
             spec.freeze_of(name),
             spec.freeze_path(name),
             spec.init_of(name),
-            slot_numbers(spec.optimizer_of(name), table.width),
+            table.slot_bytes(spec.optimizer_of(name), table.width),
         )
         for name, table in spec.tables.items()
     ]
@@ -203,8 +201,8 @@ def _table_policy(
                     f"random is false, and the pretrained file has nothing for table {setting.name}, so that random"
                     " values would stay as they are"
                 )
-            storage = Storage.MEMORY_MAP if mapped else Storage.VARIABLE
             taken = (Taken(0, 0, freeze.kind, 0.0, facts.rows, facts.rows),)
+            storage = Storage.MEMORY_MAP if mapped else Storage.VARIABLE
             return TablePolicy(facts.rows, storage, fully_frozen=True, taken=taken)
     phases = freeze.as_phases
     grouping = group(phases, first_steps(phases, steps_per_epoch), facts, setting.rule_path)
@@ -214,8 +212,9 @@ def _table_policy(
     elif 0 < frozen < facts.rows and (table.storage is Storage.SPLIT or must_split):
         storage = Storage.SPLIT
     elif table.storage is Storage.AUTO:
+        size = table.row_bytes(table.width)
         storage = automatic_layout(
-            rows=facts.rows, dim=table.width, slots=setting.slots, frozen_rows=frozen, splits=splits
+            rows=facts.rows, row_bytes=size, slot_bytes=setting.slots, frozen_rows=frozen, splits=splits
         )
     else:
         storage = Storage.VARIABLE
@@ -223,19 +222,19 @@ def _table_policy(
     return TablePolicy(facts.rows, storage, None if alike else grouping, frozen == facts.rows, grouping.taken)
 
 
-def automatic_layout(*, rows: int, dim: int, slots: int, frozen_rows: int, splits: bool) -> Storage:
+def automatic_layout(*, rows: int, row_bytes: int, slot_bytes: int, frozen_rows: int, splits: bool) -> Storage:
     """The layout of a table that is not mapped: split where that saves a tenth of its memory, and a megabyte.
 
     A split table lacks the slots of frozen rows, and needs an index that finds each row.
 
     Args:
-        dim: length of a row.
-        slots: numbers that the optimizer keeps for each row.
+        row_bytes: of a row.
+        slot_bytes: of the slots of a row.
         frozen_rows: rows that never move.
         splits: whether the init method and the runtime allow it.
     """
-    saved = _FLOAT_BYTES * slots * frozen_rows - _INDEX_BYTES * rows
-    whole = _FLOAT_BYTES * rows * (dim + slots)
+    saved = slot_bytes * frozen_rows - _INDEX_BYTES * rows
+    whole = rows * (row_bytes + slot_bytes)
     worth = saved >= _WORTH_BYTES and saved >= _WORTH_PART * whole
     return Storage.SPLIT if splits and 0 < frozen_rows < rows and worth else Storage.VARIABLE
 

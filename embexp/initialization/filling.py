@@ -19,6 +19,7 @@ from embexp.specs.tables import Combiner, Storage
 from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import optimizers
 from embexp.tables.optimizers import RowGroups
+from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.split import MappedTable, SplitTable
 from embexp.tables.table import EmbeddingTable
@@ -51,6 +52,7 @@ class TablePlan:
         frozen_rows: bool [rows], rows that never move; None: all rows are alike.
         file: the file that holds its frozen rows; None: a variable does.
         slots: values of slots from an earlier checkpoint, by slot.
+        precision: how rows and slots are stored.
     """
 
     name: str
@@ -65,6 +67,7 @@ class TablePlan:
     frozen_rows: np.ndarray | None = None
     file: FileRows | None = None
     slots: Mapping[str, MappableRows] = field(default_factory=dict)
+    precision: Precision = SINGLE
 
     @property
     def method(self) -> InitMethod:
@@ -98,6 +101,7 @@ class TablePlan:
                 combiner=self.combiner,
                 slots=slots,
                 row_slots=row_slots,
+                precision=self.precision,
             )
         return EmbeddingTable(
             self.name,
@@ -110,6 +114,7 @@ class TablePlan:
             by_reference=self.by_reference,
             initial_value=initial_value,
             groups=groups,
+            precision=self.precision,
         )
 
     def on_tpu(self, hosts: int, chunk_bytes: int = CHUNK_BYTES) -> TPUTable:

@@ -26,7 +26,7 @@ order. But it is those really used that count.
 """
 
 
-_LATER = {"clipnorm": None}
+_LATER = {"clipnorm": None, "dtype": "float32", "slot_dtype": "float32", "stochastic_rounding": True}
 """Settings of tables and optimizers that came later, with the value that is what was done before: it changes no id."""
 
 
@@ -122,6 +122,8 @@ def content_id(
     for each in (content, *content["tables"].values()):
         if isinstance(optimizer := each["optimizer"], dict):
             _without(optimizer)
+    for table in content["tables"].values():
+        _without(table)
     for freeze in (content["freeze"], *(table["freeze"] for table in content["tables"].values())):
         _replace_files(freeze, freeze_digests)
         if freeze is not None:

@@ -357,7 +357,7 @@ def _facts(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
         "rows touched": freeze.get("trainable_rows_touched"),
         _UNMOVED: freeze.get("trainable_rows_never_moved"),
         _FROZEN: freeze.get("frozen_rows"),
-        _STORAGE: str(table.get(_STORAGE, "")),
+        _STORAGE: ", ".join(str(table[key]) for key in (_STORAGE, "dtype") if key in table),
     }
 
 

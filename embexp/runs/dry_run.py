@@ -19,7 +19,6 @@ from embexp.runs.evaluations import Evaluator
 from embexp.runs.execute import build, training_batches
 from embexp.runs.prepare import Prepared
 from embexp.specs.models import Task
-from embexp.specs.optimizers import slot_numbers
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import strategy as strategies
 from embexp.strategies.simulation import compilation
@@ -37,7 +36,6 @@ _CALLS = 20
 _LEAST_CALLS = 3
 _BATCHES = 8
 """Evaluation batches that are timed."""
-_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -219,7 +217,7 @@ def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
             graph_bytes=graph.as_graph_def().ByteSize(),
             operations=Counter(operation.type for operation in graph.get_operations()),
             allocated_bytes=sum(
-                _FLOAT_BYTES * rows[name] * (table.width + slot_numbers(spec.optimizer_of(name), table.width))
+                rows[name] * (table.row_bytes(table.width) + table.slot_bytes(spec.optimizer_of(name), table.width))
                 for name, table in spec.tables.items()
             ),
             configuration="" if execution.embedding is None else compilation.configuration(execution.embedding),

@@ -35,7 +35,7 @@ from embexp.specs.models import KnowledgeGraph, Model, Task
 from embexp.specs.optimizers import DenseOptimizer
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, RuntimeKind, Save
-from embexp.specs.tables import Feature, Storage
+from embexp.specs.tables import Feature, Storage, Table
 from embexp.strategies.strategy import Embeddings, Strategy
 from embexp.system import digests
 from embexp.system.arrays import MappableRows
@@ -43,6 +43,7 @@ from embexp.system.machine import PeakMemory, keep_freed
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.optimizers import RowGroups
+from embexp.tables.rounding import Precision
 from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
 
@@ -393,5 +394,13 @@ def table_plans(tables: PreparedTables, initial: Mapping[str, MappableRows]) -> 
             frozen_rows=policy.frozen if policy.frozen_rows and not policy.fully_frozen else None,
             file=file,
             slots=slots,
+            precision=_precision(table, name, spec.seed),
         )
     return plans
+
+
+def _precision(table: Table, name: str, seed: int) -> Precision:
+    """How a table is stored. Its random numbers depend on nothing but the run's seed and its name."""
+    first, second = digests.seed_of(seed, "rounding", name)
+    key = (first & 0xFFFFFFFF, second & 0xFFFFFFFF) if table.stochastic_rounding else None
+    return Precision(tf.as_dtype(table.dtype.value), tf.as_dtype(table.slot_dtype.value), key)

@@ -36,7 +36,6 @@ from embexp.specs.data import Positives, Triples
 from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.models import Recommender, Task
-from embexp.specs.optimizers import slot_numbers
 from embexp.specs.pretrained import Checkpoint, Match
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
 from embexp.specs.run import RunSpec, doubtful_settings
@@ -495,5 +494,5 @@ def _checkpoint_bytes(prepared: Prepared, name: str) -> int:
         return 0
     table = prepared.tables.spec.tables[name]
     frozen = prepared.tables.policies[name].fully_frozen
-    slots = 0 if frozen else slot_numbers(prepared.spec.optimizer_of(name), table.width)
-    return 4 * prepared.tables.rows[name] * (table.width + slots)
+    slots = 0 if frozen else table.slot_bytes(prepared.spec.optimizer_of(name), table.width)
+    return prepared.tables.rows[name] * (table.row_bytes(table.width) + slots)

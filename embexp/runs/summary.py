@@ -152,7 +152,7 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
                 name: {
                     "method": spec.init_of(name).kind,
                     **_provenance(pretrained.tables.get(name)),
-                    "bytes": 4 * table.rows * table.dim,
+                    "bytes": table.dtype().size * table.rows * table.dim,
                 }
                 for name, table in tables.items()
             },
@@ -166,7 +166,16 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
             for name, table in tables.items()
         },
         "tables": {
-            name: {"vocabulary_size": table.rows, "dim": table.dim, "storage": table.storage}
+            name: {
+                "vocabulary_size": table.rows,
+                "dim": table.dim,
+                "storage": table.storage,
+                **(
+                    {"dtype": table.dtype().name, "slot_dtype": table.precision.slots.name}
+                    if table.precision.narrow
+                    else {}
+                ),
+            }
             for name, table in tables.items()
         },
     }

@@ -16,7 +16,7 @@ from embexp.specs.data import CANDIDATES, Clicks, Triples
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
 from embexp.specs.models import KnowledgeGraph
-from embexp.specs.optimizers import slot_numbers, slots_of
+from embexp.specs.optimizers import slots_of
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Storage
 
@@ -72,8 +72,9 @@ class Need:
 
 
 _REMEDIES = {
-    "tables": "a smaller dim, fewer rows (data.vocabulary.max_size, data.vocabulary.min_frequency), or, of a pretrained"
-    " table, freeze=table init=memory_map, which leaves it in its file",
+    "tables": "tables.NAME.dtype=bfloat16, a smaller dim, fewer rows (data.vocabulary.max_size,"
+    " data.vocabulary.min_frequency), or, of a pretrained table, freeze=table init=memory_map, which leaves it in its"
+    " file",
     "slots": "an optimizer with fewer slots (optimizer=rowwise_adagrad, optimizer=sgd), a smaller dim, or frozen rows,"
     " which have none (storage=split)",
     "batch": "a smaller train.batch_size, or train.evaluation_batch_size",
@@ -133,13 +134,14 @@ def _tables(spec: RunSpec, rows: Mapping[str, Rows], dims: Mapping[str, int]) ->
     for name, count in rows.items():
         if (dim := dims.get(name)) is None:
             continue
-        path, row = f"tables.{name}", _FLOAT_BYTES * dim
+        path, table = f"tables.{name}", spec.tables[name]
         if count.in_memory:
-            yield Need("tables", row * count.in_memory, path, f"{count.in_memory:,} rows of {dim:,}")
+            size = table.row_bytes(dim) * count.in_memory
+            yield Need("tables", size, path, f"{count.in_memory:,} rows of {dim:,}")
         optimizer = spec.optimizer_of(name)
-        if numbers := slot_numbers(optimizer, dim) * count.with_slots:
+        if size := table.slot_bytes(optimizer, dim) * count.with_slots:
             value = f"{optimizer.kind} with {len(slots_of(optimizer))} slots for {count.with_slots:,} rows of {dim:,}"
-            yield Need("slots", _FLOAT_BYTES * numbers, path, value)
+            yield Need("slots", size, path, value)
 
 
 def _batch(spec: RunSpec, dims: Mapping[str, int]) -> Iterator[Need]:

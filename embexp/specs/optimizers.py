@@ -257,11 +257,6 @@ def slots_of(optimizer: TableOptimizer) -> dict[str, float]:
     return optimizer.initial_slots
 
 
-def slot_numbers(optimizer: TableOptimizer, dim: int) -> int:
-    """Numbers in all slots of a row of so many parameters."""
-    return sum(1 if slot in optimizer.row_slots else dim for slot in slots_of(optimizer))
-
-
 class _DenseOptimizer(Choice):
     """Base class of the optimizers of dense layers; the implementation takes the learning rate, or its schedule."""
 

@@ -14,8 +14,8 @@ from embexp.errors import CombinationFault, Fault
 from embexp.specs import vocabularies
 from embexp.specs.base import Count, Dim, Length, Number, Positive, RowCount, Spec, where_known
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
-from embexp.specs.inits import Init, MemoryMap
-from embexp.specs.optimizers import TableOptimizer
+from embexp.specs.inits import Assign, Init, MemoryMap
+from embexp.specs.optimizers import TableOptimizer, slots_of
 from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.running import RuntimeKind
 from embexp.specs.vocabularies import Buckets, TableVocabulary
@@ -42,6 +42,19 @@ class Storage(StrEnum):
     """Frozen rows, which have no slots, separate from the others."""
     MEMORY_MAP = "memory_map"
     """Frozen rows in a memory-mapped file, the others in a variable."""
+
+
+class RowType(StrEnum):
+    """What rows, or slots, are stored as."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a number."""
+        return 4 if self is RowType.FLOAT32 else 2
 
 
 class Uniform(Spec):
@@ -77,7 +90,7 @@ Initializer = Annotated[Uniform | Normal | TruncatedNormal | Constant, Field(dis
 
 
 class Table(Spec):
-    """An embedding table: `vocabulary_size` rows of `dim` float32."""
+    """An embedding table: `vocabulary_size` rows of `dim` numbers."""
 
     vocabulary_size: RowCount | None = None
     """Number of rows; null: the size of the vocabulary."""
@@ -94,6 +107,12 @@ class Table(Spec):
     freeze: Freeze | None = None
     """null: the top-level `freeze`."""
     storage: Storage = Storage.AUTO
+    dtype: RowType = RowType.FLOAT32
+    """What its rows are stored as; they are computed with in float32."""
+    slot_dtype: RowType = RowType.FLOAT32
+    """The same of slots with a number for each parameter."""
+    stochastic_rounding: bool = True
+    """Whether steps round to 16 bits stochastically, so that small ones are not lost; false: to the nearest."""
     vocabulary: TableVocabulary = TableVocabulary.model_construct()
     """Which values have a row; what is null is as in `data.vocabulary`."""
 
@@ -108,6 +127,20 @@ class Table(Spec):
             raise ValueError("the dim of this table is that of its pretrained file, which has not been read")
         return self.dim
 
+    def row_bytes(self, dim: int) -> int:
+        """Bytes of a row of so many numbers."""
+        return self.dtype.bytes * dim
+
+    def slot_bytes(self, optimizer: TableOptimizer, dim: int) -> int:
+        """Bytes of the slots of a row."""
+        wide = self.slot_dtype.bytes * dim
+        return sum(4 if slot in optimizer.row_slots else wide for slot in slots_of(optimizer))
+
+    @property
+    def narrow(self) -> bool:
+        """Whether its rows or slots have 16 bits."""
+        return (self.dtype, self.slot_dtype) != (RowType.FLOAT32, RowType.FLOAT32)
+
     @property
     def may_be_mapped(self) -> bool:
         """Whether its storage allows memory-mapped rows."""
@@ -120,6 +153,7 @@ class Table(Spec):
             _unused(spec, name),
             _open_dim(spec, name),
             _storage(spec, name),
+            _precision(spec, name),
             vocabularies.token_faults(spec, name),
             vocabularies.hash_faults(spec, name),
             vocabularies.oov_faults(spec, name),
@@ -213,6 +247,25 @@ def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
         case _:
             return
     yield CombinationFault(f"{choice}.storage", repr(table.storage.value), rule, f"leave it auto, or {remedy}")
+
+
+def _precision(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
+    """16 bits where rows are kept or written otherwise."""
+    table, choice = spec.tables[name], f"tables.{name}"
+    key = "dtype" if table.dtype is not RowType.FLOAT32 else "slot_dtype"
+    init = spec.init_of(name)
+    if not table.narrow:
+        return
+    if spec.strategy.own_memory:
+        rule, remedy = "a TPU keeps rows in float32", "choose another strategy"
+    elif spec.executing_runtime not in (RuntimeKind.FUNCTION, RuntimeKind.AUTO):
+        rule, remedy = f"the runtime {spec.executing_runtime} keeps rows in float32", "set runtime=function"
+    elif not isinstance(init, Assign):
+        rule = f"rows of 16 bits are rounded as init method assign writes them, and the init method is {init.kind}"
+        remedy = f"choose init@{choice}.init=assign"
+    else:
+        return
+    yield CombinationFault(f"{choice}.{key}", getattr(table, key).value, rule, f"leave it float32, or {remedy}")
 
 
 def list_rule(column: str, holds: str = "one id per example") -> str:

@@ -56,6 +56,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
 
     Attributes:
         shape: [rows, width].
+        dtype: what checkpoints hold; rows are read and assigned as float32.
         covered: the variables that hold the rows.
     """
 
@@ -80,6 +81,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
         self.name, self.table = table.name if slot is None else f"{table.name}/{slot}", table.name
         self.shape = tf.TensorShape([table.rows, table.width(slot)])
         self.covered, self._read, self._write = covered, read, write
+        self.dtype = table.dtype(slot)
         self._take = functools.partial(table.take, slot=slot)
         self._rowless = False
 
@@ -107,13 +109,13 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
         """
         start = 0
         for block in blocks:
-            self._write(start, block)
+            self._write(start, block.astype(np.float32, copy=False))
             start += len(block)
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
         if self._rowless:
             with tf.device("/cpu:0"):
-                return {_KEY: tf.zeros([0, int(self.shape[1])])}
+                return {_KEY: tf.zeros([0, int(self.shape[1])], self.dtype)}
         if not tf.executing_eagerly():
             raise ValueError(f"{self.name}: in a graph, it is saved by `checkpoints.streaming`")
         whole = arrays.empty(tuple(self.shape), np.float32)
@@ -121,7 +123,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
         for block in self.blocks():
             whole[start : start + len(block)] = block
             start += len(block)
-        return {_KEY: tf.experimental.dlpack.from_dlpack(whole.__dlpack__())}
+        return {_KEY: tf.cast(tf.experimental.dlpack.from_dlpack(whole.__dlpack__()), self.dtype)}
 
     def _restore_from_tensors(self, restored: dict[str, Any]) -> Any:
         if not tf.executing_eagerly():

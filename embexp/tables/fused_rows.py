@@ -78,6 +78,7 @@ def move(
     variables = table.row_variables
     slots = [variables.slots[name] for name in rules.slots_of(optimizer)]
     groups = [] if table.groups is None else [table.groups]
+    rounds = table.precision.rounds
     in_graph = not tf.executing_eagerly()
     one_rate = not (groups and groups[0].scaled)
     native.library(_MOVES).embexp_move_rows(
@@ -90,6 +91,8 @@ def move(
         groups=[each.variable.handle for each in groups],
         multipliers=[each.multipliers_at(step) for each in groups],
         places=[place.handle for place in variables.places],
+        step=[tf.convert_to_tensor(step)] if rounds else [],
+        key=list(table.precision.key or ()) if rounds else [],
         rule=optimizer.kind,
         constants=_constants(optimizer),
         decay=optimizer.weight_decay_factor,

@@ -254,7 +254,7 @@ class RowEngine:
     def rows(self, feature: str, start: int, stop: int) -> Any:
         """Rows of a feature's table; see `EmbeddingBackend.rows`."""
         table = self._tables[self._features[feature].table]
-        if isinstance(table, EmbeddingTable) and (start, stop) == (0, table.rows):
+        if isinstance(table, EmbeddingTable) and (start, stop) == (0, table.rows) and table.dtype() == tf.float32:
             return read_without_copy(table.variable)
         return table.gather(tf.range(start, stop))
 

@@ -19,6 +19,7 @@ from embexp.specs.optimizers import Adagrad, TableOptimizer
 from embexp.tables import inputs
 from embexp.tables import optimizers as rules
 from embexp.tables.inputs import Occurrences
+from embexp.tables.rounding import rounded
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.variables import read_without_copy
@@ -219,13 +220,20 @@ def move(
     rows, slots = rules.updated(optimizer, rows, slots, gradient, own_rate)
     if optimizer.moves_every_row:
         _move_untouched(table, optimizer, rate, step)
-    for slot, values in slots.items():
-        table.scatter(ids, values, slot)
-    table.scatter(ids, rows)
+    _put(table, ids, rows, slots, step)
     table.mark_touched(ids)
 
 
-def _move_rows(table: MovingTable, optimizer: TableOptimizer, ids: Any, gradient: Any, *, rate: Any) -> None:
+def _put(table: MovingTable, ids: Any, rows: Any, slots: Mapping[str, Any], step: Any) -> None:
+    """Assigns rows and slots, float32, as they are stored; see `rounding`."""
+    for variable, (slot, values) in enumerate([(None, rows), *slots.items()]):
+        kept = rounded(values, table.dtype(slot), table.precision, ids=ids, variable=variable, step=step)
+        table.scatter(ids, kept, slot)
+
+
+def _move_rows(
+    table: MovingTable, optimizer: TableOptimizer, ids: Any, gradient: Any, *, rate: Any, step: Any = None
+) -> None:
     """Reads rows and their slots, applies the rule, and writes them.
 
     Args:
@@ -233,12 +241,11 @@ def _move_rows(table: MovingTable, optimizer: TableOptimizer, ids: Any, gradient
         ids: integers [u], distinct.
         gradient: float32 [u, dim]; None: zeros.
         rate: learning rate, float32 scalar or [u, 1].
+        step: number of the step, where rows or slots have 16 bits.
     """
     slots = {slot: table.gather(ids, slot) for slot in table.slots}
     rows, slots = rules.updated(optimizer, table.gather(ids), slots, gradient, rate)
-    for slot, values in slots.items():
-        table.scatter(ids, values, slot)
-    table.scatter(ids, rows)
+    _put(table, ids, rows, slots, step)
 
 
 def _move_untouched(table: MovingTable, optimizer: TableOptimizer, rate: Any, step: Any) -> None:
@@ -255,7 +262,7 @@ def _move_untouched(table: MovingTable, optimizer: TableOptimizer, rate: Any, st
             moving = table.groups.moving(ids, step)
             ids = tf.gather(ids, moving.places)
             own_rate = rate if moving.multipliers is None else rate * moving.multipliers
-        _move_rows(table, undecayed, ids, None, rate=own_rate)
+        _move_rows(table, undecayed, ids, None, rate=own_rate, step=step)
         return (stop,)
 
     first = (tf.constant(0, tf.int64),)
@@ -266,6 +273,7 @@ def is_whole(table: MovingTable, optimizer: TableOptimizer, read: Mapping[str, O
     """Whether a step looks up all rows of a table, and its optimizer's rule moves each by itself."""
     large = 4 * table.rows * table.dim >= _LEAST
     alike = isinstance(table, EmbeddingTable) and table.groups is None and not optimizer.moves_every_row
+    alike = alike and not table.precision.narrow
     whole = [each.static_shape[-1] == table.rows for each in read.values() if each.every_row]
     return large and alike and bool(whole) and all(whole)
 

@@ -14,6 +14,7 @@ from embexp.system import arrays
 from embexp.system.arrays import Rows, SomeRows
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.optimizers import RowGroups
+from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.variables import (
     ReadableTable,
     RowVariables,
@@ -174,6 +175,7 @@ class SplitTable(ReadableTable):
         combiner: Combiner = Combiner.MEAN,
         slots: Mapping[str, float] | None = None,
         row_slots: Collection[str] = (),
+        precision: Precision = SINGLE,
     ) -> None:
         """Creates the variables; those that `fills` returns are uninitialised memory.
 
@@ -183,6 +185,7 @@ class SplitTable(ReadableTable):
             file_rows: integers [rows], the row of the file that is each row of the table, -1 where it has none.
             slots: initial value of each slot, see `optimizers.slots_of`.
             row_slots: those with one number for each row.
+            precision: how rows and slots are stored, if none are in a file.
 
         Raises:
             ValueError: a part would be empty, or the mapping can't be used as it is.
@@ -204,14 +207,14 @@ class SplitTable(ReadableTable):
         self.storage = Storage.SPLIT if mapping is None else Storage.MEMORY_MAP
         self.groups, self.initial = groups, dict(slots or {})
         self._mapping, self._moving = mapping, moving_rows
+        self.row_slots, self.precision = frozenset(row_slots), precision
         self._index, self._others_rows = split_index(frozen, in_file, file_rows)
         self.index = variable_over(f"{name}/index", self._index)
         if mapping is None:
-            self.fixed = _empty(f"{name}/fixed", [fixed_rows, dim])
+            self.fixed = _empty(f"{name}/fixed", [fixed_rows, dim], precision.rows)
         else:
             self.fixed = variable_over(f"{name}/fixed", mapping)
-        self.others = _empty(name, [len(self._others_rows), dim])
-        self.row_slots = frozenset(row_slots)
+        self.others = _empty(name, [len(self._others_rows), dim], precision.rows)
         self.slots = self.slot_variables(moving_rows, self.initial)
         self.touched = flags_of_rows(name, self.rows, local=True)
 
@@ -299,8 +302,8 @@ class SplitTable(ReadableTable):
         return tf.gather(self.fixed.read_value(), places)
 
 
-def _empty(name: str, shape: list[int]) -> Any:
-    return variable(name, functools.partial(empty, shape), shape)
+def _empty(name: str, shape: list[int], dtype: tf.DType) -> Any:
+    return variable(name, functools.partial(empty, shape, dtype), shape)
 
 
 def split_index(

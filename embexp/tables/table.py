@@ -13,6 +13,7 @@ from embexp.specs.tables import Combiner, Storage
 from embexp.system.arrays import Rows
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.optimizers import RowGroups
+from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.variables import (
     ReadableTable,
     RowVariables,
@@ -39,7 +40,7 @@ class EmbeddingTable(ReadableTable):
 
     Attributes:
         name: of the table; it becomes the key in checkpoints.
-        variable: float32 [rows, dim].
+        variable: [rows, dim], float32 unless its `precision` is another.
         slots: by slot name, float32 [rows, dim], or [rows, 1] of `row_slots`.
         touched: uint8 [rows], 1 for each row that a training step looked up, a local variable in a graph of
             TensorFlow 1; None if the table is frozen.
@@ -63,6 +64,7 @@ class EmbeddingTable(ReadableTable):
         by_reference: bool = False,
         initial_value: Callable[[], Any] | None = None,
         groups: RowGroups | None = None,
+        precision: Precision = SINGLE,
     ) -> None:
         """Creates the variables.
 
@@ -76,6 +78,7 @@ class EmbeddingTable(ReadableTable):
                 is then local: no `Saver` saves it, and every new session must fill it.
             initial_value: returns the variable's initial value, float32 [rows, dim]; None: uninitialised memory.
             groups: which rows move when, and how fast; None: all do, unless frozen.
+            precision: how rows and slots are stored.
 
         Raises:
             ValueError: the arguments contradict each other.
@@ -90,9 +93,10 @@ class EmbeddingTable(ReadableTable):
             raise ValueError(f"table {name!r} is frozen, so it has no use for groups of rows")
         self.name, self.rows, self.dim, self.combiner = name, rows, dim, combiner
         self.frozen, self.by_reference, self.groups = frozen, by_reference, groups
-        self.row_slots = frozenset(row_slots)
+        self.row_slots, self.precision = frozenset(row_slots), precision
         shape = [rows, dim]
-        self.variable = variable(name, initial_value or functools.partial(empty, shape), shape, local=by_reference)
+        untouched = functools.partial(empty, shape, precision.rows)
+        self.variable = variable(name, initial_value or untouched, shape, local=by_reference)
         self.slots = self.slot_variables(rows, slots or {})
         self.touched = None if frozen else flags_of_rows(name, rows, local=True)
 

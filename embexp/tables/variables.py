@@ -21,6 +21,7 @@ import tensorflow as tf
 from embexp.system import arrays, digests
 from embexp.system.arrays import SomeRows
 from embexp.system.parallel import Progress, quiet
+from embexp.tables.rounding import SINGLE, Precision
 
 _LARGE = 16 * 1024 * 1024
 """Bytes from which on it pays to write in two threads."""
@@ -99,13 +100,13 @@ def is_writable(variable: Any) -> bool:
 
 
 def gather_rows(variable: Any, ids: Any) -> Any:
-    """Rows of a float32 variable: reading it whole first would copy it."""
+    """Rows of a variable, as float32: reading it whole first would copy it."""
     if not hasattr(variable, "handle"):
         return tf.gather(variable, ids)  # a reference variable's memory is read in place
-    rows = tf.raw_ops.ResourceGather(resource=variable.handle, indices=ids, dtype=tf.float32)
+    rows = tf.raw_ops.ResourceGather(resource=variable.handle, indices=ids, dtype=variable.dtype)
     if not tf.executing_eagerly():
         rows.set_shape([*ids.shape.as_list(), *variable.shape.as_list()[1:]])
-    return rows
+    return tf.cast(rows, tf.float32)
 
 
 def read_without_copy(variable: Any) -> Any:
@@ -119,20 +120,24 @@ def read_without_copy(variable: Any) -> Any:
 
 
 def scatter_rows(variable: Any, ids: Any, rows: Any) -> Any:
-    """Assigns rows of a variable, each at most once; in a graph of TensorFlow 1 the operation that does."""
+    """Assigns rows of a variable, each at most once; in a graph of TensorFlow 1 the operation that does.
+
+    Rows of another type than the variable's are rounded to the nearest.
+    """
     if not hasattr(variable, "handle"):
         # Its tensor is the whole variable, so only the operation is run.
         return tf.compat.v1.scatter_update(variable, ids, rows).op
+    rows = tf.cast(rows, variable.dtype)
     return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=ids, updates=rows)
 
 
 def write_rows(variable: Any, name: str, start: int, values: np.ndarray) -> None:
-    """Assigns `values` [n, dim] float32 to the rows of an eager variable from `start`.
+    """Assigns `values` [n, dim] float32 to the rows of an eager variable from `start`, rounded to its type.
 
     Values that `arrays.can_be_taken_over` are copied once, into the variable; others once more on the way.
 
     Args:
-        variable: float32 [rows, dim].
+        variable: [rows, dim], float32 or of 16 bits.
         values: inside the variable's rows.
 
     Raises:
@@ -143,7 +148,9 @@ def write_rows(variable: Any, name: str, start: int, values: np.ndarray) -> None
         raise ValueError(f"table {name!r} takes float32 rows of {dim}, got {values.dtype} of shape {values.shape}")
     if not len(values):
         return
-    if not arrays.can_be_taken_over(values):
+    if variable.dtype != tf.float32:
+        values = values.astype(variable.dtype.as_numpy_dtype)
+    if variable.dtype != tf.float32 or not arrays.can_be_taken_over(values):
         _assign(variable, start, tf.constant(values))
         return
     # Two threads, as touching memory for the first time takes most of the time. Both halves are aligned.
@@ -200,22 +207,28 @@ def empty(shape: list[int], dtype: tf.DType = tf.float32) -> Any:
 
     They are filled, and rows anywhere in them found, faster.
     """
-    result = tf.raw_ops.Empty(shape=shape, dtype=dtype)
-    if tf.executing_eagerly():
-        arrays.prefer_huge_pages(np.frombuffer(memoryview(result), np.uint8))
-    return result
+    if not tf.executing_eagerly():
+        return tf.raw_ops.Empty(shape=shape, dtype=dtype)
+    result = tf.raw_ops.Empty(shape=shape, dtype=_seen_as(dtype))
+    arrays.prefer_huge_pages(np.frombuffer(memoryview(result), np.uint8))
+    return tf.bitcast(result, dtype)
 
 
 def filled(shape: list[int], value: float, dtype: tf.DType = tf.float32) -> Any:
     """`tf.fill`, in memory that is `empty`."""
     if not tf.executing_eagerly():
         return tf.fill(shape, tf.constant(value, dtype))
-    result = empty(shape, dtype)
+    result = empty(shape, _seen_as(dtype))
     memory = np.frombuffer(memoryview(result), np.uint8)
     # Nobody else has the tensor yet. NumPy's view of it is read-only, as tensors do not change.
     writable = (ctypes.c_uint8 * memory.size).from_address(memory.ctypes.data)
     np.ctypeslib.as_array(writable).view(dtype.as_numpy_dtype).fill(value)
-    return result
+    return tf.bitcast(result, dtype)
+
+
+def _seen_as(dtype: tf.DType) -> tf.DType:
+    """A type of the same size that NumPy has."""
+    return tf.uint16 if dtype == tf.bfloat16 else dtype
 
 
 def flags_of_rows(table: str, rows: int, *, local: bool = False) -> Any:
@@ -231,6 +244,7 @@ class ReadableTable(ABC):
     Attributes:
         storage: how rows are kept: a `Storage`, or "sharded".
         row_slots: names of the slots that have one number for each row.
+        precision: how rows and slots are stored; they are read as float32.
         touched: uint8 [rows], 1 for each row that a training step looked up since `take_touched`; None when not
             tracked.
     """
@@ -242,6 +256,7 @@ class ReadableTable(ABC):
     storage: str
     touched: Any
     row_slots: Collection[str] = frozenset()
+    precision: Precision = SINGLE
 
     @abstractmethod
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
@@ -271,11 +286,20 @@ class ReadableTable(ABC):
         """Numbers in a row of the table, or of one slot."""
         return 1 if slot in self.row_slots else self.dim
 
+    def dtype(self, slot: str | None = None) -> tf.DType:
+        """What the rows of the table, or of one slot, are stored as."""
+        if slot is None:
+            return self.precision.rows
+        return tf.float32 if slot in self.row_slots else self.precision.slots
+
     def slot_variables(self, rows: int, initial: Mapping[str, float]) -> dict[str, Any]:
         """New variables for slots of so many rows, by name, with their initial values."""
-        shapes = {slot: [rows, self.width(slot)] for slot in initial}
         return {
-            slot: variable(f"{self.name}/{slot}", functools.partial(filled, shapes[slot], value), shapes[slot])
+            slot: variable(
+                f"{self.name}/{slot}",
+                functools.partial(filled, [rows, self.width(slot)], value, self.dtype(slot)),
+                [rows, self.width(slot)],
+            )
             for slot, value in initial.items()
         }
 

@@ -26,7 +26,7 @@ import numpy as np
 from embexp.errors import CheckpointError, DataError
 from embexp.system import arrays
 from embexp.tensor_bundle.index import Entry, index_of, prefix_of, read_index
-from embexp.tensor_bundle.tensor import FLOAT32, INT64, PieceReader, Tensor
+from embexp.tensor_bundle.tensor import INT64, MATRICES, PieceReader, Tensor
 
 _ENDING = ".increment.json"
 _BASE = re.compile(r"\.\./(?!\.\.?/)[^/\0]+/(?!\.\.?$)[^/\0]+")
@@ -231,7 +231,7 @@ class ChangedMatrix:
         return self.read(0, self.entry.shape[0])
 
     def blocks(self, rows: int) -> Iterator[np.ndarray]:
-        """All rows in order, float32 [n, dim], possibly read-only; see `Tensor.blocks`.
+        """All rows in order, [n, dim], possibly read-only; see `Tensor.blocks`.
 
         Raises:
             DataError: a data file is missing, cut short, or damaged, or a change does not fit.
@@ -277,10 +277,10 @@ class _ChangedRows:
         if not len(numbers):
             return block
         if not block.flags.writeable:
-            read, block = block, arrays.empty(block.shape, np.float32)
+            read, block = block, arrays.empty(block.shape, block.dtype)
             block[:] = read
-        data = self.reader.read(4 * len(numbers) * self._dim)
-        block[numbers - start] = np.frombuffer(data, "<f4").reshape(-1, self._dim)
+        data = self.reader.read(block.itemsize * len(numbers) * self._dim)
+        block[numbers - start] = np.frombuffer(data, block.dtype).reshape(-1, self._dim)
         return block
 
 
@@ -303,22 +303,22 @@ def tensors(links: Sequence[Link]) -> dict[str, Values]:
     }
     for key, some in matrices.items():
         whole = next(number for number, each in enumerate(links) if key not in each.matrices)
-        changes = [_change(each, each.matrices[key]) for each in links[:whole]]
         matrix = links[whole].tensor(key)
-        if matrix.entry.shape != some.shape or matrix.entry.kind != FLOAT32:
-            raise DataError(f"{matrix.name}: found no float32 {list(some.shape)}, which {links[0].prefix} is based on")
+        changes = [_change(each, each.matrices[key], matrix.entry.kind) for each in links[:whole]]
+        if matrix.entry.shape != some.shape or matrix.entry.kind not in MATRICES:
+            raise DataError(f"{matrix.name}: found no floats {list(some.shape)}, which {links[0].prefix} is based on")
         found[key] = ChangedMatrix(matrix, changes[::-1])
     return found
 
 
-def _change(link: Link, some: SomeRows) -> tuple[Tensor, Tensor]:
-    """Numbers and rows of a change of a matrix."""
+def _change(link: Link, some: SomeRows, kind: int) -> tuple[Tensor, Tensor]:
+    """Numbers and rows of a change of a matrix, of the type of its numbers."""
     numbers, rows = link.tensor(some.numbers), link.tensor(some.rows)
     shapes = numbers.entry.shape, rows.entry.shape
     kinds, pieces = (numbers.entry.kind, rows.entry.kind), len(numbers.entry.pieces + rows.entry.pieces)
-    if kinds != (INT64, FLOAT32) or len(shapes[0]) != 1 or shapes[1] != (*shapes[0], some.shape[1]) or pieces != 2:
+    if kinds != (INT64, kind) or len(shapes[0]) != 1 or shapes[1] != (*shapes[0], some.shape[1]) or pieces != 2:
         raise DataError(
             f"{link.prefix}: found {some.numbers} and {some.rows} of {list(shapes[0])} and {list(shapes[1])}, expected"
-            f" the numbers, int64 [n], and the rows, float32 [n, {some.shape[1]}], each in one piece"
+            f" the numbers, int64 [n], and the rows, floats [n, {some.shape[1]}], each in one piece"
         )
     return numbers, rows

@@ -306,6 +306,10 @@ def type_name(kind: int) -> str:
     return _OTHERS.get(kind, f"type {kind}")
 
 
+MATRICES = {1, 14, 19}
+"""Numbers of the types of matrices that are written: float32, bfloat16 and float16."""
+
+
 def number_type(kind: int) -> np.dtype | None:
     """NumPy's type for numbers of a type, little-endian; None: they are no numbers, or NumPy has no such type."""
     return _NUMBERS[kind][1] if kind in _NUMBERS else None

@@ -39,7 +39,7 @@ from embexp.tensor_bundle.index import (
     wire_fields,
     wire_number,
 )
-from embexp.tensor_bundle.tensor import FLOAT32, STRING, read_content
+from embexp.tensor_bundle.tensor import FLOAT32, STRING, number_type, read_content
 
 _CHUNK_BYTES = 1 << 24
 _VERSION = b"\x1a\x02\x08\x01"
@@ -95,24 +95,26 @@ class BundleWriter:
                 file.rename(data_file(self._index, shard, shards))
         self._file: IO[bytes] = data_file(self._index, self._shard, shards).open("xb")
 
-    def add(self, key: str, shape: tuple[int, int], blocks: Iterable[np.ndarray]) -> None:
-        """Writes a float32 matrix.
+    def add(self, key: str, shape: tuple[int, int], blocks: Iterable[np.ndarray], kind: int = FLOAT32) -> None:
+        """Writes a matrix of float32, or of 16 bits.
 
         Args:
             shape: rows and dim.
-            blocks: its rows, one block behind the other.
+            blocks: its rows in float32, one block behind the other.
+            kind: number of the type that is written, to which they are rounded.
 
         Raises:
             ValueError: the blocks are not that matrix.
         """
-        offset = self._aligned()
+        offset, dtype = self._aligned(), number_type(kind)
+        assert dtype is not None
         crc = size = 0
         with ThreadPoolExecutor(1) as thread:  # writes a block while the next one is made, which takes as long
             written: Future[int] | None = None
             for block in blocks:
                 if block.dtype != np.float32 or block.ndim != 2 or block.shape[1] != shape[1]:
                     raise ValueError(f"{key}: found {block.dtype} {block.shape}, expected rows of {shape[1]} float32")
-                data = np.ascontiguousarray(block).view(np.uint8).reshape(-1)
+                data = np.ascontiguousarray(block, dtype).view(np.uint8).reshape(-1)
                 crc = google_crc32c.extend(crc, data)
                 size += data.nbytes
                 if written is not None:
@@ -121,9 +123,9 @@ class BundleWriter:
                 del block, data
             if written is not None:
                 written.result()
-        if size != 4 * shape[0] * shape[1]:
+        if size != dtype.itemsize * shape[0] * shape[1]:
             raise ValueError(f"{key}: found {size:,} bytes, expected a matrix of {shape[0]} × {shape[1]}")
-        self._enter(key, FLOAT32, shape, offset, size, masked(crc))
+        self._enter(key, kind, shape, offset, size, masked(crc))
 
     def add_bytes(self, key: str, kind: int, shape: tuple[int, ...], data: bytes | np.ndarray) -> None:
         """Writes numbers of any type, as they are in memory: in row-major order, little-endian.

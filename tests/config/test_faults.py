@@ -130,7 +130,7 @@ CASES = {
     "option of several other optimizers": (
         ["optimizer=sgd", "+optimizer.initial_accumulator_value=1"],
         "optimizer.initial_accumulator_value",
-        "1: initial_accumulator_value belongs to adagrad or ftrl, not to sgd.",
+        "1: initial_accumulator_value belongs to adagrad, rowwise_adagrad or ftrl, not to sgd.",
     ),
     "option of another initializer": (
         ["tables.item.initializer.value=1"],

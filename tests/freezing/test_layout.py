@@ -24,7 +24,7 @@ from embexp.specs.tables import Storage
 )
 def test_split_where_it_saves_enough(rows: int, dim: int, slots: int, frozen: int, expected: str) -> None:
     found = [
-        policies.automatic_layout(rows=rows, dim=dim, slots=slots, frozen_rows=frozen, splits=splits)
+        policies.automatic_layout(rows=rows, row_bytes=4 * dim, slot_bytes=4 * slots, frozen_rows=frozen, splits=splits)
         for splits in (True, False)
     ]
     assert found == [Storage(expected), Storage.VARIABLE]

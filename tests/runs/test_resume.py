@@ -53,6 +53,14 @@ EXPERIMENTS = {
         "freeze@tables.user.freeze=rows",
         "tables.user.freeze.rows=[[3,40]]",
     ),
+    "16 bits, incremental": (
+        "optimizer=adam",
+        *MANY_ROWS,
+        "checkpoint.incremental=3",
+        "tables.user.dtype=bfloat16",
+        "tables.user.slot_dtype=bfloat16",
+        "tables.item.dtype=float16",
+    ),
     "adam, dropout": ("optimizer=adam", "model.dropout=0.3", "checkpoint.keep=1"),
     "split, frozen rows": ("optimizer=adam", "freeze@tables.user.freeze=rows", "tables.user.freeze.rows=[[3,40]]"),
     "memory-mapped rows": (

@@ -18,6 +18,7 @@ from embexp.system import native
 from embexp.system.arrays import ArrayRows
 from embexp.tables import fused_rows, inputs, optimizers
 from embexp.tables.optimizers import RowGroups
+from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.split import SplitTable
 from embexp.tables.table import EmbeddingTable
@@ -63,6 +64,9 @@ LIMITS = st.fixed_dictionaries(
     },
 )
 ROWS, STEPS = 300, 3
+TYPES = [tf.float32, tf.bfloat16, tf.float16]
+KEYS = [None, (0, 0), (0x89ABCDEF, 0xFFFFFFFF)]
+PRECISIONS = st.builds(Precision, st.sampled_from(TYPES), st.sampled_from(TYPES), st.sampled_from(KEYS))
 MULTIPLIERS = {
     "two groups": (np.float32([[0, 1]]), [0]),
     "own rates": (np.float32([[0.25, 0, 3]]), [0]),
@@ -76,15 +80,15 @@ def table_of(rule: Any, rows: int, dim: int, **settings: Any) -> EmbeddingTable:
     return table
 
 
-def grouped(layout: str, rule: Any, dim: int, frozen: str | None, path: Path) -> Any:
+def grouped(layout: str, rule: Any, dim: int, frozen: str | None, path: Path, precision: Precision = SINGLE) -> Any:
     """A table with groups of rows, in one variable, in two, or with frozen rows in a file."""
     if frozen is None:
-        return table_of(rule, ROWS, dim)
+        return table_of(rule, ROWS, dim, precision=precision)
     generator = np.random.default_rng(5)
     multipliers, starts = MULTIPLIERS[frozen]
     groups = RowGroups("item", generator.integers(0, multipliers.shape[1], ROWS).astype(np.uint8), multipliers, starts)
     if layout == "variable":
-        return table_of(rule, ROWS, dim, groups=groups)
+        return table_of(rule, ROWS, dim, groups=groups, precision=precision)
     values = np.random.default_rng(3).standard_normal((ROWS, dim)).astype(np.float32)
     mapping = file_rows = None
     if layout == "memory_map":
@@ -95,7 +99,8 @@ def grouped(layout: str, rule: Any, dim: int, frozen: str | None, path: Path) ->
         np.save(path, matrix)
         mapping = np.asarray(np.load(path, mmap_mode="c"))
     slots = optimizers.slots_of(rule)
-    table = SplitTable("item", groups, dim, mapping=mapping, file_rows=file_rows, slots=slots, row_slots=rule.row_slots)
+    settings: dict[str, Any] = {"slots": slots, "row_slots": rule.row_slots, "precision": precision}
+    table = SplitTable("item", groups, dim, mapping=mapping, file_rows=file_rows, **settings)
     for part, rows in table.fills(ArrayRows(values)):
         part.write(0, rows.read(0, rows.rows))
     return table
@@ -157,13 +162,14 @@ def test_steps_have_the_bits_of_tensorflows_operations(
     ids = random.integers(0, ROWS, (STEPS, count)).astype(dtype)
     gradients = random.normal(0, 0.1, (STEPS, count, dim)).astype(np.float32)
     path = tmp_path_factory.mktemp("rows") / "rows.npy"
-    table = grouped(layout, rule, dim, frozen, path)
+    precision = SINGLE if layout == "memory_map" else data.draw(PRECISIONS)
+    table = grouped(layout, rule, dim, frozen, path, precision)
     assert fused_rows.moves(table, rule)
     before = table.read(0, ROWS).copy().view(np.int32)
     found = trained(table, rule, ids, gradients, schedule=schedule, bag=bag)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "library", lambda _: None)
-        other = grouped(layout, rule, dim, frozen, path)
+        other = grouped(layout, rule, dim, frozen, path, precision)
         expected = trained(other, rule, ids, gradients, schedule=schedule, bag=bag)
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
@@ -235,6 +241,7 @@ def test_ids_outside_of_the_table_are_refused() -> None:
                 groups=[],
                 multipliers=[],
                 places=[],
+                step=[],
                 rule="sgd",
             )
 

@@ -19,6 +19,7 @@ from tensorflow.core.protobuf.tpu import optimization_parameters_pb2
 
 from embexp.specs.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam, TableOptimizer
 from embexp.strategies.simulation.queues import FeatureDescription, Queue
+from embexp.tables.rounding import SINGLE
 from embexp.tables.variables import RowVariables, gather_rows, scatter_rows
 
 Variables = Mapping[str, Mapping[str, Any]]
@@ -232,6 +233,7 @@ class ShardedTable:
 
     frozen = False
     groups = None
+    precision = SINGLE
 
     def __init__(self, name: str, rows: int, dim: int, variables: Mapping[str, Any]) -> None:
         """Takes the variables of a `TPUEmbedding`.
@@ -272,6 +274,10 @@ class ShardedTable:
             return
         for shard, own, local in zip(shards, *self._by_shard(ids), strict=True):
             scatter_rows(shard, local, tf.gather(rows, own))
+
+    def dtype(self, slot: str | None = None) -> tf.DType:
+        """float32."""
+        return tf.float32
 
     def mark_touched(self, ids: Any) -> None:
         """Does nothing: a TPU does not report which rows were touched."""

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "lookups.h"
+#include "narrow.h"
 #include "rules.h"
 
 namespace embexp {
@@ -46,12 +48,16 @@ REGISTER_OP("EmbexpMoveRows")
     .Input("groups: G * resource")
     .Input("multipliers: G * float")
     .Input("places: P * resource")
+    // The number of the step, for stochastic rounding of rows of 16 bits.
+    .Input("step: S * int64")
     .Attr("N: int >= 1")
     .Attr("D: int >= 0")
     .Attr("M: int >= 1")
     .Attr("K: int >= 0")
     .Attr("G: int >= 0")
     .Attr("P: int >= 0")
+    .Attr("S: int >= 0")
+    .Attr("key: list(int) = []")
     .Attr("Tid: {int32, int64}")
     .Attr("rule: {'sgd', 'adagrad', 'rowwise_adagrad', 'adagrad_momentum', 'adam', 'ftrl'}")
     // Of the rule, in the order of the fields of its struct in `rules.h`.
@@ -74,21 +80,20 @@ REGISTER_OP("EmbexpMoveRows")
 // A variable of which nothing shares the memory, locked.
 class Locked {
  public:
-  template <typename T>
-  static absl::Status Of(OpKernelContext* context, const Tensor& handle, int dims, Locked* found) {
+  static absl::Status Of(OpKernelContext* context, const Tensor& handle, int dims, bool mark, Locked* found) {
     TF_RETURN_IF_ERROR(Find(context, handle, &found->variable_));
     found->variable_->mu()->lock();
     found->locked_ = true;
     Tensor* tensor = found->variable_->tensor();
-    constexpr auto kType = tensorflow::DataTypeToEnum<T>::value;
-    if (!found->variable_->is_initialized || tensor->dtype() != kType || tensor->dims() != dims) {
+    const bool fits = mark ? tensor->dtype() == tensorflow::DT_UINT8 : IsRowType(tensor->dtype());
+    if (!found->variable_->is_initialized || !fits || tensor->dims() != dims) {
       return absl::FailedPreconditionError("a table, slot or record of touched rows is not initialized, or another");
     }
     if (!found->variable_->copy_on_read_mode.load()) {
       if (!tensor->RefCountIsOne()) {  // somebody holds what was read from it
         Tensor copy;
-        TF_RETURN_IF_ERROR(context->allocate_temp(kType, tensor->shape(), &copy));
-        std::copy_n(tensor->flat<T>().data(), tensor->NumElements(), copy.flat<T>().data());
+        TF_RETURN_IF_ERROR(context->allocate_temp(tensor->dtype(), tensor->shape(), &copy));
+        std::memcpy(copy.data(), tensor->data(), tensor->TotalBytes());
         *tensor = copy;
       }
       found->variable_->copy_on_read_mode.store(true);
@@ -156,6 +161,19 @@ class Gradients {
   int64_t dim_ = 0;
 };
 
+// The memory of a variable.
+struct Stored {
+  char* memory;
+  tensorflow::DataType type;
+  bool narrow() const { return type != tensorflow::DT_FLOAT; }
+  // Where a number is; of 16 bits, if it is narrow.
+  float* floats(int64_t number) const {
+    return reinterpret_cast<float*>(memory + number * (narrow() ? sizeof(uint16_t) : sizeof(float)));
+  }
+  // As many floats as so many numbers take.
+  int64_t lines(int64_t numbers) const { return narrow() ? (numbers + 1) / 2 : numbers; }
+};
+
 // A distinct row that moves.
 struct Moved {
   int64_t id;
@@ -197,6 +215,8 @@ class MoveRows : public OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("optimized", &graph_.optimized));
     OP_REQUIRES_OK(context, context->GetAttr("swapped", &graph_.swapped));
     OP_REQUIRES_OK(context, context->GetAttr("by_reciprocal", &graph_.by_reciprocal));
+    OP_REQUIRES_OK(context, context->GetAttr("key", &key_));
+    OP_REQUIRES(context, key_.empty() || key_.size() == 2, absl::InvalidArgumentError("a key is two words"));
     const size_t needed = rule_ == "adagrad_momentum" || rule_ == "adam" ? 6
                           : rule_ == "ftrl"                              ? 5
                           : rule_ == "rowwise_adagrad"                   ? 1
@@ -334,12 +354,15 @@ class MoveRows : public OpKernel {
   template <typename Rule>
   void Apply(OpKernelContext* context, const Rule& rule) {
     constexpr int kVariables = 1 + Rule::kSlots + Rule::kRowSlots;
-    OpInputList handles, gradients_of, touched_of, rate_of, positions_of;
+    OpInputList handles, gradients_of, touched_of, rate_of, positions_of, step_of;
     OP_REQUIRES_OK(context, context->input_list("variables", &handles));
     OP_REQUIRES_OK(context, context->input_list("positions", &positions_of));
     OP_REQUIRES_OK(context, context->input_list("gradients", &gradients_of));
     OP_REQUIRES_OK(context, context->input_list("touched", &touched_of));
     OP_REQUIRES_OK(context, context->input_list("rate", &rate_of));
+    OP_REQUIRES_OK(context, context->input_list("step", &step_of));
+    OP_REQUIRES(context, key_.empty() || step_of.size() == 1, absl::InvalidArgumentError("a key needs a step"));
+    const Rounding rounding{key_, step_of.size() ? step_of[0].template scalar<int64_t>()() : 0};
     OP_REQUIRES(context, handles.size() == kVariables, absl::InvalidArgumentError("the rule has other slots"));
     OP_REQUIRES(context, positions_of.size() <= 1, absl::InvalidArgumentError("positions are one vector"));
     const float rate = rate_of[0].template scalar<float>()();
@@ -351,15 +374,17 @@ class MoveRows : public OpKernel {
     const int64_t dim = gradients.dim();
 
     Locked locked[kVariables], marks_locked;
-    float* base[kVariables];
+    Stored base[kVariables];
     int64_t stored = std::numeric_limits<int64_t>::max();
     for (int v = 0; v < kVariables; ++v) {
-      OP_REQUIRES_OK(context, Locked::Of<float>(context, handles[v], 2, &locked[v]));
+      OP_REQUIRES_OK(context, Locked::Of(context, handles[v], 2, false, &locked[v]));
       Tensor* tensor = locked[v].tensor();
       OP_REQUIRES(context, tensor->dim_size(1) == (v > Rule::kSlots ? 1 : dim),
                   absl::InvalidArgumentError("table, slots and gradient must have the same width"));
       stored = std::min(stored, tensor->dim_size(0));  // slots of a table in parts have rows that move only
-      base[v] = tensor->template flat<float>().data();
+      OP_REQUIRES(context, v <= Rule::kSlots || tensor->dtype() == tensorflow::DT_FLOAT,
+                  absl::InvalidArgumentError("a slot with a number for each row must be float32"));
+      base[v] = Stored{static_cast<char*>(tensor->data()), tensor->dtype()};
     }
 
     const Id* ids = ids_of.template flat<Id>().data();
@@ -383,7 +408,7 @@ class MoveRows : public OpKernel {
 
     uint8_t* marks = nullptr;
     if (touched_of.size()) {
-      OP_REQUIRES_OK(context, Locked::Of<uint8_t>(context, touched_of[0], 1, &marks_locked));
+      OP_REQUIRES_OK(context, Locked::Of(context, touched_of[0], 1, true, &marks_locked));
       const int64_t marked = marks_locked.tensor()->dim_size(0);
       int64_t largest = grouped ? -1 : stored - 1;
       for (const Moved& row : moved) largest = std::max(largest, row.id);
@@ -399,10 +424,10 @@ class MoveRows : public OpKernel {
     const auto move = [&](int64_t rows, const auto& row_of) {
       if (gradient.any || row.any || decays) {
         const Step<Rule, true> step{rule, gradient, row, zero, decays};
-        MoveAll(context, step, gradients, by_row, rows, row_of, base, marks);
+        MoveAll(context, step, gradients, by_row, rows, row_of, base, rounding, marks);
       } else {
         const Step<Rule, false> step{rule, gradient, row, zero, decays};
-        MoveAll(context, step, gradients, by_row, rows, row_of, base, marks);
+        MoveAll(context, step, gradients, by_row, rows, row_of, base, rounding, marks);
       }
     };
     if (grouped) {
@@ -418,18 +443,19 @@ class MoveRows : public OpKernel {
   // Moves rows, in threads if there are many.
   template <typename Rule, bool kLimited, typename RowOf>
   void MoveAll(OpKernelContext* context, const Step<Rule, kLimited>& shared, const Gradients& gradients,
-               const ByRow& by_row, int64_t rows, const RowOf& row_of, float* const* base, uint8_t* marks) const {
+               const ByRow& by_row, int64_t rows, const RowOf& row_of, const Stored* base, const Rounding& rounding,
+               uint8_t* marks) const {
     constexpr int kVariables = 1 + Rule::kSlots;
     const bool whole = Rule::kRowSlots > 0 || clip_norm_ > 0.0f;
     const int64_t dim = gradients.dim(), packets = rows * dim / kPacket * kPacket;
     const auto work = [&](int64_t first, int64_t last) {
-      std::vector<float> sum(dim), squares(whole ? dim : 0);
+      std::vector<float> sum(dim), squares(whole ? dim : 0), wide(kVariables * dim);
       const Step<Rule, kLimited> step = shared;  // of this thread, so that no row can lie in its memory
       for (int64_t k = first; k < last; ++k) {
         if (k + kAhead < last) {
           const Moved coming = row_of(k + kAhead);
-          for (int v = 0; v < kVariables; ++v) Prefetch<1>(base[v] + coming.place * dim, dim);
-          if constexpr (Rule::kRowSlots > 0) __builtin_prefetch(base[kVariables] + coming.place, 1);
+          for (int v = 0; v < kVariables; ++v) Prefetch<1>(base[v].floats(coming.place * dim), base[v].lines(dim));
+          if constexpr (Rule::kRowSlots > 0) __builtin_prefetch(base[kVariables].floats(coming.place), 1);
           if (marks != nullptr) __builtin_prefetch(marks + coming.id, 1);
         }
         Moved row = row_of(k);
@@ -445,10 +471,15 @@ class MoveRows : public OpKernel {
         if (whole) g = Whole(g, dim, sum.data(), squares.data());
         if constexpr (Rule::kRowSlots > 0) {
           const float mean = SquaredNorm(g, dim, squares.data()) * static_cast<float>(1.0 / dim);
-          row.rate = step.rule.Rate(row.rate, mean, base[kVariables] + row.place);
+          row.rate = step.rule.Rate(row.rate, mean, base[kVariables].floats(row.place));
         }
         float* values[kVariables];
-        for (int v = 0; v < kVariables; ++v) values[v] = base[v] + row.place * dim;
+        for (int v = 0; v < kVariables; ++v) {
+          values[v] = base[v].floats(row.place * dim);
+          if (!base[v].narrow()) continue;
+          const void* from = values[v];
+          Widen(from, base[v].type, dim, values[v] = wide.data() + v * dim);
+        }
         // TensorFlow's operations see all rows as one array: packets of it, and what is left as single numbers.
         const int64_t in_packets = std::clamp<int64_t>(packets - k * dim, 0, dim);
         int64_t at = 0;
@@ -462,6 +493,10 @@ class MoveRows : public OpKernel {
           for (int v = 0; v < kVariables; ++v) std::copy_n(padded[v], in_packets - at, values[v] + at);
         }
         for (at = in_packets; at < dim; ++at) step.template Do<float>(row.rate, decay, g, values, at);
+        for (int v = 0; v < kVariables; ++v) {
+          if (!base[v].narrow()) continue;
+          rounding.Narrow(values[v], base[v].type, dim, row.id, v, base[v].floats(row.place * dim));
+        }
       }
     };
     const auto* workers = context->device()->tensorflow_cpu_worker_threads();
@@ -476,6 +511,7 @@ class MoveRows : public OpKernel {
 
   std::string rule_;
   std::vector<float> constants_, clip_gradient_, clip_row_;
+  std::vector<int64_t> key_;
   Graph graph_;
   float decay_, clip_norm_;
   bool decay_by_rate_, from_zero_;

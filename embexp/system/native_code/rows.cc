@@ -12,6 +12,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "lookups.h"
+#include "narrow.h"
 
 namespace embexp {
 
@@ -103,10 +104,11 @@ class GatherRows : public OpKernel {
       OP_REQUIRES(context, found[v]->is_initialized,
                   absl::FailedPreconditionError("a table is not initialized"));
       const Tensor& tensor = *found[v]->tensor();
-      OP_REQUIRES(context, v == parts ? tensor.dims() == 1 : tensor.dtype() == tensorflow::DT_FLOAT && tensor.dims() == 2,
-                  absl::FailedPreconditionError("a table is no float32 matrix, or its places no vector"));
-      OP_REQUIRES(context, v == 0 || v == parts || tensor.dim_size(1) == found[0]->tensor()->dim_size(1),
-                  absl::FailedPreconditionError("both parts of a table must have the same width"));
+      OP_REQUIRES(context, v == parts ? tensor.dims() == 1 : IsRowType(tensor.dtype()) && tensor.dims() == 2,
+                  absl::FailedPreconditionError("a table is no matrix of floats, or its places no vector"));
+      const Tensor& front = *found[0]->tensor();
+      OP_REQUIRES(context, v == parts || (tensor.dim_size(1) == front.dim_size(1) && tensor.dtype() == front.dtype()),
+                  absl::FailedPreconditionError("both parts of a table must have the same width and type"));
     }
     const Tensor& first = *found[0]->tensor();
     const Tensor* places = parts == 2 ? found[2]->tensor() : nullptr;
@@ -124,16 +126,18 @@ class GatherRows : public OpKernel {
     Tensor* gathered;
     OP_REQUIRES_OK(context, context->allocate_output(0, tensorflow::TensorShape({count, dim}), &gathered));
     float* to = gathered->flat<float>().data();
-    const float* base = first.flat<float>().data();
+    const int64_t row_bytes = dim * tensorflow::DataTypeSize(first.dtype());
+    const char* base = static_cast<const char*>(first.data());
     if (places == nullptr) {
-      Copy(context, count, dim, to, [&](int64_t n) { return base + static_cast<int64_t>(ids[n]) * dim; });
+      Copy(context, count, dim, first.dtype(), to,
+           [&](int64_t n) { return base + static_cast<int64_t>(ids[n]) * row_bytes; });
       return;
     }
-    const float* second = found[1]->tensor()->template flat<float>().data();
+    const char* second = static_cast<const char*>(found[1]->tensor()->data());
     const auto copy = [&](const auto* place_of) {
-      Copy(context, count, dim, to, [&](int64_t n) {
+      Copy(context, count, dim, first.dtype(), to, [&](int64_t n) {
         const int64_t place = place_of[ids[n]];
-        return place < 0 ? base + (-1 - place) * dim : second + place * dim;
+        return place < 0 ? base + (-1 - place) * row_bytes : second + place * row_bytes;
       });
     };
     if (places->dtype() == tensorflow::DT_INT32) {
@@ -145,12 +149,14 @@ class GatherRows : public OpKernel {
 
  private:
   template <typename RowOf>
-  static void Copy(OpKernelContext* context, int64_t count, int64_t dim, float* to, const RowOf& row_of) {
+  static void Copy(OpKernelContext* context, int64_t count, int64_t dim, tensorflow::DataType type, float* to,
+                   const RowOf& row_of) {
     const int64_t ahead = std::max<int64_t>(8, kLinesAhead * kFloatsPerLine / std::max(dim, kFloatsPerLine));
+    const int64_t floats = dim * tensorflow::DataTypeSize(type) / sizeof(float);
     const auto work = [&](int64_t first, int64_t last) {
       for (int64_t n = first; n < last; ++n) {
-        if (n + ahead < last) Prefetch<0>(row_of(n + ahead), dim);
-        std::copy_n(row_of(n), dim, to + n * dim);
+        if (n + ahead < last) Prefetch<0>(reinterpret_cast<const float*>(row_of(n + ahead)), floats);
+        Widen(row_of(n), type, dim, to + n * dim);
       }
     };
     context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(count, 20 + dim, work);
