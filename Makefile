@@ -26,7 +26,7 @@ TORTURE ?= kills
 COMPILE = $(BIN)/uv pip compile --quiet --no-header --no-annotate --no-emit-index-url --no-emit-find-links --extra dev \
   --extra estimator --extra tracking --extra sweeps --extra bench --extra docs pyproject.toml
 
-.PHONY: interpreter run test test-fast test-thorough fuzz torture check size bits graph format bench docs notebooks pictures lock clean help
+.PHONY: interpreter run wheel test test-fast test-thorough fuzz torture check size bits graph format bench docs notebooks pictures lock clean help
 
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -50,6 +50,12 @@ interpreter:     # says so if there is no Python to make .venv with, or if .venv
 
 run: $(STAMP)    ## train the default experiment (OVERRIDES='experiment=… key=value' for others)
 	$(BIN)/embexp run $(OVERRIDES)
+
+wheel: $(STAMP)  ## build dist/embexp-…manylinux….whl, which has fused operations for the installed TensorFlow
+	@rm -rf dist/linux
+	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m build --wheel --no-isolation --outdir dist/linux .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --exclude libtensorflow_framework.so.2 --wheel-dir dist dist/linux/*.whl
+	@rm -r dist/linux && ls -l dist
 
 test: $(STAMP)   ## run all tests
 	$(PYTEST)

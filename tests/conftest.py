@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["CXX"] = "none-in-tests"  # `make` has built the fused operations, or runs go without
 with contextlib.suppress(ImportError):
     # It configures Python's loggers when it is imported, which closes the handler of absl, if TensorFlow has been
     # imported before; and that closes the stream that pytest had put in the place of the standard error.

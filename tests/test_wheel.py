@@ -11,17 +11,24 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
+from embexp.system import native
 from tests.thoroughness import thorough
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+BUILT = native.library("moves") is not None
+"""Whether the wheel is for this platform, with fused operations; else there is no C++ compiler."""
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
+    hook = {"HATCH_BUILD_HOOK_ENABLE_CUSTOM": str(BUILT).lower()}
+    subprocess.run(command, check=True, capture_output=True, env=os.environ | hook)
     return next(folder.glob("*.whl"))
 
 
@@ -45,11 +52,21 @@ def test_the_wheel_carries_all_configs_and_the_types_marker(wheel: Path) -> None
     for path in (ROOT / "conf").rglob("*.yaml"):
         assert f"embexp/conf/{path.relative_to(ROOT / 'conf')}" in names
     for path in (ROOT / "embexp").rglob("*"):  # the page of a report has styles, scripts and licences
-        if path.is_file() and path.suffix not in (".py", ".pyc", ".so"):  # fused operations are built where they run
+        if path.is_file() and path.suffix not in (".py", ".pyc", ".so") and path.name != ".lock":
             assert str(path.relative_to(ROOT)) in names
     assert "embexp/reports/assets/vendor/NOTICE" in names
     assert {"embexp/py.typed", "hydra_plugins/embexp_launcher.py"} <= names
-    assert not [name for name in names if name.startswith(("tests/", "bench/")) or name.endswith(".so")]
+    assert not [name for name in names if name.startswith(("tests/", "bench/"))]
+
+
+@pytest.mark.slow
+def test_a_wheel_with_fused_operations_is_for_one_platform_and_one_tensorflow(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as content:
+        libraries = {name.rpartition("/")[2] for name in content.namelist() if name.endswith(".so")}
+        [metadata] = [name for name in content.namelist() if name.endswith(".dist-info/METADATA")]
+        pinned = f"Requires-Dist: tensorflow=={tf.__version__}\n" in content.read(metadata).decode()
+    assert libraries == ({native.path(name).name for name in native.names()} if BUILT else set())
+    assert (wheel.name.endswith("-py3-none-any.whl"), pinned) == (not BUILT, BUILT)
 
 
 @pytest.mark.slow
@@ -78,3 +95,4 @@ def test_a_run_a_sweep_and_configs_of_ones_own(installed: Path, tmp_path: Path) 
     [path] = (tmp_path / "swept").glob("*/summary.json")
     summary = json.loads(path.read_bytes())
     assert (summary["name"], summary["steps"], summary["status"]) == ("mine", 10, "completed")
+    assert bool(summary["fused_operations"]["used"]) is BUILT

@@ -367,6 +367,11 @@ class _Restored(_Part):
     left_out: list[str]
 
 
+class _FusedOperations(_Part):
+    used: list[str] | None = None
+    missing: str | None = None
+
+
 class _Summary(_Part):
     status: str | None = None
     name: str | None = None
@@ -381,6 +386,7 @@ class _Summary(_Part):
     truth: dict[str, float | None] | None = None
     examples: dict[str, int] | None = None
     throughput: dict[str, float | None] | None = None
+    fused_operations: _FusedOperations | None = None
     initialization: _Initialization | None = None
     freeze: dict[str, _Frozen] | None = None
     tables: dict[str, _Table] | None = None

@@ -70,7 +70,7 @@ class Results:
             self._pretrained(shown),
         )
         yield from spaced([table for table in tables if table is not None], shown)
-        yield from map(Text, fits(self.summary))
+        yield from map(Text, (*fits(self.summary), *fused(self.summary)))
         yield from files(self.directory, self._existing())
         yield from warnings(self.summary)
 
@@ -203,6 +203,15 @@ def fits(summary: Mapping[str, Any]) -> Iterator[str]:
     for name, fit in (summary.get("baseline_fits") or {}).items():
         if fit["examples"] < fit["of"]:
             yield f"{name.replace('_', ' ')}: fitted to {fit['examples']:,} of {fit['of']:,} training examples"
+
+
+def fused(summary: Mapping[str, Any]) -> Iterator[str]:
+    """A line on the fused operations that the steps used, or why they used none."""
+    operations = summary.get("fused_operations") or {}
+    used, missing = operations.get("used"), operations.get("missing")
+    if used is not None:  # else there was no step
+        because = f"{missing}; TensorFlow's own are slower" if missing else "this run's tables and model have none"
+        yield f"fused operations: {', '.join(used) or f'none: {because}'}"
 
 
 def shown_path(path: Path) -> str:

@@ -157,6 +157,7 @@ def resume_run(
             say("no checkpoint was saved yet: starting again from step 0")
         else:
             say(f"resuming from step {saved.step:,} of {prepared.schedule.steps:,}")
+        unbuilt = single.prepare_operations(spec.strategy, say)
         saving.cut_back(folder, saved)
         folder.write_spec(prepared.requested)
         if saved is None or not folder.manifest.exists():
@@ -166,7 +167,7 @@ def resume_run(
             now = single.record_resumption(prepared, strategy, folder, saved.step)
             for sentence in _elsewhere(before, now):
                 say(f"warning: {sentence}")
-        return single.complete(prepared, strategy, folder, observer, saved=saved)
+        return single.complete(prepared, strategy, folder, observer, saved=saved, unbuilt=unbuilt)
 
 
 def _newest(folder: RunFolder, say: Callable[[str], object]) -> SavedStep | None:

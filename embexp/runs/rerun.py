@@ -30,7 +30,7 @@ from embexp.system.printable import print
 from embexp.training.baseline import FITTED, about_fitted
 from embexp.training.loop import Replay
 
-_NO_RESULT = ("run_id", "throughput", "resumed_at", "baseline_fits")
+_NO_RESULT = ("run_id", "throughput", "fused_operations", "resumed_at", "baseline_fits")
 """Keys of summary.json that may differ: `run_id` is a circumstance. Fitted baselines are not fitted again."""
 _OF_THE_PROCESS = ("seconds", "peak_anonymous_bytes", "graph_def_bytes", "total_graph_def_bytes")
 """The same of its `initialization`."""

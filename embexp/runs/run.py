@@ -96,8 +96,9 @@ def run(spec: RunSpec, directory: Path, observer: Observer = NOBODY, *, replay: 
     strategy = prepare_machine(spec.strategy)
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
         prepared = prepare(spec, observer.progress)
+        unbuilt = prepare_operations(spec.strategy, observer.say)
         record(prepared, strategy, folder)
-        return complete(prepared, strategy, folder, observer, replay=replay)
+        return complete(prepared, strategy, folder, observer, replay=replay, unbuilt=unbuilt)
 
 
 def complete(
@@ -108,11 +109,13 @@ def complete(
     *,
     saved: SavedStep | None = None,
     replay: Replay | None = None,
+    unbuilt: str | None = None,
 ) -> RunResult:
     """Executes a prepared run to its summary, from its beginning or from a checkpoint.
 
     Args:
         saved: the checkpoint to continue from; None: the training begins.
+        unbuilt: why there are fused operations that the training can't use; None: it can use all.
 
     Raises:
         RunError: the run fails for a reason in the data, a file or the machine.
@@ -146,6 +149,7 @@ def complete(
                 fit = fitted_baselines.fitted(evaluator, data, caching.cache_folder(spec.output.cache), long)
             summary = summarise(prepared, started, outcome, final, baselines | fit.metrics, details, long)
             summary["baseline_fits"] = fit.facts
+            summary["fused_operations"] = {"used": started.execution.runtime.fused_operations, "missing": unbuilt}
             summary["warnings"] += fit.warnings
             if spec.output.tensorboard and spec.output.projector_rows:
                 try:
@@ -280,6 +284,11 @@ def prepare_machine(strategy: specs.Strategy) -> Strategy:
     """
     thread_counts.set_threads(strategy.intra_op_threads, strategy.inter_op_threads)
     return strategies.build(strategy)
+
+
+def prepare_operations(strategy: specs.Strategy, say: Callable[[str], object]) -> str | None:
+    """Builds fused operations that are missing, but for a TPU, which runs none; see `native.ready`."""
+    return None if isinstance(strategy, specs.TPU) else native.ready(say)
 
 
 def record(prepared: Prepared, strategy: Strategy, folder: RunFolder) -> None:

@@ -111,7 +111,7 @@ class FileLock:
             yield
 
     @contextlib.contextmanager
-    def awaited(self, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def awaited(self, waiting: Callable[[], object] = lambda: None) -> Iterator[None]:
         """Holds the lock alone within the block; waits for it, for work that one process does and the others then use.
 
         Where there can be no lock (a file system without them, a folder that can't be written), the block runs at once:
@@ -146,7 +146,7 @@ class FileLock:
             finally:
                 os.close(handle)
 
-    def _awaited(self, patience: float, waiting: Callable[[], None] = lambda: None) -> _Key:
+    def _awaited(self, patience: float, waiting: Callable[[], object] = lambda: None) -> _Key:
         """Takes the lock alone, as soon as it is free.
 
         Raises:

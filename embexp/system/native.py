@@ -1,32 +1,37 @@
-"""Libraries of fused operations, built where there is a C++ compiler: `python -m embexp.system.native`.
+"""Libraries of fused operations, built once, before the first training: `python -m embexp.system.native`.
 
-Each belongs to one version of TensorFlow and of its source in `native_code`; others are ignored. Nothing needs them:
-without, steps run TensorFlow's own operations, with the same results to the last bit.
+Each belongs to one version of TensorFlow and of its source in `native_code`; others are ignored. A platform wheel has
+them. Nothing needs them: without, steps run TensorFlow's own operations, with the same results to the last bit.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import itertools
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from embexp.system import environment
+from embexp.system import caching, environment, files, locks
 from embexp.system.printable import print
 
 SOURCES = Path(__file__).with_name("native_code")
-_BUILT = SOURCES / "built"
+BUILT = SOURCES / "built"
 _COMPILERS = ("c++", "g++", "clang++")
 # TensorFlow's wheels are built for AVX and without fused multiply-add; with others, last bits would differ.
 _MACHINE = {"x86_64": ["-mavx"]}
 _FLAGS = ["-w", "-O2", "-DNDEBUG", "-ffp-contract=off", "-fPIC", "-shared"]
+_REGISTERED = re.compile(r'REGISTER_OP\("(\w+)"\)')
 
 
 def names() -> list[str]:
@@ -48,46 +53,116 @@ def library(name: str) -> Any:
         return None
 
 
+def used(graph: Any) -> list[str]:
+    """The libraries that have operations in a GraphDef, and in its functions."""
+    nodes = itertools.chain(graph.node, *(function.node_def for function in graph.library.function))
+    kinds = {node.op for node in nodes}
+    return [name for name in names() if not kinds.isdisjoint(_REGISTERED.findall(_source(name).read_text("utf-8")))]
+
+
 def path(name: str) -> Path:
-    """Where the library of a source, and of the headers, lies for this TensorFlow, if it was built."""
+    """Where the library of a source, and of the headers, lies for this TensorFlow, or would lie in the package."""
     import tensorflow as tf
 
     parts = [tf.__version__, tf.version.COMPILER_VERSION, platform.machine(), *_flags()]
     headers = sorted(SOURCES.glob("*.h"))
-    content = b"".join(file.read_bytes() for file in (SOURCES / f"{name}.cc", *headers))
-    return _BUILT / f"{name}-{hashlib.sha256(chr(0).join(parts).encode() + content).hexdigest()[:16]}.so"
+    content = b"".join(file.read_bytes() for file in (_source(name), *headers))
+    file = f"{name}-{hashlib.sha256(chr(0).join(parts).encode() + content).hexdigest()[:16]}.so"
+    found = (folder / file for folder in _folders() if (folder / file).exists())
+    return next(found, BUILT / file)
 
 
-def build() -> list[Path]:
-    """Compiles the libraries that are not there, which takes 10 to 20 seconds.
+def ready(say: Callable[[str], object] = lambda sentence: None) -> str | None:
+    """Builds what is missing before a training.
+
+    Args:
+        say: called with a sentence before a build and after it.
+
+    Returns:
+        Why there are libraries that the training can't use; None: it can use all.
+    """
+    try:
+        build(say)
+        unloaded = [name for name in names() if library(name) is None]
+        why = f"{', '.join(unloaded)} can't be loaded by this TensorFlow" if unloaded else None
+    except OSError as error:
+        why = str(error).partition(":\n")[0]  # what the compiler says is long
+    if why is not None:
+        more = "`python -m embexp.system.native` tries again, and says all"
+        say(f"no fused operations: {why}. Training uses TensorFlow's own, which are slower; {more}")
+    return why
+
+
+def build(say: Callable[[str], object] = lambda sentence: None) -> list[Path]:
+    """Compiles the libraries that are not there, which takes about a minute.
+
+    One process builds, and others wait for it. They are put into the package or, where that can only be read, into the
+    user's cache.
 
     Raises:
-        OSError: there is no compiler, or it failed, or the folder can't be written.
+        OSError: there is no compiler, or it failed, or no folder can be written.
     """
     environment.load_tensorflow()
-    missing = [name for name in names() if not path(name).exists()]
-    if missing:
+    if _missing():
         named = os.environ.get("CXX")
         compiler = next(filter(None, map(shutil.which, [named] if named else _COMPILERS)), None)
         if compiler is None:
-            raise OSError(f"no C++ compiler was found ({named or ', '.join(_COMPILERS)}); set CXX to one")
-        _BUILT.mkdir(exist_ok=True)
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(functools.partial(_compile, compiler), missing))
+            raise OSError(f"no C++ compiler was found ({named or ', '.join(_COMPILERS)}); install g++, or set CXX")
+        folder = next(filter(_writable, _folders()), None)
+        if folder is None:
+            raise OSError(f"{' and '.join(map(str, _folders()))} can't be written")
+        lock = locks.of_folder(folder, f"the build in {folder}")
+        with lock.awaited(lambda: say("waiting for another process, which builds fused operations")):
+            files.remove_leftovers(folder)
+            if missing := _missing():  # still
+                _compile(compiler, missing, folder, say)
     return [path(name) for name in names()]
 
 
-def _compile(compiler: str, name: str) -> None:
+def _missing() -> list[str]:
+    return [name for name in names() if not path(name).exists()]
+
+
+def _folders() -> list[Path]:
+    """Where libraries may lie: in the package, and in the user's cache."""
+    with contextlib.suppress(RuntimeError):  # there is no home
+        return [BUILT, caching.cache_folder(None) / "fused_operations"]
+    return [BUILT]
+
+
+def _writable(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _compile(compiler: str, missing: list[str], folder: Path, say: Callable[[str], object]) -> None:
     import tensorflow as tf
 
-    with tempfile.TemporaryDirectory(dir=_BUILT) as folder:
-        made = Path(folder) / "made.so"
-        flags = [*tf.sysconfig.get_compile_flags(), *_flags()]
-        command = [compiler, *flags, str(SOURCES / f"{name}.cc"), "-o", str(made), *tf.sysconfig.get_link_flags()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise OSError(f"{compiler} ended with status {done.returncode}:\n{done.stderr[:2000]}")
-        made.replace(path(name))
+    say(f"building fused operations for TensorFlow {tf.__version__}, once: about a minute")
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="embexp-")))
+        running = {}
+        for name in missing:
+            flags = [*tf.sysconfig.get_compile_flags(), *_flags()]
+            command = [compiler, *flags, str(_source(name)), "-o", str(made / name), *tf.sysconfig.get_link_flags()]
+            started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            running[name] = stack.enter_context(started)
+            stack.callback(started.kill)  # of those that still run when one has failed, or a signal has come
+        for process in running.values():
+            _, errors = process.communicate()
+            if process.returncode:
+                raise OSError(f"{compiler} ended with status {process.returncode}:\n{errors[:2000]}")
+        for name in missing:
+            with files.atomic_write(folder / path(name).name) as whole:
+                whole.write((made / name).read_bytes())
+    library.cache_clear()  # which may know that they were missing
+    say(f"built fused operations in {time.monotonic() - began:.0f} s")
+
+
+def _source(name: str) -> Path:
+    return SOURCES / f"{name}.cc"
 
 
 def _flags() -> list[str]:
@@ -97,7 +172,7 @@ def _flags() -> list[str]:
 def main() -> int:
     """Builds; says where they are, or why not."""
     try:
-        for each in build():
+        for each in build(print):
             print(f"fused operations: {each}")
     except OSError as error:
         print(f"no fused operations: {error}\nTraining steps run TensorFlow's own, with the same results.")

@@ -410,6 +410,10 @@ class Runtime(Predictor, Protocol):
     def graph_def_bytes(self) -> int | None:
         """Size of the GraphDef that holds the training step, in bytes; None before the first step."""
 
+    @property
+    def fused_operations(self) -> list[str] | None:
+        """The libraries of fused operations that the training step calls; None before the first step."""
+
     def train(self, iterator: Any, steps: int) -> float:
         """Does `steps` steps and returns the sum of their losses.
 

@@ -74,6 +74,20 @@ def test_a_baseline_is_shown_beside_the_metrics_of_its_split(tmp_path: Path) -> 
     assert "  auc                   0.7893  0.7871              0.6123" in lines
 
 
+@pytest.mark.parametrize(
+    ("operations", "line"),
+    [
+        ({"used": ["moves", "rows"], "missing": None}, "moves, rows"),
+        ({"used": [], "missing": "no C++ compiler"}, "none: no C++ compiler; TensorFlow's own are slower"),
+        ({"used": [], "missing": None}, "none: this run's tables and model have none"),
+    ],
+)
+def test_the_fused_operations_that_were_used_are_named(tmp_path: Path, operations: dict[str, Any], line: str) -> None:
+    assert f"fused operations: {line}" in shown({**SUMMARY, "fused_operations": operations}, tmp_path)
+    no_step = {**SUMMARY, "fused_operations": {"used": None, "missing": None}}
+    assert not any(each.startswith("fused operations:") for each in shown(no_step, tmp_path))
+
+
 def test_only_a_terminal_gets_frames(tmp_path: Path) -> None:
     assert any("───" in line for line in shown(SUMMARY, tmp_path, terminal=True))
     assert not any("─" in line for line in shown(SUMMARY, tmp_path))

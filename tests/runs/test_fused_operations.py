@@ -30,11 +30,14 @@ PARTS = ("embedding/", "model/", "optimizer/")
 
 
 def trained(words: list[str], folder: Path) -> dict[str, Any]:
-    """Variables after a run; `fused_operations` of its manifest are those that there are."""
+    """Variables after a run; `fused_operations` of its manifest are those that there are, of its summary the used."""
     output = ["output.plots=false", "output.tensorboard=false", f"output.cache={folder.parent}/cache"]
-    embexp.run(embexp.compose([*words, *output]), folder)
+    summary = embexp.run(embexp.compose([*words, *output]), folder).summary
     recorded = json.loads((folder / "manifest.json").read_text())["tensorflow"]["fused_operations"]
     assert recorded == [name for name in native.names() if native.library(name) is not None]
+    used, missing = (summary["fused_operations"][key] for key in ("used", "missing"))
+    assert {*used} & {"rows", "moves"} == {*recorded} & {"rows", "moves"}
+    assert bool(missing) is not bool(recorded)
     reader = tf.train.load_checkpoint(str(folder / "checkpoints" / "final" / "checkpoint"))
     return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
 

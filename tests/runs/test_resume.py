@@ -100,7 +100,7 @@ ELSEWHERE = {
     "tpu_simulator": "its case 'mirrored'",
 }
 """Experiments that are killed and resumed in every run by another test, too."""
-VARYING = ("throughput", "initialization", "resumed_at")
+VARYING = ("throughput", "fused_operations", "initialization", "resumed_at")
 """Keys of the summary that tell of time, memory, or the resumption itself."""
 
 

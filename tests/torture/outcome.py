@@ -17,7 +17,17 @@ import tensorflow as tf
 from embexp.checkpoints.paths import plain_path
 
 _VARYING = {
-    *("throughput", "initialization", "resumed_at", "timing", "pid", "appended", "started", "ended"),
+    *(
+        "throughput",
+        "fused_operations",
+        "initialization",
+        "resumed_at",
+        "timing",
+        "pid",
+        "appended",
+        "started",
+        "ended",
+    ),
     *("attempts", "files", "directory", "host", "created", "inventory", "inventory_digest"),
 }
 """Keys, at any depth, whose values tell of time, memory, sizes of files, places, or the attempts themselves."""

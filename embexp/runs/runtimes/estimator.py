@@ -163,6 +163,7 @@ class EstimatorRuntime:
 
     Attributes:
         graph_def_bytes: size of the training graph's GraphDef in bytes; None before the first step.
+        fused_operations: the libraries of fused operations that the training step calls; None before the first step.
         began: whether there has been a training.
     """
 
@@ -184,6 +185,7 @@ class EstimatorRuntime:
         self._specs = {True: training_spec, False: prediction_spec}
         self._training: LoopThread | None = None
         self.graph_def_bytes: int | None = None
+        self.fused_operations: list[str] | None = None
         self._estimator = estimator.Estimator(
             self._model,
             config=estimator.RunConfig(
@@ -272,11 +274,13 @@ class EstimatorRuntime:
             return self._module.EstimatorSpec(
                 mode, predictions={"logits": self._fetched}, scaffold=program.scaffold, prediction_hooks=hooks
             )
-        self._fetched = loss = tf.function(program.train, autograph=False)(features["batch"])
+        step = tf.function(program.train, autograph=False)
+        self._fetched = loss = step(features["batch"])
         with tf.control_dependencies([loss]):
             stepped = program.counter.read_value()
         if self.graph_def_bytes is None:
             self.graph_def_bytes = tf.compat.v1.get_default_graph().as_graph_def().ByteSize()
+            self.fused_operations = session.called(step, features["batch"])
         saving = _AtEnd(program, self._directory / _NAME)
         return self._module.EstimatorSpec(
             mode, loss=loss, train_op=stepped, scaffold=program.scaffold, training_hooks=[*hooks, saving]

@@ -23,6 +23,7 @@ from embexp.initialization.filling import TablePlan
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Feature
 from embexp.strategies.strategy import Embeddings, Strategy
+from embexp.system import native
 from embexp.system.parallel import Progress, quiet
 from embexp.tables import inputs
 from embexp.tables.variables import ReadableTable
@@ -198,6 +199,7 @@ class FunctionRuntime:
 
     Attributes:
         graph_def_bytes: size of the training function's GraphDef in bytes; None before the first step.
+        fused_operations: the libraries of fused operations that this function calls; None before the first step.
     """
 
     def __init__(
@@ -234,6 +236,7 @@ class FunctionRuntime:
         self._predict = tf.function(predict, autograph=False)
         self._dataset, self._labels = dataset, labels
         self.graph_def_bytes: int | None = None
+        self.fused_operations: list[str] | None = None
 
     def graph(self, iterator: Any) -> Any:
         """The graph of the training function, traced unless it is already."""
@@ -248,7 +251,8 @@ class FunctionRuntime:
         """
         count = tf.constant(steps, tf.int64)
         if self.graph_def_bytes is None:
-            self.graph_def_bytes = self.graph(iterator).as_graph_def().ByteSize()
+            graph = self.graph(iterator).as_graph_def()
+            self.graph_def_bytes, self.fused_operations = graph.ByteSize(), native.used(graph)
         with inputs.translated_errors():
             return float(self._train_steps(iterator, count))
 

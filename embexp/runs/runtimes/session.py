@@ -15,6 +15,7 @@ from embexp.checkpoints import naming, store, streaming
 from embexp.initialization import filling, scaffolding
 from embexp.initialization.method import Fill, SessionFills
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
+from embexp.system import native
 from embexp.system.parallel import quiet
 from embexp.tables import inputs
 from embexp.tables.row_engine import AnyTable
@@ -76,6 +77,9 @@ class SessionRuntime:
     """Executes one traced step, over and over, inside a `tf.compat.v1.Session`.
 
     Its graph, in which all variables exist, is the default one when it is made. `open` comes before everything else.
+
+    Attributes:
+        fused_operations: the libraries of fused operations that the training step calls.
     """
 
     def __init__(
@@ -96,7 +100,9 @@ class SessionRuntime:
         self._graph = tf.compat.v1.get_default_graph()
         # One traced function each: operations that Keras' optimizers inline into such a graph change no variable.
         self._train_feeds, self._predict_feeds = Feeds(training_spec), Feeds(prediction_spec)
-        self._loss = tf.function(train, autograph=False)(self._train_feeds.batch)
+        step = tf.function(train, autograph=False)
+        self._loss = step(self._train_feeds.batch)
+        self.fused_operations = called(step, self._train_feeds.batch)
         self._logits = tf.function(predict, autograph=False)(self._predict_feeds.batch)
         self._session: Any = None
 
@@ -176,6 +182,11 @@ class Feeds:
     def feed_dict(self, values: list[np.ndarray]) -> dict[Any, np.ndarray]:
         """The `feed_dict` of a batch with these `components`."""
         return dict(zip(self._placeholders, values, strict=True))
+
+
+def called(step: Any, batch: Any) -> list[str]:
+    """The libraries of fused operations that a `tf.function` calls, which has been called with this batch."""
+    return native.used(step.get_concrete_function(batch).graph.as_graph_def())
 
 
 def components(batch: Any) -> list[np.ndarray]:
