@@ -22,6 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from embexp.system import caching, environment, files, locks
 from embexp.system.printable import print
 
@@ -149,7 +151,7 @@ def _compile(compiler: str, missing: list[str], folder: Path, say: Callable[[str
             command = [compiler, *flags, str(_source(name)), "-o", str(made / name), *tf.sysconfig.get_link_flags()]
             started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             running[name] = stack.enter_context(started)
-            stack.callback(started.kill)  # of those that still run when one has failed, or a signal has come
+            stack.callback(_end, started)  # when another has failed, or a signal has come
         for process in running.values():
             _, errors = process.communicate()
             if process.returncode:
@@ -159,6 +161,15 @@ def _compile(compiler: str, missing: list[str], folder: Path, say: Callable[[str
                 whole.write((made / name).read_bytes())
     library.cache_clear()  # which may know that they were missing
     say(f"built fused operations in {time.monotonic() - began:.0f} s")
+
+
+def _end(compiler: subprocess.Popen[str]) -> None:
+    """Ends a compiler that still runs, and what it has started."""
+    if compiler.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for each in psutil.Process(compiler.pid).children(recursive=True):
+                each.kill()
+        compiler.kill()
 
 
 def _source(name: str) -> Path:

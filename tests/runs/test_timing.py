@@ -10,6 +10,7 @@ import pytest
 
 from embexp.cli.commands import plan
 from embexp.runs import dry_run
+from embexp.system import native
 from tests import planted_data
 
 
@@ -64,7 +65,10 @@ def test_the_sum() -> None:
     assert found.spread == pytest.approx(0.15)
 
 
-def test_the_plan_of_a_run_has_its_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_of_a_run_has_its_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "build", lambda *_: pytest.fail("a plan builds no fused operations"))
     file = planted_data.ratings(
         tmp_path / "ratings.csv", examples=1000, users=30, items=20, scale=(1, 5), step=1, seed=0
     )
