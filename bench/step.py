@@ -118,7 +118,15 @@ def frozen_rows(vocabulary: int) -> np.ndarray:
     return found
 
 
-def embexp(optimizer: str, vocabulary: int, steps: int, *, frozen: str | None = None, limited: bool = False) -> float:
+def embexp(
+    optimizer: str,
+    vocabulary: int,
+    steps: int,
+    *,
+    frozen: str | None = None,
+    limited: bool = False,
+    dtype: str = "float32",
+) -> float:
     """Milliseconds per step of the row engine followed by a Keras model; `frozen` is the layout with frozen rows."""
     import keras
     import tensorflow as tf
@@ -128,6 +136,7 @@ def embexp(optimizer: str, vocabulary: int, steps: int, *, frozen: str | None = 
     from embexp.specs.tables import Feature, Uniform
     from embexp.tables import optimizers
     from embexp.tables.optimizers import RowGroups
+    from embexp.tables.rounding import Precision
     from embexp.tables.row_engine import RowEngine
     from embexp.tables.split import SplitTable
     from embexp.tables.table import EmbeddingTable
@@ -136,6 +145,7 @@ def embexp(optimizer: str, vocabulary: int, steps: int, *, frozen: str | None = 
     kinds: dict[str, Any] = {
         "sgd": specs.SGD,
         "adagrad": specs.Adagrad,
+        "rowwise_adagrad": specs.RowwiseAdagrad,
         "adam": specs.Adam,
         "adagrad_momentum": partial(specs.AdagradMomentum, momentum=0.9),
         "ftrl": specs.FTRL,
@@ -152,7 +162,16 @@ def embexp(optimizer: str, vocabulary: int, steps: int, *, frozen: str | None = 
         for part, source in table.fills(rows):
             assign_rows(part, source)
     else:
-        table = EmbeddingTable("item", vocabulary, DIM, slots=slots, groups=groups)
+        kind = tf.as_dtype(dtype)
+        table = EmbeddingTable(
+            "item",
+            vocabulary,
+            DIM,
+            slots=slots,
+            row_slots=rule.row_slots,
+            groups=groups,
+            precision=Precision(kind, kind, (0, 0)),
+        )
         assign_rows(table, rows)
     counter = tf.Variable(0, dtype=tf.int64)
     engine = RowEngine(
@@ -307,6 +326,7 @@ CONTENDERS: dict[str, Callable[[str, int, int], float]] = {
     "frozen": partial(embexp, frozen="variable"),
     "split": partial(embexp, frozen="split"),
     "limited": partial(embexp, limited=True),
+    "bfloat16": partial(embexp, dtype="bfloat16"),
     "keras": keras,
     "keras apart": partial(keras, apart=True),
     "torch": torch,
