@@ -33,11 +33,11 @@ from embexp.specs.pretrained import Checkpoint, Match, MissingRows
 from embexp.system import arrays, files
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
+from embexp.tensor_bundle.tensor import FLOAT32, number_type
 from embexp.tensor_bundle.writer import KEY_END, BundleWriter
 from embexp.vectors import stored
 from embexp.vectors.alignment import Alignment, RowKind, coverage
 
-_FLOAT_BYTES = 4
 _SHOWN = 3
 VERSION = 1
 """Of growth.json."""
@@ -58,14 +58,14 @@ class TableGrowth:
     """A table before and after.
 
     Attributes:
-        widths: numbers in a row of the table, and of each slot.
+        row_bytes: of a row of the table with its slots.
         alignment: which old row each row is.
     """
 
     name: str
     dim: int
     slots: tuple[str, ...]
-    widths: tuple[int, ...]
+    row_bytes: int
     rows_before: int
     vocabulary: Vocabulary
     alignment: Alignment
@@ -96,7 +96,7 @@ class TableGrowth:
 
     def as_json(self) -> dict[str, Any]:
         """The counts in growth.json; bytes are those of the table and its slots."""
-        row_bytes = _FLOAT_BYTES * sum(self.widths)
+        row_bytes = self.row_bytes
         return {
             "rows_before": self.rows_before,
             "rows": self.rows,
@@ -145,8 +145,15 @@ def _table_growth(source: EarlierCheckpoint, name: str, path: Path | None, match
             kinds = np.insert(aligned.kinds, behind, np.full(len(kept), RowKind.PRETRAINED, np.uint8))
             aligned = Alignment(np.insert(aligned.file_rows, behind, kept), kinds, aligned.by)
     slots = source.slots(name)
-    widths = (dim, *(source.rows(name, slot).dim for slot in slots))
-    return TableGrowth(name, dim, slots, widths, rows, new, aligned)
+    stored = [source.tensors[key] for key in _keys(name, slots) if key in source.tensors]
+    types = [number_type(each.kind) or np.dtype(np.float32) for each in stored]
+    row_bytes = sum(each.shape[1] * kind.itemsize for each, kind in zip(stored, types, strict=True)) or 4 * dim
+    return TableGrowth(name, dim, slots, row_bytes, rows, new, aligned)
+
+
+def _keys(table: str, slots: Sequence[str]) -> list[str]:
+    """Keys of a table and its slots."""
+    return [f"embedding/{table}", *(f"embedding/{table}.S{slot}" for slot in slots)]
 
 
 def vocabulary_files(arguments: Sequence[str], source: EarlierCheckpoint) -> dict[str, Path]:
@@ -350,9 +357,9 @@ def _write_table(
     seed: int,
     progress: Progress,
 ) -> None:
-    key = f"embedding/{table.name}"
+    keys = _keys(table.name, table.slots)
     if table.unchanged and source.holds(table.name):
-        for each in (key, *(f"{key}.S{slot}" for slot in table.slots)):
+        for each in keys:
             progress(f"copying {each}", None)
             writer.copy(f"{each}{KEY_END}", source.tensors[each])
         return
@@ -368,8 +375,9 @@ def _write_table(
     # Other numbers than the run drew: a row that is new here never begins as one that began there.
     values = row_source(f"{table.name} (grown)", settings, table.rows, seed, pretrained)
     slots = slot_sources(table.name, pretrained, slots_of(optimizer))
-    for each, rows in ((key, values), *((f"{key}.S{slot}", rows) for slot, rows in slots.items())):
-        writer.add(f"{each}{KEY_END}", (table.rows, rows.dim), _blocks(rows, f"writing {each}", progress))
+    for each, rows in zip(keys, [values, *(slots[slot] for slot in table.slots)], strict=True):
+        kind = source.tensors[each].kind if each in source.tensors else FLOAT32
+        writer.add(f"{each}{KEY_END}", (table.rows, rows.dim), _blocks(rows, f"writing {each}", progress), kind)
 
 
 def _blocks(rows: Rows, what: str, progress: Progress) -> Iterator[np.ndarray]:

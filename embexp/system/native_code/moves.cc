@@ -418,7 +418,7 @@ class MoveRows : public OpKernel {
     }
     // What concerns a gradient as a whole is done before the rule sees its parts.
     const bool whole = Rule::kRowSlots > 0 || clip_norm_ > 0.0f;
-    const Bounds row(clip_row_), gradient(whole ? std::vector<float>() : clip_gradient_);
+    const Bounds row(clip_row_), gradient = whole ? Bounds({}) : Bounds(clip_gradient_);
     const float zero = from_zero_ && !whole ? 0.0f : -0.0f;
     const bool decays = decay_ != 0.0f;
     const auto move = [&](int64_t rows, const auto& row_of) {

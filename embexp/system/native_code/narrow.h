@@ -41,7 +41,7 @@ inline void Widen(const void* from, tensorflow::DataType type, int64_t count, fl
 
 // How rows of 16 bits are rounded at a step.
 struct Rounding {
-  std::vector<int64_t> key;  // two words of 32 bits; none: to the nearest
+  const std::vector<int64_t>& key;  // two words of 32 bits; none: to the nearest
   int64_t step;
 
   void Narrow(const float* from, tensorflow::DataType type, int64_t count, int64_t row, int variable, void* to) const {
