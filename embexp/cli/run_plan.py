@@ -345,6 +345,7 @@ def _own(table: Table) -> str:
     """The table's own settings; it inherits the others from the top level."""
     settings = {name: getattr(table, name) for name in INHERITED}
     chosen = [f"{name} {setting.kind}" for name, setting in settings.items() if setting is not None]
+    chosen += [f"{key} {getattr(table, key)}" for key in ("dtype", "slot_dtype") if getattr(table, key).bytes != 4]
     return ", ".join([*chosen, *(f"{name} {value}" for name, value in table.vocabulary.own.items())])
 
 

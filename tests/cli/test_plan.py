@@ -42,6 +42,17 @@ def test_own_settings_are_told_from_inherited_ones(capsys: pytest.CaptureFixture
     assert row(lines, "user")[-2:] == ["adagrad", "0.05"]
 
 
+def test_rows_of_16_bits_take_half_the_bytes_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["tables.user.vocabulary_size=1000000", "tables.user.dim=64", "tables.item.dim=64"]
+    sizes.append("tables.user.dtype=bfloat16")
+    lines = plan(capsys, "data.items=1000", *sizes, "optimizer=rowwise_adagrad")
+    assert row(lines, "user")[3:7] == ["128", "MB", "4", "MB"]
+    assert row(lines, "user")[-2:] == ["dtype", "bfloat16"]
+    lines = plan(capsys, "data.items=1000", *sizes, "optimizer=adagrad", "tables.user.slot_dtype=float16")
+    assert row(lines, "user")[3:7] == ["128", "MB", "128", "MB"]
+    assert row(lines, "user")[-4:] == ["dtype", "bfloat16,", "slot_dtype", "float16"]
+
+
 def test_frozen_tables_have_no_slots(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["optimizer=adam", "data.items=1000", "freeze@tables.item.freeze=table", "tables.user.vocabulary_size=2000"]
     lines = plan(capsys, *words, "optimizer.lazy_adam=false")
