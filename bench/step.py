@@ -90,7 +90,11 @@ def _targets() -> list[Target]:
         for o, plain in (("adagrad_momentum", "adam"), ("ftrl", "adam"))
         for contender in ("embexp", "limited")
     ]
-    return [*flat, *keras, *torch, *frozen, *limited, *others]
+    narrow = [
+        Target(Measurement(contender, "rowwise_adagrad", MIDDLE), ours("adagrad"), bound, at_most=True)
+        for contender, bound in (("embexp", 1.25), ("bfloat16", 2.0))
+    ]
+    return [*flat, *keras, *torch, *frozen, *limited, *others, *narrow]
 
 
 def data(vocabulary: int) -> tuple[np.ndarray, np.ndarray]:

@@ -192,10 +192,7 @@ def _wanted(each: objects.LiveValue, *, by_name: bool = False) -> Value:
     variable = each.object
     part = objects.part_of(variable) if by_name else None
     shape = tf.TensorShape(variable.shape if part is None else part.whole)
-    if isinstance(variable, keras.Variable):
-        dtype = str(variable.dtype)
-    else:
-        dtype = variable.dtype.name if hasattr(variable, "covered") else str(variable.dtype.base_dtype.name)
+    dtype = str(variable.dtype if isinstance(variable, keras.Variable) else variable.dtype.base_dtype.name)
     return Value(each.path, each.name, tuple(shape) if shape.is_fully_defined() else None, dtype)
 
 

@@ -98,21 +98,17 @@ def _add(
         for name in sorted({table.table for table in tables.values()} & some.keys()):
             writer.add_bytes(f"{_NUMBERS}{name}", INT64, some[name].shape, some[name])
         for key, table in tables.items():
-            rows, dim = table.shape.as_list()
+            (rows, dim), kind = table.shape.as_list(), table.dtype.as_datatype_enum
             of_table = part(progress, done / total, (done + sizes[key]) / total)
             done, count = done + sizes[key], -(-counts[key] // table.rows_per_block)
             if table.table in some:
                 numbers = some[table.table]
-                writer.add(
-                    f"{_ROWS}{key}",
-                    (len(numbers), dim),
-                    reported(table.some_blocks(numbers), count, WRITING, of_table),
-                    table.dtype.as_datatype_enum,
-                )
+                blocks = reported(table.some_blocks(numbers), count, WRITING, of_table)
+                writer.add(f"{_ROWS}{key}", (len(numbers), dim), blocks, kind)
                 matrices[key] = SomeRows((rows, dim), f"{_NUMBERS}{table.table}", f"{_ROWS}{key}")
             else:
                 blocks = reported(table.blocks(), count, WRITING, of_table)
-                writer.add(key, (rows, dim), blocks, table.dtype.as_datatype_enum)
+                writer.add(key, (rows, dim), blocks, kind)
         writer.finish()
     return matrices
 

@@ -120,14 +120,14 @@ class TablePolicy:
 
 @dataclass(frozen=True)
 class _Setting:
-    """How a table is frozen and stored, by its config; `slots` are bytes that slots take for each row."""
+    """How a table is frozen and stored, by its config; `slot_bytes` are those of the slots of a row."""
 
     name: str
     table: Table
     freeze: Freeze
     path: str
     init: Init
-    slots: int
+    slot_bytes: int
 
     def rule_path(self, phase: int, rule: int) -> str:
         """Config path of a rule."""
@@ -201,8 +201,8 @@ def _table_policy(
                     f"random is false, and the pretrained file has nothing for table {setting.name}, so that random"
                     " values would stay as they are"
                 )
-            taken = (Taken(0, 0, freeze.kind, 0.0, facts.rows, facts.rows),)
             storage = Storage.MEMORY_MAP if mapped else Storage.VARIABLE
+            taken = (Taken(0, 0, freeze.kind, 0.0, facts.rows, facts.rows),)
             return TablePolicy(facts.rows, storage, fully_frozen=True, taken=taken)
     phases = freeze.as_phases
     grouping = group(phases, first_steps(phases, steps_per_epoch), facts, setting.rule_path)
@@ -214,7 +214,7 @@ def _table_policy(
     elif table.storage is Storage.AUTO:
         size = table.row_bytes(table.width)
         storage = automatic_layout(
-            rows=facts.rows, row_bytes=size, slot_bytes=setting.slots, frozen_rows=frozen, splits=splits
+            rows=facts.rows, row_bytes=size, slot_bytes=setting.slot_bytes, frozen_rows=frozen, splits=splits
         )
     else:
         storage = Storage.VARIABLE

@@ -154,12 +154,12 @@ class EarlierCheckpoint:
 
     def holds(self, table: str) -> bool:
         """Whether the checkpoint has a table's rows; those that a run froze whole may be in a file instead."""
-        return f"{_TABLES}{table}" in self.tensors
+        return self.key(table) in self.tensors
 
     def shape(self, table: str) -> tuple[int, int]:
         """Rows and dim of a table."""
         if self.holds(table):
-            rows, dim = self.tensors[f"{_TABLES}{table}"].shape
+            rows, dim = self.tensors[self.key(table)].shape
             return rows, dim
         known = self.summary["tables"][table]
         return int(known["vocabulary_size"]), int(known["dim"])
@@ -172,9 +172,13 @@ class EarlierCheckpoint:
         """
         return Vocabulary.read_for(self.folder.checked_vocabulary(table), self.shape(table)[0])
 
+    def key(self, table: str, slot: str | None = None) -> str:
+        """Where the checkpoint has a table, or one slot of it; without the suffix that TensorFlow adds."""
+        return f"{_TABLES}{table}" if slot is None else f"{_TABLES}{table}{_SLOT}{slot}"
+
     def slots(self, table: str) -> tuple[str, ...]:
         """Names of the slots that the checkpoint has for a table."""
-        start = f"{_TABLES}{table}{_SLOT}"
+        start = self.key(table, "")
         return tuple(sorted(key.removeprefix(start) for key in self.tensors if key.startswith(start)))
 
     def rows(self, table: str, slot: str | None = None, *, converts: bool = False) -> TrainedRows:
@@ -188,8 +192,7 @@ class EarlierCheckpoint:
             DataError: a file of the checkpoint is not what the run wrote.
         """
         self._check_data()
-        key = f"{_TABLES}{table}" if slot is None else f"{_TABLES}{table}{_SLOT}{slot}"
-        stored = replace(checkpoint.stored_tensor(self.index, self.tensors, key), finite=True)
+        stored = replace(checkpoint.stored_tensor(self.index, self.tensors, self.key(table, slot)), finite=True)
         file = FileSource(stored, cache=self.cache, non_finite=NonFinite.KEEP)
         return TrainedRows(file, self.digest, file.dtype, file.memory_map if converts else file.view)
 

@@ -96,15 +96,14 @@ class TableGrowth:
 
     def as_json(self) -> dict[str, Any]:
         """The counts in growth.json; bytes are those of the table and its slots."""
-        row_bytes = self.row_bytes
         return {
             "rows_before": self.rows_before,
             "rows": self.rows,
             "dim": self.dim,
             "slots": list(self.slots),
             **self._counts,
-            "bytes_before": row_bytes * self.rows_before,
-            "bytes": row_bytes * self.rows,
+            "bytes_before": self.row_bytes * self.rows_before,
+            "bytes": self.row_bytes * self.rows,
         }
 
 
@@ -145,15 +144,11 @@ def _table_growth(source: EarlierCheckpoint, name: str, path: Path | None, match
             kinds = np.insert(aligned.kinds, behind, np.full(len(kept), RowKind.PRETRAINED, np.uint8))
             aligned = Alignment(np.insert(aligned.file_rows, behind, kept), kinds, aligned.by)
     slots = source.slots(name)
-    stored = [source.tensors[key] for key in _keys(name, slots) if key in source.tensors]
+    keys = [source.key(name, slot) for slot in (None, *slots)]
+    stored = [source.tensors[key] for key in keys if key in source.tensors]
     types = [number_type(each.kind) or np.dtype(np.float32) for each in stored]
     row_bytes = sum(each.shape[1] * kind.itemsize for each, kind in zip(stored, types, strict=True)) or 4 * dim
     return TableGrowth(name, dim, slots, row_bytes, rows, new, aligned)
-
-
-def _keys(table: str, slots: Sequence[str]) -> list[str]:
-    """Keys of a table and its slots."""
-    return [f"embedding/{table}", *(f"embedding/{table}.S{slot}" for slot in slots)]
 
 
 def vocabulary_files(arguments: Sequence[str], source: EarlierCheckpoint) -> dict[str, Path]:
@@ -357,7 +352,7 @@ def _write_table(
     seed: int,
     progress: Progress,
 ) -> None:
-    keys = _keys(table.name, table.slots)
+    keys = [source.key(table.name, slot) for slot in (None, *table.slots)]
     if table.unchanged and source.holds(table.name):
         for each in keys:
             progress(f"copying {each}", None)

@@ -113,28 +113,22 @@ def content_id(
     content["data"].pop("fetch", None)  # how the files came here
     if "path" in content["data"]:
         content["data"]["path"] = data_digest
-    settings = {"pretrained": content["pretrained"]}
-    settings |= {f"tables.{name}.pretrained": table["pretrained"] for name, table in content["tables"].items()}
-    for place, setting in settings.items():
+    sources = {"pretrained": content["pretrained"]}
+    sources |= {f"tables.{name}.pretrained": table["pretrained"] for name, table in content["tables"].items()}
+    for place, setting in sources.items():
         if setting is not None and "path" in setting:
             setting["path"] = pretrained_digests.get(place)
             setting.pop("tokens_file", None)  # which the digest is of too
-    for each in (content, *content["tables"].values()):
-        if isinstance(optimizer := each["optimizer"], dict):
-            _without(optimizer)
-    for table in content["tables"].values():
-        _without(table)
+    tables = content["tables"].values()
+    for settings in (content["optimizer"], *tables, *(table["optimizer"] for table in tables)):
+        for name, value in _LATER.items():
+            if settings is not None and name in settings and settings[name] == value:
+                del settings[name]
     for freeze in (content["freeze"], *(table["freeze"] for table in content["tables"].values())):
         _replace_files(freeze, freeze_digests)
         if freeze is not None:
             freeze.pop("random", None)  # whether a run may be started says nothing of its bits
     return digests.of_json(content)
-
-
-def _without(settings: dict[str, Any]) -> None:
-    """Removes those of `_LATER` that change nothing."""
-    for name in [name for name, value in _LATER.items() if name in settings and settings[name] == value]:
-        del settings[name]
 
 
 def _replace_files(freeze: Any, digest_of: Mapping[str, str]) -> None:

@@ -23,14 +23,14 @@ from embexp.reports.groups import CONFIDENCE, FEW, REPEATS, Group, of_setting
 from embexp.reports.record import Record, Status, at, condition, ordered, reader, select
 from embexp.specs.metrics import Direction
 from embexp.system.terminal import SafeConsole
-from embexp.training.baseline import FITTED, worse
+from embexp.training.baseline import OTHERS, worse
 
 _SHOWN = 3
 """Metrics of the test split that are shown; files have all."""
 _WIDTH = 120
 _MOST = 12
 """Numbers of jobs, and causes, that are listed."""
-_BASELINES = {"constant": "a constant prediction", "popularity": "popularity", **FITTED}
+_BASELINES = {"constant": "a constant prediction", **OTHERS}
 """The baselines that every run should beat, in words."""
 _WORDS = {
     Status.FAILED: "failed",

@@ -42,7 +42,7 @@ FITTED = {
     "bias_only": "the bias-only model",
 }
 """The baselines that are fitted to the same columns (`simple_models`), in words."""
-_OTHERS = FITTED | {"popularity": "popularity"}
+OTHERS = FITTED | {"popularity": "popularity"}
 """Those that are harder to beat than a constant."""
 
 
@@ -352,12 +352,12 @@ def warnings_of_others(
         baselines: by name and split; a constant is left out, see `warnings`.
     """
     lines = []
-    for name in (name for name in baselines if name in _OTHERS):
+    for name in (name for name in baselines if name in OTHERS):
         for split in (split for split in baselines[name] if split != "train" and found.get(split)):
             own, other = found[split], baselines[name][split]
             pairs = [(metric, f"{own[metric]:.4f}", f"{other[metric]:.4f}") for metric in worse(own, other)]
             figures = [
-                f"{metric} {ours} is worse than {_OTHERS[name]}'s {theirs}"
+                f"{metric} {ours} is worse than {OTHERS[name]}'s {theirs}"
                 for metric, ours, theirs in pairs
                 if ours != theirs
             ]
