@@ -5,12 +5,14 @@ The items of a training step of recommendation: those of its interactions, and w
 | items | columns of the item, after a batch of B interactions was read |
 |---|---|
 | drawn | [B + B k]: the items of the interactions, then k negatives for each interaction in turn |
+| shared | [B + n]: the items of the interactions, then n negatives of all of them |
 | of the batch | [B]: the items of the interactions, negatives of each other |
 | all | [I]: the catalogue |
 
 Labels become float32 [B, 2]: the number of the item in the catalogue, and the logarithm of its share of the training
-split. Features of an item are read from its first training example, whatever interaction it is in. The draw is a pure
-function of the seed and the number of the step, so that a training can continue at any step.
+split. Where negatives are shared they are [B + n, 2], of all items, with the share with which each is drawn. Features
+of an item are read from its first training example, whatever interaction it is in. The draw is a pure function of the
+seed and the number of the step, so that a training can continue at any step.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from embexp.data.interactions import Interactions
 from embexp.data.queries import Candidates, KnownAnswers, stored
 from embexp.data.splits import Order, batch_groups
 from embexp.specs.data import KNOWN
-from embexp.specs.losses import DrawnNegatives, RecommendationLoss
+from embexp.specs.losses import DrawnNegatives, RecommendationLoss, SharedNegatives
 from embexp.system import arrays, digests
 
 _GROUP_CELLS = 262_144
@@ -320,8 +322,13 @@ class Items:
         last = int(catalogue.rows[-1])
         self._number = SharedArray(catalogue.numbers(np.arange(last + 1)).astype(np.int32))
         self._example = SharedArray(catalogue.examples)
-        self._log_share = SharedArray(np.log(catalogue.counts / catalogue.counts.sum()).astype(np.float32))
-        self._unseen = None
+        shares = catalogue.counts / catalogue.counts.sum()
+        self._unseen = self._below = None
+        if isinstance(loss, SharedNegatives) and loss.negatives is not None:
+            shares = catalogue.counts.astype(np.float64) ** loss.power
+            shares /= shares.sum()
+            self._below = SharedArray(np.cumsum(shares))
+        self._log_share = SharedArray(np.log(shares).astype(np.float32))
         if isinstance(loss, DrawnNegatives) and loss.exclude_seen:
             users = np.arange(int(examples.column(self._user, train).max()) + 1)
             self._unseen = _Unseen(interactions.seen(examples, [train], users), catalogue.size)
@@ -345,8 +352,10 @@ class Items:
 
         def add(step: Any, batch: Any) -> Any:
             numbers = self._number.at(batch.ids[self._item])
-            items = read(self._example.at(self._items(step, batch.ids[self._user], numbers)))
-            labels = tf.stack([tf.cast(numbers, tf.float32), self._log_share.at(numbers)], 1)
+            compared = self._items(step, batch.ids[self._user], numbers)
+            items = read(self._example.at(compared))
+            labelled = numbers if self._below is None else compared
+            labels = tf.stack([tf.cast(labelled, tf.float32), self._log_share.at(labelled)], 1)
             ids, weights = {**batch.ids, **items.ids}, {**batch.weights, **items.weights}
             return batch._replace(ids=ids, weights=weights, labels=labels)
 
@@ -355,15 +364,28 @@ class Items:
     def _items(self, step: Any, users: Any, numbers: Any) -> Any:
         if self._loss.whole_catalogue:
             return tf.range(self._size)
+        if isinstance(self._loss, SharedNegatives) and self._loss.negatives is not None:
+            return tf.concat([numbers, self._shared(step, self._loss.negatives)], 0)
         if isinstance(self._loss, DrawnNegatives):
             return tf.concat([numbers, tf.reshape(self._drawn(step, users, numbers, self._loss.negatives), [-1])], 0)
         return numbers
 
+    def _shared(self, step: Any, count: int) -> Any:
+        """Negatives of the whole batch, int32 [count]."""
+        assert self._below is not None  # they are drawn
+        drawn = tf.searchsorted(self._below.all(), self._uniform(step, [count]), side="right")
+        return tf.minimum(drawn, self._size - 1)  # the sum of the shares may be less than 1 by rounding
+
+    def _uniform(self, step: Any, shape: Any) -> Any:
+        """Random numbers of a step from [0, 1), float64."""
+        high, low = digests.seed_of(self._seed, "negatives")
+        return tf.random.stateless_uniform(
+            shape, tf.stack([tf.constant((high << 32) + low, tf.int64), step]), dtype=tf.float64
+        )
+
     def _drawn(self, step: Any, users: Any, numbers: Any, count: int) -> Any:
         """Negatives, int32 [B, count]."""
-        high, low = digests.seed_of(self._seed, "negatives")
-        seed = tf.stack([tf.constant((high << 32) + low, tf.int64), step])
-        uniform = tf.random.stateless_uniform([tf.size(numbers), count], seed, dtype=tf.float64)
+        uniform = self._uniform(step, [tf.size(numbers), count])
         if self._unseen is not None:
             return self._unseen.item(users[:, None], uniform)
         drawn = tf.cast(uniform * (self._size - 1), tf.int32)  # one fewer, and those from the item on moved up by one

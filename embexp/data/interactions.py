@@ -64,6 +64,17 @@ class HeldOut:
     seen: ListColumn
     skipped: int
 
+    def some(self, users: int) -> HeldOut:
+        """At most so many of the users, evenly spaced."""
+        chosen = np.arange(0, len(self.users), max(1, -(-len(self.users) // users)))
+        lists = []
+        for column in (self.relevant, self.seen):
+            places, splits = column.taken(chosen)
+            lists.append(ListColumn(column.values[places], splits))
+        return HeldOut(
+            self.users[chosen], self.examples[chosen], lists[0], self.unknown[chosen], lists[1], self.skipped
+        )
+
 
 @dataclass(frozen=True)
 class Interactions:

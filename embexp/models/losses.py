@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.specs.base import Choice, implementation
-from embexp.specs.losses import BPR, CustomLoss, LossOfTask, SampledSoftmax, Softmax
+from embexp.specs.losses import BPR, CosineContrastive, CustomLoss, LossOfTask, SampledSoftmax, Softmax
 from embexp.specs.models import KnowledgeGraph, Model, RankingLoss, Task
 from embexp.system.user_code import NamedFunction, kind_of
 
@@ -197,7 +197,7 @@ def pairwise(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tf.Tens
 
 def sampled_softmax(loss: SampledSoftmax, model: Model, task: Task, outputs: int) -> PairLoss:
     """`loss=sampled_softmax`."""
-    return partial(over_batch, log_q=loss.log_q)
+    return partial(over_batch if loss.negatives is None else over_drawn, log_q=loss.log_q)
 
 
 def over_batch(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, log_q: bool = True) -> tf.Tensor:
@@ -221,6 +221,58 @@ def over_batch(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, log_q
     scores = tf.where(same, scores.dtype.min, scores)
     answers = tf.range(tf.shape(users)[0])
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=answers, logits=scores))
+
+
+def over_drawn(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, log_q: bool = True) -> tf.Tensor:
+    """The mean of -log softmax over the item of an interaction and n items that are drawn for the whole batch.
+
+    Jean et al.: "On using very large target vocabulary for neural machine translation" (2015), eq. 6. An item that was
+    drawn is no negative of itself.
+
+    Args:
+        labels: float32 [B + n, 2]: of the items, their numbers, and the logarithms of the shares with which each is
+            drawn.
+        vectors: of users [B, d], and of items [B + n, d]: those of the interactions, then the drawn ones.
+        log_q: whether scores are corrected by these logarithms.
+    """
+    positives, negatives = _of_drawn(labels, vectors)
+    if log_q:
+        batch = tf.shape(positives)[0]
+        positives, negatives = positives - labels[:batch, 1], negatives - labels[batch:, 1]
+    return tf.reduce_mean(tf.reduce_logsumexp(tf.concat([positives[:, None], negatives], 1), 1) - positives)
+
+
+def _of_drawn(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Scores of the items of the interactions, [B], and of the drawn ones, [B, n], very low of the item itself."""
+    users, items = vectors
+    batch = tf.shape(users)[0]
+    positives = tf.reduce_sum(users * items[:batch], 1)
+    negatives = tf.matmul(users, items[batch:], transpose_b=True)
+    same = tf.equal(labels[:batch, :1], labels[batch:, 0])
+    return positives, tf.where(same, negatives.dtype.min, negatives)
+
+
+def cosine_contrastive(loss: CosineContrastive, model: Model, task: Task, outputs: int) -> PairLoss:
+    """`loss=cosine_contrastive`."""
+    return partial(contrastive, margin=loss.margin, weight=loss.negative_weight, of_batch=loss.negatives is None)
+
+
+def contrastive(
+    labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, margin: float, weight: float, of_batch: bool
+) -> tf.Tensor:
+    """The mean of 1 - s[item] + weight * mean of max(0, s[negative] - margin), for cosines s.
+
+    Mao et al.: "SimpleX: a simple and strong baseline for collaborative filtering" (2021), eq. 1.
+
+    Args:
+        labels: see `over_drawn`, or with `of_batch` above.
+        vectors: see `over_drawn`, or with `of_batch` of users and their items, [B, d] each.
+    """
+    if of_batch:
+        vectors, labels = (vectors[0], tf.tile(vectors[1], [2, 1])), tf.tile(labels, [2, 1])
+    positives, negatives = _of_drawn(labels, vectors)
+    over = tf.nn.relu(negatives - margin)
+    return tf.reduce_mean(1.0 - positives + weight * tf.reduce_mean(over, 1))
 
 
 def softmax(loss: Softmax, model: Model, task: Task, outputs: int) -> PairLoss:

@@ -29,11 +29,12 @@ def matrix_factorization(model: MatrixFactorization, activations: Activations, h
     """Sums of the vectors of each side, as in Rendle et al.: "BPR: Bayesian personalized ranking" (2009).
 
     Returns:
-        Vectors of users [B, dim] and of items [N, dim], with biases one number longer.
+        Vectors of users [B, dim] and of items [N, dim], with biases one number longer. The users' are divided by
+        the temperature.
     """
     user = reduce(keras.ops.add, [activations[name] for name in model.user_features])
     item = reduce(keras.ops.add, [activations[name] for name in model.item_features])
-    return _with_biases(user, item, [activations[name] for name in model.item_biases])
+    return _scored(model, user, item, activations)
 
 
 def two_tower(model: TwoTower, activations: Activations, head: Head) -> list[Any]:
@@ -45,9 +46,7 @@ def two_tower(model: TwoTower, activations: Activations, head: Head) -> list[Any
     """
     user = _tower(activations, model.user_features, model, seed=head.seed, name="user")
     item = _tower(activations, model.item_features, model, seed=head.seed, name="item")
-    if model.temperature != 1:
-        user = user / model.temperature
-    return _with_biases(user, item, [activations[name] for name in model.item_biases])
+    return _scored(model, user, item, activations)
 
 
 def _tower(activations: Activations, features: Sequence[str], model: TwoTower, *, seed: int, name: str) -> Any:
@@ -55,11 +54,17 @@ def _tower(activations: Activations, features: Sequence[str], model: TwoTower, *
     x = layers.hidden(
         x, model.hidden, activation=model.activation, dropout=model.dropout, seed=seed, name=f"{name}.tower"
     )
-    x = layers.linear(x, model.dim, seed=seed, name=f"{name}.vector")
-    return keras.layers.UnitNormalization(axis=-1, name=f"{name}.unit")(x) if model.normalize else x
+    return layers.linear(x, model.dim, seed=seed, name=f"{name}.vector")
 
 
-def _with_biases(user: Any, item: Any, biases: Sequence[Any]) -> list[Any]:
+def _scored(model: MatrixFactorization | TwoTower, user: Any, item: Any, activations: Activations) -> list[Any]:
+    """Vectors whose products are the scores: of length 1, by temperature, and with biases, as the model says."""
+    if model.normalize:
+        user = keras.layers.UnitNormalization(axis=-1, name="user.unit")(user)
+        item = keras.layers.UnitNormalization(axis=-1, name="item.unit")(item)
+    if model.temperature != 1:
+        user = user / model.temperature
+    biases = [activations[name] for name in model.item_biases]
     if not biases:
         # Layers with names of their own, so that a model may return an input as it is.
         return [user, item]

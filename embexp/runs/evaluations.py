@@ -284,7 +284,7 @@ class Evaluator:
             found = {}
             for place, name in enumerate(held_out):
                 of_split = part(progress, place / len(held_out), (place + 1) / len(held_out))
-                found[name] = self._of_lists(data, data.held_out(name), scores, len(counts), stage, of_split)
+                found[name] = self.of_lists(data, data.held_out(name), scores, len(counts), stage, of_split)
             return {"popularity": found}
         examples, candidates = data.scan.examples, data.candidates
         if candidates is not None:
@@ -311,6 +311,16 @@ class Evaluator:
         # The training loss of weighted classes is another than the metric.
         return {"constant": found if self._weighs_classes else {"train": {"loss": train["loss"]}} | found}
 
+    @property
+    def first(self) -> str:
+        """The metric of lists by which a model is chosen."""
+        return f"ndcg_at_{self._cutoffs[0]}"
+
+    @property
+    def measured_of_lists(self) -> dict[str, Any]:
+        """The settings that decide which metrics lists have."""
+        return {"cutoffs": list(self._cutoffs), "listed": sorted(self._listed)}
+
     def of_predictions(self, examples: Examples, rows: np.ndarray, logits: np.ndarray) -> Metrics:
         """The metrics of predictions of some examples, such as those of another model: logits, [n] or [n, C]."""
         assert examples.labels is not None
@@ -332,11 +342,11 @@ class Evaluator:
         def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
             users, items = self.vectors(data, runtime, columns, examples, held.examples, progress)
             scores = ranking.products(users, items)
-            return self._of_lists(data, held, scores, len(items), EVALUATING, progress, details)
+            return self.of_lists(data, held, scores, len(items), EVALUATING, progress, details)
 
         return measured
 
-    def _of_lists(
+    def of_lists(
         self,
         data: Data,
         held: HeldOut,
@@ -346,6 +356,7 @@ class Evaluator:
         progress: Progress,
         details: Details | None = None,
     ) -> Metrics:
+        """The metrics of lists by some scores, of so many items, for the users of `held`."""
         reported = _reported(scores, len(held.unknown), stage, progress)
         of_users: dict[str, list[np.ndarray]] = {}
         found = ranking.evaluate_lists(
@@ -420,11 +431,14 @@ class Evaluator:
             yield users[start:stop], ranking.best_items(block, count)
 
     def recommendation_warnings(
-        self, data: Data, final: Mapping[str, Mapping[str, float]], popularity: Mapping[str, Mapping[str, float]]
+        self,
+        data: Data,
+        final: Mapping[str, Mapping[str, float]],
+        baselines: Mapping[str, Mapping[str, Mapping[str, float]]],
     ) -> list[str]:
         """What a user should know of the evaluation: users that were left out, and a model that learned too little."""
-        found = []
-        first = f"ndcg_at_{self._cutoffs[0]}"
+        found, popularity = [], baselines["popularity"]
+        first = self.first
         for split, popular in popularity.items():
             if skipped := data.held_out(split).skipped:
                 found.append(
@@ -443,7 +457,12 @@ class Evaluator:
                 )
             elif others:
                 found.append(f"{split}: worse than the most popular items: {figures}, in brackets that of these items")
-        return found
+        fitted = {
+            name: {split: {first: values[first]} for split, values in splits.items()}
+            for name, splits in baselines.items()
+            if name in baseline.FITTED
+        }
+        return found + baseline.warnings_of_others(final, fitted)
 
 
 def _reported(scores: ranking.Scores, users: int, stage: str, progress: Progress) -> ranking.Scores:

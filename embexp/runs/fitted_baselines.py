@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from embexp.data.interactions import HeldOut
 from embexp.runs.evaluations import Evaluator, Metrics
 from embexp.runs.prepare import Data
+from embexp.specs.models import Task
 from embexp.system import caching, digests, machine_faults
 from embexp.system.locks import FileLock
-from embexp.system.parallel import Progress, quiet
+from embexp.system.parallel import Progress, part, quiet
 from embexp.training import baseline, simple_models
+from embexp.training.simple_models import Fit
+
+_USERS_TO_CHOOSE = 2_000
+"""Users of the validation split by which a penalty is chosen."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +53,19 @@ def fitted(evaluator: Evaluator, data: Data, cache: Path, progress: Progress = q
     Args:
         cache: where its predictions are kept.
     """
-    task, columns, examples, splits = evaluator.task, data.columns, data.scan.examples, data.scan.splits
+    task, splits = evaluator.task, data.scan.splits
     others = {split: rows for split, rows in splits.items() if split != "train" and len(rows)}
-    name = simple_models.name_of(task, columns, examples)
-    if name is None or not others:
+    if not others:
         return NOT_FITTED
-    classes, words = len(data.classes), baseline.FITTED[name]
+    if task is Task.RECOMMENDATION:
+        return _of_items(evaluator, data, others, cache, progress)
+    columns, examples = data.columns, data.scan.examples
+    name = simple_models.name_of(task, columns, examples)
+    if name is None:
+        return NOT_FITTED
+    classes = len(data.classes)
 
     def make(folder: Path) -> None:
-        progress(f"fitting {words} to compare with", None)
         found = simple_models.predictions(
             task,
             columns,
@@ -68,25 +81,17 @@ def fitted(evaluator: Evaluator, data: Data, cache: Path, progress: Progress = q
         fit = None if found is None else asdict(found[1])
         (folder / "fit.json").write_text(json.dumps(fit), "utf-8")
 
-    key = digests.of_json(
-        {
-            "format": simple_models.FORMAT,
-            "data": data.scan.key,
-            "numbers": {each: setting.model_dump(mode="json") for each, setting in columns.dense_settings.items()},
-            "task": task.value,
-            "weights": None
-            if (weights := examples.example_weights) is None
-            else digests.of_rows([np.asarray(weights)]),
-            "classes": classes,
-        }
-    )
-    lock = FileLock(caching.place_of(cache, "baseline", key).with_suffix(".lock"), f"the cache in {cache}")
-    try:
-        with contextlib.nullcontext() if caching.exists(cache, "baseline", key) else lock.awaited():
-            folder = caching.folder(cache, "baseline", key, make)
-    except (OSError, MemoryError, ValueError, ArithmeticError) as error:  # no reason to lose what was trained
-        why = machine_faults.sentence(error) or str(error)
-        return FittedBaseline(warnings=(f"output.baselines: {words} could not be fitted: {why}",))
+    key = {
+        "format": simple_models.FORMAT,
+        "data": data.scan.key,
+        "numbers": {each: setting.model_dump(mode="json") for each, setting in columns.dense_settings.items()},
+        "task": task.value,
+        "weights": None if (weights := examples.example_weights) is None else digests.of_rows([np.asarray(weights)]),
+        "classes": classes,
+    }
+    folder = _once(name, key, make, cache, progress)
+    if isinstance(folder, FittedBaseline):
+        return folder
     fit = json.loads((folder / "fit.json").read_text("utf-8"))
     if fit is None:
         return NOT_FITTED
@@ -95,3 +100,76 @@ def fitted(evaluator: Evaluator, data: Data, cache: Path, progress: Progress = q
         for split, rows in others.items()
     }
     return FittedBaseline({name: found}, {name: fit})
+
+
+def _of_items(
+    evaluator: Evaluator, data: Data, others: Mapping[str, np.ndarray], cache: Path, progress: Progress
+) -> FittedBaseline:
+    """Lists by the similarities of items alone, see `item_models`. What is kept are their metrics."""
+    from embexp.training import item_models
+
+    assert data.interactions is not None  # the task is recommendation
+    known, catalogue = data.interactions, data.interactions.catalogue
+    name = item_models.name_of(catalogue.size)
+
+    def make(folder: Path) -> None:
+        started = time.perf_counter()
+        examples, train = data.scan.examples, data.scan.splits["train"]
+        everyone = known.seen(examples, [train], np.unique(known.pairs(examples, train)[0]))
+        used = item_models.shortened(everyone)
+        trained = item_models.matrix(used, catalogue.size)
+
+        def measured(held: HeldOut, weights: Any, stage: str, progress: Progress) -> Metrics:
+            users = item_models.matrix(known.seen(examples, [train], held.users), catalogue.size)
+            return evaluator.of_lists(data, held, item_models.scores(users, weights), catalogue.size, stage, progress)
+
+        penalties, words = item_models.PENALTIES[name], baseline.FITTED[name]
+        penalty, best, reached = penalties[len(penalties) // 2], None, -math.inf
+        if "validation" in others:
+            some = data.held_out("validation").some(_USERS_TO_CHOOSE)
+            for each in penalties:
+                weights = item_models.fit(name, trained, each)
+                value = measured(some, weights, f"choosing a penalty of {words}", quiet)[evaluator.first]
+                if value > reached:
+                    penalty, best, reached = each, weights, value
+        if best is None:
+            best = item_models.fit(name, trained, penalty)
+        metrics = {}
+        for place, split in enumerate(others):
+            of_split = part(progress, place / len(others), (place + 1) / len(others))
+            metrics[split] = measured(data.held_out(split), best, f"evaluating {words}", of_split)
+        seconds = time.perf_counter() - started
+        fit = Fit(len(used.values), len(everyone.values), catalogue.size, penalty, True, seconds)
+        (folder / "metrics.json").write_text(json.dumps(metrics), "utf-8")
+        (folder / "fit.json").write_text(json.dumps(asdict(fit)), "utf-8")
+
+    key = {
+        "format": item_models.FORMAT,
+        "data": data.scan.key,
+        "columns": [known.user, known.item],
+        "metrics": evaluator.measured_of_lists,
+    }
+    folder = _once(name, key, make, cache, progress)
+    if isinstance(folder, FittedBaseline):
+        return folder
+    metrics, fit = (json.loads((folder / f"{each}.json").read_text("utf-8")) for each in ("metrics", "fit"))
+    return FittedBaseline({name: metrics}, {name: fit})
+
+
+def _once(
+    name: str, key: Mapping[str, Any], make: Callable[[Path], None], cache: Path, progress: Progress
+) -> Path | FittedBaseline:
+    """The folder of the cache with what `make` wrote, or why it could not."""
+    words, digest = baseline.FITTED[name], digests.of_json(dict(key))
+
+    def shown(folder: Path) -> None:
+        progress(f"fitting {words} to compare with", None)
+        make(folder)
+
+    lock = FileLock(caching.place_of(cache, "baseline", digest).with_suffix(".lock"), f"the cache in {cache}")
+    try:
+        with contextlib.nullcontext() if caching.exists(cache, "baseline", digest) else lock.awaited():
+            return caching.folder(cache, "baseline", digest, shown)
+    except (OSError, MemoryError, ValueError, ArithmeticError) as error:  # no reason to lose what was trained
+        why = machine_faults.sentence(error) or str(error)
+        return FittedBaseline(warnings=(f"output.baselines: {words} could not be fitted: {why}",))

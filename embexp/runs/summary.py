@@ -211,7 +211,7 @@ def _no_better(
     """The warnings of a run that is no better than a baseline, on some split or by some metric."""
     spec = prepared.spec
     if spec.task is Task.RECOMMENDATION:
-        return started.evaluator.recommendation_warnings(prepared.data, final, baselines["popularity"])
+        return started.evaluator.recommendation_warnings(prepared.data, final, baselines)
     if all(spec.frozen(name) for name in spec.tables):
         rates = {"dense_optimizer.learning_rate": spec.dense_optimizer.learning_rate}
     else:

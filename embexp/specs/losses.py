@@ -9,12 +9,27 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs.base import FUNCTION, Choice, NamedCode, NonNegative, RowCount, Spec, different, is_null, where_known
+from embexp.specs.base import (
+    FUNCTION,
+    Choice,
+    NamedCode,
+    NonNegative,
+    Positive,
+    RowCount,
+    Spec,
+    different,
+    is_null,
+    where_known,
+)
 from embexp.specs.models import Recommender, Task
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
+
+
+LOSSES = "loss=sampled_softmax, loss=softmax, loss=bpr or loss=cosine_contrastive"
+"""Those of recommendation, for messages."""
 
 
 class LossOfTask(Choice):
@@ -27,7 +42,7 @@ class LossOfTask(Choice):
         """Task recommendation, from which no loss follows."""
         if spec.task is Task.RECOMMENDATION:
             rule = "task recommendation has several losses"
-            yield Fault(scope.path, self.kind, rule, "choose loss=bpr, loss=sampled_softmax or loss=softmax")
+            yield Fault(scope.path, self.kind, rule, f"choose {LOSSES}")
 
 
 class RecommendationLoss(Choice):
@@ -60,17 +75,51 @@ class BPR(DrawnNegatives):
     implementation = "embexp.models.losses:bpr"
 
 
-class SampledSoftmax(RecommendationLoss):
-    """-log p[item] with p = softmax over the items of the batch (Yi et al. 2019).
+class SharedNegatives(RecommendationLoss):
+    """Base class of losses whose negatives are drawn once for all examples of a batch."""
+
+    negatives: RowCount | None
+    """Number of negatives of a step; null: the items of the batch, negatives of each other."""
+    power: Annotated[float, Field(ge=0, le=1, exclude_if=lambda value: value == 0)] = 0.0
+    """Negatives are drawn with p ~ count^power, so that 0 is uniform."""
+
+    def inert(self, path: str) -> Iterator[str]:
+        """A power of negatives that are not drawn."""
+        if self.negatives is None and self.power:
+            yield f"{path}.power: negatives is null, so none are drawn"
+
+
+class SampledSoftmax(SharedNegatives):
+    """-log p[item] with p = softmax over the items of the batch (Yi et al. 2019), or over the item and drawn ones.
 
     Items that occur more than once in the batch count once for each example.
     """
 
     kind: Literal["sampled_softmax"] = "sampled_softmax"
     implementation = "embexp.models.losses:sampled_softmax"
+    negatives: Annotated[RowCount | None, Field(exclude_if=is_null)] = None
     log_q: bool = True
-    """Subtract log q from each score, where q is the item's share of the training split, so that frequent items, which
-    are negatives more often, are not scored lower for it (Bengio & Senécal 2008)."""
+    """Subtract log q from each score, where q is the share with which the item is drawn, so that items that are
+    negatives more often are not scored lower for it (Bengio & Senécal 2008)."""
+
+
+class CosineContrastive(SharedNegatives):
+    """1 - s[item] + negative_weight * the mean of max(0, s[negative] - margin), for cosines s (Mao et al. 2021)."""
+
+    kind: Literal["cosine_contrastive"] = "cosine_contrastive"
+    implementation = "embexp.models.losses:cosine_contrastive"
+    negatives: RowCount | None = 512
+    margin: Annotated[float, Field(ge=-1, lt=1)] = 0.8
+    """Negatives with a lower cosine have no gradient."""
+    negative_weight: Positive = 150.0
+    """Weight of the mean over the negatives."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Another task, and scores that are no cosines."""
+        yield from super().faults(spec, scope)
+        if isinstance(spec.model, Recommender) and not (spec.model.normalize and spec.model.temperature == 1):
+            rule = "it compares cosines, and model.normalize is false or model.temperature is not 1"
+            yield Fault(scope.path, self.kind, rule, "set model.normalize=true model.temperature=1")
 
 
 class Softmax(RecommendationLoss):
@@ -91,11 +140,13 @@ class CustomLoss(NamedCode):
         """A task whose loss compares candidates."""
         if spec.task in (Task.RANKING, Task.RECOMMENDATION):
             rule = f"it takes the labels and logits of examples, and task {spec.task} compares candidates"
-            remedy = "loss=of_task" if spec.task is Task.RANKING else "loss=bpr, loss=sampled_softmax or loss=softmax"
+            remedy = "loss=of_task" if spec.task is Task.RANKING else LOSSES
             yield Fault(scope.path, self.kind, rule, f"choose {remedy}")
 
 
-Loss = Annotated[LossOfTask | BPR | SampledSoftmax | Softmax | CustomLoss, Field(discriminator="kind")]
+Loss = Annotated[
+    LossOfTask | BPR | SampledSoftmax | CosineContrastive | Softmax | CustomLoss, Field(discriminator="kind")
+]
 
 
 class ChosenMetric(NamedCode):

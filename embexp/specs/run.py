@@ -18,7 +18,14 @@ from embexp.specs.base import JobCount, Scope, Seed, Spec, for_each, summarize_n
 from embexp.specs.data import Columnar, Data, Triples
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
-from embexp.specs.losses import ChosenMetric, Loss, LossOfTask, Recommendation, chosen_metrics
+from embexp.specs.losses import (
+    ChosenMetric,
+    Loss,
+    LossOfTask,
+    Recommendation,
+    SharedNegatives,
+    chosen_metrics,
+)
 from embexp.specs.models import KnowledgeGraph, Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
@@ -343,6 +350,7 @@ def inert_settings(spec: RunSpec) -> list[str]:
         *_samples(spec),
         *(line for scope, optimizer in spec.settings_of("optimizer") for line in optimizer.inert(scope.path)),
         *_model(spec),
+        *(spec.loss.inert("loss") if isinstance(spec.loss, SharedNegatives) else ()),
         *_train(spec),
     ]
 

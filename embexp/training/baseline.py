@@ -40,8 +40,10 @@ FITTED = {
     "logistic_regression": "logistic regression",
     "linear_regression": "linear regression",
     "bias_only": "the bias-only model",
+    "ease": "EASE",
+    "item_knn": "item-kNN",
 }
-"""The baselines that are fitted to the same columns (`simple_models`), in words."""
+"""The baselines that are fitted to the same columns (`simple_models`, `item_models`), in words."""
 OTHERS = FITTED | {"popularity": "popularity"}
 """Those that are harder to beat than a constant."""
 

@@ -45,6 +45,8 @@ from embexp.specs.models import Task
 
 _CELLS = 1 << 22
 """Scores that are in memory at once: 16 MB of float32, and a few times as much to rank them."""
+_GROUPS_OF_PLACE = 32
+"""Groups of items, for each place of a list: with more, fewer items are sorted, and more maxima are."""
 _QUERIES = 1 << 14
 """Queries whose known answers are in memory at once."""
 
@@ -257,19 +259,33 @@ def same_for_all(scores: np.ndarray) -> Scores:
 
 def best_items(scores: np.ndarray, k: int) -> Best:
     """The k highest scores of each row [n, I], those of seen items being -inf; equal ones by rising number."""
-    count = min(k, scores.shape[1])
-    least = np.partition(scores, scores.shape[1] - count, axis=1)[:, scores.shape[1] - count]
-    # All that are at least as high as the k-th; more than k if others equal it.
-    row, item = np.nonzero(scores >= least[:, None])
+    rows, items_of = scores.shape
+    count = min(k, items_of)
+    row, item = np.divmod(np.flatnonzero(scores >= _at_most_kth(scores, count)[:, None]), items_of)
     value = scores[row, item]
     order = np.lexsort((item, -value, row))
-    place = np.arange(len(row)) - np.searchsorted(row, np.arange(len(scores)))[row]
+    place = np.arange(len(row)) - np.searchsorted(row, np.arange(rows))[row]
     kept = order[place < count]  # `row` is sorted, so the order within a row is all that changes
-    items = item[kept].reshape(len(scores), count)
-    found = value[kept].reshape(len(scores), count)
+    items = item[kept].reshape(rows, count)
+    found = value[kept].reshape(rows, count)
     items = np.where(np.isneginf(found), -1, items)
     missing = ((0, 0), (0, k - count))
     return Best(np.pad(items, missing, constant_values=-1), np.pad(found, missing, constant_values=-np.inf))
+
+
+def _at_most_kth(scores: np.ndarray, k: int) -> np.ndarray:
+    """A number, [n], that is at most the k-th highest score of each row, and that few scores reach.
+
+    It is the k-th highest of the maxima of groups of items, as at least k items are as high. The groups are every so
+    many-th item, so that those of one group are not neighbours. Few items are their own groups: it is the k-th highest.
+    """
+    rows, items = scores.shape
+    groups = _GROUPS_OF_PLACE * k
+    if items <= 2 * groups:
+        return np.asarray(np.partition(scores, items - k, axis=1)[:, items - k])
+    whole = items // groups * groups
+    highest = scores[:, :whole].reshape(rows, -1, groups).max(axis=1)
+    return np.asarray(np.partition(highest, groups - k, axis=1)[:, groups - k])
 
 
 def user_blocks(scores: Scores, users: int, items: int, seen: ListColumn) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -418,10 +434,11 @@ def _first_places(scores: np.ndarray, row: np.ndarray, item: np.ndarray) -> np.n
     order = np.lexsort((item, -value, row))
     row, item, value = row[order], item[order], value[order]
     first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]]) if len(row) else np.empty(0, np.int64)
-    rows, own, number = scores[row[first]], value[first, None], item[first, None]
-    ahead = np.count_nonzero(rows > own, axis=1)
-    ahead += np.count_nonzero((rows == own) & (np.arange(scores.shape[1]) < number), axis=1)
-    return np.asarray(1 + ahead, np.float64)
+    places: np.ndarray = np.empty(len(first), np.float64)
+    for place, which in enumerate(first):  # of a whole row, NumPy counts far faster than along an axis
+        of_row, own, number = scores[row[which]], value[which], item[which]
+        places[place] = 1 + np.count_nonzero(of_row > own) + np.count_nonzero(of_row[:number] == own)
+    return places
 
 
 def _pairs(lists: ListColumn, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:

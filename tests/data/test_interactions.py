@@ -12,7 +12,7 @@ from embexp.data.batches import Items
 from embexp.data.examples import Examples
 from embexp.data.interactions import interactions
 from embexp.errors import DataError
-from embexp.specs.losses import BPR
+from embexp.specs.losses import BPR, SampledSoftmax
 
 Pair = tuple[int, int]
 
@@ -81,6 +81,20 @@ def test_negatives_are_uniform_over_the_items_that_may_be_drawn(exclude_seen: bo
         assert np.flatnonzero(counts).tolist() == allowed
         share = 4_000 / len(allowed)
         assert np.abs(counts[allowed] - share).max() < 5 * np.sqrt(share)
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_shared_negatives_follow_the_power_of_the_counts(power: float) -> None:
+    import tensorflow as tf
+
+    train, count = np.arange(len(PAIRS)), 20_000
+    loss = SampledSoftmax(negatives=count, power=power)
+    items = Items(of(PAIRS, train), examples(PAIRS), train, loss, seed=3)
+    drawn = np.bincount(items._shared(tf.constant(7, tf.int64), count).numpy(), minlength=8)
+    frequency = np.bincount([item - 1 for _, item in PAIRS], minlength=8).astype(np.float64) ** power
+    expected = count * frequency / frequency.sum()
+    assert np.abs(drawn - expected).max() < 5 * np.sqrt(expected.max())
+    np.testing.assert_allclose(items._log_share.all().numpy(), np.log(frequency / frequency.sum()), rtol=1e-6)
 
 
 def test_the_draw_depends_on_seed_and_step_alone() -> None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from embexp.models import build
 from embexp.specs.base import implementation
-from embexp.specs.losses import BPR, RecommendationLoss, SampledSoftmax, Softmax
+from embexp.specs.losses import BPR, CosineContrastive, RecommendationLoss, SampledSoftmax, Softmax
 from embexp.specs.models import MatrixFactorization, Task, TwoTower
 
 GENERATOR = np.random.default_rng(0)
@@ -53,6 +53,48 @@ def test_sampled_softmax_is_corrected_and_leaves_the_item_itself_out(log_q: bool
     assert float(loss) == pytest.approx(np.mean(losses), rel=1e-6)
 
 
+DRAWN = np.array([1, 6, 6, 2, 3, 3])
+"""Items that are drawn for the whole batch: some are those of interactions, and some are drawn twice."""
+SHARES = np.log(np.array([0.1, 0.2, 0.05, 0.3, 0.1, 0.1, 0.15]))
+
+
+def drawn_inputs() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, vectors of items [B + n, D], and scores in float64 [B, B + n]."""
+    numbers = np.concatenate([NUMBERS, DRAWN])
+    items = GENERATOR.normal(0, 1, (I, D)).astype(np.float32)[numbers]
+    labels = np.stack([numbers, SHARES[numbers]], axis=1).astype(np.float32)
+    return labels, items, USERS.astype(np.float64) @ items.T.astype(np.float64)
+
+
+@pytest.mark.parametrize("log_q", [True, False])
+def test_drawn_negatives_are_shared_by_the_batch_and_none_is_the_item_itself(log_q: bool) -> None:
+    labels, items, scores = drawn_inputs()
+    losses = []
+    for row in range(B):
+        compared = [row, *(B + place for place in range(len(DRAWN)) if DRAWN[place] != NUMBERS[row])]
+        corrected = scores[row, compared] - (labels[compared, 1] if log_q else 0)
+        losses.append(-log_softmax(corrected, 0))
+    assert set(DRAWN) & set(NUMBERS)
+    loss = loss_of(SampledSoftmax(negatives=len(DRAWN), log_q=log_q))
+    found = loss(tf.constant(labels), (tf.constant(USERS), tf.constant(items)))
+    assert float(found) == pytest.approx(np.mean(losses), rel=1e-6)
+
+
+@pytest.mark.parametrize("of_batch", [True, False], ids=["batch", "drawn"])
+def test_cosine_contrastive_counts_negatives_above_the_margin(of_batch: bool) -> None:
+    labels, items, scores = drawn_inputs()
+    negatives = range(B) if of_batch else range(B, B + len(DRAWN))
+    losses = []
+    for row in range(B):
+        over = [max(0.0, scores[row, place] - 0.3) if labels[place, 0] != NUMBERS[row] else 0.0 for place in negatives]
+        losses.append(1 - scores[row, row] + 2.5 * np.mean(over))
+    if of_batch:
+        labels, items = labels[:B], items[:B]
+    loss = loss_of(CosineContrastive(negatives=None if of_batch else len(DRAWN), margin=0.3, negative_weight=2.5))
+    found = loss(tf.constant(labels), (tf.constant(USERS), tf.constant(items)))
+    assert float(found) == pytest.approx(np.mean(losses), rel=1e-6)
+
+
 def test_softmax_is_over_the_catalogue() -> None:
     items = GENERATOR.normal(0, 1, (I, D)).astype(np.float32)
     expected = np.mean([-log_softmax(items.astype(np.float64) @ USERS[row], NUMBERS[row]) for row in range(B)])
@@ -71,6 +113,19 @@ def test_matrix_factorization_adds_vectors_and_biases() -> None:
     expected = (inputs["user"] + inputs["age"]) @ inputs["item"].T + inputs["bias"].T
     np.testing.assert_allclose(users @ items.T, expected, rtol=1e-5, atol=1e-6)
     assert not model.weights
+
+
+def test_matrix_factorization_compares_cosines_by_temperature() -> None:
+    spec = MatrixFactorization(
+        user_features=("user", "age"), item_features=("item",), item_biases=("bias",), normalize=True, temperature=0.2
+    )
+    shapes = {"user": (D,), "age": (D,), "item": (D,), "bias": (1,)}
+    model = build.build(spec, shapes=shapes, dense_width=0, output_bias=0.0, seed=0)
+    inputs = {name: GENERATOR.normal(0, 1, (B, *shape)).astype(np.float32) for name, shape in shapes.items()}
+    users, items = (each.numpy() for each in model(inputs))
+    user, item = inputs["user"] + inputs["age"], inputs["item"]
+    cosines = (user @ item.T) / np.linalg.norm(user, axis=1)[:, None] / np.linalg.norm(item, axis=1)
+    np.testing.assert_allclose(users @ items.T, cosines / 0.2 + inputs["bias"].T, rtol=1e-5, atol=1e-5)
 
 
 def test_two_towers_are_hidden_layers_of_either_side() -> None:

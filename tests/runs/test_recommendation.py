@@ -155,7 +155,11 @@ def test_the_groups_are_learned_and_popularity_is_beside_them(run: Made) -> None
     # Vocabularies are sorted by falling frequency, then by code point: so are lists with equal scores.
     assert summary["baselines"]["popularity"]["test"] == pytest.approx(counted(popularity, "test"), abs=1e-9)
     assert summary["metrics"]["test"]["ndcg_at_3"] > 3 * summary["baselines"]["popularity"]["test"]["ndcg_at_3"]
-    assert not summary["warnings"]
+    # Groups without noise: EASE finds them without an error.
+    assert summary["baselines"]["ease"]["test"]["ndcg_at_3"] == 1.0
+    own = summary["metrics"]["test"]["ndcg_at_3"]
+    (warning,) = (each for each in summary["warnings"] if "on test" in each)
+    assert warning == f"on test: ndcg_at_3 {own:.4f} is worse than EASE's 1.0000"
 
 
 def test_a_run_that_learns_nothing_says_so(run: Made) -> None:

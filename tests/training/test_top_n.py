@@ -141,3 +141,19 @@ def test_equal_scores_are_listed_by_number_and_seen_items_are_not() -> None:
 def test_a_score_that_is_no_number_ends_the_run() -> None:
     with pytest.raises(DivergedError, match="diverged"):
         evaluated([([1.0, math.nan], {0}, set(), 0)])
+
+
+@pytest.mark.parametrize("items", [640, 641, 5_000])
+@pytest.mark.parametrize("values", [3, 50, None], ids=["few values", "many values", "all different"])
+def test_the_best_of_many_items_are_those_of_a_sort(items: int, values: int | None) -> None:
+    generator = np.random.default_rng(items)
+    scores = generator.normal(0, 1, (40, items)).astype(np.float32)
+    if values is not None:
+        scores = np.floor(scores * values / 4).astype(np.float32)
+    scores[generator.random(scores.shape) < 0.2] = -np.inf
+    scores[0], scores[1, 5:] = -np.inf, -np.inf  # of users who have seen all, or all but a few
+    found = ranking.best_items(scores, 10)
+    for row, (chosen, best) in enumerate(zip(found.items.tolist(), found.scores.tolist(), strict=True)):
+        order = np.lexsort((np.arange(items), -scores[row]))[:10]
+        assert chosen == [int(item) if scores[row, item] > -np.inf else -1 for item in order]
+        assert best == scores[row, order].tolist()

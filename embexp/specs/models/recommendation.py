@@ -63,6 +63,10 @@ class Recommender(DenseModel):
     """Features of the item."""
     item_biases: tuple[str, ...] = ()
     """Features of the item, of dim 1, that are added to the score."""
+    normalize: bool
+    """Scale the vectors of users and items to length 1."""
+    temperature: Positive
+    """Dot products are divided by it."""
 
     @property
     def item_side(self) -> tuple[str, ...]:
@@ -103,6 +107,8 @@ class MatrixFactorization(Recommender):
     kind: Literal["matrix_factorization"] = "matrix_factorization"
     implementation = "embexp.models.recommendation:matrix_factorization"
     has_weights = False
+    normalize: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    temperature: Annotated[Positive, Field(exclude_if=lambda value: value == 1)] = 1.0
 
     def vector_faults(self, shapes: Shapes) -> Iterator[Fault]:
         """Features that are not vectors of one dim."""
@@ -122,6 +128,4 @@ class TwoTower(Recommender):
     activation: Activation = Activation.RELU
     dropout: Fraction = 0.0
     normalize: bool = False
-    """Scale the vectors of users and items to length 1."""
     temperature: Positive = 1.0
-    """Dot products are divided by it."""
