@@ -207,6 +207,7 @@ def _ratings(experiment: Experiment, user: ColumnFacts, item: ColumnFacts) -> li
         "  batch_size: 256",
         "  epochs: 20",
         "  standardize_labels: true   # one learning rate for labels of any scale",
+        "  early_stopping: {patience: 5}",
     ]
 
 

@@ -111,7 +111,7 @@ def training_batches(
     positives = None if candidates is None or candidates.positives is None else Known(candidates.positives)
 
     def with_columns(batch: Batch, rows: Any) -> Batch:
-        batch = read.with_lists(batch, rows) if read.lists else batch
+        batch = read.with_lists(batch, rows) if read.lists or read.histories else batch
         return batch if positives is None else positives.added(batch, rows)
 
     batches = batches.map(_plain(with_columns))
@@ -196,6 +196,11 @@ class _Reader:
             for name, column in examples.lists.items()
             if name in columns.ids
         }
+        self.histories = {
+            name: (SharedArray(history.values), SharedArray(history.splits), history.user)
+            for name, history in examples.histories.items()
+            if name in columns.histories
+        }
         self._weights = {name: SharedArray(examples.weights[name]) for name in columns.weights}
         self._dense = SharedArray(examples.dense)
         self._labels = None if examples.labels is None else SharedArray(examples.labels)
@@ -227,6 +232,10 @@ class _Reader:
             name: tf.ragged.range(splits.at(rows), splits.at(rows + 1)) for name, (_, splits) in self.lists.items()
         }
         ids = {name: span.with_values(self.lists[name][0].at(span.values)) for name, span in spans.items()}
+        for name, (values, splits, user) in self.histories.items():
+            users = batch.ids[user]
+            span = tf.ragged.range(splits.at(users), splits.at(users + 1))
+            ids[name] = span.with_values(values.at(span.values))
         weights = {
             name: spans[weighed].with_values(self._weights[name].at(spans[weighed].values))
             for name, weighed in self._columns.weights.items()

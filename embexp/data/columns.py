@@ -36,6 +36,14 @@ class BucketColumn:
 
 
 @dataclass(frozen=True)
+class HistoryColumn:
+    """Ids of a column in all training examples with the same user."""
+
+    column: str
+    user: str
+
+
+@dataclass(frozen=True)
 class ClassNames:
     """How the values of a label that are names of classes become labels.
 
@@ -64,6 +72,7 @@ class Columns:
         several: id column -> why it must hold several values per example; others may hold one or several.
         asked_by: column -> config path that names it, for messages.
         example_weight: the column of the examples' weights; None: there is none, or none to read.
+        histories: name of an id column that no file has, see `RunSpec.ids_of` -> what it is made of.
     """
 
     ids: Mapping[str, str]
@@ -77,10 +86,11 @@ class Columns:
     rules: Mapping[str, SettledRules] = field(default_factory=dict)
     classes: ClassNames | None = None
     example_weight: str | None = None
+    histories: Mapping[str, HistoryColumn] = field(default_factory=dict)
 
     @property
     def id_columns(self) -> tuple[str, ...]:
-        """All columns of ids, also those that are made of numbers."""
+        """All columns of ids that examples have themselves, also those that are made of numbers."""
         return (*self.ids, *self.buckets)
 
     @property
@@ -182,6 +192,11 @@ def columns_of(
         rules=rules,
         classes=_class_names(data, task) if labelled else None,
         example_weight=data.weight if labelled and isinstance(data, Columnar) else None,
+        histories={
+            feature.ids_column(name): HistoryColumn(feature.column or name, features[user].column or user)
+            for name, feature in features.items()
+            if (user := feature.history_of) is not None and user in features  # or it is a fault
+        },
     )
     return columns, vocabulary
 

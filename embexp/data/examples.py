@@ -133,6 +133,17 @@ class ListColumn:
 
 
 @dataclass(frozen=True)
+class History(ListColumn):
+    """Ids of other examples with the same user: those of user u are values[splits[u]:splits[u + 1]].
+
+    Attributes:
+        user: the column of the user.
+    """
+
+    user: str
+
+
+@dataclass(frozen=True)
 class Examples:
     """Encoded examples, memory-mapped.
 
@@ -145,6 +156,7 @@ class Examples:
         labels: float32 [count]; None if there are none.
         example_weights: float32 [count], none below 0; None: all count the same.
         key: of the folder in the cache that has what is not rows of tables; "" of examples that are in none.
+        histories: id columns that follow from the user of an example.
     """
 
     count: int
@@ -156,10 +168,21 @@ class Examples:
     labels: np.ndarray | None
     key: str = ""
     example_weights: np.ndarray | None = None
+    histories: Mapping[str, History] = field(default_factory=dict)
 
     def column(self, name: str, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
         """int64: the ids of a column with one value per example, of some examples."""
         return self.ids[rows, self.id_columns.index(name)].astype(np.int64)
+
+    def counts(self, name: str, rows: np.ndarray, values: int) -> np.ndarray:
+        """How often some examples have each id of a column, int64 [values]; rows in any order, also several times."""
+        times = np.bincount(rows, minlength=self.count)
+        column = self.histories.get(name) or self.lists.get(name)
+        if column is None:
+            return np.bincount(self.column(name), times, values).astype(np.int64)
+        if isinstance(column, History):
+            times = np.bincount(self.column(column.user), times, len(column.splits) - 1)
+        return np.bincount(column.values, np.repeat(times, np.diff(column.splits)), values).astype(np.int64)
 
 
 def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:

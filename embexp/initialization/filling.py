@@ -18,7 +18,7 @@ from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Storage
 from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import optimizers
-from embexp.tables.optimizers import RowGroups
+from embexp.tables.optimizers import DecayShares, RowGroups
 from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.split import MappedTable, SplitTable
@@ -53,6 +53,7 @@ class TablePlan:
         file: the file that holds its frozen rows; None: a variable does.
         slots: values of slots from an earlier checkpoint, by slot.
         precision: how rows and slots are stored.
+        shares: makes the rows' parts of the weight decay; None: each step decays all that it touches.
     """
 
     name: str
@@ -68,6 +69,7 @@ class TablePlan:
     file: FileRows | None = None
     slots: Mapping[str, MappableRows] = field(default_factory=dict)
     precision: Precision = SINGLE
+    shares: Callable[[], DecayShares] | None = None
 
     @property
     def method(self) -> InitMethod:
@@ -85,6 +87,12 @@ class TablePlan:
         Args:
             initial_value: initial value of the variable instead, for a table in one part.
         """
+        made = self._variables(initial_value)
+        if self.shares is not None:
+            made.shares = self.shares()
+        return made
+
+    def _variables(self, initial_value: Callable[..., Any] | None) -> AnyTable:
         rows, dim, file = self.source.rows, self.source.dim, self.file
         if file is not None and self.optimizer is None:
             return MappedTable(self.name, file.mapping, file.rows, file.others, combiner=self.combiner)

@@ -26,7 +26,14 @@ order. But it is those really used that count.
 """
 
 
-_LATER = {"clipnorm": None, "dtype": "float32", "slot_dtype": "float32", "stochastic_rounding": True}
+_LATER = {
+    "clipnorm": None,
+    "weight_decay_per": "touch",
+    "weight_decay_scale": 1.0,
+    "dtype": "float32",
+    "slot_dtype": "float32",
+    "stochastic_rounding": True,
+}
 """Settings of tables and optimizers that came later, with the value that is what was done before: it changes no id."""
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from embexp.checkpoints import restoring
@@ -42,7 +44,7 @@ from embexp.system.arrays import MappableRows
 from embexp.system.machine import PeakMemory, keep_freed
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.optimizers import RowGroups
+from embexp.tables.optimizers import DecayShares, RowGroups
 from embexp.tables.rounding import Precision
 from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
@@ -163,7 +165,7 @@ def build(
     return start(
         prepared.runtime,
         Blueprint(
-            plans=table_plans(prepared.tables, initial),
+            plans=table_plans(prepared.tables, initial, _decay_shares(prepared)),
             features=spec.features,
             columns={name: each.ids for name, each in dense.inputs.items()},
             assemble=partial(assemble, dense, strategy),
@@ -361,11 +363,28 @@ def initial_rows(tables: PreparedTables) -> dict[str, MappableRows]:
     }
 
 
-def table_plans(tables: PreparedTables, initial: Mapping[str, MappableRows]) -> dict[str, TablePlan]:
+def _decay_shares(prepared: Prepared) -> dict[str, Callable[[], DecayShares]]:
+    """What makes the shares of tables whose rows decay alike in an epoch."""
+    spec, examples, train = prepared.spec, prepared.data.scan.examples, prepared.data.scan.splits["train"]
+    found: dict[str, Callable[[], DecayShares]] = {}
+    steps = len(train) / spec.train.batch_size
+    for name, rows in prepared.tables.rows.items():
+        if spec.optimizer_of(name).decays_per_epoch and not prepared.tables.policies[name].fully_frozen:
+            counts = [examples.counts(spec.ids_of(feature), train, rows) for feature in spec.features_of(name)]
+            found[name] = partial(DecayShares, name, np.sum(counts, axis=0), steps)
+    return found
+
+
+def table_plans(
+    tables: PreparedTables,
+    initial: Mapping[str, MappableRows],
+    shares: Mapping[str, Callable[[], DecayShares]] = MappingProxyType({}),
+) -> dict[str, TablePlan]:
     """Plans how every table is created and filled, without creating it.
 
     Args:
         initial: initial values of each table, see `initial_rows`.
+        shares: of tables whose rows decay alike in an epoch.
 
     Raises:
         RunError: rows of a file can't be mapped.
@@ -395,6 +414,7 @@ def table_plans(tables: PreparedTables, initial: Mapping[str, MappableRows]) -> 
             file=file,
             slots=slots,
             precision=_precision(table, name, spec.seed),
+            shares=shares.get(name),
         )
     return plans
 

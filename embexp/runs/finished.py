@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -267,7 +267,8 @@ class Run:
         some = evaluator.few(columns, examples)
         runtime = evaluator.reporting(self._restored.runtime, examples.count, progress)
         _, logits = predictions(runtime, some, examples.count)
-        unknown = {name: self._unknown(examples, name) for name in self.spec.features}
+        own = [name for name, feature in self.spec.features.items() if feature.history_of is None]
+        unknown = {name: self._unknown(examples, name) for name in own}
         if task is Task.RECOMMENDATION:
             scores = np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32)
             return Predictions(scores, unknown)
@@ -373,23 +374,18 @@ class Run:
         spec = self.spec
         columns, shared = columns_of(spec.data, spec.features, spec.tables, labelled=labelled, task=spec.task)
         vocabularies = {group: self._vocabularies[table] for table, group in shared.items()}
-        if frames.is_in_memory(data):
-            source = source_of(spec.data)
-            with as_the_runs_data(frames.NAME):
-                return columns, encode_in_memory(
-                    data, source, columns, vocabularies, classes=self.classes, numbers=self._numbers
-                )
-        with as_the_runs_data(data):
-            return columns, encode_file(
-                Path(data),
-                spec.data,
-                columns,
-                vocabularies,
-                cache=caching.cache_folder(spec.output.cache),
-                classes=self.classes,
-                numbers=self._numbers,
-                progress=progress,
-            )
+        known: dict[str, Any] = {"classes": self.classes, "numbers": self._numbers}
+        in_memory = frames.is_in_memory(data)
+        with as_the_runs_data(frames.NAME if in_memory else data):
+            if in_memory:
+                examples = encode_in_memory(data, source_of(spec.data), columns, vocabularies, **known)
+            else:
+                known |= {"cache": caching.cache_folder(spec.output.cache), "progress": progress}
+                examples = encode_file(Path(data), spec.data, columns, vocabularies, **known)
+        if columns.histories:  # those of the training split, whatever the examples are
+            self.folder.check(self.folder.data)
+            examples = replace(examples, histories=read_data(spec, progress).scan.examples.histories)
+        return columns, examples
 
     def _prepared_tables(self) -> PreparedTables:
         """The tables for the function runtime.

@@ -29,7 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+from scipy import sparse
 
 from embexp.checkpoints import restoring, streaming
 from embexp.data.batches import Batch
@@ -39,13 +41,16 @@ from embexp.errors import RunError
 from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.runs import execute
 from embexp.runs.finished import fitted_numbers
+from embexp.runs.prepare import read_data
 from embexp.runs.serving_inputs import Served, served, transformed_numbers, words_of_texts
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Triples
 from embexp.specs.models import Task
+from embexp.specs.run import RunSpec
+from embexp.specs.tables import Combiner, Feature
 from embexp.specs.texts import Text
 from embexp.strategies.strategy import OneDevice
 from embexp.system import digests
-from embexp.system.arrays import Rows
+from embexp.system.arrays import ArrayRows, Rows
 from embexp.system.parallel import Progress
 from embexp.tables.row_engine import ExportedLookup, ExportedTable
 from embexp.training.step import Step
@@ -70,20 +75,21 @@ def write(
     progress("tracing the model", None)
     # Its own seed: a user's model may draw, though what it draws is overwritten.
     keras.utils.set_random_seed(digests.seed_of(run.spec.seed, "keras")[0])
-    columns, shared = columns_of(run.spec.data, run.spec.features, run.spec.tables, labelled=False)
+    spec, tables = _with_sums(run.spec, tables, progress)
+    columns, shared = columns_of(spec.data, spec.features, spec.tables, labelled=False)
     with tempfile.TemporaryDirectory(prefix="embexp-") as assets:
         vocabularies = {
             group: served(group, run.vocabulary(group), Path(assets)) for group in dict.fromkeys(shared.values())
         }
         exported = {
-            name: ExportedTable(name, rows.rows, rows.dim, combiner=run.spec.tables[name].combiner)
+            name: ExportedTable(name, rows.rows, rows.dim, combiner=spec.tables[name].combiner)
             for name, rows in tables.items()
         }
         classes = run.summary.get("classes", ())
-        dense = execute.dense_settings(run.spec, width=columns.dense_width, classes=len(classes), total_steps=1)
+        dense = execute.dense_settings(spec, width=columns.dense_width, classes=len(classes), total_steps=1)
         model = execute.dense_model(dense, {name: table.dim for name, table in exported.items()})
         restoring.restore_weights(model, run.folder.final_checkpoint)
-        step = Step(ExportedLookup(exported, run.spec.features), model, dense.inputs, OneDevice())
+        step = Step(ExportedLookup(exported, spec.features), model, dense.inputs, OneDevice())
         module = _module(run, step, columns, vocabularies, _parts(model))
         module.tables = {name: table.variable for name, table in exported.items()}
         signatures = module.signatures()
@@ -91,6 +97,32 @@ def write(
             signatures["serving_text"] = _text_signature(module, run.spec.data, next(iter(columns.ids)))
         streaming.write_saved_model(module, signatures, tables, directory, progress=progress)
     return {name: _inputs(function) for name, function in signatures.items()}
+
+
+def _with_sums(spec: RunSpec, tables: Mapping[str, Rows], progress: Progress) -> tuple[RunSpec, Mapping[str, Rows]]:
+    """The spec and tables of a model that looks up, for a history, what it sums up to: a row for each user.
+
+    Those rows are in memory, and those of the items while they are summed.
+    """
+    named = {name: feature for name, feature in spec.features.items() if feature.history_of is not None}
+    if not named:
+        return spec, tables
+    histories = read_data(spec, progress).scan.examples.histories
+    features, made, rows = dict(spec.features), dict(spec.tables), dict(tables)
+    for name, feature in named.items():
+        history, table = histories[feature.ids_column(name)], f"{name}_of_{feature.history_of}"
+        items, own = tables[feature.table], spec.tables[feature.table]
+        lengths = np.diff(history.splits)[:, None].astype(np.float32)
+        ones = np.ones(len(history.values), np.float32)
+        each = sparse.csr_array((ones, history.values, history.splits), shape=(len(lengths), items.rows))
+        powers = {Combiner.SUM: 0.0, Combiner.SQRTN: 0.5, Combiner.MEAN: 1.0}
+        rows[table] = ArrayRows((each @ items.read(0, items.rows)) / np.maximum(lengths, 1) ** powers[own.combiner])
+        made[table] = own.model_copy(update={"combiner": Combiner.SUM})
+        features.pop(name)  # it comes last, as its vocabulary is the user's
+        features[name] = Feature(table=table, column=history.user)
+    for name in {feature.table for feature in named.values()} - {feature.table for feature in features.values()}:
+        del made[name], rows[name]
+    return spec.model_copy(update={"features": features, "tables": made}), rows
 
 
 def _parts(model: Any) -> list[Any]:

@@ -9,12 +9,14 @@ Learning-rate schedules: a factor over steps that multiplies an optimizer's `lea
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault
 from embexp.specs.base import Choice, Count, Fraction, NamedCode, NonNegative, Number, Positive, Spec, WholeNumber
+from embexp.specs.models import Task
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -72,6 +74,16 @@ Schedule = Annotated[
 ]
 
 
+class DecayPer(StrEnum):
+    """How often a row decays."""
+
+    TOUCH = "touch"
+    """In each step that looks it up: rows of frequent values decay more often than those of rare ones."""
+    EPOCH = "epoch"
+    """As often in an epoch whatever its frequency: a step's decay is divided by the number of the epoch's steps that
+    are expected to look the row up."""
+
+
 class _TableOptimizer(Choice):
     """Base class of table optimizers, which update each touched row once per step.
 
@@ -96,6 +108,8 @@ class _TableOptimizer(Choice):
     """Decoupled weight decay of touched rows, before the step: w -= factor * w."""
     multiply_weight_decay_factor_by_learning_rate: bool = False
     """Makes the decay w -= factor * learning rate * w."""
+    weight_decay_per: DecayPer = DecayPer.TOUCH
+    """touch: each step that looks a row up decays it. epoch: all rows decay alike in an epoch, rare and frequent."""
 
     @model_validator(mode="after")
     def _bounds(self) -> _TableOptimizer:
@@ -118,15 +132,30 @@ class _TableOptimizer(Choice):
         return {slot: getattr(self, value) if isinstance(value, str) else value for slot, value in named}
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        """What a TPU, which has its own rules, does not do."""
+        """What a TPU, which has its own rules, does not do; decay by epoch where negatives are looked up, too."""
+        if self.decays_per_epoch and spec.task in (Task.RANKING, Task.RECOMMENDATION):
+            rule = f"task {spec.task} looks rows up as negatives too, so that data does not tell how often"
+            value = str(self.weight_decay_per)
+            yield CombinationFault(f"{scope.path}.weight_decay_per", value, rule, "set it to touch")
         if not spec.strategy.own_memory:
             return
         if self.tensorflow is None:
             rule = "a TPU moves the rows of tables by the rules that it has"
             yield CombinationFault(scope.path, self.kind, rule, "choose another optimizer or another strategy")
+        if self.decays_per_epoch:
+            rule = "a TPU decays a row in each step that looks it up"
+            value = str(self.weight_decay_per)
+            yield CombinationFault(
+                f"{scope.path}.weight_decay_per", value, rule, "choose optimizer=adagrad, or strategy=cpu"
+            )
         if self.clipnorm is not None:
             rule = "a TPU clips each element of a gradient, not the norm of a row's"
             yield CombinationFault(f"{scope.path}.clipnorm", f"{self.clipnorm:g}", rule, "set clipvalue instead")
+
+    @property
+    def decays_per_epoch(self) -> bool:
+        """Whether rows decay, and each as much in an epoch as any other."""
+        return self.weight_decay_per is DecayPer.EPOCH and self.weight_decay_factor > 0
 
     @property
     def moves_every_row(self) -> bool:
@@ -137,6 +166,8 @@ class _TableOptimizer(Choice):
         """Settings without effect, each as `config path: reason`."""
         if self.multiply_weight_decay_factor_by_learning_rate and not self.weight_decay_factor:
             yield f"{path}.multiply_weight_decay_factor_by_learning_rate: weight_decay_factor is 0"
+        if self.weight_decay_per is DecayPer.EPOCH and not self.weight_decay_factor:
+            yield f"{path}.weight_decay_per: weight_decay_factor is 0"
 
 
 class SGD(_TableOptimizer):

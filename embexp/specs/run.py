@@ -102,8 +102,11 @@ class RunSpec(Spec):
         return next((each.by for each in self.metrics.values() if each.function is None and each.by), None)
 
     def optimizer_of(self, table: str) -> TableOptimizer:
-        """The table's own optimizer, or the top-level one."""
-        return self.tables[table].optimizer or self.optimizer
+        """The table's own optimizer, or the top-level one, with the table's part of the weight decay."""
+        found, scale = self.tables[table].optimizer or self.optimizer, self.tables[table].weight_decay_scale
+        if scale == 1 or not found.weight_decay_factor:
+            return found
+        return found.model_copy(update={"weight_decay_factor": scale * found.weight_decay_factor})
 
     def pretrained_of(self, table: str) -> Pretrained:
         """The table's own pretrained setting, or the top-level one."""

@@ -12,9 +12,10 @@ from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import vocabularies
-from embexp.specs.base import Count, Dim, Length, Number, Positive, RowCount, Spec, where_known
+from embexp.specs.base import Count, Dim, Length, NonNegative, Number, Positive, RowCount, Spec, is_null, where_known
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
+from embexp.specs.models import Task
 from embexp.specs.optimizers import TableOptimizer, slots_of
 from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.running import RuntimeKind
@@ -100,6 +101,8 @@ class Table(Spec):
     initializer: Initializer = TruncatedNormal.model_construct()
     optimizer: TableOptimizer | None = None
     """null: the top-level `optimizer`."""
+    weight_decay_scale: NonNegative = 1.0
+    """Factor on the optimizer's `weight_decay_factor`, so that biases may decay less than vectors."""
     pretrained: Pretrained | None = None
     """null: the top-level `pretrained`."""
     init: Init | None = None
@@ -176,6 +179,9 @@ class Feature(Spec):
     """Shape of the activations without `dim`, batch first; null: the shape of the input."""
     buckets: Buckets = Buckets.model_construct()
     """Of a column of numbers: the ids are buckets of them."""
+    history_of: str | None = Field(default=None, exclude_if=is_null)
+    """Feature of the user: the ids are those of the column in all training examples of the same user, each once; null:
+    those of the example."""
     validate_weights_and_indices: bool = True
     """Sparse input: drop ids below 0, and weights of 0 or less unless the combiner is sum."""
 
@@ -188,6 +194,8 @@ class Feature(Spec):
     def ids_column(self, name: str) -> str:
         """The column of ids that a feature of this name gets: that of the data, or its numbers in a table's buckets."""
         column = self.column or name
+        if self.history_of is not None:
+            return f"{column} of each {self.history_of}"
         return f"{column} in buckets of table {self.table}" if self.buckets.given else column
 
     def settings_of_lists(self) -> dict[str, str]:
@@ -205,6 +213,7 @@ class Feature(Spec):
             _weights_of_shape(self, scope.path),
             _length_of_shape(self, scope.path),
             _batch_of_shape(self, spec, scope.path),
+            _history(self, spec, scope.path),
             vocabularies.bucket_faults(spec, name),
             vocabularies.other_bucket_faults(spec, name),
         )
@@ -279,6 +288,32 @@ def _no_table(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
         rule = "there is no table of that name"
         remedy = f"did you mean {near[0]!r}?" if near else f"the tables are {', '.join(spec.tables)}"
         yield Fault(f"{path}.table", repr(feature.table), rule, remedy)
+
+
+def _history(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
+    """A history of no user, of what is no item, or where training examples are not ratings."""
+    name = feature.history_of
+    if name is None:
+        return
+    user = spec.features.get(name)
+    others: dict[str, object] = {"max_sequence_length": feature.max_sequence_length, "weights": feature.weights}
+    others |= {"output_shape": feature.output_shape, "buckets": feature.buckets.given}
+    if user is None or user is feature:
+        near = difflib.get_close_matches(name, spec.features, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near and near[0] != name else "name the feature of the user"
+        yield Fault(f"{path}.history_of", repr(name), "there is no other feature of that name", remedy)
+    elif user.buckets.given or user.history_of is not None or user.max_sequence_length or user.weights is not None:
+        yield Fault(f"{path}.history_of", repr(name), "a user is one id of an example", "name a feature with one id")
+    for key, value in others.items():
+        if value:
+            rule = "a history has no order, weights or numbers; its ids are combined by the table's combiner"
+            yield Fault(f"{path}.{key}", repr(value), rule, "remove it")
+    if spec.task in (Task.RANKING, Task.RECOMMENDATION):
+        rule = f"task {spec.task} trains on items that a user does not have too, of which a history would tell"
+        yield CombinationFault(f"{path}.history_of", repr(name), rule, "remove the feature, or predict labels")
+    if spec.strategy.own_memory:
+        rule = "histories differ in length without bound, and a TPU takes inputs of one size"
+        yield CombinationFault(f"{path}.history_of", repr(name), rule, "remove the feature, or take strategy=cpu")
 
 
 def _weights_of_sequence(feature: Feature, path: str) -> Iterator[Fault]:

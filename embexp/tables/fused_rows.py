@@ -92,6 +92,7 @@ def move(
         multipliers=[each.multipliers_at(step) for each in groups],
         places=[place.handle for place in variables.places],
         step=[tf.convert_to_tensor(step)] if rounds else [],
+        shares=[] if table.shares is None else [table.shares.variable.handle],
         key=list(table.precision.key or ()) if rounds else [],
         rule=optimizer.kind,
         constants=_constants(optimizer),

@@ -82,8 +82,10 @@ def _optimizer(optimizer: TableOptimizer, learning_rate: Any) -> Any:
         raise ValueError(f"TPUEmbedding has no optimizer {optimizer.kind}")
     if optimizer.clipnorm is not None:
         raise ValueError("TPUEmbedding does not clip the norm of a row's gradient")
+    if optimizer.decays_per_epoch:
+        raise ValueError("TPUEmbedding decays a row in each step that looks it up")
     settings = {name: getattr(optimizer, name) for name in type(optimizer).model_fields}
-    for name in ("kind", "schedule", "clipnorm"):
+    for name in ("kind", "schedule", "clipnorm", "weight_decay_per"):
         del settings[name]
     for name in ("weight_decay_factor", "multiply_weight_decay_factor_by_learning_rate"):
         settings[name] = settings[name] or None

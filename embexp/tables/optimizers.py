@@ -51,11 +51,25 @@ from embexp.system.user_code import NamedFunction, kind_of
 from embexp.tables.inputs import without_autograph
 from embexp.tables.variables import variable_over
 
-__all__ = ["Moving", "RowGroups", "gradient_bounds", "is_constant", "schedule_factor", "slots_of", "updated"]
+__all__ = [
+    "DecayShares",
+    "Moving",
+    "RowGroups",
+    "gradient_bounds",
+    "is_constant",
+    "schedule_factor",
+    "slots_of",
+    "updated",
+]
 
 
 def updated(
-    optimizer: TableOptimizer, rows: Any, slots: Mapping[str, Any], gradient: Any, learning_rate: Any
+    optimizer: TableOptimizer,
+    rows: Any,
+    slots: Mapping[str, Any],
+    gradient: Any,
+    learning_rate: Any,
+    shares: Any = None,
 ) -> tuple[Any, dict[str, Any]]:
     """One application of an optimizer's rule.
 
@@ -65,6 +79,7 @@ def updated(
         slots: for each name in `slots_of(optimizer)` float32 [n, dim], or [n, 1] of its `row_slots`.
         gradient: float32 [n, dim], summed over all occurrences of each row; None for zero.
         learning_rate: float32 scalar, the learning rate at this step.
+        shares: float32 [n, 1], factors of the weight decay, see `DecayShares`; None: all 1.
 
     Returns:
         The rows and slots after the step.
@@ -79,6 +94,8 @@ def updated(
         decay = optimizer.weight_decay_factor
         if optimizer.multiply_weight_decay_factor_by_learning_rate:
             decay = decay * learning_rate
+        if shares is not None:  # no row decays by more than all that it is
+            decay = _opaque(tf.minimum(_opaque(decay * tf.ones_like(shares)) * shares, 1.0))
         rows = rows - decay * rows
     rows, new_slots = implementation(optimizer)(rows, slots, gradient, learning_rate)
     return _clipped(rows, optimizer.clip_weight_min, optimizer.clip_weight_max), new_slots
@@ -279,6 +296,37 @@ class Moving:
 
     places: Any
     multipliers: Any
+
+
+class DecayShares:
+    """What part of the weight decay each row of a table gets, where all rows decay alike in an epoch.
+
+    Of n occurrences in an epoch of S steps, a row is expected in S (1 - exp(-n / S)) steps, and gets the inverse of
+    that; one that is expected in less than one step gets 1.
+
+    Attributes:
+        variable: float32 [rows].
+    """
+
+    def __init__(self, name: str, occurrences: np.ndarray, steps_per_epoch: float) -> None:
+        """Creates a variable in the current graph; see `variable_over` for TensorFlow 1.
+
+        Args:
+            occurrences: [rows], of each row in an epoch.
+            steps_per_epoch: may be a fraction.
+        """
+        steps = max(1.0, steps_per_epoch)
+        self._values = arrays.empty(occurrences.shape, np.float32)
+        self._values[:] = 1 / np.maximum(1.0, steps * -np.expm1(-occurrences / steps))
+        self.variable = variable_over(f"{name}/decay_shares", self._values)
+
+    def feeds(self) -> list[tuple[Any, np.ndarray]]:
+        """Variables and values to feed each new session of a graph of TensorFlow 1; see `MappedTable.feeds`."""
+        return [(self.variable, self._values)]
+
+    def of(self, ids: Any) -> Any:
+        """Those of rows [n], float32 [n, 1]."""
+        return tf.gather(self.variable.read_value(), ids)[:, None]
 
 
 class RowGroups:

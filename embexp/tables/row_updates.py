@@ -217,7 +217,8 @@ def move(
         gradient = None if gradient is None else tf.gather(gradient, moving.places)
         own_rate = rate if moving.multipliers is None else rate * moving.multipliers
     slots = {slot: table.gather(ids, slot) for slot in table.slots}
-    rows, slots = rules.updated(optimizer, rows, slots, gradient, own_rate)
+    shares = None if table.shares is None else table.shares.of(ids)
+    rows, slots = rules.updated(optimizer, rows, slots, gradient, own_rate, shares)
     if optimizer.moves_every_row:
         _move_untouched(table, optimizer, rate, step)
     _put(table, ids, rows, slots, step)
@@ -273,7 +274,7 @@ def is_whole(table: MovingTable, optimizer: TableOptimizer, read: Mapping[str, O
     """Whether a step looks up all rows of a table, and its optimizer's rule moves each by itself."""
     large = 4 * table.rows * table.dim >= _LEAST
     alike = isinstance(table, EmbeddingTable) and table.groups is None and not optimizer.moves_every_row
-    alike = alike and not table.precision.narrow
+    alike = alike and not table.precision.narrow and table.shares is None
     whole = [each.static_shape[-1] == table.rows for each in read.values() if each.every_row]
     return large and alike and bool(whole) and all(whole)
 

@@ -265,6 +265,8 @@ class SplitTable(ReadableTable):
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
         """Variables and values to feed each new session of a graph of TensorFlow 1; see `MappedTable.feeds`."""
         fed = [(self.index, self._index), *self.groups.feeds()]
+        if self.shares is not None:
+            fed += self.shares.feeds()
         if self._mapping is not None:
             fed.append((self.fixed, self._mapping))
         return fed

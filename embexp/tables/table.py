@@ -110,7 +110,7 @@ class EmbeddingTable(ReadableTable):
 
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
         """Variables and values to feed each new session of a graph of TensorFlow 1; see `MappedTable.feeds`."""
-        return [] if self.groups is None else self.groups.feeds()
+        return [pair for each in (self.groups, self.shares) if each is not None for pair in each.feeds()]
 
     def fills(self, source: Rows) -> list[tuple[TableVariable, Rows]]:
         """The variable to fill, with all rows of `source`."""

@@ -245,6 +245,7 @@ class ReadableTable(ABC):
         storage: how rows are kept: a `Storage`, or "sharded".
         row_slots: names of the slots that have one number for each row.
         precision: how rows and slots are stored; they are read as float32.
+        shares: the rows' parts of the weight decay, an `optimizers.DecayShares`; None: each step decays all it touches.
         touched: uint8 [rows], 1 for each row that a training step looked up since `take_touched`; None when not
             tracked.
     """
@@ -257,6 +258,7 @@ class ReadableTable(ABC):
     touched: Any
     row_slots: Collection[str] = frozenset()
     precision: Precision = SINGLE
+    shares: Any = None
 
     @abstractmethod
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:

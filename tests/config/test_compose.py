@@ -44,6 +44,7 @@ NEEDS = {
     ("graph", "movielens"): ["model=biased_dot", "data=movielens", "data.path=FILE"],
     ("model", "dot"): ["model.left=[user,history]"],
     ("model", "biased_dot"): ["graph=ratings", "data=csv", "data.path=FILE", "data.label=rating"],
+    ("model", "svd_plus_plus"): ["graph=ratings", "data=csv", "data.path=FILE", "data.label=rating", "task=regression"],
     ("model", "keras"): ["model.function=tests.config.test_compose:any_model"],
     ("data", "custom"): ["data.path=FILE", "data.label=rating", "data.function=tests.config.test_compose:any_model"],
     **{
@@ -139,7 +140,8 @@ def test_every_choice_composes_and_validates(group: str, choice: str) -> None:
         part = getattr(spec, group)
         file = yaml.safe_load(CHOICES[group][choice].read_text())
         bases = [each for each in file.get("defaults", []) if isinstance(each, str) and each != "_self_"]
-        assert part.kind == (bases[0] if bases else choice)
+        own = file.get(group, {}).get("kind") if isinstance(file.get(group), dict) else None  # of `_global_` files
+        assert part.kind == (own or (bases[0] if bases else choice))
 
 
 @pytest.mark.parametrize("experiment", CHOICES["experiment"])

@@ -102,7 +102,7 @@ _WITH = (
     ("experiment/ratings", ("data.path=rows.csv", "data.label=rating")),
     ("data/skipgram|(graph|model)/skipgram", ("experiment=skipgram",)),
     ("data/text.*|graph/text|model/text_cnn|vectors/.*", ("experiment=text_classification",)),
-    ("graph/ratings|model/biased_dot", _RATINGS),
+    ("graph/ratings|model/biased_dot|model/svd_plus_plus", _RATINGS),
     ("graph/recommendation|loss/(bpr|s.*)|model/(matrix_factorization|two_tower)", _RECOMMENDATION),
     ("graph/knowledge_graph|model/(complex.*|distmult|rotate|transe)|study/new_entities", _TRIPLES),
     ("graph/initialization", ("experiment=initialization",)),

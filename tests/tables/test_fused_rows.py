@@ -17,7 +17,7 @@ from embexp.specs.tables import Feature
 from embexp.system import native
 from embexp.system.arrays import ArrayRows
 from embexp.tables import fused_rows, inputs, optimizers
-from embexp.tables.optimizers import RowGroups
+from embexp.tables.optimizers import DecayShares, RowGroups
 from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.split import SplitTable
@@ -143,6 +143,7 @@ def trained(
     layout=st.sampled_from(["variable", "split", "memory_map"]),
     frozen=st.sampled_from([None, *MULTIPLIERS]),
     bag=st.booleans(),
+    per_epoch=st.booleans(),
 )
 def test_steps_have_the_bits_of_tensorflows_operations(
     kind: str,
@@ -155,6 +156,7 @@ def test_steps_have_the_bits_of_tensorflows_operations(
     layout: str,
     frozen: str | None,
     bag: bool,
+    per_epoch: bool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     rule = data.draw(KINDS[kind]).model_copy(update=data.draw(LIMITS))
@@ -164,12 +166,15 @@ def test_steps_have_the_bits_of_tensorflows_operations(
     path = tmp_path_factory.mktemp("rows") / "rows.npy"
     precision = SINGLE if layout == "memory_map" else data.draw(PRECISIONS)
     table = grouped(layout, rule, dim, frozen, path, precision)
+    if per_epoch:
+        table.shares = DecayShares("item", random.zipf(1.3, ROWS).clip(0, 10**6), 7.5)
     assert fused_rows.moves(table, rule)
     before = table.read(0, ROWS).copy().view(np.int32)
     found = trained(table, rule, ids, gradients, schedule=schedule, bag=bag)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "library", lambda _: None)
         other = grouped(layout, rule, dim, frozen, path, precision)
+        other.shares = table.shares
         expected = trained(other, rule, ids, gradients, schedule=schedule, bag=bag)
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
@@ -242,6 +247,7 @@ def test_ids_outside_of_the_table_are_refused() -> None:
                 multipliers=[],
                 places=[],
                 step=[],
+                shares=[],
                 rule="sgd",
             )
 

@@ -81,7 +81,15 @@ def test_every_setting_of_an_optimizer_arrives(rule: Any, theirs: str, own: dict
         assert getattr(made, name) == value, name
     assert (made.clip_gradient_min, made.clip_gradient_max) == (-0.5, 0.25)
     # No setting of the spec is forgotten here.
-    assert set(optimizer.model_dump()) == {*SHARED, *own, "kind", "schedule", "clipvalue", "clipnorm"}
+    assert set(optimizer.model_dump()) == {
+        *SHARED,
+        *own,
+        "kind",
+        "schedule",
+        "clipvalue",
+        "clipnorm",
+        "weight_decay_per",
+    }
     with pytest.raises(ValueError, match="norm"):
         to_tensorflow({"item": TableShape(10, 4)}, {}, {"item": optimizer.model_copy(update={"clipnorm": 1.0})})
 

@@ -184,3 +184,26 @@ def test_slots_are_those_of_tensorflow() -> None:
         names = theirs[rule.kind]._slot_names()
         values = [float(make([1])[0]) for make in theirs[rule.kind]._slot_initializers()]
         assert optimizers.slots_of(rule) == dict(zip(names, values, strict=True))
+
+
+@pytest.mark.parametrize("by_rate", [True, False])
+def test_rows_decay_by_their_shares_and_never_beyond_zero(by_rate: bool) -> None:
+    rule = SGD(weight_decay_factor=2.0, multiply_weight_decay_factor_by_learning_rate=by_rate)
+    rows, gradient = np.random.default_rng(0).standard_normal((2, ROWS, DIM)).astype(np.float32)
+    shares = np.float32([[1], [0.5], [0.1], [0.01], [0], [0.3]])
+    found, _ = optimizers.updated(rule, tf.constant(rows), {}, tf.constant(gradient), tf.constant(0.25), shares)
+    decay = np.minimum(1, 2.0 * (0.25 if by_rate else 1) * shares.astype(np.float64))
+    np.testing.assert_allclose(found, rows - decay * rows - 0.25 * gradient, rtol=2e-6, atol=2e-6)
+
+
+@given(seed=st.integers(0, 2**16), steps=st.floats(0.2, 50), rate=st.floats(0.0001, 0.01))
+def test_rows_decay_alike_in_an_epoch_whatever_their_frequency(seed: int, steps: float, rate: float) -> None:
+    counts = np.random.default_rng(seed).zipf(1.5, 50).clip(0, 10**5)
+    shares = optimizers.DecayShares("item", counts, steps)
+    of = shares.of(tf.range(50)).numpy()[:, 0].astype(np.float64)
+    whole = max(1.0, steps)
+    # Each of n examples is in a step of its own choice, so a row is in a step with probability 1 - (1 - 1 / S)^n.
+    expected = whole * (1 - np.exp(-counts / whole))
+    np.testing.assert_allclose(of * np.maximum(1, expected), 1, rtol=1e-6)
+    assert (of <= 1).all()
+    assert of[counts.argmax()] == of.min()

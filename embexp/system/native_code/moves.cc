@@ -50,6 +50,8 @@ REGISTER_OP("EmbexpMoveRows")
     .Input("places: P * resource")
     // The number of the step, for stochastic rounding of rows of 16 bits.
     .Input("step: S * int64")
+    // Factors of the weight decay of each row of the table.
+    .Input("shares: H * resource")
     .Attr("N: int >= 1")
     .Attr("D: int >= 0")
     .Attr("M: int >= 1")
@@ -57,6 +59,7 @@ REGISTER_OP("EmbexpMoveRows")
     .Attr("G: int >= 0")
     .Attr("P: int >= 0")
     .Attr("S: int >= 0")
+    .Attr("H: int >= 0")
     .Attr("key: list(int) = []")
     .Attr("Tid: {int32, int64}")
     .Attr("rule: {'sgd', 'adagrad', 'rowwise_adagrad', 'adagrad_momentum', 'adam', 'ftrl'}")
@@ -354,13 +357,18 @@ class MoveRows : public OpKernel {
   template <typename Rule>
   void Apply(OpKernelContext* context, const Rule& rule) {
     constexpr int kVariables = 1 + Rule::kSlots + Rule::kRowSlots;
-    OpInputList handles, gradients_of, touched_of, rate_of, positions_of, step_of;
+    OpInputList handles, gradients_of, touched_of, rate_of, positions_of, step_of, shares_of;
     OP_REQUIRES_OK(context, context->input_list("variables", &handles));
     OP_REQUIRES_OK(context, context->input_list("positions", &positions_of));
     OP_REQUIRES_OK(context, context->input_list("gradients", &gradients_of));
     OP_REQUIRES_OK(context, context->input_list("touched", &touched_of));
     OP_REQUIRES_OK(context, context->input_list("rate", &rate_of));
     OP_REQUIRES_OK(context, context->input_list("step", &step_of));
+    OP_REQUIRES_OK(context, context->input_list("shares", &shares_of));
+    PerRow shares;
+    OP_REQUIRES_OK(context, shares.Read(context, shares_of));
+    OP_REQUIRES(context, !shares.any() || shares.values().dtype() == tensorflow::DT_FLOAT,
+                absl::InvalidArgumentError("a row's share of the decay must be float32"));
     OP_REQUIRES(context, key_.empty() || step_of.size() == 1, absl::InvalidArgumentError("a key needs a step"));
     const Rounding rounding{key_, step_of.size() ? step_of[0].template scalar<int64_t>()() : 0};
     OP_REQUIRES(context, handles.size() == kVariables, absl::InvalidArgumentError("the rule has other slots"));
@@ -407,11 +415,14 @@ class MoveRows : public OpKernel {
     }
 
     uint8_t* marks = nullptr;
+    int64_t largest = grouped ? -1 : stored - 1;
+    for (const Moved& row : moved) largest = std::max(largest, row.id);
+    OP_REQUIRES(context, !shares.any() || largest < shares.values().dim_size(0),
+                absl::InvalidArgumentError("there must be a share of the decay for each row"));
+    const float* share_of = shares.any() ? shares.values().flat<float>().data() : nullptr;
     if (touched_of.size()) {
       OP_REQUIRES_OK(context, Locked::Of(context, touched_of[0], 1, true, &marks_locked));
       const int64_t marked = marks_locked.tensor()->dim_size(0);
-      int64_t largest = grouped ? -1 : stored - 1;
-      for (const Moved& row : moved) largest = std::max(largest, row.id);
       OP_REQUIRES(context, largest < marked,
                   absl::InvalidArgumentError("the record of touched rows must have one for each row"));
       marks = marks_locked.tensor()->template flat<uint8_t>().data();
@@ -424,10 +435,10 @@ class MoveRows : public OpKernel {
     const auto move = [&](int64_t rows, const auto& row_of) {
       if (gradient.any || row.any || decays) {
         const Step<Rule, true> step{rule, gradient, row, zero, decays};
-        MoveAll(context, step, gradients, by_row, rows, row_of, base, rounding, marks);
+        MoveAll(context, step, gradients, by_row, rows, row_of, base, rounding, share_of, marks);
       } else {
         const Step<Rule, false> step{rule, gradient, row, zero, decays};
-        MoveAll(context, step, gradients, by_row, rows, row_of, base, rounding, marks);
+        MoveAll(context, step, gradients, by_row, rows, row_of, base, rounding, share_of, marks);
       }
     };
     if (grouped) {
@@ -444,7 +455,7 @@ class MoveRows : public OpKernel {
   template <typename Rule, bool kLimited, typename RowOf>
   void MoveAll(OpKernelContext* context, const Step<Rule, kLimited>& shared, const Gradients& gradients,
                const ByRow& by_row, int64_t rows, const RowOf& row_of, const Stored* base, const Rounding& rounding,
-               uint8_t* marks) const {
+               const float* share_of, uint8_t* marks) const {
     constexpr int kVariables = 1 + Rule::kSlots;
     const bool whole = Rule::kRowSlots > 0 || clip_norm_ > 0.0f;
     const int64_t dim = gradients.dim(), packets = rows * dim / kPacket * kPacket;
@@ -457,6 +468,7 @@ class MoveRows : public OpKernel {
           for (int v = 0; v < kVariables; ++v) Prefetch<1>(base[v].floats(coming.place * dim), base[v].lines(dim));
           if constexpr (Rule::kRowSlots > 0) __builtin_prefetch(base[kVariables].floats(coming.place), 1);
           if (marks != nullptr) __builtin_prefetch(marks + coming.id, 1);
+          if (share_of != nullptr) __builtin_prefetch(share_of + coming.id);
         }
         Moved row = row_of(k);
         const int32_t begin = by_row.starts[k], end = by_row.starts[k + 1];
@@ -467,7 +479,8 @@ class MoveRows : public OpKernel {
           g = sum.data();
         }
         if (marks != nullptr) marks[row.id] = 1;
-        const float decay = decay_by_rate_ ? decay_ * row.rate : decay_;
+        float decay = decay_by_rate_ ? decay_ * row.rate : decay_;
+        if (share_of != nullptr) decay = std::min(decay * share_of[row.id], 1.0f);
         if (whole) g = Whole(g, dim, sum.data(), squares.data());
         if constexpr (Rule::kRowSlots > 0) {
           const float mean = SquaredNorm(g, dim, squares.data()) * static_cast<float>(1.0 / dim);
