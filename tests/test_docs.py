@@ -2,13 +2,15 @@
 
 Fenced blocks of a page are taken in their order, in one folder: `sh` is run by bash, `python` by Python, `csv`,
 `yaml` and `python` with file=NAME are written to NAME. `status=N` is the exit status to expect; `needs=NAME` links a
-folder of the real data there, and the block is skipped, visibly, where that is not at hand. `with=KEY=VALUE,…` are
+folder of the real data there, and the block is skipped, visibly, where that is not at hand. So is one with
+`package=NAME` where that package is not installed. `with=KEY=VALUE,…` are
 overrides that make the runs and sweeps of a block smaller, in the place of those that it has for a key; of `python`,
 what it passes to `embexp.compose`. With `--hypothesis-profile=thorough` all run as they stand.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -85,6 +87,9 @@ def test_examples(page: Path, forked: Path, tmp_path: Path, tmp_path_factory: py
                 continue
             if not (tmp_path / needed).exists():
                 (tmp_path / needed).symlink_to(DATA / needed)
+        if (package := block.options.get("package")) is not None and importlib.util.find_spec(package) is None:
+            skipped.append(package)
+            continue
         if block.language == "sh":
             command = ["bash", "-euc", smaller(block)]
         elif block.language == "python":
@@ -98,7 +103,7 @@ def test_examples(page: Path, forked: Path, tmp_path: Path, tmp_path_factory: py
             shown = [other.text for other in blocks(page) if other.language == "text"]
             assert result.stderr in shown, f"the page should show:\n{result.stderr}"
     if skipped:
-        pytest.skip(f"without the real data: {', '.join(skipped)}; all else was run")
+        pytest.skip(f"without {', '.join(skipped)}; all else was run")
 
 
 def test_pages_link_to_pages_that_are_there() -> None:

@@ -15,7 +15,7 @@ from embexp.data.columns import Columns
 from embexp.data.examples import Examples
 from embexp.data.interactions import SEEN, HeldOut, Interactions
 from embexp.data.queries import Candidates, KnownAnswers, head_predictions, kinds_and_answers, known_answers
-from embexp.errors import ConfigError, DataError, Fault
+from embexp.errors import ConfigError, Fault
 from embexp.models import losses
 from embexp.runs.prepare import Data
 from embexp.specs import footprint
@@ -398,37 +398,6 @@ class Evaluator:
 
         users = of_both(columns, examples, rows)[:, 0]
         return users, of_both(data.columns, data.scan.examples, _interactions(data).catalogue.examples)[:, 1]
-
-    def lists(
-        self, data: Data, runtime: Predictor, users: np.ndarray | None, count: int, progress: Progress = quiet
-    ) -> Iterator[tuple[np.ndarray, ranking.Best]]:
-        """The best items for users of the run's own data, without all that they have seen in any of its splits.
-
-        A user's features are read from the last example of the user.
-
-        Args:
-            users: int64, their rows in the vocabulary, rising; None: all that are known.
-            count: items of each list.
-
-        Yields:
-            Some users, by their rows, and their lists.
-
-        Raises:
-            DataError: the data has no example of a user.
-        """
-        known, examples = _interactions(data), data.scan.examples
-        splits = list(data.scan.splits.values())
-        rows = np.sort(np.concatenate(splits))
-        everyone, last = np.unique(known.pairs(examples, rows)[0][::-1], return_index=True)
-        users = everyone[everyone >= known.special[0]] if users is None else users
-        place = np.minimum(np.searchsorted(everyone, users), len(everyone) - 1)
-        if (everyone[place] != users).any():
-            raise DataError("the run's data has no example of some of these users")
-        ours, items = self.vectors(data, runtime, data.columns, examples, rows[::-1][last[place]], progress)
-        seen = known.seen(examples, splits, users)
-        scores = _reported(ranking.products(ours, items), len(users), "ranking items", progress)
-        for start, stop, block in ranking.user_blocks(scores, len(users), len(items), seen):
-            yield users[start:stop], ranking.best_items(block, count)
 
     def recommendation_warnings(
         self,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +20,13 @@ from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
 from embexp.pretrained.earlier import EarlierCheckpoint, row_tokens
 from embexp.records.folder import RunFolder, check_code, named_functions
+from embexp.runs.serving.recommending import Vectors
+from embexp.specs.models import Task
 from embexp.system import caching, files
-from embexp.system.arrays import Rows, SomeRows
+from embexp.system.arrays import ArrayRows, Rows, SomeRows
 from embexp.system.parallel import Progress, quiet
 from embexp.system.terminal import byte_size
+from embexp.vectors import search_index
 from embexp.vectors import write as vectors
 
 
@@ -32,10 +37,18 @@ class ExportKind(StrEnum):
     NPY = "npy"
     WORD2VEC = "word2vec"
     PROJECTOR = "projector"
+    VECTORS = "vectors"
+    INDEX = "index"
 
 
 _BYTES_PER_NUMBER = {ExportKind.SAVEDMODEL: 4, ExportKind.NPY: 4, ExportKind.WORD2VEC: 12, ExportKind.PROJECTOR: 12}
 """Of a table, with its tokens left out; for text about what trained values take."""
+
+
+_OF_SIDES = (ExportKind.VECTORS, ExportKind.INDEX)
+"""What a run of task recommendation is exported as, and no other."""
+_QUERIES = 2_000
+"""Users whose vectors tune and measure an index."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +57,15 @@ class Exported:
 
     Attributes:
         tables: rows and dim of each table in it.
+            Of vectors and an index: of users and items.
         signatures: of a SavedModel: by signature the name and description of each input.
+        index: of an index, what is in its index.json.
     """
 
     path: Path
     tables: Mapping[str, tuple[int, int]]
     signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    index: Mapping[str, Any] = field(default_factory=dict)
 
 
 def export(
@@ -59,6 +75,8 @@ def export(
     *,
     tables: Collection[str] = (),
     binary: bool = False,
+    index: str | None = None,
+    recall: float = 0.99,
     allow_code: Collection[str] = (),
     progress: Progress = quiet,
 ) -> Exported:
@@ -69,42 +87,67 @@ def export(
         kind: one of `ExportKind`.
         tables: names of the tables, for files; empty: all.
         binary: of word2vec, its binary form.
+        index: of an index, its library: faiss, hnswlib or usearch.
+        recall: of an index, the share of the best 10 items that a search is to find.
         allow_code: functions that the recorded spec may run; a SavedModel of the user's own model needs its function.
 
     Raises:
         NotARunError: there is no finished run, it is being written, or it left no checkpoint.
-        RunError: `out` exists or can't be written, there is no such table, or no room on the disk.
+        RunError: `out` exists or can't be written, there is no such table, or no room on the disk; a library is
+            missing, or does not reach the recall.
         DataError: a file of this kind can't hold a token.
         UsageError: the SavedModel is that of a model of the user's own, and its function isn't allowed.
     """
     kind, out = ExportKind(kind), Path(out)
     if out.exists():
         raise RunError(f"{out} already exists: give the export another name")
+    library = None
+    if kind is ExportKind.INDEX:
+        library = search_index.Library(index or "")
+        if fault := search_index.missing(library):
+            raise RunError(fault)
     with RunFolder(Path(run)).reading():
         source = earlier.open_run(Path(run), cache=caching.cache_folder(None))
         source = replace(source, cache=caching.cache_folder(source.spec.output.cache))
         if kind is ExportKind.SAVEDMODEL:
             check_code(named_functions(source.spec), allow_code, record=source.folder.spec)
-        chosen = _chosen(source, kind, tables)
+        recommended = None
+        if kind in _OF_SIDES or (kind is ExportKind.SAVEDMODEL and source.spec.task is Task.RECOMMENDATION):
+            recommended = _vectors(source, allow_code, progress)
+        chosen = () if kind in _OF_SIDES else _chosen(source, kind, tables)
         rows = {name: earlier_rows(source, name) for name in chosen}
         _check_room(out, kind, rows)
         signatures: Mapping[str, Mapping[str, str]] = {}
+        facts: Mapping[str, Any] = {}
+        shapes = {name: (row.rows, row.dim) for name, row in rows.items()}
         try:
             with files.atomic_directory(out) as directory:
                 match kind:
                     case ExportKind.SAVEDMODEL:
-                        from embexp.runs import saved_model
+                        from embexp.runs.serving import saved_model
 
-                        signatures = saved_model.write(source, rows, directory, progress=progress)
+                        signatures = saved_model.write(
+                            source, rows, directory, recommended=recommended, progress=progress
+                        )
                     case ExportKind.NPY:
                         _write_npy(source, rows, directory, progress=progress)
                     case ExportKind.WORD2VEC:
                         _write_word2vec(source, rows, directory, binary=binary, progress=progress)
                     case ExportKind.PROJECTOR:
                         _write_projector(source, rows, directory, progress=progress)
+                    case ExportKind.VECTORS | ExportKind.INDEX:
+                        assert recommended is not None
+                        shapes, facts = _write_sides(recommended, directory, library, recall, progress=progress)
         except OSError as error:
             raise RunError(f"{out} can't be written: {error.strerror or error}") from error
-        return Exported(out, {name: (row.rows, row.dim) for name, row in rows.items()}, signatures)
+        return Exported(out, shapes, signatures, facts)
+
+
+def _vectors(source: EarlierCheckpoint, allow_code: Collection[str], progress: Progress) -> Vectors:
+    """The vectors of users and items, which the model makes from the tables."""
+    from embexp.runs.finished import load_run
+
+    return load_run(source.folder.path, allow_code=tuple(allow_code)).vectors(progress=progress)
 
 
 def _chosen(source: earlier.EarlierCheckpoint, kind: ExportKind, tables: Collection[str]) -> tuple[str, ...]:
@@ -132,6 +175,34 @@ def _check_room(out: Path, kind: ExportKind, tables: Mapping[str, Rows]) -> None
             f"{out}: the tables need about {byte_size(needed)}, and the disk of {there} has {byte_size(free)} left;"
             " make room, or export to another disk"
         )
+
+
+def _write_sides(
+    found: Vectors, directory: Path, library: search_index.Library | None, recall: float, *, progress: Progress
+) -> tuple[dict[str, tuple[int, int]], dict[str, Any]]:
+    """Writes the vectors of users and items with their tokens and, with a library, its index of the items.
+
+    Returns:
+        Rows and dim of both, and the facts about the index.
+
+    Raises:
+        DivergedError: a vector is not finite.
+        RunError: the index does not reach the recall.
+        DataError: a token has a line end.
+    """
+    found.check_finite()
+    users, items, facts = found.of_users, found.of_items, dict[str, Any]()
+    if library is not None:
+        few = np.random.default_rng(0).permutation(len(users))[:_QUERIES]
+        index = search_index.build(items, users[few], library, recall=recall, progress=progress)
+        if index.added:
+            users, items = search_index.with_zero(users), search_index.lengthened(items)
+        index.index.save(directory / f"items.{library}", index.effort)
+        facts = index.facts
+        files.write_text(directory / "index.json", json.dumps(facts, indent=2) + "\n")
+    for name, rows, tokens in zip(("users", "items"), (users, items), found.tokens(), strict=True):
+        vectors.write_vectors(ArrayRows(rows), _strings(tokens), directory / f"{name}.npy", progress=progress)
+    return {"users": users.shape, "items": items.shape}, facts
 
 
 def _write_npy(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress) -> None:

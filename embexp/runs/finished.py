@@ -21,7 +21,7 @@ from embexp.data.numbers import FittedColumn
 from embexp.data.scan import as_the_runs_data, encode_file, encode_in_memory
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.vocabulary import Vocabulary
-from embexp.errors import DataError, NotARunError, RunError, UsageError, VocabularyError
+from embexp.errors import DataError, NotARunError, RunError, UsageError
 from embexp.freezing.policies import RowFacts
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
@@ -31,8 +31,8 @@ from embexp.reports import results
 from embexp.runs import exporting
 from embexp.runs.exporting import Exported
 from embexp.runs.prepare import PreparedTables, prepare_tables, read_data
+from embexp.runs.serving import recommending
 from embexp.specs import arguments
-from embexp.specs.base import summarize_names
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, MemoryMap
 from embexp.specs.models import Task
@@ -292,16 +292,19 @@ class Run:
         return np.asarray(np.diff(before[several.splits]) > 0)
 
     def recommend(
-        self, users: Sequence[str] | None = None, count: int = 10, *, progress: Progress = quiet
+        self,
+        users: Sequence[str] | None = None,
+        count: int = 10,
+        *,
+        include_seen: bool = False,
+        progress: Progress = quiet,
     ) -> dict[str, list[tuple[str, float]]]:
-        """The best items for users of the run's own data, for task recommendation.
-
-        Items that a user has seen in any split of that data are left out. A user's features are read from the last
-        example of the user.
+        """The best items for users of the run's own data, for task recommendation; equal ones by rising row.
 
         Args:
-            users: their names; None: all users of the training split.
+            users: their names; None: all users of the training split. Their features are those of their last example.
             count: items of each list; a user who has seen nearly everything gets fewer.
+            include_seen: list items too that the user has in any split of that data.
             progress: called with stages, and how much of each is done.
 
         Returns:
@@ -312,33 +315,29 @@ class Run:
             UsageError: `count` is less than 1.
             VocabularyError: a user is unknown.
         """
-        evaluator = self._evaluator()
-        if self.spec.task is not Task.RECOMMENDATION:
-            raise RunError(f"task {self.spec.task} recommends nothing; recommend is for task recommendation")
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise UsageError(f"Run.recommend: count must be a whole number of at least 1, not {count!r}")
-        data, names = read_data(self.spec, progress), self.spec.recommendation
-        assert data.interactions is not None  # the task is recommendation
-        known, items = (data.vocabularies[self.spec.features[name].table] for name in (names.user, names.item))
-        rows = None
-        if users is not None:
-            rows = known.rows(list(users))
-            unknown = [user for user, row in zip(users, rows, strict=True) if row < known.first]
-            if unknown:
-                raise VocabularyError(
-                    f"{summarize_names([repr(user) for user in unknown])}: not in the training split of the run, so it"
-                    " has learned nothing of them"
-                )
-            rows = np.unique(rows)
-        found: dict[str, list[tuple[str, float]]] = {}
-        tokens, catalogue = items.tokens(), data.interactions.catalogue.rows
-        for who, best in evaluator.lists(data, self._restored.runtime, rows, count, progress):
-            for user, best_items, scores in zip(
-                (known.tokens(row, row + 1)[0] for row in who.tolist()), best.items, best.scores, strict=True
-            ):
-                listed = zip(best_items.tolist(), scores.tolist(), strict=True)
-                found[user] = [(tokens[catalogue[number]], score) for number, score in listed if number >= 0]
+        found = self.vectors(users, progress=progress).named_lists(count, include_seen=include_seen, progress=progress)
         return found if users is None else {user: found[user] for user in users}
+
+    def vectors(self, users: Sequence[str] | None = None, *, progress: Progress = quiet) -> recommending.Vectors:
+        """Vectors of users and items of the run's own data, for task recommendation: products are scores.
+
+        Args:
+            users: see `recommend`.
+            progress: called with stages, and how much of each is done.
+
+        Raises:
+            RunError: the task is another.
+            VocabularyError: a user is unknown.
+        """
+        evaluator = self._evaluator()
+        if self.spec.task is not Task.RECOMMENDATION:
+            raise RunError(
+                f"{self.folder.path}: task {self.spec.task} gives users and items no vectors; those, recommend and"
+                " indexes are for task recommendation"
+            )
+        return recommending.vectors(evaluator, read_data(self.spec, progress), self._restored.runtime, users, progress)
 
     def columns_of_file(self, file: Path | str, names: Sequence[str]) -> dict[str, list[str]]:
         """Columns of a file that has the form of the run's data, as text, with a value for each example.

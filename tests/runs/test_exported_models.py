@@ -16,7 +16,7 @@ from embexp.data import batches
 from embexp.data.texts import words as python_words
 from embexp.runs import run as single
 from embexp.runs.prepare import read_data
-from embexp.runs.serving_inputs import words_of_texts
+from embexp.runs.serving.inputs import words_of_texts
 from embexp.system.parallel import quiet
 from embexp.training.metrics import predictions
 from tests import planted_triples, short_runs

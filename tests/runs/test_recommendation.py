@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import embexp
 from embexp.cli.commands import finished
-from embexp.errors import ConfigError, UsageError, VocabularyError
+from embexp.data.examples import ListColumn
+from embexp.data.vocabularies.vocabulary import IdentityVocabulary
+from embexp.errors import ConfigError, DivergedError, UsageError, VocabularyError
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
+from embexp.runs.serving import recommending
 from embexp.system.parallel import Progress
 from embexp.training.listeners import Listener
 
@@ -312,3 +319,147 @@ def test_listed_metrics_and_intervals_over_users(run: Made) -> None:
     intervals = summary["evaluation"]["test"]["intervals"]
     assert set(intervals) == set(test) - {"coverage_at_3"}
     assert all(low <= test[name] <= high for name, (low, high) in intervals.items())
+
+
+LISTED = """
+import json, sys
+sys.path = [each for each in sys.path if each]
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("embexp", "hydra", "omegaconf", "pydantic", "pyarrow"):
+            raise ImportError(f"{name} is refused here")
+sys.meta_path.insert(0, Refused())
+import tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+found = []
+for name, users, k, exclude in json.loads(sys.argv[2]):
+    best = model.signatures[name](user=tf.constant(users), k=tf.constant(k), exclude=tf.constant(exclude))
+    called = getattr(model, name)(tf.constant(users), tf.constant(k), tf.constant(exclude))
+    assert (called["items"].numpy() == best["items"].numpy()).all()
+    items = [[item.decode() for item in each] for each in best["items"].numpy()]
+    found.append([items, best["scores"].numpy().tolist()])
+try:
+    model.recommend(tf.constant(["u1", "nobody"]), tf.constant(1), tf.constant([[""]]))
+except tf.errors.InvalidArgumentError as error:
+    found.append(str(error))
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("overrides", [(), TOWERS, ("data.vocabulary.unknown=error",)], ids=["mf", "towers", "no_oov"])
+def test_the_exported_model_lists_what_recommend_lists(run: Made, overrides: tuple[str, ...], tmp_path: Path) -> None:
+    opened = load_run(run(*overrides).directory)
+    opened.export(tmp_path / "saved")
+    users = [f"u{user}" for user in (7, 2, 29)]
+    everyone, seen_too = opened.recommend(users, ITEMS), opened.recommend(users, 5, include_seen=True)
+    first = [everyone[user][0][0] for user in users]
+    asked = [
+        ["recommend", users, 4, [["", ""]]],
+        ["recommend", users, ITEMS + 9, [["nothing"]]],
+        ["recommend", users, 3, [[item, ""] for item in first]],
+        ["recommend_with_seen", users, 5, [[""]]],
+        ["recommend_with_seen", users, 2, [[seen_too[users[0]][0][0]]]],
+    ]
+    command = [sys.executable, "-P", "-c", LISTED, str(tmp_path / "saved"), json.dumps(asked)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    *found, unknown = json.loads(done.stdout.splitlines()[-1])
+    lists = [
+        [[item for item in zip(*each, strict=True) if item[0]] for each in zip(*one, strict=True)] for one in found
+    ]
+    expected = [[everyone[user][:4] for user in users], list(everyone.values())]
+    expected += [[everyone[user][1:4] for user in users], [seen_too[user][:5] for user in users]]
+    assert lists[:4] == [[[tuple(pair) for pair in user] for user in each] for each in expected]
+    assert lists[4] == [[pair for pair in seen_too[user] if pair[0] != asked[4][3][0][0]][:2] for user in users]
+    assert len(found[1][0][0]) == ITEMS  # as many as there are, the rest of them empty
+    assert found[1][0][0][-1] == ""
+    assert "nobody" in unknown
+    assert "u1" not in unknown
+
+
+def planted(random: np.random.Generator, users: int, items: int) -> recommending.Vectors:
+    """Vectors of few small whole numbers, so that many scores are equal, of users who have seen something."""
+    splits = np.arange(users + 1) * 2
+    seen = ListColumn(np.sort(random.permuted(np.tile(np.arange(items), (users, 1)), axis=1)[:, :2]).ravel(), splits)
+    return recommending.Vectors(
+        users=np.arange(1, users + 1),
+        items=np.arange(1, items + 1),
+        of_users=random.integers(-1, 2, (users, 5)).astype(np.float32),
+        of_items=random.integers(-1, 2, (items, 5)).astype(np.float32),
+        seen=seen,
+        vocabularies=(IdentityVocabulary(users + 1), IdentityVocabulary(items + 2)),
+    )
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(3, 400), st.integers(1, 500))
+@settings(max_examples=25, deadline=None)
+def test_equal_scores_are_listed_by_number_in_the_graph_too(seed: int, users: int, items: int, k: int) -> None:
+    from embexp.runs.serving.best_items import BestItems
+    from embexp.runs.serving.inputs import served
+
+    vectors = planted(np.random.default_rng(seed), users, items)
+    graph = BestItems(vectors, *(served("x", each, Path()) for each in vectors.vocabularies))
+    found = graph.recommend(vectors.users, k, np.full((1, 1), -1))
+    exact = vectors.of_users.astype(int) @ vectors.of_items.astype(int).T
+    for user, (listed, scores) in enumerate(zip(found["items"].numpy(), found["scores"].numpy(), strict=True)):
+        seen = set(vectors.seen.values[2 * user : 2 * user + 2])
+        order = sorted(set(range(items)) - seen, key=lambda item: (-exact[user, item], item))[:k]
+        assert listed[: len(order)].tolist() == [item + 1 for item in order]
+        assert scores[: len(order)].tolist() == exact[user, order].tolist()
+        assert (listed[len(order) :] == -1).all()
+    (_, best), *_ = vectors.lists(k)
+    width = found["items"].shape[1]
+    np.testing.assert_array_equal(np.where(best.items < 0, -1, best.items + 1)[:, :width], found["items"].numpy())
+
+
+def test_vectors_that_are_not_finite_are_not_exported() -> None:
+    from embexp.runs.serving.best_items import BestItems
+
+    vectors = planted(np.random.default_rng(0), 2, 4)
+    vectors.of_items[1, 0] = np.nan
+    with pytest.raises(DivergedError, match="diverged"):
+        BestItems(vectors, None, None)  # type: ignore[arg-type]
+    with pytest.raises(DivergedError, match="diverged"):
+        list(vectors.lists(2))
+
+
+def test_recommend_as_json_with_what_was_seen(run: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory, seen = run().directory, {(str(row["user"]), str(row["item"])) for row in rows()}
+    words = [str(directory), "--user", "u3", "--user", "u1", "--count", "20", "--include-seen", "--json"]
+    finished.recommend(words)
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown) == ["u3", "u1"]
+    assert [(each["item"], each["score"]) for each in shown["u1"]] == load_run(directory).recommend(
+        ["u1"], 20, include_seen=True
+    )["u1"]
+    assert any(("u3", each["item"]) in seen for each in shown["u3"])
+    finished.recommend([*words, "--out", str(tmp_path / "lists.json")])
+    assert json.loads((tmp_path / "lists.json").read_text()) == shown
+
+
+@pytest.mark.parametrize("kind", ["vectors", "faiss", "hnswlib", "usearch"])
+def test_products_of_exported_vectors_are_the_scores(run: Made, kind: str, tmp_path: Path) -> None:
+    from embexp.vectors.file_source import open_vectors
+
+    opened = load_run(run(*TOWERS).directory)
+    index = None if kind == "vectors" else kind
+    if index is not None:
+        pytest.importorskip(index)
+    exported = opened.export(tmp_path / "out", "index" if index else "vectors", index=index)
+    users, items = (open_vectors(tmp_path / "out" / f"{name}.npy", cache=tmp_path) for name in ("users", "items"))
+    assert exported.tables == {"users": (USERS, users.dim), "items": (items.rows, users.dim)}
+    assert users.tokens is not None
+    assert items.tokens is not None
+    products = users.read(0, USERS).astype(np.float64) @ items.read(0, items.rows).astype(np.float64).T
+    for row, user in enumerate(users.tokens.to_pylist()):
+        listed = opened.recommend([user], 5, include_seen=True)[user]
+        order = np.argsort(-products[row], kind="stable")[:5]
+        assert [item for item, _ in listed] == items.tokens.take(order).to_pylist()
+        assert [score for _, score in listed] == products[row, order].astype(np.float32).tolist()
+    names = {"users.npy", "users.tokens.txt", "items.npy", "items.tokens.txt"}
+    if index is not None:
+        names |= {f"items.{index}", "index.json"}
+        facts = json.loads((tmp_path / "out" / "index.json").read_text())
+        assert facts == exported.index
+        assert facts["recall"] == 1.0
+        assert (facts["rows"], facts["dim"], facts["k"]) == (items.rows, items.dim, 10)
+    assert {file.name for file in (tmp_path / "out").iterdir()} == names

@@ -159,6 +159,8 @@ def _candidates(before: Sequence[str], word: str) -> Iterable[str]:
             _, text = module.subcommand(before[0])
     if word.startswith("-"):
         return {*_OPTION.findall(text), "--help"}
+    if before and (choices := re.search(rf"[\[ ]{re.escape(before[-1])} ([\w-]+(?:\|[\w-]+)+)", text)):
+        return choices[1].split("|")
     return _overrides(before, word) if command in _COMPOSING else files(word)
 
 

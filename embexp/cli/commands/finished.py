@@ -60,14 +60,18 @@ run's data (labels may be missing). Writes CSV in the order of the file, with th
 """
 
 RECOMMEND_HELP = """\
-usage: embexp recommend DIR [--users FILE] [--count N] [--out FILE] [--allow-code MODULE:FUNCTION]
+usage: embexp recommend DIR [--user NAME] [--users FILE] [--count N] [--include-seen] [--out FILE] [--json]
+                        [--allow-code MODULE:FUNCTION]
 
 Writes the best items for each user, by a run of task recommendation, without items that the user has seen in the run's
 data. Writes CSV with the columns `user`, `rank`, `item` and `score`, the best item of each user first.
 
-    --users FILE  Names a text file with a user per line (default: all users of the training split).
-    --count N     Sets the number of items for each user (default: 10).
-    --out FILE    Names the file to write (default: standard output).
+    --user NAME     Names a user. It may be repeated (default: all users of the training split).
+    --users FILE    Names a text file with a user per line.
+    --count N       Sets the number of items for each user (default: 10).
+    --include-seen  Lists items too that the user has seen in the run's data.
+    --out FILE      Names the file to write (default: standard output).
+    --json          Writes one JSON object instead: by user a list of objects with `item` and `score`.
     --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
 """
 
@@ -137,15 +141,21 @@ def recommend(arguments: Sequence[str]) -> int:
     """Runs the command."""
     parser = Parser.of_run("recommend", RECOMMEND_HELP)
     parser.values("--users", "--out")
+    parser.switches("--include-seen", "--json")
+    parser.add_argument("--user", action="append", default=[])
     parser.add_argument("--count", default="10")
     options = parser.parse(arguments)
     if not options.count.isdecimal() or not int(options.count):
         raise CommandLineError(f"--count {options.count}: it must be a whole number of at least 1")
     check_out(options.out, "items.csv")
-    users = None if options.users is None else _users(Path(options.users))
+    users = options.user + ([] if options.users is None else _users(Path(options.users)))
     run = load_finished(options.directory, "recommend", allow_code=options.allow_code)
     with _stages() as progress:
-        found = run.recommend(users, int(options.count), progress=progress)
+        found = run.recommend(users or None, int(options.count), include_seen=options.include_seen, progress=progress)
+    if options.json:
+        lists = {user: [{"item": item, "score": score} for item, score in items] for user, items in found.items()}
+        _write(options.out, json.dumps(lists, ensure_ascii=False) + "\n")
+        return DONE
     rows = [
         (user, rank, item, f"{score:.7g}")
         for user, items in found.items()
@@ -272,10 +282,14 @@ def write_csv(out: str | None, header: Sequence[str], rows: Iterable[Sequence[ob
     table = csv.writer(text, lineterminator="\n")
     table.writerow(header)
     table.writerows(rows)
+    _write(out, text.getvalue())
+
+
+def _write(out: str | None, text: str) -> None:
     if out is None:
-        printable.write_data(text.getvalue())
+        printable.write_data(text)
     else:
-        files.write_text(Path(out), text.getvalue())
+        files.write_text(Path(out), text)
 
 
 def write_json(content: object) -> None:

@@ -34,11 +34,12 @@ class Served(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         takes: dtype of the values: `tf.string` of tokens, `tf.float32` of numbers in buckets, or `tf.int64` if they are
             the row numbers themselves.
         rows: the row of each value, int64, of the shape of the values; row numbers are returned as they are.
+        find: the same, where values without a row are no error but have a negative number.
     """
 
     def __init__(self, size: int, takes: Any, rows: Callable[[Any], Any]) -> None:
         super().__init__()
-        self.size, self.takes, self.rows = size, takes, rows
+        self.size, self.takes, self.rows, self.find = size, takes, rows, rows
 
 
 def served(name: str, vocabulary: Vocabulary, folder: Path) -> Served:
@@ -78,6 +79,7 @@ class ServedTokens(Served):
     def __init__(self, name: str, vocabulary: TokenVocabulary, folder: Path) -> None:
         """Writes the file and makes the table; see `served`."""
         super().__init__(vocabulary.size, tf.string, self._rows_of)
+        self.find = self._found
         self._of, self._first, self._oov = name, vocabulary.first, vocabulary.oov
         self._missing, self._rare = vocabulary.missing_frequency is not None, vocabulary.rare is not None
         self._known = len(vocabulary.known)
@@ -99,15 +101,19 @@ class ServedTokens(Served):
             -1,
         )
 
-    def _rows_of(self, values: Any) -> Any:
-        """The row of each token. Without an OOV row, an unknown one is an InvalidArgumentError of the running graph."""
+    def _found(self, values: Any) -> Any:
+        """The row of each token, negative where there is none."""
         if values.dtype != tf.string:
             return tf.cast(values, tf.int64)
         line = self._rows.lookup(_escaped(values) if self._escaped else values)
         # Lines that are no token's: -1, and with one OOV row in front of the tokens that is row 0 at once.
         simple = self._first == self._oov <= 1
-        found = line + self._first if simple else self._with_special_rows(values, line)
-        if self._oov:
+        return line + self._first if simple else self._with_special_rows(values, line)
+
+    def _rows_of(self, values: Any) -> Any:
+        """The row of each token. Without an OOV row, an unknown one is an InvalidArgumentError of the running graph."""
+        found = self._found(values)
+        if self._oov or values.dtype != tf.string:
             return found
         unknown = tf.boolean_mask(values, found < 0)
         message = f"tokens without a row in the vocabulary of table {self._of}, which has no OOV row"
@@ -215,3 +221,8 @@ def _ranks(values: Any, quantiles: Any, steps: int) -> Any:
     found = tf.where(right > left, tf.cast(left + right - 1, tf.float64) / 2 / steps, between)
     found = tf.where(values >= quantiles[-1], tf.ones_like(found), found)
     return tf.where(values <= quantiles[0], tf.zeros_like(found), found)
+
+
+def traced(function: Callable[..., Any], **specs: Any) -> Any:
+    """A function for a signature, which takes arguments by keyword only."""
+    return tf.function(lambda **given: function(**given), autograph=False).get_concrete_function(**specs)

@@ -1,6 +1,6 @@
 """A finished run as a SavedModel: the dense part is restored, the tables go from file to file.
 
-Its functions take columns by name to predictions, or triples to scores and the best entities.
+Its functions take columns by name to predictions, triples to scores and the best entities, or users to the best items.
 
 A model of tasks regression, binary and classification takes what the files of the run's data hold, under the names of
 their columns. A column with several values per example comes in one of three forms, here and in the names of the
@@ -42,7 +42,9 @@ from embexp.pretrained.earlier import EarlierCheckpoint
 from embexp.runs import execute
 from embexp.runs.finished import fitted_numbers
 from embexp.runs.prepare import read_data
-from embexp.runs.serving_inputs import Served, served, transformed_numbers, words_of_texts
+from embexp.runs.serving.best_items import BestItems
+from embexp.runs.serving.inputs import Served, served, traced, transformed_numbers, words_of_texts
+from embexp.runs.serving.recommending import Vectors
 from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Triples
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
@@ -62,9 +64,17 @@ Predict = Callable[[Batch], Any]
 
 
 def write(
-    run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Path, *, progress: Progress
+    run: EarlierCheckpoint,
+    tables: Mapping[str, Rows],
+    directory: Path,
+    *,
+    recommended: Vectors | None = None,
+    progress: Progress,
 ) -> dict[str, dict[str, str]]:
     """Writes a run's model into an empty directory.
+
+    Args:
+        recommended: of task recommendation.
 
     Returns:
         Name and description of each input, by signature.
@@ -93,6 +103,11 @@ def write(
         module = _module(run, step, columns, vocabularies, _parts(model))
         module.tables = {name: table.variable for name, table in exported.items()}
         signatures = module.signatures()
+        if recommended is not None:
+            best = BestItems(recommended, *(vocabularies[shared[table]] for table in _tables_of_lists(run)))
+            module.best, module.recommend = best, best.recommend
+            module.recommend_with_seen = best.recommend_with_seen
+            signatures |= best.signatures()
         if isinstance(run.spec.data, Text) and isinstance(module, FeatureModel):
             signatures["serving_text"] = _text_signature(module, run.spec.data, next(iter(columns.ids)))
         streaming.write_saved_model(module, signatures, tables, directory, progress=progress)
@@ -123,6 +138,10 @@ def _with_sums(spec: RunSpec, tables: Mapping[str, Rows], progress: Progress) ->
     for name in {feature.table for feature in named.values()} - {feature.table for feature in features.values()}:
         del made[name], rows[name]
     return spec.model_copy(update={"features": features, "tables": made}), rows
+def _tables_of_lists(run: EarlierCheckpoint) -> tuple[str, str]:
+    """The tables of users and of items."""
+    names = run.spec.recommendation
+    return run.spec.features[names.user].table, run.spec.features[names.item].table
 
 
 def _parts(model: Any) -> list[Any]:
@@ -443,10 +462,10 @@ class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         tokens, rows = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
         count = tf.TensorSpec([], tf.int32)
         return {
-            "serving_default": _traced(self._triples, head=tokens, relation=tokens, tail=tokens),
-            "serving_ids": _traced(self._triples, head=rows, relation=rows, tail=rows),
-            "tails": _traced(self._tails, head=tokens, relation=tokens, k=count),
-            "heads": _traced(self._heads, relation=tokens, tail=tokens, k=count),
+            "serving_default": traced(self._triples, head=tokens, relation=tokens, tail=tokens),
+            "serving_ids": traced(self._triples, head=rows, relation=rows, tail=rows),
+            "tails": traced(self._tails, head=tokens, relation=tokens, k=count),
+            "heads": traced(self._heads, relation=tokens, tail=tokens, k=count),
         }
 
     def _triples(self, head: Any, relation: Any, tail: Any) -> dict[str, Any]:
@@ -474,8 +493,3 @@ class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
             # A relation's row is even and its inverse's the next; the inverse of an inverse is the relation.
             relation = tf.bitwise.bitwise_xor(relation, tf.constant(1, tf.int64))
         return self._predict(Batch({SOURCE: source, RELATION: relation, CANDIDATES: candidates}, {}, dense, None))
-
-
-def _traced(function: Callable[..., Any], **specs: Any) -> Any:
-    # Arguments by keyword only, as a signature has them.
-    return tf.function(lambda **given: function(**given), autograph=False).get_concrete_function(**specs)

@@ -1,0 +1,167 @@
+"""Indexes of vectors: what they find is compared with all products in float64."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embexp.errors import RunError
+from embexp.vectors import search_index
+from embexp.vectors.search_index import Library
+
+ROWS, DIM, QUERIES = 2_500, 12, 200
+
+
+@pytest.fixture(scope="module")
+def rows() -> np.ndarray:
+    """Rows around 50 centres, of lengths that differ by a factor of 30."""
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(50, DIM))[random.integers(50, size=ROWS)] + random.normal(size=(ROWS, DIM)) / 3
+    return np.asarray(rows * random.uniform(0.1, 3, (ROWS, 1)), np.float32)
+
+
+@pytest.fixture(scope="module")
+def queries() -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(QUERIES, DIM)).astype(np.float32)
+
+
+def recall(rows: np.ndarray, queries: np.ndarray, numbers: np.ndarray) -> float:
+    """The share of the ten largest products that are found, row by row."""
+    scores = queries.astype(np.float64) @ rows.astype(np.float64).T
+    best = np.argsort(-scores, axis=1)[:, : numbers.shape[1]]
+    return float(np.mean([len({*a} & {*b}) / len(a) for a, b in zip(best.tolist(), numbers.tolist(), strict=True)]))
+
+
+def read_back(library: Library, path: Path, facts: dict[str, object], queries: np.ndarray) -> np.ndarray:
+    """What the library finds with its own reader, and the effort that the facts name."""
+    effort = facts["effort"]
+    assert isinstance(effort, dict)
+    if library is Library.FAISS:
+        import faiss
+
+        return np.asarray(faiss.read_index(str(path)).search(queries, 10)[1])
+    if library is Library.HNSWLIB:
+        import hnswlib
+
+        index = hnswlib.Index("ip", queries.shape[1])
+        index.load_index(str(path))
+        index.set_ef(effort["ef"])
+        return np.asarray(index.knn_query(queries, 10)[0].astype(np.int64))
+    from usearch.index import Index
+
+    graph = Index.restore(str(path))
+    graph.expansion_search = effort["expansion_search"]
+    return np.asarray(graph.search(queries, 10).keys.astype(np.int64))
+
+
+@pytest.mark.parametrize(
+    ("library", "exact"),
+    [(Library.FAISS, True), (Library.FAISS, False), (Library.HNSWLIB, True), (Library.USEARCH, True)],
+)
+def test_an_index_has_the_recall_that_it_says(
+    library: Library,
+    exact: bool,
+    rows: np.ndarray,
+    queries: np.ndarray,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip(str(library))
+    monkeypatch.setattr(search_index, "_SECONDS", 0.0)
+    if not exact:
+        monkeypatch.setattr(search_index, "_EXACT", 10)
+    found = search_index.build(rows, queries, library, recall=0.95)
+    assert found.added == (library is not Library.FAISS)
+    assert (found.form == "Flat") == (library is Library.FAISS and exact)
+    asked = queries[1::2]
+    taken = search_index.with_zero(asked) if found.added else asked
+    own = recall(rows, asked, found.index.search(taken, 10, found.effort))
+    assert own == pytest.approx(found.recall, abs=1e-9)
+    assert own >= 0.93  # what was tuned are other queries
+    assert (found.rows, found.dim, found.queries) == (ROWS, DIM + found.added, QUERIES // 2)
+    assert found.queries_per_second > 0
+    found.index.save(tmp_path / "index", found.effort)
+    assert recall(rows, asked, read_back(library, tmp_path / "index", found.facts, taken)) == pytest.approx(own)
+    one = found.index.search(taken[:1], 10, found.effort)
+    assert one.shape == (1, 10)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 8))
+def test_rows_of_one_length_have_the_same_products(seed: int, count: int, dim: int) -> None:
+    random = np.random.default_rng(seed)
+    rows, queries = (random.normal(size=(count, dim)).astype(np.float32) for _ in range(2))
+    longer = search_index.lengthened(rows).astype(np.float64)
+    lengths = np.linalg.norm(longer, axis=1)
+    np.testing.assert_allclose(lengths, np.linalg.norm(rows.astype(np.float64), axis=1).max(), rtol=1e-6)
+    assert not search_index.lengths_differ(longer)
+    np.testing.assert_array_equal(
+        search_index.with_zero(queries).astype(np.float64) @ longer.T,
+        np.pad(queries, ((0, 0), (0, 1))).astype(np.float64) @ np.pad(rows, ((0, 0), (0, 1))).astype(np.float64).T,
+    )
+
+
+def test_rows_of_unit_length_stay_as_they_are(rows: np.ndarray) -> None:
+    assert search_index.lengths_differ(rows)
+    assert not search_index.lengths_differ(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+class Partial:
+    """An index that finds the best `effort` rows of ten, and then others."""
+
+    form = "partial"
+    efforts: Sequence[dict[str, int]] = [{"found": each} for each in range(1, 10)]
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self._rows = rows
+
+    def search(self, queries: np.ndarray, k: int, effort: dict[str, int]) -> np.ndarray:
+        order = np.argsort(-(queries.astype(np.float64) @ self._rows.astype(np.float64).T), axis=1)
+        return np.concatenate([order[:, : effort["found"]], order[:, 50 : 50 + k - effort["found"]]], axis=1)
+
+    def save(self, path: Path, effort: dict[str, int]) -> None: ...
+
+
+@pytest.mark.parametrize("asked", [0.05, 0.45, 0.75, 0.85])
+def test_it_takes_the_least_effort_that_is_enough(
+    asked: float, rows: np.ndarray, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_index, "_forms", lambda *_: iter([Partial]))
+    monkeypatch.setattr(search_index, "_SECONDS", 0.0)
+    monkeypatch.setattr(search_index.metadata, "version", lambda _: "0")
+    found = search_index.build(rows, queries, Library.FAISS, recall=asked)
+    assert found.effort == {"found": int(np.ceil(10 * asked))}
+    assert found.recall == pytest.approx(np.ceil(10 * asked) / 10)
+
+
+def test_a_recall_that_is_not_reached(rows: np.ndarray, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_index, "_forms", lambda *_: iter([Partial]))
+    with pytest.raises(RunError, match=r"usearch: recall@10 is 0\.9000 .* less than the 0\.99 .*--recall"):
+        search_index.build(rows, queries, Library.USEARCH)
+
+
+def test_equal_rows_stand_for_each_other(rows: np.ndarray, queries: np.ndarray) -> None:
+    """The second copies of rows are as good as the first."""
+    doubled = np.concatenate([rows[:100], rows[:100]])
+    least, _ = search_index.exact(doubled, queries, 10)
+    scores = queries.astype(np.float64) @ doubled.astype(np.float64).T
+    np.testing.assert_allclose(least, np.sort(scores, axis=1)[:, -10], rtol=1e-6)
+    second = 100 + np.argsort(-scores[:, :100], axis=1)[:, :5]
+    assert search_index._hits(doubled, queries, np.concatenate([second, second - 100], axis=1), least).mean() == 1
+    assert search_index._hits(doubled, queries, np.full((QUERIES, 10), -1), least).mean() == 0
+
+
+def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    for library, package in zip(Library, ("faiss-cpu", "hnswlib", "usearch"), strict=True):
+        told = search_index.missing(library)
+        assert told is not None
+        assert f"of {library} needs" in told
+        assert told.endswith(f"pip install {package}")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
+    assert search_index.missing(Library.FAISS) is None
