@@ -1,0 +1,79 @@
+"""Recall and speed of the indexes that `embexp export --index` writes, next to faiss' exact search.
+
+    python -m bench.index [--quick] [--library NAME]… [--json FILE]
+
+Data: uniform Gaussian rows, which no structure makes easier, and rows around 2,000 Gaussian centres, with queries drawn
+as the rows are. The index is tuned on 1,000 queries; recall@10 is that of 1,000 others, by what exact search finds for
+them. Speeds are those of batches of these, on all cores. Targets: recall 0.99 and 1,000 queries per second.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from bench import harness
+from embexp.vectors import search_index
+
+DIM, QUERIES, CENTRES, K = 64, 2_000, 2_000, search_index.K
+RECALL, SPEED = 0.99, 1_000
+
+
+def gaussian(random: np.random.Generator, rows: int) -> np.ndarray:
+    return random.standard_normal((rows, DIM), np.float32)
+
+
+def clustered(random: np.random.Generator, rows: int) -> np.ndarray:
+    centres = np.random.default_rng(1).standard_normal((CENTRES, DIM), np.float32)
+    return centres[random.integers(CENTRES, size=rows)] + gaussian(random, rows) / 2
+
+
+def flat(rows: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, float]:
+    """The best rows by faiss' exact search, and queries per second."""
+    faiss: Any = importlib.import_module("faiss")
+
+    faiss.omp_set_num_threads(harness.CORES)
+    index = faiss.IndexFlatIP(DIM)
+    index.add(rows)
+    began = time.perf_counter()
+    found = index.search(queries, K)[1]
+    return found, len(queries) / (time.perf_counter() - began)
+
+
+def main(argv: list[str]) -> int:
+    """Measures, prints, and returns 0 if every target is met, else 1."""
+    parser = harness.parser("index", __doc__, quick="a tenth of the rows")
+    parser.add_argument("--library", action="append", choices=list(search_index.Library), help="(default: faiss)")
+    options = parser.parse_args(argv)
+    described = harness.introduce_in_a_line()
+    count, results = 100_000 if options.quick else 1_000_000, {}
+    for name, make in (("gaussian", gaussian), ("clustered", clustered)):
+        random = np.random.default_rng(0)
+        rows, queries = make(random, count), make(random, QUERIES)
+        asked = queries[1::2]
+        truth, exact_speed = flat(rows, asked)
+        print(f"\n{name}, {count:,} x {DIM}: faiss' exact search, {exact_speed:,.0f} queries per second", flush=True)
+        for library in options.library or [search_index.Library.FAISS]:
+            found = search_index.build(rows, queries, search_index.Library(library), recall=RECALL)
+            ours = found.index.search(search_index.with_zero(asked) if found.added else asked, K, found.effort)
+            recall = float(np.mean([len(np.intersect1d(*each)) / K for each in zip(ours, truth, strict=True)]))
+            again = flat(rows, asked[:500])[1]
+            ratio = found.queries_per_second / again
+            met = recall >= RECALL and found.queries_per_second >= SPEED
+            results[f"{name}, {library}"] = found.facts | {"recall": recall, "flat": again, "ratio": ratio, "met": met}
+            print(
+                f"{library:8} {found.form}, {found.effort}: built in {found.build_seconds:.0f} s; recall@{K}"
+                f" {recall:.4f}, {found.queries_per_second:,.0f} queries per second, {ratio:.1f} times exact search;"
+                f" >= {RECALL} and >= {SPEED:,} {harness.word(met)}",
+                flush=True,
+            )
+    harness.save(options.json, described, results=results)
+    return 0 if all(each["met"] for each in results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
