@@ -31,14 +31,16 @@ class FileRows:
     """A mapped file that holds frozen rows of a table.
 
     Attributes:
-        mapping: float32 [file rows, dim], see `MappedTable`.
+        mapping: [file rows, dim], see `MappedTable`.
         rows: integers [rows], the file's row for each row of the table, -1 where it has none.
         others: the table's rows; only those that the file lacks are read.
+        scales: of a mapping of int8, see `MappedTable`.
     """
 
     mapping: np.ndarray
     rows: np.ndarray
     others: Rows
+    scales: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,15 @@ class TablePlan:
     def _variables(self, initial_value: Callable[..., Any] | None) -> AnyTable:
         rows, dim, file = self.source.rows, self.source.dim, self.file
         if file is not None and self.optimizer is None:
-            return MappedTable(self.name, file.mapping, file.rows, file.others, combiner=self.combiner)
+            return MappedTable(
+                self.name,
+                file.mapping,
+                file.rows,
+                file.others,
+                scales=file.scales,
+                combiner=self.combiner,
+                precision=self.precision,
+            )
         slots = {} if self.optimizer is None else optimizers.slots_of(self.optimizer)
         row_slots = frozenset() if self.optimizer is None else self.optimizer.row_slots
         groups = None if self.groups is None else self.groups()

@@ -27,11 +27,12 @@ from embexp.pretrained.tables import (
 )
 from embexp.records.folder import RunFolder
 from embexp.specs.pretrained import Checkpoint, File, Match, Sample
-from embexp.specs.tables import Table
+from embexp.specs.tables import RowType, Table
 from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors.alignment import RowKind, by_position, by_token, coverage
 from embexp.vectors.file_source import VectorSource, open_vectors
+from embexp.vectors.stored import ROW_TYPES
 
 SAMPLE_VERSION = 1
 """Of the numbers: another one makes other files."""
@@ -66,7 +67,7 @@ def align(
     checkpoints: dict[str, EarlierCheckpoint] = {}
     tables: dict[str, PretrainedTable] = {}
     mismatched: dict[str, Mismatch] = {}
-    used: dict[str, VectorSource | EarlierCheckpoint] = {}
+    used: dict[tuple[str, RowType, bool], VectorSource | EarlierCheckpoint] = {}
     for name, setting in settings.items():
         chosen, vocabulary, rows = setting.setting, vocabularies[name], sizes[name]
         with _named(setting.path):
@@ -74,16 +75,20 @@ def align(
                 if chosen.path not in checkpoints:
                     checkpoints[chosen.path] = earlier.open_run(Path(chosen.path), cache=cache)
                 run = checkpoints[chosen.path]
-                used[setting.path] = run
+                used[setting.path, RowType.FLOAT32, False] = run
             else:
                 chosen = with_sample(chosen, cache=cache)
                 options = chosen.model_dump(exclude={"kind", "path", "match", "missing", "project"})
-                if (key := (chosen.path, *options.values())) not in sources:
+                kind = setting.table.dtype
+                if (key := (chosen.path, *options.values(), kind, setting.mapped)) not in sources:
                     tokens = options.pop("tokens_file")
                     options |= {"tokens_file": None if tokens is None else Path(tokens), "progress": progress}
-                    sources[key] = open_vectors(Path(chosen.path), cache=cache, **options)
+                    opened_file = open_vectors(Path(chosen.path), cache=cache, **options)
+                    if setting.mapped or opened_file.dtype == ROW_TYPES[kind]:
+                        opened_file.map_as(kind)
+                    sources[key] = opened_file
                 source = sources[key]
-                used[setting.path] = source
+                used[setting.path, kind, setting.mapped] = source
         if isinstance(chosen, Checkpoint):
             aligned = _with_trained_rows(setting, chosen, run, name, vocabulary, rows)
         else:
@@ -98,11 +103,11 @@ def align(
         raise ConfigError(faults)
     found = Pretrained(tables, {name: why.rule for name, why in mismatched.items()})
     check(found)
-    for path, opened in used.items():
+    for (path, *_), opened in used.items():
         if not isinstance(opened, EarlierCheckpoint):
             with _named(path):
                 opened.memory_map()
-    return replace(found, digests={path: opened.digest for path, opened in used.items()})
+    return replace(found, digests={path: opened.digest for (path, *_), opened in used.items()})
 
 
 @contextmanager
@@ -174,23 +179,24 @@ def _with_trained_rows(
             f" {theirs!r} of the checkpoint ({_some(row_tokens(old_vocabulary).tokens)})",
             "compare their spelling, and the two columns of the data",
         )
-    matrix = earlier_rows(source, theirs, converts=of_table.mapped)
+    matrix = earlier_rows(source, theirs, mapped_as=of_table.table.dtype if of_table.mapped else None)
     old = earlier.old_rows(source, theirs, aligned)
     slots, notes = earlier.slots_of_earlier(of_table.optimizer, setting.slots, source, theirs, name)
     return PretrainedTable(setting, matrix, aligned, coverage(aligned, words), old=old, slots=slots, notes=notes)
 
 
-def earlier_rows(earlier: EarlierCheckpoint, table: str, *, converts: bool = False) -> VectorSource:
+def earlier_rows(earlier: EarlierCheckpoint, table: str, *, mapped_as: RowType | None = None) -> VectorSource:
     """The rows of a table of an earlier run: in its checkpoint or, of a frozen table, in its pretrained file.
 
     Args:
-        converts: whether a matrix that can't be mapped in its file is converted into the cache.
+        mapped_as: as what a matrix is mapped, which is converted into the cache if it can't be in its file; None: it is
+            mapped if it can be.
 
     Raises:
         RunError: that file has changed.
     """
     if earlier.holds(table):
-        return earlier.rows(table, converts=converts)
+        return earlier.rows(table, mapped_as=mapped_as)
     settings = {table: settings_of(earlier.spec)[table]}
     found = pretrained_before(earlier.folder, settings, earlier.summary, cache=earlier.cache)
     rows, dim = earlier.shape(table)

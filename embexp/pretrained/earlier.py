@@ -26,7 +26,7 @@ from embexp.records.folder import RunFolder
 from embexp.specs.optimizers import TableOptimizer, slots_of
 from embexp.specs.pretrained import Match, NonFinite, SlotPolicy
 from embexp.specs.run import RunSpec
-from embexp.specs.tables import Table
+from embexp.specs.tables import RowType, Table
 from embexp.system import arrays, caching, digests
 from embexp.system.arrays import Rows
 from embexp.tensor_bundle import writer
@@ -76,6 +76,7 @@ class TrainedRows:
         digest: of the run, see `EarlierCheckpoint.digest`.
         memory_map: returns all rows as one mapping, or None. Of a checkpoint's rows, unless they are converted, it may
             begin anywhere in the file, so who takes its memory over has to check the alignment.
+        scales: None: no run writes int8.
         tokens: None: the vocabulary of the run has them.
     """
 
@@ -83,6 +84,7 @@ class TrainedRows:
     digest: str
     dtype: np.dtype
     memory_map: Callable[[], np.ndarray | None]
+    scales: None = None
     tokens: pa.LargeStringArray | None = None
 
     @property
@@ -181,12 +183,13 @@ class EarlierCheckpoint:
         start = self.key(table, "")
         return tuple(sorted(key.removeprefix(start) for key in self.tensors if key.startswith(start)))
 
-    def rows(self, table: str, slot: str | None = None, *, converts: bool = False) -> TrainedRows:
+    def rows(self, table: str, slot: str | None = None, *, mapped_as: RowType | None = None) -> TrainedRows:
         """A table, or one slot of it, that the checkpoint holds.
 
         Args:
             slot: name of the slot; None: the table itself.
-            converts: whether a matrix that can't be mapped in its file is converted into the cache.
+            mapped_as: as what a matrix is mapped, which is converted into the cache if it can't be in its file; None:
+                it is mapped if it can be.
 
         Raises:
             DataError: a file of the checkpoint is not what the run wrote.
@@ -194,7 +197,9 @@ class EarlierCheckpoint:
         self._check_data()
         stored = replace(checkpoint.stored_tensor(self.index, self.tensors, self.key(table, slot)), finite=True)
         file = FileSource(stored, cache=self.cache, non_finite=NonFinite.KEEP)
-        return TrainedRows(file, self.digest, file.dtype, file.memory_map if converts else file.view)
+        if mapped_as is not None:
+            file.map_as(mapped_as)
+        return TrainedRows(file, self.digest, file.dtype, file.view if mapped_as is None else file.memory_map)
 
     def _check_data(self) -> None:
         """Checks the data files, at the first call: all tables may be in one."""

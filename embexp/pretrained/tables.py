@@ -14,12 +14,13 @@ from embexp.specs.inits import MemoryMap
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, MissingRows, NoPretrained, Project, Sample
 from embexp.specs.run import RunSpec, combination_faults
-from embexp.specs.tables import Constant, Initializer, Normal, Table, Uniform
+from embexp.specs.tables import Constant, Initializer, Normal, RowType, Table, Uniform
 from embexp.system.arrays import MappableRows, Rows
 from embexp.vectors import initial_rows
 from embexp.vectors.alignment import Alignment, Coverage
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, like_the_file
+from embexp.vectors.stored import ROW_TYPES
 
 _DRAWN: Mapping[MissingRows, Initializer] = {
     MissingRows.ZEROS: Constant(value=0.0),
@@ -181,14 +182,18 @@ def slot_sources(name: str, pretrained: PretrainedTable, initial: Mapping[str, f
     }
 
 
-def mapping_of(name: str, pretrained: PretrainedTable) -> np.ndarray:
-    """The rows of a table as one mapping of its file, float32 [rows of the file, dim].
+def mapping_of(name: str, pretrained: PretrainedTable, kind: RowType) -> np.ndarray:
+    """The rows of a table as one mapping of its file, [rows of the file, dim].
+
+    Args:
+        kind: what the table's rows are stored as.
 
     Raises:
         RunError: its rows can't be mapped from the file.
     """
     mapping, setting = pretrained.source.memory_map(), pretrained.setting
-    if mapping is None and isinstance(setting, Checkpoint):
+    mapped = mapping is not None and mapping.dtype == ROW_TYPES[kind]
+    if not mapped and isinstance(setting, Checkpoint):
         raise RunError(
             f"tables.{name}.init = memory_map: the rows of {setting.path} are not in its checkpoint but in the"
             " file that the table was made from, in another form; choose init=assign"

@@ -395,7 +395,8 @@ def table_plans(
         optimizer = None if policy.fully_frozen else spec.optimizer_of(name)
         grouping, file, slots = policy.grouping, None, {}
         if policy.storage is Storage.MEMORY_MAP and pretrained is not None:
-            file = FileRows(mapping_of(name, pretrained), pretrained.alignment.file_rows, beside_file(rows))
+            mapping, of_file = mapping_of(name, pretrained, table.dtype), pretrained.alignment.file_rows
+            file = FileRows(mapping, of_file, beside_file(rows), pretrained.source.scales)
         if optimizer is not None and pretrained is not None:
             slots = slot_sources(name, pretrained, optimizers.slots_of(optimizer))
         plans[name] = TablePlan(

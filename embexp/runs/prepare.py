@@ -331,7 +331,7 @@ def prepare_tables(
     prepared = PreparedTables(spec, {name: fact.rows for name, fact in facts.items()}, pretrained, settled)
     for name, policy in settled.items():
         if policy.storage is Storage.MEMORY_MAP and name in pretrained.tables:
-            mapping_of(name, pretrained.tables[name])
+            mapping_of(name, pretrained.tables[name], spec.tables[name].dtype)
     return prepared
 
 

@@ -152,7 +152,7 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
                 name: {
                     "method": spec.init_of(name).kind,
                     **_provenance(pretrained.tables.get(name)),
-                    "bytes": table.dtype().size * table.rows * table.dim,
+                    "bytes": spec.tables[name].row_bytes(table.dim) * table.rows,
                 }
                 for name, table in tables.items()
             },

@@ -17,7 +17,7 @@ from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.models import Task
 from embexp.specs.optimizers import TableOptimizer, slots_of
-from embexp.specs.pretrained import NoPretrained, Pretrained
+from embexp.specs.pretrained import File, NonFinite, NoPretrained, Pretrained, Sample
 from embexp.specs.running import RuntimeKind
 from embexp.specs.vocabularies import Buckets, TableVocabulary
 
@@ -51,11 +51,13 @@ class RowType(StrEnum):
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
+    INT8 = "int8"
+    """With a float32 scale for each row, of frozen rows in a mapped file."""
 
     @property
     def bytes(self) -> int:
         """Bytes of a number."""
-        return 4 if self is RowType.FLOAT32 else 2
+        return {RowType.FLOAT32: 4, RowType.INT8: 1}.get(self, 2)
 
 
 class Uniform(Spec):
@@ -131,8 +133,8 @@ class Table(Spec):
         return self.dim
 
     def row_bytes(self, dim: int) -> int:
-        """Bytes of a row of so many numbers."""
-        return self.dtype.bytes * dim
+        """Bytes of a row of so many numbers, with its scale if it has one."""
+        return self.dtype.bytes * dim + (4 if self.dtype is RowType.INT8 else 0)
 
     def slot_bytes(self, optimizer: TableOptimizer, dim: int) -> int:
         """Bytes of the slots of a row."""
@@ -259,8 +261,9 @@ def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
 
 
 def _precision(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
-    """16 bits where rows are kept or written otherwise."""
+    """16 bits where rows are kept or written otherwise, and 8 bits of rows that are not read from a file in place."""
     table, choice = spec.tables[name], f"tables.{name}"
+    yield from _eight_bits(spec, name)
     key = "dtype" if table.dtype is not RowType.FLOAT32 else "slot_dtype"
     init = spec.init_of(name)
     if not table.narrow:
@@ -269,12 +272,36 @@ def _precision(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
         rule, remedy = "a TPU keeps rows in float32", "choose another strategy"
     elif spec.executing_runtime not in (RuntimeKind.FUNCTION, RuntimeKind.AUTO):
         rule, remedy = f"the runtime {spec.executing_runtime} keeps rows in float32", "set runtime=function"
-    elif not isinstance(init, Assign):
+    elif not isinstance(init, Assign | MemoryMap):
         rule = f"rows of 16 bits are rounded as init method assign writes them, and the init method is {init.kind}"
         remedy = f"choose init@{choice}.init=assign"
     else:
         return
     yield CombinationFault(f"{choice}.{key}", getattr(table, key).value, rule, f"leave it float32, or {remedy}")
+
+
+def _eight_bits(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
+    """Rows of int8 that are not frozen, or not those of a mapped file; and slots of int8."""
+    table, choice = spec.tables[name], f"tables.{name}"
+    if table.slot_dtype is RowType.INT8:
+        rule = "int8 is for rows that never move, and slots do"
+        yield CombinationFault(f"{choice}.slot_dtype", "int8", rule, "set bfloat16, or leave it float32")
+    if table.dtype is not RowType.INT8:
+        return
+    pretrained = spec.pretrained_of(name)
+    needed = {
+        "some of its rows may move": (spec.frozen(name), f"freeze@{choice}.freeze=table"),
+        "it has no pretrained file": (isinstance(pretrained, File | Sample), f"pretrained@{choice}.pretrained=file"),
+        "it is not mapped": (isinstance(spec.init_of(name), MemoryMap), f"init@{choice}.init=memory_map"),
+    }
+    if lacking := {what: remedy for what, (there, remedy) in needed.items() if not there}:
+        rule = f"only a frozen table that stays in its mapped file may be int8, and {'; '.join(lacking)}"
+        yield CombinationFault(f"{choice}.dtype", "int8", rule, f"choose {' '.join(lacking.values())}, or set bfloat16")
+    elif isinstance(pretrained, File | Sample) and pretrained.non_finite is NonFinite.KEEP:
+        rule = f"int8 has no NaN and no infinity, and {spec.pretrained_path(name)}.non_finite is keep"
+        yield CombinationFault(
+            f"{choice}.dtype", "int8", rule, "set non_finite to error, zero or skip, or set bfloat16"
+        )
 
 
 def list_rule(column: str, holds: str = "one id per example") -> str:

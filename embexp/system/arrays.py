@@ -70,6 +70,17 @@ def prefer_huge_pages(memory: np.ndarray) -> None:
         ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), ctypes.c_int(_MADV_HUGEPAGE))
 
 
+def widened(stored: np.ndarray, scales: np.ndarray | None = None) -> np.ndarray:
+    """Rows as float32; those that are stored so may be the same memory.
+
+    Args:
+        stored: float32, float16, bfloat16, or int8 [n, dim].
+        scales: float32 [n], what the numbers of a row are multiplied by; None: 1.
+    """
+    values = stored.astype(np.float32, copy=False)
+    return values if scales is None else values * scales[:, None]
+
+
 class Rows(Protocol):
     """Rows by number: of a file, an initializer, a table."""
 

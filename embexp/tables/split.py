@@ -33,7 +33,7 @@ _ROWS_COMPARED = 1 << 20
 
 
 class MappedTable(ReadableTable):
-    """`rows` × `dim` float32 values: rows of a memory-mapped file, and a small variable of rows that the file lacks.
+    """`rows` × `dim` values: rows of a memory-mapped file, and a small variable of rows that the file lacks.
 
     Lookups see a frozen `EmbeddingTable` that is kept by reference. Eagerly, TensorFlow uses the mapping itself. In a
     graph of TensorFlow 1 the variables are local, and each new session is fed the arrays that `feeds` returns, also
@@ -57,34 +57,44 @@ class MappedTable(ReadableTable):
         file_rows: np.ndarray | None,
         others: Rows,
         *,
+        scales: np.ndarray | None = None,
         combiner: Combiner = Combiner.MEAN,
+        precision: Precision = SINGLE,
     ) -> None:
         """Creates the variables; reads no row of the file.
 
         Args:
-            mapping: float32 [file rows, dim], C-contiguous, aligned to 64 bytes, of a file mapped copy-on-write (mode
-                `c`), as `VectorSource.memory_map` returns it.
+            mapping: [file rows, dim], C-contiguous, aligned to 64 bytes, of a file mapped copy-on-write (mode `c`), as
+                `VectorSource.memory_map` returns it: as rows are stored by `precision`.
             file_rows: integers [rows], for each row of the table its row in the file, -1 where the file lacks it;
                 None: the table is the file.
-            others: the table's rows; only those that the file lacks are read, and copied.
+            others: the table's rows; only those that the file lacks are read, and copied. They are rounded to 16 bits
+                as the others; next to int8, they are float32.
+            scales: of int8, float32 [file rows]: what the numbers of a row are multiplied by.
 
         Raises:
             ValueError: TensorFlow can't use the mapping without a copy, or `file_rows` are not rows of it.
         """
-        check_mapping(name, mapping)
+        check_mapping(name, mapping, precision.rows)
+        if scales is not None:
+            check_scales(name, scales, len(mapping))
         if file_rows is not None:
             check_file_rows(name, file_rows, len(mapping))
         self.name, self.combiner = name, combiner
         self.rows, self.dim = len(mapping) if file_rows is None else len(file_rows), mapping.shape[1]
         self.slots: dict[str, Any] = {}
-        self._values: dict[str, np.ndarray] = {}
+        self.precision = precision
+        self._values = {"mapping": mapping} if scales is None else {"mapping": mapping, "scales": scales}
         if file_rows is None or _in_order(file_rows):
             self._values["mapping"] = mapping[: self.rows]
         else:
             lacking = np.flatnonzero(file_rows < 0)
-            self._values = {"mapping": mapping, "index": _index(file_rows, lacking, len(mapping))}
+            self._values["index"] = _index(file_rows, lacking, len(mapping))
             if lacking.size:
-                self._values["others"] = SomeRows(others, lacking).read(0, lacking.size)
+                kept = np.float32 if precision.rows == tf.int8 else mapping.dtype
+                values = arrays.empty((lacking.size, self.dim), kept)
+                values[:] = SomeRows(others, lacking).read(0, lacking.size)
+                self._values["others"] = values
         self._variables = {
             part: variable_over(name if part == "mapping" else f"{name}/{part}", values)
             for part, values in self._values.items()
@@ -96,13 +106,18 @@ class MappedTable(ReadableTable):
             raise KeyError(slot)
         # Read, then gathered: the operation that does both would first copy the variable's memory.
         parts = {part: variable.read_value() for part, variable in self._variables.items()}
-        if "index" not in parts:
-            return tf.gather(parts["mapping"], ids)
-        places = tf.gather(parts["index"], ids)
+
+        def rows(part: str, places: Any) -> Any:
+            return tf.cast(tf.gather(parts[part], places), tf.float32)
+
+        places = ids if "index" not in parts else tf.gather(parts["index"], ids)
+        of_file = places if "others" not in parts else tf.maximum(places, 0)
+        in_file = rows("mapping", of_file)
+        if "scales" in parts:
+            in_file *= rows("scales", of_file)[:, None]
         if "others" not in parts:
-            return tf.gather(parts["mapping"], places)
-        in_file = tf.gather(parts["mapping"], tf.maximum(places, 0))
-        return tf.where(places[:, None] < 0, tf.gather(parts["others"], tf.maximum(-1 - places, 0)), in_file)
+            return in_file
+        return tf.where(places[:, None] < 0, rows("others", tf.maximum(-1 - places, 0)), in_file)
 
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
         """Variables and values to feed each new session of a graph of TensorFlow 1.
@@ -128,12 +143,13 @@ class MappedTable(ReadableTable):
         self.check_range(start, stop)
         if slot is not None:
             raise KeyError(slot)
-        mapping, index = self._values["mapping"], self._values.get("index")
+        mapping, scales, index = self._values["mapping"], self._values.get("scales"), self._values.get("index")
         if index is None:
-            return mapping[start:stop]
+            return arrays.widened(mapping[start:stop], None if scales is None else scales[start:stop])
         places = index[start:stop]
         lacking = places < 0
-        values = mapping[np.where(lacking, 0, places)]
+        of_file = np.where(lacking, 0, places)
+        values = arrays.widened(mapping[of_file], None if scales is None else scales[of_file])
         if lacking.any():
             values[lacking] = self._values["others"][-1 - places[lacking]]
         return values
@@ -185,14 +201,14 @@ class SplitTable(ReadableTable):
             file_rows: integers [rows], the row of the file that is each row of the table, -1 where it has none.
             slots: initial value of each slot, see `optimizers.slots_of`.
             row_slots: those with one number for each row.
-            precision: how rows and slots are stored, if none are in a file.
+            precision: how rows and slots are stored, those in the file too.
 
         Raises:
             ValueError: a part would be empty, or the mapping can't be used as it is.
         """
         frozen = groups.frozen_rows()
         if mapping is not None:
-            check_mapping(name, mapping)
+            check_mapping(name, mapping, precision.rows)
             if file_rows is None or len(file_rows) != len(frozen) or mapping.shape[1] != dim:
                 raise ValueError(f"table {name!r} is {len(frozen)} × {dim}, but its file's rows do not fit")
             check_file_rows(name, file_rows, len(mapping))
@@ -301,7 +317,7 @@ class SplitTable(ReadableTable):
     def _gather_fixed(self, places: Any) -> Any:
         if self._mapping is None:
             return gather_rows(self.fixed, places)
-        return tf.gather(self.fixed.read_value(), places)
+        return tf.cast(tf.gather(self.fixed.read_value(), places), tf.float32)
 
 
 def _empty(name: str, shape: list[int], dtype: tf.DType) -> Any:
@@ -395,14 +411,23 @@ def _function(compute: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
     return lambda *arrays: tf.compat.v1.get_default_session().run(fetched, dict(zip(placeholders, arrays, strict=True)))
 
 
-def check_mapping(name: str, mapping: np.ndarray) -> None:
-    """Raises ValueError unless TensorFlow can use the mapping in place."""
-    fits = mapping.dtype == np.float32 and mapping.ndim == 2 and mapping.size > 0
+def check_mapping(name: str, mapping: np.ndarray, dtype: tf.DType) -> None:
+    """Raises ValueError unless TensorFlow can use the mapping in place, as a table of this type."""
+    fits = mapping.dtype == dtype.as_numpy_dtype and mapping.ndim == 2 and mapping.size > 0
     if not (fits and arrays.can_be_taken_over(mapping)):
         raise ValueError(
             f"table {name!r}: found an array of {mapping.dtype} {mapping.shape}; to be used in place, it must be"
-            f" a C-contiguous float32 matrix, aligned to {arrays.ALIGNMENT} bytes, and writeable (map the file with"
-            " mode 'c')"
+            f" a C-contiguous {dtype.name} matrix, aligned to {arrays.ALIGNMENT} bytes, and writeable (map the file"
+            " with mode 'c')"
+        )
+
+
+def check_scales(name: str, scales: np.ndarray, rows: int) -> None:
+    """Raises ValueError unless TensorFlow can use these scales of a mapping's rows in place."""
+    if scales.dtype != np.float32 or scales.shape != (rows,) or not arrays.can_be_taken_over(scales):
+        raise ValueError(
+            f"table {name!r}: found scales of {scales.dtype} {scales.shape}, expected float32 ({rows},), aligned to"
+            f" {arrays.ALIGNMENT} bytes, and writeable"
         )
 
 

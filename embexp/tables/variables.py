@@ -182,7 +182,9 @@ def variable_over(name: str, values: np.ndarray) -> Any:
     """
     shape = list(values.shape)
     if tf.executing_eagerly():
-        return variable(name, tf.experimental.dlpack.from_dlpack(values.__dlpack__()), shape)
+        dtype = tf.as_dtype(values.dtype)
+        memory = values.view(_seen_as(dtype).as_numpy_dtype).__dlpack__()
+        return variable(name, tf.bitcast(tf.experimental.dlpack.from_dlpack(memory), dtype), shape)
     # No page of this memory is touched before the array replaces it.
     return variable(name, functools.partial(empty, shape, tf.as_dtype(values.dtype)), shape, local=True)
 

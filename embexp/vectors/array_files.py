@@ -12,8 +12,9 @@ import json
 import math
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,12 +26,15 @@ from embexp.system import arrays, caching, digests, files, hdf5
 from embexp.system.hdf5 import Dataset, File
 from embexp.system.parallel import Progress
 from embexp.vectors import stored
-from embexp.vectors.stored import BFLOAT16, Place, Stored, Wanted, checked_shape, only_key
+from embexp.vectors.stored import BFLOAT16, ROW_TYPES, Place, Stored, Wanted, as_float32, checked_shape, only_key
 
 _CHUNK_BYTES = 1 << 20
 _PICKLED = "found pickled Python objects, which are never read, expected numbers"
 _LONGEST_HEADER = 1 << 23  # of some 80,000 tensors; as Python's objects it may take twenty times as much
 _TYPES = {"F16": np.dtype("<f2"), "BF16": BFLOAT16, "F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
+_INT8 = "I8"
+_VOID16 = np.dtype("V2")
+"""What NumPy writes for bfloat16, a type of another package."""
 _TOKENS, _FEW_TOKENS, _TOKEN_BYTES = 4096, 256, 1 << 24
 
 
@@ -52,13 +56,15 @@ def _mapped_npy(path: Path, name: str) -> Stored:
         raise DataError(f"{name}: {_PICKLED}") from None
     except ValueError as error:
         raise DataError(f"{name}: found no .npy file: {error}") from None
-    rows, dim = checked_shape(name, header.shape, header.dtype)
-    mappable = header.dtype == np.dtype("<f4") and matrix.flags.c_contiguous
+    if (dtype := header.dtype) == _VOID16:
+        dtype, matrix = BFLOAT16, matrix.view(BFLOAT16)
+    rows, dim = checked_shape(name, header.shape, dtype)
+    mappable = dtype in ROW_TYPES.values() and matrix.flags.c_contiguous
     return Stored(
         name=name,
         rows=rows,
         dim=dim,
-        dtype=header.dtype,
+        dtype=dtype,
         read=lambda start, stop: matrix[start:stop],
         files=[path],
         place=Place(path, header.offset) if mappable else None,
@@ -135,7 +141,7 @@ def _unpacked(path: Path, member: str, where: str) -> Iterator[bytes]:
 
 
 def read_safetensors(path: Path, wanted: Wanted) -> Stored:
-    """One tensor of the file, mapped.
+    """One tensor of the file, mapped. One of int8 has scales: the tensor `KEY_scale`, `KEY.scale` or `scale`.
 
     Raises:
         DataError: it is no such file, is cut short, or doesn't hold the one matrix.
@@ -145,29 +151,74 @@ def read_safetensors(path: Path, wanted: Wanted) -> Stored:
     for tensor, entry in tensors.items():
         if fault := _fault(tensor, entry):
             raise DataError(f"{path}: found a header that lacks dtype, shape or data_offsets: {fault} of {tensor!r}")
-    shapes = {tensor: entry["shape"] for tensor, entry in tensors.items()}
+    scale_of = {key: _scale_of(key, tensors) for key, entry in tensors.items() if entry["dtype"] == _INT8}
+    shapes = {key: entry["shape"] for key, entry in tensors.items() if key not in scale_of.values()}
     key = only_key(path, shapes, wanted.key, "tensor")
-    (begin, end), kind = tensors[key]["data_offsets"], tensors[key]["dtype"]
-    name = f"{path}: {key}"
-    if kind not in _TYPES:
-        raise DataError(f"{name}: found numbers of type {kind}, expected one of {', '.join(_TYPES)}")
-    rows, dim = checked_shape(name, shapes[key], _TYPES[kind])
-    expected = math.prod(shapes[key]) * _TYPES[kind].itemsize
-    if end - begin != expected or begin < 0:
-        raise DataError(f"{name}: found {end - begin:,} bytes, expected {expected:,} for the shape {shapes[key]}")
-    size = path.stat().st_size
-    if data + end > size:
-        raise DataError(f"{name}: found {size:,} bytes, expected at least {data + end:,}: the file is cut short")
-    matrix = np.memmap(path, _TYPES[kind], "r", data + begin, (rows, dim))
+    name, scale = f"{path}: {key}", scale_of.get(key)
+    kinds = _TYPES if scale is None else {_INT8: np.dtype("i1")}
+    if (kind := tensors[key]["dtype"]) == _INT8 and scale is None:
+        wanted_scale = f"expected a tensor {key}_scale, {key}.scale or scale with a scale for each row"
+        raise DataError(f"{name}: found numbers of type {_INT8}, {wanted_scale}")
+    rows, dim = checked_shape(name, shapes[key], _TYPES.get(kind, np.dtype("f4")))
+    matrix = _safetensor(path, name, tensors[key], data, kinds)
+    scales = None
+    if scale is not None:
+        scale_name = f"{path}: {scale}"
+        if tensors[scale]["shape"] not in ([rows], [rows, 1]):
+            raise DataError(
+                f"{scale_name}: found the shape {tensors[scale]['shape']}, expected [{rows}] or [{rows}, 1]"
+            )
+        scales = partial(_scales, scale_name, _safetensor(path, scale_name, tensors[scale], data, _TYPES))
+    begin = tensors[key]["data_offsets"][0]
     return Stored(
         name=name,
         rows=rows,
         dim=dim,
-        dtype=_TYPES[kind],
+        dtype=matrix.dtype,
         read=lambda start, stop: matrix[start:stop],
         files=[path],
-        place=Place(path, data + begin) if kind == "F32" else None,
+        place=Place(path, data + begin) if matrix.dtype in ROW_TYPES.values() else None,
+        finite=scales is not None,
+        scales=scales,
     )
+
+
+def _scale_of(key: str, tensors: Iterable[str]) -> str | None:
+    """The name of the tensor with the scales of one of int8; None: there is none."""
+    return next((name for name in (f"{key}_scale", f"{key}.scale", "scale") if name in tensors and name != key), None)
+
+
+def _safetensor(path: Path, name: str, entry: dict[str, Any], data: int, kinds: Mapping[str, np.dtype]) -> np.ndarray:
+    """A tensor, mapped, of one of these types.
+
+    Args:
+        data: where the data of all tensors begins.
+    """
+    (begin, end), kind, shape = entry["data_offsets"], entry["dtype"], entry["shape"]
+    if kind not in kinds:
+        raise DataError(f"{name}: found numbers of type {kind}, expected one of {', '.join(kinds)}")
+    expected = math.prod(shape) * kinds[kind].itemsize
+    if end - begin != expected or begin < 0:
+        raise DataError(f"{name}: found {end - begin:,} bytes, expected {expected:,} for the shape {shape}")
+    size = path.stat().st_size
+    if data + end > size:
+        raise DataError(f"{name}: found {size:,} bytes, expected at least {data + end:,}: the file is cut short")
+    return np.memmap(path, kinds[kind], "r", data + begin, tuple(shape))
+
+
+def _scales(name: str, stored: np.ndarray) -> np.ndarray:
+    """The scales of rows, float32 [rows], aligned.
+
+    Raises:
+        DataError: a number of a row would not be finite.
+    """
+    scales = arrays.empty((stored.size,), np.float32)
+    scales[:] = as_float32(stored.reshape(-1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = np.flatnonzero(~np.isfinite(scales * np.float32(-128)))
+    if rows.size:
+        raise DataError(f"{name}, row {rows[0] + 1}: found the scale {scales[rows[0]]}, expected a finite number")
+    return scales
 
 
 def _safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
@@ -235,7 +286,7 @@ def read_hdf5(path: Path, wanted: Wanted) -> Stored:
         dtype=dtype,
         read=lambda start, stop: _range(path, dataset, start, stop),
         files=[path],
-        place=Place(path, dataset.offset) if dataset.offset is not None and dtype == np.dtype("<f4") else None,
+        place=Place(path, dataset.offset) if dataset.offset is not None and dtype in ROW_TYPES.values() else None,
         tokens=(lambda: _tokens(path, datasets[token_column], rows)) if token_column is not None else None,
     )
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from embexp.errors import DataError
 from embexp.tensor_bundle import increments, location
 from embexp.tensor_bundle.index import Entry, data_files, prefix_of, read_index
 from embexp.tensor_bundle.tensor import Tensor, number_type, type_name
 from embexp.tensor_bundle.writer import KEY_END
-from embexp.vectors.stored import FLOATS, Place, Stored, Wanted, checked_shape, only_key
+from embexp.vectors.stored import FLOATS, ROW_TYPES, Place, Stored, Wanted, checked_shape, only_key
 
 
 def read_checkpoint(path: Path, wanted: Wanted) -> Stored:
@@ -73,7 +71,7 @@ def stored_tensor(index: Path, tensors: Mapping[str, Entry], key: str | None) ->
     rows, dim = checked_shape(name, entry.shape, dtype)
     tensor = Tensor(name, key, entry)
     tensor.check_place()
-    whole = len(entry.pieces) == 1 and dtype == np.float32
+    whole = len(entry.pieces) == 1 and dtype in ROW_TYPES.values()
     return Stored(
         name=name,
         rows=rows,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
@@ -16,11 +16,12 @@ import pyarrow as pa
 from embexp.errors import DataError, read_by_library
 from embexp.specs.base import imported
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
+from embexp.specs.tables import RowType
 from embexp.system import arrays, caching, compressed, digests, files
 from embexp.system.arrays import MappableRows
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import stored
-from embexp.vectors.stored import Place, Stored, Wanted, Writer, as_float32, mended, non_finite_rows
+from embexp.vectors.stored import ROW_TYPES, Stored, Wanted, Writer, as_float32, mended, non_finite_rows
 
 BY_SUFFIX = {suffix: form for form in Format for suffix in form.reader.suffixes}
 
@@ -29,12 +30,16 @@ class VectorSource(MappableRows, Protocol):
     """A matrix on disk, read by ranges of rows or mapped.
 
     Its `memory_map` converts a file that can't be mapped as it is, once, into the cache. To read some rows takes
-    memory for little more than these.
+    memory for little more than these. A source for a table of another type than float32 is mapped as that type.
     """
 
     @property
     def dtype(self) -> np.dtype:
         """Type as stored; rows are read as float32."""
+
+    @property
+    def scales(self) -> np.ndarray | None:
+        """What the numbers of each row of an int8 mapping are multiplied by: float32 [rows]; None: 1."""
 
     @property
     def tokens(self) -> pa.LargeStringArray | None:
@@ -62,7 +67,8 @@ class FileSource:
     ) -> None:
         self._stored, self._cache, self._non_finite = matrix, cache, non_finite
         self._progress = progress
-        self._name = matrix.name
+        self._name, self._dtype = matrix.name, matrix.dtype
+        self._mapped_as = RowType.FLOAT32
         if non_finite is NonFinite.SKIP and not matrix.finite and self._non_finite_rows.size:
             if matrix.tokens is None:
                 raise self._not_finite(
@@ -84,7 +90,20 @@ class FileSource:
     @property
     def dtype(self) -> np.dtype:
         """As stored."""
-        return self._stored.dtype
+        return self._dtype
+
+    def map_as(self, kind: RowType) -> None:
+        """Has rows mapped as another type than float32, and read as what that holds of them; before any is."""
+        self._mapped_as = kind
+
+    @property
+    def scales(self) -> np.ndarray | None:
+        """What the numbers of each row of an int8 mapping are multiplied by: float32 [rows]; None: 1."""
+        return None if self._mapped_as is not RowType.INT8 else self._scales
+
+    @cached_property
+    def _scales(self) -> np.ndarray | None:
+        return None if self._stored.scales is None else self._stored.scales()
 
     @property
     def notes(self) -> Mapping[str, int]:
@@ -109,8 +128,8 @@ class FileSource:
 
     @property
     def in_place(self) -> bool:
-        """Whether the file itself could be mapped, if all its numbers may be kept."""
-        return _aligned(self._stored.place)
+        """Whether the file itself could be mapped, by a table of its type, if all its numbers may be kept."""
+        return self._stored.place is not None and self._stored.place.offset % arrays.ALIGNMENT == 0
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop, float32 [stop - start, dim], in memory of their own.
@@ -122,7 +141,9 @@ class FileSource:
         if not 0 <= start <= stop <= self.rows:
             raise IndexError(f"{self._stored.name} has no rows {start} to {stop}, there are {self.rows}")
         self._verified  # noqa: B018  a property that is computed once
-        values = as_float32(self._stored.read(start, stop))
+        if self._mapped_as is not RowType.FLOAT32 and self._stored.dtype != ROW_TYPES[self._mapped_as]:
+            self.memory_map()
+        values = self._read(start, stop)
         if not self._stored.finite:
             mended(values, self._non_finite, f"{self._stored.name}, row", start + 1)
         return values
@@ -135,26 +156,27 @@ class FileSource:
         """
         self._verified  # noqa: B018  a property that is computed once
         place = self._stored.place
-        if place is None or place.offset % 4:
+        if place is None or place.offset % 4 or self._stored.dtype != np.float32:
             return None
         return np.asarray(np.memmap(place.path, np.float32, "c", place.offset, (self.rows, self.dim)))
 
     def memory_map(self) -> np.ndarray:
-        """The matrix as a mapping: float32 [rows, dim], C-contiguous, aligned to 64 bytes, a plain `np.ndarray`.
+        """The matrix as a mapping: [rows, dim], C-contiguous, aligned to 64 bytes, a plain `np.ndarray`.
 
-        Writing to it changes nothing on disk. What can't be mapped as it is (another type, another alignment, rows
-        that a policy mends) is converted once into the cache.
+        It is float32, or of the type of `map_as`. Writing to it changes nothing on disk. What can't be mapped as it is
+        (another type, another alignment, rows that a policy mends) is converted once into the cache.
 
         Raises:
             DataError: a number that the policy doesn't allow, or a stored checksum that differs.
         """
         self._verified  # noqa: B018  a property that is computed once
-        place = self._stored.place
-        if not _aligned(place) or not self._clean:
+        dtype = ROW_TYPES[self._mapped_as]
+        if not self.in_place or self._stored.dtype != dtype or not self._clean:
             self._stored = self._converted()
-            place = self._stored.place
+            self.__dict__.pop("_scales", None)
+        place = self._stored.place
         assert place is not None  # what was converted can be mapped
-        return np.asarray(np.memmap(place.path, np.float32, "c", place.offset, (self.rows, self.dim)))
+        return np.asarray(np.memmap(place.path, dtype, "c", place.offset, (self.rows, self.dim)))
 
     @property
     def _clean(self) -> bool:
@@ -188,40 +210,47 @@ class FileSource:
     def _not_finite(self, *rest: str) -> DataError:
         """The error of the first row that is not finite."""
         row = int(self._non_finite_rows[0])
-        values = as_float32(self._stored.read(row, row + 1))
+        values = self._read(row, row + 1)
         return stored.not_finite(values[0], f"{self._stored.name}, row {row + 1}", *rest)
 
     def _converted(self) -> Stored:
-        """The matrix in the cache, as float32 and mended by the policy."""
-        whole, tokens = self._stored, self.tokens
+        """The matrix in the cache, as it is mapped and mended by the policy."""
+        whole, tokens, kind = self._stored, self.tokens, self._mapped_as
+        scales = self._scales if kind is RowType.INT8 else None  # with scales, only its place does not fit
+        read = self._read if scales is None else lambda start, stop: np.array(whole.read(start, stop))
 
         def convert(folder: Path) -> None:
-            with closing(Writer(folder, self.dim, non_finite=self._non_finite, distinct=False)) as writer:
-                for start, values in self._chunks("converting"):
-                    some = None if tokens is None else tokens.slice(start, len(values))
-                    writer.add(values, some, f"{whole.name}, row", start + 1)
+            writer = Writer(folder, self.dim, non_finite=self._non_finite, distinct=False, stored_as=kind)
+            with closing(writer):
+                for start, values in self._chunks("converting", read):
+                    each = slice(start, start + len(values))
+                    some = None if tokens is None else tokens[each]
+                    writer.add(values, some, f"{whole.name}, row", start + 1, None if scales is None else scales[each])
                 writer.finish(whole.name)
 
-        key = self._key(self._non_finite.value)
+        key = self._key(self._non_finite.value, *([] if kind is RowType.FLOAT32 else [kind.value]))
         folder = caching.folder(self._cache, "vectors", key, convert)
         self.__dict__.pop("tokens", None)
         files = list(whole.files)
-        return stored.read(folder, name=whole.name, dtype=whole.dtype, files=files, non_finite=self._non_finite)
+        return stored.read(folder, name=whole.name, files=files, non_finite=self._non_finite, stored_as=kind)
 
-    def _chunks(self, doing: str) -> Iterator[tuple[int, np.ndarray]]:
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        """Rows as float32, in memory of their own."""
+        scales = self._scales
+        return as_float32(self._stored.read(start, stop), None if scales is None else scales[start:stop])
+
+    def _chunks(
+        self, doing: str, read: Callable[[int, int], np.ndarray] | None = None
+    ) -> Iterator[tuple[int, np.ndarray]]:
         step = max(1, stored.CHUNK_BYTES // (4 * self.dim))
         for start in range(0, self.rows, step):
-            yield start, as_float32(self._stored.read(start, min(self.rows, start + step)))
+            yield start, (read or self._read)(start, min(self.rows, start + step))
             self._progress(f"{doing} {Path(self._name).name}", min(1.0, (start + step) / self.rows))
 
     def _key(self, *more: str) -> str:
         """Cache key of this matrix's content and of its conversion."""
-        part = [self._name.removeprefix(str(self._stored.files[0])), self.rows, self.dim, self._stored.dtype.str]
+        part = [self._name.removeprefix(str(self._stored.files[0])), self.rows, self.dim, self._dtype.str]
         return digests.of_json([stored.VERSION, self.digest, part, *more])
-
-
-def _aligned(place: Place | None) -> bool:
-    return place is not None and place.offset % arrays.ALIGNMENT == 0
 
 
 def open_vectors(
@@ -281,7 +310,7 @@ def open_vectors(
         digest = caching.file_digest(path, cache=cache, progress=progress)
         how = [stored.VERSION, digest, packed, form, key, invalid_text, non_finite, header_count]
         folder = caching.folder(cache, "vectors", digests.of_json(how), convert)
-        found = stored.read(folder, name=str(path), dtype=np.dtype("f4"), files=[path], non_finite=non_finite)
+        found = stored.read(folder, name=str(path), files=[path], non_finite=non_finite)
     elif packed:
         listed = ", ".join(each for each in Format if each.reader.streamed)
         raise DataError(f"{path}: found a compressed file of format {form}; only these may be: {listed}")

@@ -103,7 +103,8 @@ class AlignedRows:
 
     @functools.cached_property
     def _mapping(self) -> np.ndarray | None:
-        return self.source.memory_map()
+        found = self.source.memory_map()
+        return found if found is None or found.dtype == np.float32 else None
 
     def _range(self, start: int, stop: int) -> np.ndarray:
         return self.source.read(start, stop) if self._mapping is None else self._mapping[start:stop]

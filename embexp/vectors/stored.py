@@ -1,6 +1,7 @@
 """A matrix in a file: as it is stored, before conversion and any policy; and as it is converted into the cache.
 
-What is converted is a folder of the cache, with `matrix.npy`, `tokens.arrow` if there are tokens, and `notes.json`.
+What is converted is a folder of the cache, with `matrix.npy`, `tokens.arrow` if there are tokens, `scales.npy` of int8,
+and `notes.json`.
 """
 
 from __future__ import annotations
@@ -18,16 +19,25 @@ import pyarrow.compute as pc
 
 from embexp.errors import DataError, plural
 from embexp.specs.pretrained import InvalidText, NonFinite
-from embexp.system import files
+from embexp.specs.tables import RowType
+from embexp.system import arrays, files
 from embexp.system.parallel import Progress, quiet
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = (np.dtype("f2"), BFLOAT16, np.dtype("f4"), np.dtype("f8"))
 """Types of numbers that vectors may be stored as, in any byte order."""
+ROW_TYPES = {
+    RowType.FLOAT32: np.dtype("<f4"),
+    RowType.BFLOAT16: BFLOAT16,
+    RowType.FLOAT16: np.dtype("<f2"),
+    RowType.INT8: np.dtype("i1"),
+}
 HEADER_BYTES = 128
 VERSION = 1
 """Of the converted files; part of the cache key."""
-_MATRIX, _TOKENS, _NOTES = "matrix.npy", "tokens.arrow", "notes.json"
+_MATRIX, _TOKENS, _SCALES, _NOTES = "matrix.npy", "tokens.arrow", "scales.npy", "notes.json"
+_LEVELS = 127
+"""Of int8 on either side of 0."""
 CHUNK_BYTES = 16 * 1024 * 1024
 """Of rows that are converted at a time."""
 _FINITE = f"expected finite numbers; set the policy to {NonFinite.ZERO} or {NonFinite.SKIP} to go on"
@@ -51,7 +61,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Place:
-    """Place of a float32 matrix in C order in a file, from which it can be mapped."""
+    """Place of a matrix in C order, with numbers as in `ROW_TYPES`, in a file from which it can be mapped."""
 
     path: Path
     offset: int
@@ -63,7 +73,7 @@ class Stored:
 
     Attributes:
         name: of the file, and of the matrix in it where there are several; how errors begin.
-        dtype: as stored, one of `FLOATS`.
+        dtype: as stored, one of `FLOATS`, or int8 with scales.
         read: rows start to stop as stored, [stop - start, dim].
         files: those of which the digest is taken.
         place: where it could be mapped; None: nowhere.
@@ -71,6 +81,7 @@ class Stored:
         notes: what reading removed or mended, with counts.
         finite: whether every number is already known to be one.
         check: raises a DataError where a stored checksum is wrong; None: the file has none.
+        scales: gives what the numbers of each row are multiplied by, float32 [rows], aligned; None: 1.
     """
 
     name: str
@@ -84,6 +95,7 @@ class Stored:
     notes: Mapping[str, int] = field(default_factory=dict)
     finite: bool = False
     check: Callable[[], None] | None = None
+    scales: Callable[[], np.ndarray] | None = None
 
 
 def checked_shape(name: str, shape: Sequence[int], dtype: np.dtype) -> tuple[int, int]:
@@ -95,7 +107,7 @@ def checked_shape(name: str, shape: Sequence[int], dtype: np.dtype) -> tuple[int
     if len(shape) != 2:
         raise DataError(f"{name}: found an array of {len(shape)} dimensions, {tuple(shape)}, expected 2, rows and dim")
     if dtype.newbyteorder("=") not in FLOATS:
-        allowed = "float16, bfloat16, float32 or float64"
+        allowed = "float16, bfloat16, float32 or float64, or, in safetensors files, int8 with a scale for each row"
         raise DataError(f"{name}: found numbers of type {dtype}, expected {allowed}")
     rows, dim = map(int, shape)
     if rows < 1 or dim < 1:
@@ -180,7 +192,8 @@ class Writer:
         folder: an empty one.
         invalid_text: what becomes of tokens that are not UTF-8.
         non_finite: what becomes of numbers that are not finite.
-        distinct: whether only the first row of each token is kept.
+        distinct: whether only the first row of each token is kept; only of float32.
+        stored_as: what numbers are written as, rounded to the nearest.
     """
 
     def __init__(
@@ -191,8 +204,12 @@ class Writer:
         invalid_text: InvalidText = InvalidText.ERROR,
         non_finite: NonFinite = NonFinite.KEEP,
         distinct: bool = True,
+        stored_as: RowType = RowType.FLOAT32,
     ) -> None:
-        self._folder, self._dim = folder, dim
+        self._folder, self._dim, self._stored_as = folder, dim, stored_as
+        self._scales: list[np.ndarray] = []
+        if stored_as is RowType.INT8 and non_finite is NonFinite.KEEP:
+            non_finite = NonFinite.ERROR  # int8 has none
         self._invalid_text, self._non_finite, self._distinct = invalid_text, non_finite, distinct
         self._tokens: list[pa.LargeStringArray] = []
         self._rows = 0
@@ -200,14 +217,22 @@ class Writer:
         self._file = (folder / _MATRIX).open("wb")
         self._file.write(bytes(HEADER_BYTES))
 
-    def add(self, values: np.ndarray, tokens: pa.LargeStringArray | None, where: str, first: int) -> None:
+    def add(
+        self,
+        values: np.ndarray,
+        tokens: pa.LargeStringArray | None,
+        where: str,
+        first: int,
+        scales: np.ndarray | None = None,
+    ) -> None:
         """Appends rows.
 
         Args:
-            values: float32 [n, dim], which may be changed.
+            values: float32 [n, dim], which may be changed; or int8 with scales, written as they are.
             tokens: [n], perhaps not valid UTF-8; None: there are none.
             where: the file, and the word for a row of it, such as `a.txt, line`.
             first: number of the first of these rows in the file, for errors.
+            scales: float32 [n], of int8.
 
         Raises:
             DataError: a token or a number that the policy doesn't allow.
@@ -225,7 +250,10 @@ class Writer:
         if not kept.all():
             values = values[kept]
             tokens = None if tokens is None else tokens.filter(pa.array(kept))
-        self._file.write(np.ascontiguousarray(values, np.float32).data)
+        if self._stored_as is RowType.INT8:
+            values, scales = quantised(values) if scales is None else (values, scales[kept])
+            self._scales.append(scales)
+        self._file.write(self._rounded(values, where, first).view(np.uint8).data)
         self._rows += len(values)
         if tokens is not None:
             self._tokens.append(tokens)
@@ -248,13 +276,30 @@ class Writer:
         if not self._rows:
             raise DataError(f"{where}: found no row of vectors, expected at least one")
         with path.open("r+b") as file:
-            file.write(header(self._rows, self._dim))
+            file.write(header(self._rows, self._dim, ROW_TYPES[self._stored_as]))
+        if self._scales:
+            with arrays.ArrayWriter(self._folder / _SCALES, np.float32) as scales:
+                for some in self._scales:
+                    scales.append(some)
         notes = {"rows": self._rows, "dim": self._dim, "notes": dict(self._notes)}
         (self._folder / _NOTES).write_text(json.dumps(notes), encoding="utf-8")
 
     def close(self) -> None:
         """Closes the file, whole or not."""
         self._file.close()
+
+    def _rounded(self, values: np.ndarray, where: str, first: int) -> np.ndarray:
+        """Rows as they are written."""
+        with np.errstate(over="ignore"):
+            written = np.ascontiguousarray(values, ROW_TYPES[self._stored_as])
+        beyond = self._stored_as is RowType.FLOAT16 and self._non_finite is not NonFinite.KEEP
+        if beyond and (rows := non_finite_rows(written)).size:
+            largest = np.abs(values[rows[0]]).max()
+            raise DataError(
+                f"{where} {first + rows[0]}: found {largest:g}, and float16 has no number beyond 65,504; choose"
+                " dtype=bfloat16, which has the range of float32"
+            )
+        return written
 
     def _as_utf8(self, tokens: pa.LargeStringArray, kept: np.ndarray, where: str, first: int) -> pa.LargeStringArray:
         rows = invalid_rows(tokens)
@@ -304,33 +349,52 @@ def invalid_rows(tokens: pa.LargeStringArray) -> np.ndarray:
     return np.empty(0, np.int64)
 
 
-def header(rows: int, dim: int) -> bytes:
-    """The header of a `.npy` file of float32 in C order, `HEADER_BYTES` long, so that what follows is aligned."""
-    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {dim}), }}"
+def quantised(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in 8 bits: int8 [n, dim], and a scale for each row, float32 [n].
+
+    A number differs from int8 × scale, computed in float32, by at most (1/2 + 2^-16) × scale. The scale is the largest
+    magnitude of the row / 127; but at least the smallest normal number, as smaller ones are 0 to some processors.
+
+    Args:
+        values: float32 [n, dim], finite.
+    """
+    largest = np.abs(values).max(axis=1)
+    scales = np.maximum(largest / np.float32(_LEVELS), np.finfo(np.float32).smallest_normal)
+    return np.rint(values / scales[:, None].astype(np.float64)).astype(np.int8), scales
+
+
+def header(rows: int, dim: int, dtype: np.dtype = ROW_TYPES[RowType.FLOAT32]) -> bytes:
+    """The header of a `.npy` file in C order, `HEADER_BYTES` long, so that what follows is aligned."""
+    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({rows}, {dim}), }}"
     room = HEADER_BYTES - 10
     return b"\x93NUMPY\x01\x00" + room.to_bytes(2, "little") + text.ljust(room - 1).encode("ascii") + b"\n"
 
 
-def read(folder: Path, *, name: str, dtype: np.dtype, files: list[Path], non_finite: NonFinite) -> Stored:
-    """The matrix that a `Writer` wrote to a folder.
-
-    Args:
-        dtype: as the numbers were stored before.
-    """
+def read(
+    folder: Path,
+    *,
+    name: str,
+    files: list[Path],
+    non_finite: NonFinite,
+    stored_as: RowType = RowType.FLOAT32,
+) -> Stored:
+    """The matrix that a `Writer` wrote to a folder."""
     known = json.loads((folder / _NOTES).read_text("utf-8"))
     rows, dim = known["rows"], known["dim"]
-    matrix = np.memmap(folder / _MATRIX, np.float32, "r", HEADER_BYTES, (rows, dim))
+    matrix = np.memmap(folder / _MATRIX, ROW_TYPES[stored_as], "r", HEADER_BYTES, (rows, dim))
+    scales = folder / _SCALES
     return Stored(
         name=name,
         rows=rows,
         dim=dim,
-        dtype=dtype,
+        dtype=ROW_TYPES[stored_as],
         read=lambda start, stop: matrix[start:stop],
         files=files,
         place=Place(folder / _MATRIX, HEADER_BYTES),
         tokens=(lambda: tokens_of(folder)) if (folder / _TOKENS).exists() else None,
         notes=known["notes"],
         finite=non_finite is not NonFinite.KEEP,
+        scales=(lambda: arrays.mapped_array(scales)) if scales.exists() else None,
     )
 
 
@@ -340,10 +404,14 @@ def tokens_of(folder: Path) -> pa.LargeStringArray:
         return ipc.get_batch(0).column(0)
 
 
-def as_float32(values: np.ndarray) -> np.ndarray:
-    """The values as C-contiguous float32 in memory of their own; what float32 can't hold becomes infinite."""
+def as_float32(values: np.ndarray, scales: np.ndarray | None = None) -> np.ndarray:
+    """The values as C-contiguous float32 in memory of their own; what float32 can't hold becomes infinite.
+
+    Args:
+        scales: float32 [n], what the numbers of each row are multiplied by; None: 1.
+    """
     with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN is invalid
-        return np.array(values, np.float32, order="C")
+        return arrays.widened(np.array(values, np.float32, order="C"), scales)
 
 
 def non_finite_rows(values: np.ndarray) -> np.ndarray:

@@ -56,8 +56,20 @@ def test_info_of_a_file_without_tokens(file: Path, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "rows    1,500\n" in out
     assert "dtype   float16\n" in out
-    assert "mapped  no, mapping it needs a converted copy in the cache\n" in out
+    assert "mapped  yes, nothing is copied if the table has dtype=float16\n" in out
     assert "tokens  none: rows are identified by number\n" in out
+    np.save(file.with_name("v.npy"), np.ones((1500, 2), np.float64))
+    assert run("info", file.with_name("v.npy")) == 0
+    assert "mapped  no, mapping it needs a converted copy in the cache\n" in capsys.readouterr().out
+
+
+def test_rows_of_8_bits_are_converted_with_their_scales(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers, scales = np.array([[-127, 3], [0, 5]], np.int8), np.array([0.5, 0.25], np.float32)
+    safetensors.numpy.save_file({"v": numbers, "scale": scales}, tmp_path / "v.safetensors")
+    assert run("info", tmp_path / "v.safetensors") == 0
+    assert "dtype   int8\n" in capsys.readouterr().out
+    assert run("convert", tmp_path / "v.safetensors", tmp_path / "v.npy") == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), np.float32([[-63.5, 1.5], [0, 1.25]]), strict=True)
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors", ".vec", ".txt", ".parquet"])

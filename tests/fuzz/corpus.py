@@ -103,6 +103,10 @@ def safetensors() -> list[Files]:
     """safetensors files."""
     entry = {"dtype": "F32", "shape": [8, 3], "data_offsets": [0, 96]}
     half = {"dtype": "BF16", "shape": [8, 3], "data_offsets": [96, 144]}
+    eighth, scale = (
+        {"dtype": "I8", "shape": [8, 3], "data_offsets": [96, 120]},
+        entry | {"shape": [8, 1], "data_offsets": [0, 32]},
+    )
     data = VALUES.tobytes() + bytes(48)
     return [
         {"v.safetensors": contents.safetensors(header, data)}
@@ -110,6 +114,8 @@ def safetensors() -> list[Files]:
             {"m": entry},
             {"__metadata__": {"format": "pt"}, "m": entry},
             {"m": half, "ids": {"dtype": "I64", "shape": [12], "data_offsets": [0, 96]}},
+            {"m": eighth, "m_scale": scale},
+            {"m": eighth, "scale": scale | {"shape": [8]}},
             {"m": entry | {"shape": [8, 1e300]}},
             {"m": entry | {"shape": [True, 24]}},
             {"m": entry | {"data_offsets": [96, 0]}},

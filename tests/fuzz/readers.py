@@ -25,7 +25,7 @@ from embexp.freezing.policies import RowFacts
 from embexp.specs.data import Data
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
-from embexp.specs.tables import Feature
+from embexp.specs.tables import Feature, RowType
 from embexp.system.parallel import quiet
 from embexp.tensor_bundle import first_format
 from embexp.vectors import stored
@@ -68,6 +68,8 @@ def _vectors(path: Path, random: Random, format: Format | None = None) -> int:
         non_finite=random.choice(list(NonFinite)),
         header_count=random.choice(list(HeaderCount)),
     )
+    if random.random() < 0.3:
+        source.map_as(random.choice(list(RowType)))
     tokens = source.tokens
     for start in sorted({0, source.rows // 2, source.rows - 1}):
         source.read(start, min(source.rows, start + 2))

@@ -12,8 +12,9 @@ import pytest
 
 import embexp
 from embexp.errors import ConfigError
+from embexp.runs import exporting
 from embexp.runs import run as single
-from embexp.system import native
+from embexp.system import digests, native
 from tests import checkpoint_values
 
 NARROW = ("tables.user.dtype=bfloat16", "tables.item.dtype=float16", "tables.item.slot_dtype=bfloat16")
@@ -130,6 +131,125 @@ def test_a_run_starts_from_rows_of_another_type(run: Any) -> None:
     unmoved = (moved == stored["embedding/user"].astype(np.float32)).all(axis=1)
     assert moved.dtype == np.float32
     assert 0 < np.count_nonzero(unmoved) < len(unmoved)
+
+
+KINDS = ("float16", "bfloat16")
+FROZEN_ROWS = ("freeze@tables.item.freeze=rows", "tables.item.freeze.rows=[[3,40]]")
+MAPPED = ("freeze@tables.item.freeze=table", "init@tables.item.init=memory_map")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Files for the table of items, by the type of their numbers."""
+    folder, values = tmp_path_factory.mktemp("files"), np.random.default_rng(0).normal(0, 0.3, (80, 16))
+    found = {kind: folder / f"{kind}.npy" for kind in ("float32", *KINDS)}
+    for kind, path in found.items():
+        np.save(path, values.astype(kind))
+    return found
+
+
+def item(path: Path, dtype: str) -> tuple[str, ...]:
+    return (
+        "pretrained@tables.item.pretrained=file",
+        f"tables.item.pretrained.path={path}",
+        f"tables.item.dtype={dtype}",
+    )
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_frozen_rows_stay_in_a_file_of_16_bits(run: Any, files: dict[str, Path], dtype: str) -> None:
+    results = [
+        run(*item(files[stored], dtype), *FROZEN_ROWS, where)
+        for stored, where in (
+            (dtype, "init@tables.item.init=memory_map"),
+            ("float32", "init@tables.item.init=memory_map"),
+            (dtype, "tables.item.storage=split"),
+            (dtype, "tables.item.storage=variable"),
+        )
+    ]
+    tables = [result.summary["tables"]["item"] for result in results]
+    assert [table["storage"] for table in tables] == ["memory_map", "memory_map", "split", "variable"]
+    assert len({(table["digest"], table["dtype"]) for table in tables}) == 1
+    rows = checkpoint_values.every(results[0].directory / "checkpoints" / "final")["embedding/item"]
+    in_file = np.load(files[dtype]).view(dtype)
+    np.testing.assert_array_equal(rows[3:40].view(np.uint16), in_file[3:40].view(np.uint16))
+    assert (rows.view(np.uint16) != in_file.view(np.uint16)).any()
+    np.testing.assert_array_equal(embexp.load_run(results[0].directory).table("item"), rows.astype(np.float32))
+
+
+def rounded(files: dict[str, Path], dtype: str) -> np.ndarray:
+    values = np.load(files["float32"])
+    if dtype != "int8":
+        return values.astype(dtype).astype(np.float32)
+    scales = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
+    return np.rint(values / scales.astype(np.float64)).astype(np.int8).astype(np.float32) * scales
+
+
+@pytest.mark.parametrize("dtype", [*KINDS, "int8"])
+def test_a_frozen_table_stays_in_its_file(run: Any, files: dict[str, Path], dtype: str, tmp_path: Path) -> None:
+    result = run(*item(files["float32"], dtype), *MAPPED)
+    summary, expected = result.summary, rounded(files, dtype)
+    table = summary["tables"]["item"]
+    assert (table["storage"], table["dtype"]) == ("memory_map", dtype)
+    assert table["digest"] == digests.of_rows([expected])
+    assert summary["initialization"]["tables"]["item"]["bytes"] == 80 * (16 + 4 if dtype == "int8" else 32)
+    keys = checkpoint_values.every(result.directory / "checkpoints" / "final")
+    assert not [key for key in keys if "embedding/item" in key]
+    finished = embexp.load_run(result.directory)
+    assert finished.evaluate()["log_loss"] == pytest.approx(summary["metrics"]["test"]["log_loss"], rel=1e-9)
+    np.testing.assert_array_equal(finished.table("item"), expected)
+    exporting.export(result.directory, tmp_path / "export", kind="npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "export" / "item.npy"), expected)
+
+
+def test_rows_of_8_bits_that_another_run_takes_over(run: Any, files: dict[str, Path]) -> None:
+    first = run(*item(files["float32"], "int8"), *MAPPED)
+    start = ("pretrained=checkpoint", f"pretrained.path={first.directory}", "freeze@tables.item.freeze=table")
+    digest = first.summary["tables"]["item"]["digest"]
+    assert run(*start).summary["tables"]["item"]["digest"] == digest
+    with pytest.raises(ConfigError, match=r"tables\.item\.dtype = int8: .*it has no pretrained file"):
+        run(*start, "tables.item.dtype=int8", "init@tables.item.init=memory_map")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc")
+@pytest.mark.parametrize("dtype", [*KINDS, "int8"])
+def test_a_mapped_table_takes_no_memory(tmp_path: Path, dtype: str) -> None:
+    path, rows, dim = tmp_path / "m.npy", 200_000, 256
+    made = np.lib.format.open_memmap(path, "w+", np.float32 if dtype == "int8" else dtype, (rows, dim))
+    made[:] = np.random.default_rng(0).standard_normal((rows, dim), np.float32)
+    made.flush()
+    sizes = (f"data.items={rows}", f"tables.item.dim={dim}", "train.steps=5", "checkpoint.save=never")
+    result = single.run(spec_of(tmp_path, *item(path, dtype), *MAPPED, *sizes), tmp_path / "run")
+    initialization = result.summary["initialization"]
+    assert initialization["peak_anonymous_bytes"] < initialization["tables"]["item"]["bytes"] / 2
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rule", "remedy"),
+    [
+        ((), "some of its rows may move; it has no pretrained file; it is not mapped", "freeze@tables.item.freeze"),
+        ((*MAPPED[:1], "FILE"), "and it is not mapped", "choose init@tables.item.init=memory_map, or set bfloat16"),
+        ((*FROZEN_ROWS, "FILE", *MAPPED[1:]), "and some of its rows may move", "choose freeze@tables.item.freeze=tab"),
+        ((*MAPPED, "FILE", "tables.item.pretrained.non_finite=keep"), "int8 has no NaN", "set non_finite to error"),
+        ((*MAPPED, "FILE", "strategy=tpu_simulator"), "a TPU keeps rows in float32", "choose another strategy"),
+    ],
+)
+def test_what_can_not_have_8_bits_says_so(
+    overrides: tuple[str, ...], rule: str, remedy: str, files: dict[str, Path], tmp_path: Path
+) -> None:
+    file = item(files["float32"], "int8")
+    words = [word for each in overrides for word in (file if each == "FILE" else (each,))]
+    with pytest.raises(ConfigError) as caught:
+        embexp.run(spec_of(tmp_path, *words, "++tables.item.dtype=int8"), directory=tmp_path / "run")
+    assert "tables.item.dtype = int8" in str(caught.value)
+    assert rule in str(caught.value)
+    assert remedy in str(caught.value)
+
+
+def test_slots_have_no_8_bits(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tables\.user\.slot_dtype = int8: int8 is for rows that never move"):
+        embexp.run(spec_of(tmp_path, "tables.user.slot_dtype=int8"), directory=tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from embexp.specs.optimizers import SGD, Adagrad
 from embexp.specs.tables import Feature
 from embexp.system import arrays, digests
 from embexp.tables.checkpointing import TableCheckpoint
+from embexp.tables.rounding import Precision
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.split import MappedTable
 from embexp.tables.table import EmbeddingTable
@@ -81,6 +82,37 @@ def test_any_alignment_is_looked_up_as_it_is_read(mapping: np.ndarray, rows: lis
     whole = expected(mapping, file_rows, others)
     np.testing.assert_array_equal(tf.function(table.gather)(tf.constant(ids)), whole[ids])
     np.testing.assert_array_equal(table.read(0, table.rows), whole)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(-1, 6), min_size=1, max_size=30), st.sampled_from(["float16", "bfloat16", "int8"]))
+def test_a_file_of_fewer_bits_is_looked_up_and_read_as_float32(
+    mapping: np.ndarray, tmp_path: Path, rows: list[int], kind: str
+) -> None:
+    stored = tmp_path / f"{kind}.npy"  # of bfloat16, NumPy writes bytes, and reads what they mean by a view
+    np.save(stored, (mapping * (50 if kind == "int8" else 1)).astype(kind))
+    narrow = np.asarray(np.load(stored, mmap_mode="c")).view(kind)
+    scales = arrays.empty((7,), np.float32) if kind == "int8" else None
+    whole = narrow.astype(np.float32)
+    if scales is not None:
+        scales[:] = np.random.default_rng(1).uniform(0.01, 0.1, 7)
+        whole *= scales[:, None]
+    file_rows, others = np.array(rows), Others(len(rows))
+    others.values += np.float32(1e-3)  # no number of 16 bits
+    kept = others.values if kind == "int8" else others.values.astype(kind).astype(np.float32)
+    whole = np.where(file_rows[:, None] >= 0, whole[file_rows], kept)
+    precision = Precision(tf.as_dtype(kind))
+    table = MappedTable("item", narrow, file_rows, others, scales=scales, precision=precision)
+    np.testing.assert_array_equal(table.read(0, table.rows), whole, strict=True)
+    np.testing.assert_array_equal(tf.function(table.gather)(tf.range(table.rows)), whole, strict=True)
+    assert (table.dtype().name, table.digest()) == (kind, digests.of_rows([whole]))
+    with tf.Graph().as_default():
+        table = MappedTable("item", narrow, file_rows, others, scales=scales, precision=precision)
+        found = table.gather(tf.range(table.rows))
+        with tf.compat.v1.Session() as session:
+            for variable, values in table.feeds():
+                session.run(variable.initializer, {variable.initial_value: values})
+            np.testing.assert_array_equal(session.run(found), whole, strict=True)
 
 
 def test_lacking_rows_are_read_with_their_neighbours_and_not_across_the_table(mapping: np.ndarray) -> None:
@@ -167,6 +199,11 @@ def test_arrays_that_can_not_be_used_in_place_are_errors(mapping: np.ndarray, tm
             ValueError, match=rf"table '{name}': found an array of float(32|64) \(.*, 5\); to be used in place"
         ):
             MappedTable(name, refused_array, None, Others(7))
+    with pytest.raises(ValueError, match=r"float32 .*to be used in place, it must be a C-contiguous bfloat16 matrix"):
+        MappedTable("item", mapping, None, Others(7), precision=Precision(tf.bfloat16))
+    int8, scales = arrays.empty((7, DIM), np.int8), arrays.empty((6,), np.float32)
+    with pytest.raises(ValueError, match=r"scales of float32 \(6,\), expected float32 \(7,\)"):
+        MappedTable("item", int8, None, Others(7), scales=scales, precision=Precision(tf.int8))
     for file_rows in ([0, 7], [-2], []):
         with pytest.raises(ValueError, match="table 'item': rows of the file are 0 to 6, or -1 for none"):
             MappedTable("item", mapping, np.array(file_rows, np.int64), Others(7))
@@ -182,25 +219,33 @@ def test_arrays_that_can_not_be_used_in_place_are_errors(mapping: np.ndarray, tm
 MEMORY = """
 import sys, numpy as np, tensorflow as tf
 from embexp.system.machine import PeakMemory, anonymous_bytes
+from embexp.tables.rounding import Precision
 from embexp.tables.split import MappedTable
-mapping = np.asarray(np.load(sys.argv[1], mmap_mode="c"))
+kind = sys.argv[3]
+mapping = np.asarray(np.load(sys.argv[1], mmap_mode="c")).view(kind)
+form = {"precision": Precision(tf.as_dtype(kind))}
+if kind == "int8":
+    from embexp.system import arrays
+    form["scales"] = arrays.empty((len(mapping),), np.float32)
+    form["scales"][:] = 1
 class Zeros:
     dim = 64
     def read(self, start, stop):
         return np.zeros((stop - start, 64), np.float32)
+steps = len(mapping) // 20_000
 def look_up():
     # All of the file: a table that TensorFlow copied would be in memory now.
     if sys.argv[2] == "eager":
-        table = MappedTable("item", mapping, file_rows, Zeros())
-        return [table.gather(tf.range(i, len(file_rows), 50)).numpy().sum() for i in range(50)]
+        table = MappedTable("item", mapping, file_rows, Zeros(), **form)
+        return [table.gather(tf.range(i, len(file_rows), steps)).numpy().sum() for i in range(steps)]
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        table = MappedTable("item", mapping, file_rows, Zeros())
+        table = MappedTable("item", mapping, file_rows, Zeros(), **form)
         feeds = {v.initial_value: values for v, values in table.feeds()}
         session.run([v.initializer for v, _ in table.feeds()], feeds)
         first = tf.compat.v1.placeholder(tf.int32, [])
-        rows = tf.reduce_sum(table.gather(tf.range(first, len(file_rows), 50)))
-        return [session.run(rows, {first: i}) for i in range(50)]
-file_rows = np.arange(100)
+        rows = tf.reduce_sum(table.gather(tf.range(first, len(file_rows), steps)))
+        return [session.run(rows, {first: i}) for i in range(steps)]
+file_rows = np.arange(1_000)
 look_up()
 file_rows = np.arange(len(mapping))
 file_rows[5] = -1
@@ -212,11 +257,14 @@ print(peak.added / 2**20)
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc")
-@pytest.mark.parametrize("mode", ["eager", "session"])
-def test_no_copy_of_the_file_is_made(tmp_path: Path, root: Path, forked: Path, mode: str) -> None:
-    made = np.lib.format.open_memmap(tmp_path / "m.npy", "w+", np.float32, (1_000_000, 64))  # 244 MiB
+@pytest.mark.parametrize(
+    ("mode", "kind"), [("eager", "float32"), ("session", "float32"), ("eager", "bfloat16"), ("eager", "int8")]
+)
+def test_no_copy_of_the_file_is_made(tmp_path: Path, root: Path, forked: Path, mode: str, kind: str) -> None:
+    rows = 4_000_000 // np.dtype(kind).itemsize
+    made = np.lib.format.open_memmap(tmp_path / "m.npy", "w+", kind, (rows, 64))  # 244 MiB
     made[:] = 1
     made.flush()
-    command = [forked / "python", "-c", MEMORY, str(tmp_path / "m.npy"), mode]
+    command = [forked / "python", "-c", MEMORY, str(tmp_path / "m.npy"), mode, kind]
     result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
-    assert float(result.stdout) < 80  # ids, an index of 4 MB, results of lookups
+    assert float(result.stdout) < 80  # ids, an index of at most 16 MB, results of lookups

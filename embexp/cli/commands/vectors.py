@@ -147,6 +147,8 @@ def _info(path: Path, options: argparse.Namespace) -> None:
         return
     facts |= {"rows": f"{source.rows:,}", "bytes": f"{size:,} as float32"}
     facts["mapped"] = "yes, nothing is copied" if mapped else "no, mapping it needs a converted copy in the cache"
+    if mapped and source.dtype != "float32":
+        facts["mapped"] = f"yes, nothing is copied if the table has dtype={source.dtype.name}"
     more = ", …" if tokens is not None and len(tokens) > _SHOWN_TOKENS else ""
     names = "none: rows are identified by number" if shown is None else ", ".join(map(repr, shown)) + more
     for name, value in {**facts, "tokens": names, "digest": source.digest}.items():
