@@ -71,7 +71,7 @@ class AssignInSession:
 
         Raises:
             DataError: a file is missing, or is no .npy matrix.
-            ValueError: a source doesn't have its variable's shape, or a variable is not float32.
+            ValueError: a source doesn't have its variable's shape, or a variable has another type.
         """
         if chunk_bytes < 1:
             raise ValueError(f"chunk_bytes is {chunk_bytes}, expected at least 1")

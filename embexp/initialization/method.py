@@ -167,13 +167,13 @@ def pairs(fills: Fills) -> list[tuple[Any, Rows]]:
 
     Raises:
         DataError: a file is missing, or is no .npy matrix.
-        ValueError: a source doesn't have its variable's shape, or a variable is not float32.
+        ValueError: a source doesn't have its variable's shape, or a variable has another type.
     """
     checked = []
     for variable, source in fills.items() if isinstance(fills, Mapping) else fills:
         rows = as_rows(source)
-        if variable.dtype.base_dtype.name != "float32":
-            raise ValueError(f"variable {variable.name!r} is {variable.dtype.base_dtype.name}, expected float32")
+        if (kind := variable.dtype.base_dtype.name) not in ("float32", "bfloat16", "float16"):
+            raise ValueError(f"variable {variable.name!r} is {kind}, expected float32, bfloat16 or float16")
         if variable.shape.as_list() != [rows.rows, rows.dim]:
             shape = " × ".join(map(str, variable.shape.as_list()))
             raise ValueError(f"variable {variable.name!r} is {shape}, its source is {rows.rows} × {rows.dim}")

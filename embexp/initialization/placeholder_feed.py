@@ -31,7 +31,7 @@ def fill(session: Any, fills: Fills) -> None:
     Raises:
         DataError: a file is missing, or is no .npy matrix.
         RunError: there is no room for the temporary file of a source that can't be mapped.
-        ValueError: a source doesn't have its variable's shape, or a variable is not float32.
+        ValueError: a source doesn't have its variable's shape, or a variable has another type.
     """
     with session.graph.as_default():  # outside the graph, a variable has no `initial_value`
         for variable, source in pairs(fills):

@@ -50,7 +50,7 @@ def scaffold(fills: Fills, *, init_fn: InitFn | None = None, saver: Any = None, 
 
     Raises:
         DataError: a file is missing, or is no .npy matrix.
-        ValueError: a source doesn't have its variable's shape; a variable is not float32, or in neither collection.
+        ValueError: a source doesn't have its variable's shape; a variable has another type, or in neither collection.
     """
     if "copy_from_scaffold" in kwargs:
         raise ValueError(

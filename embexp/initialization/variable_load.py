@@ -31,7 +31,7 @@ def fill(session: Any, fills: Fills) -> None:
     Raises:
         DataError: a file is missing, or is no .npy matrix.
         RunError: there is no room for the temporary file of a source that can't be mapped.
-        ValueError: a source doesn't have its variable's shape, or a variable is not float32.
+        ValueError: a source doesn't have its variable's shape, or a variable has another type.
     """
     # Outside the graph, `load` would assign eagerly, which fails for a variable of a graph.
     with session.graph.as_default(), deprecation.silence():
@@ -43,16 +43,17 @@ def assign_whole(variable: Any, source: Source) -> None:
     """Assigns the whole matrix to an eager variable, which uses its memory until TensorFlow first writes to it.
 
     Args:
-        variable: a `tf.Variable`, float32 [rows, dim].
+        variable: a `tf.Variable` [rows, dim], float32; or of 16 bits, to which the matrix is rounded.
         source: a matrix, the path of a `.npy` file, or rows (an object with `rows`, `dim`, `read`).
 
     Raises:
         DataError: the file is missing, or is no .npy matrix.
         RunError: there is no room for the temporary file of a source that can't be mapped.
-        ValueError: the source doesn't have the variable's shape, or the variable is not float32.
+        ValueError: the source doesn't have the variable's shape, or the variable has another type.
     """
     [(variable, rows)] = pairs([(variable, source)])
-    variable.assign(tf.experimental.dlpack.from_dlpack(_writable(mapped(rows)).__dlpack__()))
+    values = tf.experimental.dlpack.from_dlpack(_writable(mapped(rows)).__dlpack__())
+    variable.assign(tf.cast(values, variable.dtype))
 
 
 def _writable(array: np.ndarray) -> np.ndarray:

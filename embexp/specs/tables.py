@@ -14,7 +14,7 @@ from embexp.errors import CombinationFault, Fault
 from embexp.specs import vocabularies
 from embexp.specs.base import Count, Dim, Length, NonNegative, Number, Positive, RowCount, Spec, is_null, where_known
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
-from embexp.specs.inits import Assign, Init, MemoryMap
+from embexp.specs.inits import ConstantInGraph, CustomInit, Init, MemoryMap
 from embexp.specs.models import Task
 from embexp.specs.optimizers import TableOptimizer, slots_of
 from embexp.specs.pretrained import File, NonFinite, NoPretrained, Pretrained, Sample
@@ -142,11 +142,6 @@ class Table(Spec):
         return sum(4 if slot in optimizer.row_slots else wide for slot in slots_of(optimizer))
 
     @property
-    def narrow(self) -> bool:
-        """Whether its rows or slots have 16 bits."""
-        return (self.dtype, self.slot_dtype) != (RowType.FLOAT32, RowType.FLOAT32)
-
-    @property
     def may_be_mapped(self) -> bool:
         """Whether its storage allows memory-mapped rows."""
         return self.storage in (Storage.AUTO, Storage.MEMORY_MAP)
@@ -264,17 +259,14 @@ def _precision(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
     """16 bits where rows are kept or written otherwise, and 8 bits of rows that are not read from a file in place."""
     table, choice = spec.tables[name], f"tables.{name}"
     yield from _eight_bits(spec, name)
-    key = "dtype" if table.dtype is not RowType.FLOAT32 else "slot_dtype"
+    key = next((key for key in ("dtype", "slot_dtype") if getattr(table, key) is not RowType.FLOAT32), None)
     init = spec.init_of(name)
-    if not table.narrow:
+    if key is None:
         return
     if spec.strategy.own_memory:
         rule, remedy = "a TPU keeps rows in float32", "choose another strategy"
-    elif spec.executing_runtime not in (RuntimeKind.FUNCTION, RuntimeKind.AUTO):
-        rule, remedy = f"the runtime {spec.executing_runtime} keeps rows in float32", "set runtime=function"
-    elif not isinstance(init, Assign | MemoryMap):
-        rule = f"rows of 16 bits are rounded as init method assign writes them, and the init method is {init.kind}"
-        remedy = f"choose init@{choice}.init=assign"
+    elif isinstance(init, ConstantInGraph | CustomInit):
+        rule, remedy = f"init method {init.kind} fills float32 rows only", f"choose init@{choice}.init=assign"
     else:
         return
     yield CombinationFault(f"{choice}.{key}", getattr(table, key).value, rule, f"leave it float32, or {remedy}")

@@ -102,7 +102,7 @@ def is_writable(variable: Any) -> bool:
 def gather_rows(variable: Any, ids: Any) -> Any:
     """Rows of a variable, as float32: reading it whole first would copy it."""
     if not hasattr(variable, "handle"):
-        return tf.gather(variable, ids)  # a reference variable's memory is read in place
+        return tf.cast(tf.gather(variable, ids), tf.float32)  # a reference variable's memory is read in place
     rows = tf.raw_ops.ResourceGather(resource=variable.handle, indices=ids, dtype=variable.dtype)
     if not tf.executing_eagerly():
         rows.set_shape([*ids.shape.as_list(), *variable.shape.as_list()[1:]])
@@ -124,10 +124,10 @@ def scatter_rows(variable: Any, ids: Any, rows: Any) -> Any:
 
     Rows of another type than the variable's are rounded to the nearest.
     """
+    rows = tf.cast(rows, variable.dtype.base_dtype)
     if not hasattr(variable, "handle"):
         # Its tensor is the whole variable, so only the operation is run.
         return tf.compat.v1.scatter_update(variable, ids, rows).op
-    rows = tf.cast(rows, variable.dtype)
     return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=ids, updates=rows)
 
 

@@ -95,6 +95,18 @@ def test_every_value_arrives_from_every_source(tmp_path: Path, method: Any, reso
                 np.testing.assert_array_equal(session.run(variable), MATRIX, err_msg=name)
 
 
+@pytest.mark.parametrize("resource", [True, False], ids=["resource", "ref"])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
+def test_a_variable_of_16_bits_gets_the_nearest_numbers(method: Any, resource: bool) -> None:
+    for kind in (tf.bfloat16, tf.float16):
+        with tf.Graph().as_default():
+            variable = v1.get_variable("item", MATRIX.shape, kind, v1.zeros_initializer(), use_resource=resource)
+            with method(variable, MATRIX) as session:
+                found = session.run(variable)
+        expected = MATRIX.astype(kind.as_numpy_dtype)
+        np.testing.assert_array_equal(found.view(np.uint16), expected.view(np.uint16))
+
+
 @pytest.mark.parametrize("kind", ["Variable", "get_variable", "ref"])
 def test_a_constant(tmp_path: Path, kind: str) -> None:
     for name, source in sources(tmp_path).items():
@@ -251,8 +263,8 @@ def test_what_does_not_fit_is_refused_before_anything_is_done(fill: Any) -> None
     with tf.Graph().as_default():
         with pytest.raises(ValueError, match="variable 'item:0' is 50 × 7, its source is 50 × 6"):
             fill({table((50, 7)): MATRIX})
-        with pytest.raises(ValueError, match="variable 'half:0' is float16, expected float32"):
-            fill({tf.Variable(np.zeros((50, 6), np.float16), name="half"): MATRIX})
+        with pytest.raises(ValueError, match="variable 'wide:0' is float64, expected float32, bfloat16 or float16"):
+            fill({tf.Variable(np.zeros((50, 6), np.float64), name="wide"): MATRIX})
 
 
 def test_public_names() -> None:

@@ -117,6 +117,36 @@ def test_the_saved_run_predicts_as_the_trained_one(run: Any) -> None:
     np.testing.assert_array_equal(loaded.table("user"), stored["embedding/user"].astype(np.float32))
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("init=variable_load", "runtime=function"),
+        *((f"init={init}", "runtime=session") for init in ("assign", "placeholder_feed", "scaffold", "variable_load")),
+    ],
+    ids="-".join,
+)
+def test_every_runtime_and_init_method_ends_with_the_same_bits(run: Any, how: tuple[str, ...]) -> None:
+    result = run(*NARROW, *how)
+    assert digests_of(result) == digests_of(run(*NARROW))
+    assert embexp.load_run(result.directory).evaluate()["log_loss"] == pytest.approx(
+        result.summary["metrics"]["test"]["log_loss"], rel=1e-9
+    )
+
+
+def test_an_estimator_trains_rows_of_16_bits(run: Any) -> None:
+    result = run(*NARROW, *FROZEN, "init=scaffold", "runtime=estimator")
+    assert result.summary["freeze"]["user"]["frozen_rows_changed"] == 0
+    assert 0 < result.summary["freeze"]["item"]["trainable_rows_moved"] <= 80
+    assert [result.summary["tables"][name]["dtype"] for name in ("user", "item")] == ["bfloat16", "float16"]
+    stored = checkpoint_values.every(result.directory / "checkpoints" / "final")
+    assert [str(stored[f"embedding/{name}"].dtype) for name in ("user", "item")] == ["bfloat16", "float16"]
+    read = [stored[f"embedding/{name}"].astype(np.float32) for name in ("user", "item")]
+    assert digests_of(result) == [digests.of_rows([rows]) for rows in read]
+    assert embexp.load_run(result.directory).evaluate()["log_loss"] == pytest.approx(
+        result.summary["metrics"]["test"]["log_loss"], rel=1e-9
+    )
+
+
 def test_another_seed_or_rounding_to_the_nearest_is_another_run(run: Any) -> None:
     results = [run(*NARROW), run(*NARROW, *(f"tables.{each}.stochastic_rounding=false" for each in ("user", "item")))]
     assert digests_of(results[0]) != digests_of(results[1])
@@ -159,16 +189,17 @@ def item(path: Path, dtype: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("dtype", KINDS)
 def test_frozen_rows_stay_in_a_file_of_16_bits(run: Any, files: dict[str, Path], dtype: str) -> None:
     results = [
-        run(*item(files[stored], dtype), *FROZEN_ROWS, where)
-        for stored, where in (
+        run(*item(files[stored], dtype), *FROZEN_ROWS, *where)
+        for stored, *where in (
             (dtype, "init@tables.item.init=memory_map"),
             ("float32", "init@tables.item.init=memory_map"),
+            (dtype, "init@tables.item.init=memory_map", "runtime=session"),
             (dtype, "tables.item.storage=split"),
             (dtype, "tables.item.storage=variable"),
         )
     ]
     tables = [result.summary["tables"]["item"] for result in results]
-    assert [table["storage"] for table in tables] == ["memory_map", "memory_map", "split", "variable"]
+    assert [table["storage"] for table in tables] == [*["memory_map"] * 3, "split", "variable"]
     assert len({(table["digest"], table["dtype"]) for table in tables}) == 1
     rows = checkpoint_values.every(results[0].directory / "checkpoints" / "final")["embedding/item"]
     in_file = np.load(files[dtype]).view(dtype)
@@ -255,10 +286,8 @@ def test_slots_have_no_8_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("choice", "rule"),
     [
-        ("runtime=session", "the runtime session keeps rows in float32"),
-        ("runtime=estimator", "the runtime estimator keeps rows in float32"),
         ("strategy=tpu_simulator", "a TPU keeps rows in float32"),
-        ("init=variable_load", "init method assign"),
+        ("init=constant", "init method constant fills float32 rows only"),
     ],
 )
 def test_what_keeps_rows_in_float32_says_so(choice: str, rule: str, tmp_path: Path) -> None:

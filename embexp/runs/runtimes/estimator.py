@@ -28,6 +28,7 @@ from embexp.runs.runtimes import session
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.runs.runtimes.session import Feeds, TableView, components, timed_scaffold
 from embexp.specs.tables import Storage
+from embexp.system import arrays
 from embexp.system.parallel import quiet
 from embexp.tables import inputs
 from embexp.tables.row_engine import AnyTable
@@ -119,8 +120,9 @@ def start(blueprint: Blueprint) -> Execution:
         stored = session.rows_in_checkpoint(name, runtime.last_checkpoint)
 
         def read(start: int, stop: int) -> np.ndarray:
-            """The rows' values, which are the initial ones until the first training."""
-            return (stored if runtime.began and not plan.by_reference else plan.source.read)(start, stop)
+            """The rows' values, which are the initial ones until the first training, as they are stored."""
+            values = (stored if runtime.began and not plan.by_reference else plan.source.read)(start, stop)
+            return arrays.widened(values.astype(plan.precision.rows.as_numpy_dtype, copy=False))
 
         def flags() -> np.ndarray:
             runtime.pause()  # flags are read at the end of a training, and the next one begins without any
@@ -140,6 +142,7 @@ def start(blueprint: Blueprint) -> Execution:
             touched_state=None
             if plan.optimizer is None
             else TouchedRows(name, plan.source.rows, flags=flags, clear=clear),
+            precision=plan.precision,
         )
 
     return Execution(

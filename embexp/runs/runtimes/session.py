@@ -18,6 +18,7 @@ from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.system import native
 from embexp.system.parallel import quiet
 from embexp.tables import inputs
+from embexp.tables.rounding import SINGLE, Precision
 from embexp.tables.row_engine import AnyTable
 from embexp.tables.variables import ReadableTable, TouchedRows
 from embexp.vectors import checkpoint
@@ -240,6 +241,7 @@ class TableView(ReadableTable):
     reads: Callable[[int, int], np.ndarray]
     takes: Callable[[np.ndarray], np.ndarray] | None = None
     touched_state: TouchedRows | None = None
+    precision: Precision = SINGLE
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop), float32; slots can't be read."""
@@ -275,6 +277,7 @@ def table_in_session(table: Any, call: Callable[[Callable[[Any], Any]], Any]) ->
         reads=lambda start, stop: take(np.arange(start, stop)),
         takes=take,
         touched_state=touched,
+        precision=table.precision,
     )
 
 
