@@ -16,6 +16,7 @@ from embexp.cli.commands.completion import candidates
 
 SAID = {
     "commands": ("embexp res", ["resume"]),
+    "actions": ("embexp vectors co", ["compare", "convert"]),
     "subcommands": ("embexp checkpoint gr", ["graph", "grow"]),
     "a subcommand of sweeps": ("embexp sweep c", ["cancel"]),
     "options": ("embexp run --config-n", ["--config-name"]),

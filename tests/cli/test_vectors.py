@@ -248,3 +248,110 @@ def test_row_numbers_are_no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert run("convert", "run", "item.npy", "--table", "item") == 0
     np.testing.assert_array_equal(np.load("item.npy"), embexp.load_run("run").table("item"))
     assert not Path("item.tokens.txt").exists()
+
+
+@pytest.fixture
+def words(file: Path) -> Path:
+    """A file of vectors, and tests of them."""
+    generator = np.random.default_rng(0)
+    tokens = [f"{kind}{number}" for number in range(20) for kind in "ab"]
+    values = generator.normal(size=(40, 6)) + 2 * np.tile(np.eye(2, 6), (20, 1))
+    lines = [f"{token} {' '.join(map(str, row))}\n" for token, row in zip(tokens, values.round(4), strict=True)]
+    file.with_name("words.vec").write_text(f"40 6\n{''.join(lines)}")
+    other = values @ np.linalg.qr(generator.normal(size=(6, 6)))[0] + generator.normal(0, 0.3, (40, 6))
+    rows = [f"{token} {' '.join(map(str, row))}\n" for token, row in zip(tokens, other.round(4), strict=True)]
+    file.with_name("other.vec").write_text(f"40 6\n{''.join(reversed(rows))}")
+    file.with_name("pairs.csv").write_text("a0,a1,9\na0,b1,2\na2,a3,8\nb2,b3,7.5\nb4,a5,1\nnone,a0,5\n")
+    file.with_name("questions.txt").write_text(": first\na0 b0 a1 b1\na2 b2 a3 b3\n: second\nnone b2 a3 b3\n")
+    file.with_name("kinds.csv").write_text("word,category\n" + "".join(f"{token},{token[0]}\n" for token in tokens))
+    return file.with_name("words.vec")
+
+
+TESTS = ("--similarity", "pairs.csv", "--analogies", "questions.txt", "--categories", "kinds.csv")
+
+
+def test_evaluate(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("evaluate", words, *TESTS, "--json", "--plot", "picture.png") == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content["rows"], content["dim"], content["counted"]) == (40, 6, 40)
+    (pairs,), (questions,), (kinds,) = content["similarity"], content["analogies"], content["categories"]
+    assert (pairs["pairs"], pairs["covered"]) == (6, 5)
+    assert pairs["each"][5] == {"a": "none", "b": "a0", "score": 5.0, "cosine": None}
+    assert [(each["name"], each["questions"], each["covered"]) for each in questions["sections"]] == [
+        ("first", 2, 2),
+        ("second", 1, 0),
+        ("all", 3, 2),
+    ]
+    assert questions["each"][2]["3CosAdd"] is None
+    assert kinds["purity"] > 0.8 > kinds["chance"]
+    assert words.with_name("picture.png").read_bytes().startswith(b"\x89PNG")
+    assert run("evaluate", words, *TESTS, "--rows", "30") == 0
+    out = capsys.readouterr().out
+    assert "40 rows of dimension 6; the first 30 count\n" in out
+    assert f"{pairs['spearman']:.4f}" in out
+    assert run("evaluate", words, "--similarity", "pairs.csv", "--rows", "1") == 0
+    assert "pairs.csv: too few of its words have a row; --json lists them" in capsys.readouterr().out
+    assert run("evaluate", words, *TESTS[:2], "--plot", "empty.png", "--rows", "1") == 0
+
+
+def test_compare(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("compare", words, "other.vec", "--json", "--count", "5", "--moved", "3", "--plot", "picture.png") == 0
+    content = json.loads(capsys.readouterr().out)
+    (pair,) = content["pairs"]
+    assert (content["shared"], content["count"], len(pair["most"])) == (40, 5, 3)
+    assert 0.3 < pair["overlap"]["mean"] < 1
+    assert pair["distance"] < 0.2 < pair["unaligned"]
+    assert pair["distance_percentiles"][100] == pytest.approx(pair["most"][0]["distance"])
+    assert words.with_name("picture.png").read_bytes().startswith(b"\x89PNG")
+    assert run("compare", words, "other.vec", words, "--plot", "all.png") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(
+        f"a  {words}\nb  other.vec\nc  {words}\n\n40 shared tokens; the 10 nearest of all are compared\n"
+    )
+    assert "are shared by two of the 3 sets, 95% interval" in out
+    assert run("compare", words, "other.vec", "--sample", "20") == 0
+    assert "moved most: " in capsys.readouterr().out
+
+
+def test_evaluations_and_comparisons_of_runs(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    less = ["output.plots=false", "output.tensorboard=false", "output.baselines=false", "output.cache=cache"]
+    for seed in (0, 1):
+        (folder := words.with_name("runs") / str(seed)).mkdir(parents=True)
+        single.run(embexp.compose(["data.examples=200", "train.steps=1", f"seed={seed}", *less]), folder)
+    assert run("compare", "runs", "--table", "item", "--json") == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in content["shapes"]] == ["runs/0", "runs/1"]
+    assert run("compare", "runs/0", "--table", "item") == 2
+    assert "found only runs/0, expected two or more" in capsys.readouterr().err
+    assert run("compare", "runs/0", "runs/1") == 2
+    assert "runs/0 has several tables, choose one with --table" in capsys.readouterr().err
+    assert run("evaluate", "runs/0", "--table", "item", *TESTS) == 1
+    assert "runs/0: found rows without tokens" in capsys.readouterr().err
+
+
+QUALITY_FAULTS = {
+    "no tests": (["evaluate", "words.vec"], 2, "name the tests: at least one of --similarity FILE, --analogies FILE"),
+    "all at once": (["evaluate"], 2, "give one FILE_OR_RUN\n    name the tests: at least one of --similarity FILE"),
+    "of another": (
+        ["compare", "words.vec", "other.vec", "--rows", "3", "--overwrite", "--plot", "x.svg"],
+        2,
+        "compare has no option --overwrite: it belongs to convert\n"
+        "    embexp vectors compare has no option --rows: it belongs to evaluate\n"
+        "    --plot x.svg: the picture is a PNG, so its name must end in .png",
+    ),
+    "sample": (["compare", "words.vec", "other.vec", "--sample", "1"], 2, "--sample 1: it must be at least 2"),
+    "no test file": (["evaluate", "words.vec", "--similarity", "x.csv"], 1, "x.csv: there is no such file"),
+    "one": (["compare", "words.vec"], 2, "found only words.vec, expected two or more"),
+    "none": (["compare"], 2, "give at least two of FILE_OR_RUN, or a folder of runs"),
+    "no runs": (["compare", "empty"], 1, "there are no runs in empty"),
+}
+
+
+@pytest.mark.parametrize("case", QUALITY_FAULTS)
+def test_faults_of_evaluations_and_comparisons(case: str, words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, status, said = QUALITY_FAULTS[case]
+    words.with_name("empty").mkdir()
+    assert run(*arguments) == status
+    out, err = capsys.readouterr()
+    assert said in err
+    assert out == ""

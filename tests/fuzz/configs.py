@@ -150,7 +150,7 @@ def command_lines() -> list[Files]:
     """A line for each command, and some more for those that compose a config."""
     found = [[command, each] for command in commands.COMMANDS for each in ("--help", "nowhere")]
     found += [["checkpoint", each, "nowhere"] for each in ("list", "diff", "graph", "convert", "grow")]
-    found += [["vectors", each, "nowhere"] for each in ("info", "convert", "neighbors")]
+    found += [["vectors", each, "nowhere"] for each in ("info", "convert", "neighbors", "evaluate", "compare")]
     for command in ("plan", "run"):
         found += [
             [command, *words] for words in (["seed=1"], ["-m", "seed=1,2", "model=mlp,dlrm"], ["model=dot", "seed=2"])

@@ -47,6 +47,21 @@ def text() -> list[Files]:
     ]
 
 
+def word_tests() -> list[Files]:
+    """Rated pairs, analogies and categories."""
+    pairs = "Word 1,Word 2,Human (mean)\n" + "".join(
+        f"{token},tiger,{number}.5\n" for number, token in enumerate(TOKENS)
+    )
+    return [
+        {"pairs.csv": lines(pairs)},
+        {"pairs.tsv": lines("# pairs\n" + pairs.replace(",", "\t"))},
+        {"pairs.txt": lines(pairs.partition("\n")[2].replace(",", " "))},
+        {"questions.txt": lines(": capitals\nAthens Greece Oslo Norway\n: gram1\n" + "a b c d\n" * 5)},
+        {"categories.txt": lines("word,category\n" + "".join(f"{token},{len(token)}\n" for token in TOKENS))},
+        {"categories.txt": lines(": kind\ncat dog\n: other\noak\n")},
+    ]
+
+
 def word2vec() -> list[Files]:
     """word2vec's binary form."""
     rows = [token.encode() + b" " + row.tobytes() for token, row in zip(TOKENS, VALUES, strict=True)]

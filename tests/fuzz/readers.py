@@ -28,7 +28,7 @@ from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.specs.tables import Feature, RowType
 from embexp.system.parallel import quiet
 from embexp.tensor_bundle import first_format
-from embexp.vectors import stored
+from embexp.vectors import stored, word_tests
 from embexp.vectors.file_source import open_vectors
 from tests.fuzz import configs, corpus
 from tests.fuzz.contents import Files
@@ -78,6 +78,15 @@ def _vectors(path: Path, random: Random, format: Format | None = None) -> int:
     if size <= _MOST:
         source.memory_map()
     return size + (0 if tokens is None else int(tokens.nbytes))
+
+
+def _word_tests(path: Path, random: Random) -> int:
+    if path.name.startswith("pairs"):
+        pairs = word_tests.read_pairs(path)
+        return pairs.scores.nbytes + sum(len(word) for pair in pairs.words for word in pair)
+    if path.name.startswith("questions"):
+        return sum(len(word) for question in word_tests.read_analogies(path).questions for word in question)
+    return sum(map(len, word_tests.read_categories(path).words))
 
 
 def _checkpoint(path: Path, random: Random) -> int:
@@ -164,6 +173,7 @@ _GRAPH = {"source": "entities", "relation": "relations", "candidates": "entities
 
 READERS = (
     Reader("text vectors", corpus.text, _vectors, (b" 1", b" 0.5\n", b"\n\n\n", b"nan", b"\xc2\xa0")),
+    Reader("tests of vectors", corpus.word_tests, _word_tests, (b": ", b"#", b"\t", b",,", b'"', b"nan", b"1e999")),
     Reader("word2vec binary", corpus.word2vec, _vectors, (b"8 3\n", b" ", b"\n")),
     Reader("npy", corpus.npy, _vectors, (b"<f4", b"True", b"(8, 3)", b"'shape'", b"}", b"'''")),
     Reader("npz", corpus.npz, _vectors, (b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06", b"m.npy", b"<f4")),

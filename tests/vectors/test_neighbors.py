@@ -45,8 +45,16 @@ def test_few_rows_zeros_and_equals() -> None:
     values = np.array([[1, 0], [0, 0], [2, 0], [0, 1], [3, 0]], np.float32)
     (found,) = neighbors.nearest(Matrix(values), [0], 10)
     assert [(each.row, each.cosine) for each in found] == [(2, 1), (4, 1), (3, 0)]
-    with pytest.raises(DataError, match="row 2 is all zeros"):
+    with pytest.raises(DataError, match="row 2 is all zeros or not finite"):
         neighbors.nearest(Matrix(values), [1], 10)
+
+
+def test_rows_that_are_not_finite_are_near_to_none() -> None:
+    values = np.array([[1, 0], [np.nan, 1], [1, 1], [np.inf, 0], [-1, 0]], np.float32)
+    (found,) = neighbors.nearest(Matrix(values), [0], 10)
+    assert [each.row for each in found] == [2, 4]
+    with pytest.raises(DataError, match="row 4 is all zeros or not finite"):
+        neighbors.nearest(Matrix(values), [3], 10)
 
 
 def test_very_large_and_very_small_numbers() -> None:

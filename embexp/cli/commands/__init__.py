@@ -37,7 +37,7 @@ COMMANDS = {
     "recommend": "Writes the best items for each user, by a finished run of task recommendation.",
     "export": "Writes a finished run for other programs: a SavedModel, or its tables in files.",
     "checkpoint": "Lists, compares, draws and converts checkpoints, and grows them to a longer vocabulary.",
-    "vectors": "Inspects and converts files of pretrained vectors, and finds the nearest rows of a token.",
+    "vectors": "Inspects, converts, evaluates and compares vectors, and finds the nearest rows of a token.",
     "fetch": "Lists public data sets, and fetches them by name.",
     "schema": "Prints a JSON schema of the YAML files, for editors.",
     "completion": "Prints the script for completing command lines in a shell.",

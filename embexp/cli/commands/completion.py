@@ -152,6 +152,8 @@ def _candidates(before: Sequence[str], word: str) -> Iterable[str]:
     command, *before = before if before and before[0] in COMMANDS else ("run", *before)
     module = module_of(command)
     text = module.HELP
+    if not before and hasattr(module, "ACTIONS"):
+        return [*module.ACTIONS, "--help"]
     if hasattr(module, "SUBCOMMANDS"):
         if not before:
             return [*module.SUBCOMMANDS, "--help"]

@@ -1,10 +1,10 @@
-"""`embexp vectors`: inspect and convert files of vectors, and find the nearest rows of a token."""
+"""`embexp vectors`: inspect, convert, evaluate and compare vectors, and find the nearest rows of a token."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,12 +24,17 @@ if TYPE_CHECKING:
 
     Tokens: TypeAlias = pa.LargeStringArray | None
 
+_ROWS, _SAMPLE, _MOVED, _COUNT = 300_000, 2_000, 10, 10
+ACTIONS = ("info", "convert", "neighbors", "evaluate", "compare")
 HELP = f"""\
-usage: embexp vectors info FILE | convert FILE_OR_RUN OUT | neighbors FILE_OR_RUN TOKEN… [OPTIONS]
+usage: embexp vectors info|convert|neighbors|evaluate|compare FILE_OR_RUN… [OPTIONS]
 
     info FILE                     Shows rows, dimension, dtype, tokens, irregularities, and if the file can be mapped.
     convert FILE_OR_RUN OUT       Writes .npy, .safetensors (both with OUT.tokens.txt), .vec, .txt, .bin or .parquet.
     neighbors FILE_OR_RUN TOKEN…  Finds the rows with the largest cosine similarity to the row of each token.
+    evaluate FILE_OR_RUN          Measures vectors by the tests that options name: similarity, analogies, categories.
+    compare FILE_OR_RUN…          Compares vectors of the same tokens: neighbors, drift, CKA, isotropy. Of a folder of
+                                  runs, such as a sweep over seeds, all finished runs.
 
 FILE is .npy, .npz, GloVe or word2vec text, word2vec binary, fastText .vec, .safetensors, .h5, .parquet, .arrow, or a
 TensorFlow checkpoint (its prefix, .index or folder). Text and word2vec binary may be .gz or .zip, and are parsed once.
@@ -45,11 +50,19 @@ RUN is the folder of a finished run: convert writes those rows of its table that
     --non-finite HOW      Treats NaN and infinities: error, zero, skip, keep (default: error).
     --header-count HOW    Treats a header with a wrong number of rows: error, ignore (default: error).
     --cache DIR           Names the cache of parsed text (default: embexp's cache).
-    --json                With info and neighbors, prints one JSON object instead of text, with all tokens as they are;
+    --json                With all but convert, prints one JSON object instead of text, with all tokens as they are;
                           in text, a control character in a token is replaced by a picture of it.
     --overwrite           With convert, replaces OUT if it exists.
-    --count N             With neighbors, finds N rows for each token (default: 10).
-    --table NAME          With convert and neighbors, names the table of a run, if it has several.
+    --count N             With neighbors and compare, finds N rows for each token (default: 10).
+    --table NAME          With all but info, names the table of a run, if it has several.
+    --plot PNG            With evaluate and compare, also draws the figures.
+    --similarity FILE…    With evaluate: pairs of words and a number, as WordSim-353, SimLex-999, MEN and others have.
+    --analogies FILE…     With evaluate: lines of four words, in sections that begin with `: NAME`, as Google's.
+    --categories FILE…    With evaluate: a word and its category per line, or sections of words.
+    --rows N              With evaluate, only the first N rows count (default: {_ROWS}; 0: all).
+    --match-case          With evaluate, upper and lower case are different.
+    --sample N            With compare, neighbors of N tokens are compared, drawn at random (default: {_SAMPLE}).
+    --moved N             With compare, names the N tokens that moved most, and least (default: {_MOVED}).
     --allow-code M:F      For an unfinished run, allows the function F of module M, which its record names.
 """
 
@@ -66,49 +79,77 @@ def main(arguments: Sequence[str]) -> int:
             _convert(Path(file_or_run), Path(out), options)
         case "neighbors", [file_or_run, *tokens]:
             _neighbors(Path(file_or_run), tokens, options)
+        case "evaluate", [file_or_run]:
+            _evaluate(Path(file_or_run), options)
+        case "compare", files_or_runs:
+            _compare(list(map(Path, files_or_runs)), options)
     return DONE
 
 
 _OPERANDS = {
-    "info": (1, "give one FILE"),
-    "convert": (2, "give FILE_OR_RUN and OUT"),
-    "neighbors": (2, "give FILE_OR_RUN and at least one TOKEN"),
+    "info": (1, 1, "give one FILE"),
+    "convert": (2, 2, "give FILE_OR_RUN and OUT"),
+    "neighbors": (2, None, "give FILE_OR_RUN and at least one TOKEN"),
+    "evaluate": (1, 1, "give one FILE_OR_RUN"),
+    "compare": (1, None, "give at least two of FILE_OR_RUN, or a folder of runs"),
 }
-"""How many operands each action takes, neighbors at least, and what to say if it has others."""
+"""How many operands each action takes, at least and at most, and what to say if it has others."""
+_TESTS = ("similarity", "analogies", "categories")
+_NUMBERS = {"count": 1, "rows": 0, "sample": 2, "moved": 0}
+"""Options whose value is a number, and the least that it may be."""
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser("vectors", HELP)
-    parser.needs("action", "which action?", choices=("info", "convert", "neighbors"))
+    parser.needs("action", "which action?", choices=ACTIONS)
     parser.add_argument("operands", nargs="*")
     parser.add_argument("--format", type=Format, choices=list(Format), metavar="FORMAT")
     parser.values("--key", "--token-column", "--cache", "--table")
-    parser.add_argument("--tokens", type=Path)
+    for name in ("tokens", "plot"):
+        parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--invalid-text", choices=list(InvalidText), type=InvalidText)
     parser.add_argument("--non-finite", choices=list(NonFinite), type=NonFinite)
     parser.add_argument("--header-count", choices=list(HeaderCount), type=HeaderCount)
-    parser.switches("--json", "--overwrite")
-    parser.add_argument("--count", type=int)
+    parser.switches("--json", "--overwrite", "--match-case")
+    for name in _TESTS:
+        parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar="FILE")
+    for name in _NUMBERS:
+        parser.add_argument(f"--{name}", type=int)
     add_allow_code(parser)
     options = parser.parse(arguments)
-    count, question = _OPERANDS[options.action]
+    least, most, question = _OPERANDS[options.action]
     given = len(options.operands)
-    if given < count or (given > count and options.action != "neighbors"):
+    missing = [question] if given < least or (most is not None and given > most) else []
+    if options.action == "evaluate" and not any(getattr(options, name) for name in _TESTS):
+        missing.append(f"name the tests: at least one of {', '.join(f'--{name} FILE' for name in _TESTS)}")
+    if missing:
         parser.prog += f" {options.action}"
-        raise parser.incomplete(question)
-    for option, is_set, actions in (
-        ("--json", options.json, ("info", "neighbors")),
-        ("--overwrite", options.overwrite, ("convert",)),
-        ("--count", options.count is not None, ("neighbors",)),
-        ("--table", options.table is not None, ("convert", "neighbors")),
-        ("--allow-code", bool(options.allow_code), ("convert", "neighbors")),
-    ):
-        if is_set and options.action not in actions:
-            raise CommandLineError(
-                f"embexp vectors {options.action} has no option {option}: it belongs to {', '.join(actions)}"
-            )
-    if options.count is not None and options.count < 1:
-        raise CommandLineError(f"--count {options.count}: it must be at least 1")
+        raise parser.incomplete(*missing)
+    of_runs, of_evaluate, of_compare = ACTIONS[1:], ("evaluate",), ("compare",)
+    belong = {
+        "json": ("info", "neighbors", "evaluate", "compare"),
+        "overwrite": ("convert",),
+        "count": ("neighbors", "compare"),
+        "table": of_runs,
+        "allow_code": of_runs,
+        "plot": ("evaluate", "compare"),
+        **dict.fromkeys((*_TESTS, "rows", "match_case"), of_evaluate),
+        **dict.fromkeys(("sample", "moved"), of_compare),
+    }
+    faults = [
+        f"embexp vectors {options.action} has no option --{name.replace('_', '-')}: it belongs to {', '.join(actions)}"
+        for name, actions in belong.items()
+        if getattr(options, name) not in (None, False, []) and options.action not in actions
+    ]
+    faults += [
+        f"--{name} {value}: it must be at least {least}"
+        for name, least in _NUMBERS.items()
+        if (value := getattr(options, name)) is not None and value < least
+    ]
+    if options.plot is not None and options.plot.suffix.lower() != ".png":
+        faults.append(f"--plot {options.plot}: the picture is a PNG, so its name must end in .png")
+    if faults:
+        raise CommandLineError("\n    ".join(faults))
     return options
 
 
@@ -182,7 +223,7 @@ def _neighbors(path: Path, queries: Sequence[str], options: argparse.Namespace) 
     with show_stages() as stages:
         matrix, tokens, _ = _rows(path, options, stages, whole=True)
         rows = [_row_of(path, query, tokens, matrix.rows) for query in queries]
-        found = neighbors.nearest(matrix, rows, options.count or 10)
+        found = neighbors.nearest(matrix, rows, options.count or _COUNT)
     named = {
         query: [(str(each.row) if tokens is None else tokens[each.row].as_py(), each.cosine) for each in near]
         for query, near in zip(queries, found, strict=True)
@@ -195,6 +236,82 @@ def _neighbors(path: Path, queries: Sequence[str], options: argparse.Namespace) 
         print(f"{'' if number == 0 else chr(10)}{query}")
         for name, cosine in near:
             print(f"  {cosine:7.4f}  {name}")
+
+
+def _evaluate(path: Path, options: argparse.Namespace) -> None:
+    from embexp.cli import vector_quality
+    from embexp.cli.stages import show_stages
+    from embexp.system.parallel import if_long
+
+    with show_stages() as stages:
+        matrix, tokens, _ = _rows(path, options, stages, whole=False)
+        rows = _ROWS if options.rows is None else options.rows
+        content = vector_quality.evaluate(
+            str(path),
+            matrix,
+            tokens,
+            tests={name: getattr(options, name) for name in _TESTS},
+            rows=rows or matrix.rows,
+            any_case=not options.match_case,
+            progress=if_long(stages),
+        )
+    _written(content, options, "evaluation")
+
+
+def _compare(paths: Sequence[Path], options: argparse.Namespace) -> None:
+    from embexp.cli import vector_quality
+    from embexp.cli.stages import show_stages
+    from embexp.system.parallel import if_long
+    from embexp.vectors.comparison import Vectors
+    from embexp.vectors.file_source import FileSource
+
+    paths = [each for path in paths for each in _runs_of(path)]
+    if len(paths) < 2:
+        raise CommandLineError(f"embexp vectors compare: found only {', '.join(map(str, paths))}, expected two or more")
+    with show_stages() as stages:
+        sets = []
+        for path in paths:
+            rows, tokens, _ = _rows(path, options, stages, whole=False)
+            values = rows.memory_map() if isinstance(rows, FileSource) else rows.read(0, rows.rows)
+            sets.append(Vectors(str(path), values, tokens))
+        content = vector_quality.compare(
+            sets,
+            count=options.count or _COUNT,
+            sample=options.sample or _SAMPLE,
+            moved=_MOVED if options.moved is None else options.moved,
+            progress=if_long(stages),
+        )
+    _written(content, options, "comparison")
+
+
+def _runs_of(path: Path) -> list[Path]:
+    """The finished runs in a folder of runs; of anything else, the path itself."""
+    from embexp.reports import collected
+
+    if not path.is_dir() or collected.is_run(path) or any(path.glob("*.index")):
+        return [path]
+    records = collected.collect([path])
+    found = [each.directory for each in records if each.directory and each.same_as is None and each.status.has_results]
+    if not found:
+        raise CommandLineError(f"embexp vectors compare: {path} has no run that has ended")
+    return found
+
+
+def _written(content: Mapping[str, Any], options: argparse.Namespace, what: str) -> None:
+    """Prints what was measured, and draws it."""
+    from embexp.cli import vector_quality
+    from embexp.cli.commands.finished import write_json
+
+    if options.plot is not None:
+        from embexp.reports import vector_plots
+
+        vector_plots.write(content, options.plot)
+    if options.json:
+        write_json(content)
+        return
+    (vector_quality.show_evaluation if what == "evaluation" else vector_quality.show_comparison)(content)
+    if options.plot is not None:
+        print(f"written: {options.plot}")
 
 
 def _rows(path: Path, options: argparse.Namespace, stages: Stages, *, whole: bool) -> tuple[Rows, Tokens, list[Path]]:

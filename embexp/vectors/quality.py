@@ -1,0 +1,328 @@
+"""What vectors are worth by themselves: similarity as people see it, analogies, categories.
+
+Figures are those of gensim's `evaluate_word_pairs` and `evaluate_word_analogies` by default: only the first rows count,
+upper and lower case are the same, of several rows with one word the first counts, and what has a word without a row is
+left out and counted. Rows of zeros have no direction, and count as missing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from embexp.system.arrays import Rows, SomeRows
+from embexp.system.parallel import Progress, at_once, quiet
+from embexp.vectors.neighbors import directions
+from embexp.vectors.word_tests import Analogies, Categories, Lookup, Pairs
+
+_EPSILON = 0.001
+"""In the denominator of 3CosMul (Levy & Goldberg 2014, section 4)."""
+_NORMAL = 1.959963984540054
+"""97.5% of a normal distribution are below."""
+_COSINES_BYTES = 32 * 1024 * 1024
+_MOST_ROWS, _FEWEST_ROWS = 8192, 64
+_CELLS = 1 << 17
+"""Scores that are worked on at a time, so that they stay in the cache of a processor."""
+_STARTS = 10
+"""Clusterings of k-means, of which the one with the smallest distances counts."""
+_SHUFFLES = 200
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """How the cosines of pairs agree with the similarity that people gave them.
+
+    Attributes:
+        pairs, covered: of the file, and those whose words have rows.
+        spearman, pearson: correlations; None: fewer than two pairs are covered, or all have the same value.
+        p: of the Spearman correlation, two-sided.
+        low, high: ends of its 95% interval; None for fewer than four pairs.
+        cosines: [pairs]; NaN where a pair is not covered.
+    """
+
+    pairs: int
+    covered: int
+    spearman: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    pearson: float | None
+    cosines: np.ndarray
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of some questions were answered right.
+
+    Attributes:
+        low, high: ends of Wilson's 95% interval.
+    """
+
+    right: int
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Section:
+    """The questions of a section, or of several.
+
+    Attributes:
+        questions, covered: in the file, and those whose words have rows.
+        add, mul: those answered right by 3CosAdd and by 3CosMul; None: none is covered.
+    """
+
+    name: str
+    questions: int
+    covered: int
+    add: Share | None
+    mul: Share | None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers to analogies.
+
+    Attributes:
+        sections: of the file, and `all`; with `semantic` and `syntactic` before it where some begin with `gram`, as
+            those of Google do.
+        add, mul: int64 [questions], the row that each question was answered with; -1 where it is not covered.
+    """
+
+    sections: Sequence[Section]
+    add: np.ndarray
+    mul: np.ndarray
+
+
+@dataclass(frozen=True)
+class Categorisation:
+    """How well clusters of the vectors keep to categories.
+
+    Attributes:
+        words, covered: of the file, and those that have rows.
+        categories: of the covered words.
+        purity: share of the words in whose cluster their category is the most frequent; None: fewer than two
+            categories, or no more words than categories.
+        low, high: the range of the purities of all starts.
+        chance: the mean purity of the same clusters with the categories shuffled.
+        clusters: [words], the cluster of each word; -1 where it is not covered.
+    """
+
+    words: int
+    covered: int
+    categories: int
+    purity: float | None
+    low: float | None
+    high: float | None
+    chance: float | None
+    clusters: np.ndarray
+
+
+def similarity(matrix: Rows, lookup: Lookup, test: Pairs) -> Similarity:
+    """Correlates the cosines of pairs with the scores of people.
+
+    The interval is that of Bonett & Wright (2000): Fisher's z ± 1.96 · √((1 + ρ²/2) / (n - 3)).
+    """
+    from scipy import stats
+
+    rows = lookup.rows([word for pair in test.words for word in pair])
+    units, place = _units(matrix, rows)
+    pairs = place.reshape(-1, 2)
+    covered = (pairs >= 0).all(axis=1)
+    left, right = units[pairs[covered].T]
+    cosines = np.full(len(pairs), np.nan, np.float32)  # float32, in which equal vectors tie at 1
+    cosines[covered] = np.einsum("ij,ij->i", left, right)
+    count, found, scores = int(covered.sum()), cosines[covered], test.scores[covered]
+    if count < 2 or np.ptp(found) == 0 or np.ptp(scores) == 0:
+        return Similarity(len(pairs), count, None, None, None, None, None, cosines)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of p-values of two pairs
+        rank, p = stats.spearmanr(scores, found)
+        pearson = float(stats.pearsonr(scores, found)[0])
+    low, high = _of_correlation(float(rank), count)
+    return Similarity(
+        len(pairs), count, float(rank), low, high, float(p) if math.isfinite(p) else None, pearson, cosines
+    )
+
+
+def _of_correlation(rank: float, count: int) -> tuple[float | None, float | None]:
+    if count < 4:
+        return None, None
+    if abs(rank) >= 1:
+        return rank, rank
+    half = _NORMAL * math.sqrt((1 + rank**2 / 2) / (count - 3))
+    return math.tanh(math.atanh(rank) - half), math.tanh(math.atanh(rank) + half)
+
+
+def analogies(matrix: Rows, lookup: Lookup, test: Analogies, *, progress: Progress = quiet) -> Answers:
+    """Answers analogies with the row that is best by 3CosAdd, and by 3CosMul, but for rows with a word of the question.
+
+    3CosAdd (Mikolov et al. 2013) looks for the largest cos(x, b) - cos(x, a) + cos(x, c) and 3CosMul (Levy & Goldberg
+    2014) for the largest cos(x, b) · cos(x, c) / (cos(x, a) + 0.001), with cosines moved into [0, 1].
+    """
+    rows = lookup.rows([word for question in test.questions for word in question]).reshape(-1, 4)
+    distinct, place = np.unique(rows, return_inverse=True)
+    known, _ = _units(matrix, distinct)
+    nowhere = (distinct < 0) | ~known.any(axis=1)
+    place = place.reshape(rows.shape)
+    covered = np.asarray(~nowhere[place].any(axis=1))
+    add, mul = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
+    if covered.any():
+        asked = rows[covered, :3]
+        add[covered], mul[covered] = _best(matrix, lookup, asked, progress)
+    expected = rows[:, 3]
+    right = [covered & (found >= 0) & (lookup.first[found] == expected) for found in (add, mul)]
+    of_section = np.array(test.section)
+    parts = {name: of_section == number for number, name in enumerate(test.sections)}
+    syntactic = np.isin(of_section, [number for number, name in enumerate(test.sections) if name.startswith("gram")])
+    if syntactic.any() and not syntactic.all():
+        parts |= {"semantic": ~syntactic, "syntactic": syntactic}
+    parts["all"] = np.ones(len(rows), bool)
+    sections = [_section(name, part, covered, right) for name, part in parts.items()]
+    return Answers(sections, add, mul)
+
+
+def _section(name: str, part: np.ndarray, covered: np.ndarray, right: Sequence[np.ndarray]) -> Section:
+    count = int((part & covered).sum())
+    add, mul = (_share(int((part & each).sum()), count) for each in right)
+    return Section(name, int(part.sum()), count, add, mul)
+
+
+def _share(right: int, count: int) -> Share | None:
+    if not count:
+        return None
+    from scipy import stats
+
+    low, high = stats.binomtest(right, count).proportion_ci(0.95, "wilson")
+    return Share(right, right / count, float(low), float(high))
+
+
+def _best(matrix: Rows, lookup: Lookup, asked: np.ndarray, progress: Progress) -> tuple[np.ndarray, np.ndarray]:
+    """The best row for each question, by 3CosAdd and by 3CosMul.
+
+    Both need the cosines of every row with the few words of the questions only: a product of matrices for each block
+    of rows, whose results the questions share.
+
+    Args:
+        asked: [questions, 3], rows of a, b and c.
+    """
+    distinct, place = np.unique(asked, return_inverse=True)
+    a, b, c = place.reshape(asked.shape).T
+    words, _ = directions(SomeRows(matrix, distinct).read(0, len(distinct)))
+    questions, barred = _barred(lookup, distinct, place.reshape(asked.shape))
+    count, rows = len(asked), len(lookup.keys)
+    found = np.full((2, count), -1, np.int64)
+    best = np.full((2, count), -np.inf, np.float32)
+    parts = [part for part in np.array_split(np.arange(count), os.cpu_count() or 1) if len(part)]
+    step = min(max(_COSINES_BYTES // (4 * len(distinct)), _FEWEST_ROWS), _MOST_ROWS)
+    for start in range(0, rows, step):
+        units, nowhere = directions(matrix.read(start, min(start + step, rows)))
+        cosines = words @ units.T
+        near = (cosines + 1) / 2
+        inverse = 1 / (near + np.float32(_EPSILON))
+        first, last = np.searchsorted(barred, (start, start + len(units)))
+        order = np.argsort(questions[first:last], kind="stable")
+        never = questions[first:last][order], barred[first:last][order] - start
+
+        def answer(
+            part: np.ndarray,
+            tables: tuple[np.ndarray, ...] = (cosines, near, inverse),
+            never: tuple[np.ndarray, np.ndarray] = never,
+            nowhere: np.ndarray = nowhere,
+            start: int = start,
+        ) -> None:
+            width = tables[0].shape[1]
+            chunk = max(1, _CELLS // width)
+            scores, more = np.empty((2, chunk, width), np.float32)
+            for low in range(int(part[0]), int(part[-1]) + 1, chunk):
+                high = min(low + chunk, int(part[-1]) + 1)
+                some, other = scores[: high - low], more[: high - low]
+                begin, end = np.searchsorted(never[0], (low, high))
+                for way in (0, 1):
+                    table = tables[way]
+                    table.take(b[low:high], 0, some, "clip")
+                    table.take(c[low:high], 0, other, "clip")
+                    (np.multiply if way else np.add)(some, other, some)
+                    (tables[2] if way else table).take(a[low:high], 0, other, "clip")
+                    (np.multiply if way else np.subtract)(some, other, some)
+                    some[:, nowhere] = -np.inf
+                    some[never[0][begin:end] - low, never[1][begin:end]] = -np.inf
+                    top = some.argmax(axis=1)
+                    value = some[np.arange(high - low), top]
+                    better = np.flatnonzero(value > best[way, low:high])
+                    best[way, low + better] = value[better]
+                    found[way, low + better] = top[better] + start
+
+        at_once(answer, parts)
+        progress("answering analogies", min(1.0, (start + step) / rows))
+    return found[0], found[1]
+
+
+def _barred(lookup: Lookup, distinct: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Questions and rows that can't be their answers, those with the key of a word of the question; by row."""
+    order = np.argsort(lookup.first, kind="stable")
+    starts, stops = (np.searchsorted(lookup.first[order], distinct, side) for side in ("left", "right"))
+    counts = (stops - starts)[place.ravel()]
+    questions = np.repeat(np.arange(len(place)).repeat(3), counts)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    barred = order[np.repeat(starts[place.ravel()], counts) + within]
+    by_row = np.argsort(barred, kind="stable")
+    return questions[by_row], barred[by_row]
+
+
+def categorisation(matrix: Rows, lookup: Lookup, test: Categories, *, seed: int = 0) -> Categorisation:
+    """Clusters the directions of words by k-means, one cluster per category, and compares clusters with categories.
+
+    Purity: Zhao & Karypis (2001). Of ten starts, the clustering with the smallest distances counts.
+    """
+    from sklearn.cluster import KMeans
+
+    units, place = _units(matrix, lookup.rows(test.words))
+    covered = place >= 0
+    names, category = np.unique(np.array(test.categories)[covered], return_inverse=True)
+    count, clusters = int(covered.sum()), np.full(len(place), -1, np.int64)
+    points = units[place[covered]]
+    if len(names) < 2 or len(np.unique(points, axis=0)) <= len(names):
+        return Categorisation(len(place), count, len(names), None, None, None, None, clusters)
+    fitted = [KMeans(len(names), n_init=1, random_state=seed + start).fit(points) for start in range(_STARTS)]
+    purities = [purity(each.labels_, category) for each in fitted]
+    best = int(np.argmin([each.inertia_ for each in fitted]))
+    clusters[covered] = fitted[best].labels_
+    generator = np.random.default_rng(seed)
+    shuffled = [purity(clusters[covered], generator.permutation(category)) for _ in range(_SHUFFLES)]
+    return Categorisation(
+        len(place), count, len(names), purities[best], min(purities), max(purities), float(np.mean(shuffled)), clusters
+    )
+
+
+def purity(clusters: np.ndarray, categories: np.ndarray) -> float:
+    """The share of items whose category is the most frequent of their cluster.
+
+    Args:
+        clusters, categories: of each item, numbers from 0.
+    """
+    counts = np.zeros((int(clusters.max()) + 1, int(categories.max()) + 1), np.int64)
+    np.add.at(counts, (clusters, categories), 1)
+    return float(counts.max(axis=1).sum() / len(clusters))
+
+
+def _units(matrix: Rows, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The directions of some rows, and which of them each is.
+
+    Returns:
+        float64 [distinct, dim]; and of each row its place in them, -1 for a row that is -1 or all zeros.
+    """
+    distinct, place = np.unique(rows, return_inverse=True)
+    known = distinct >= 0
+    values = np.zeros((len(distinct), matrix.dim))
+    if known.any():
+        units, nowhere = directions(SomeRows(matrix, distinct[known]).read(0, int(known.sum())), np.float64)
+        values[known] = units
+        known[known] = ~nowhere
+    return values, np.where(known[place], place, -1)
