@@ -327,8 +327,8 @@ def _history(feature: Feature, spec: RunSpec, path: str) -> Iterator[Fault]:
         if value:
             rule = "a history has no order, weights or numbers; its ids are combined by the table's combiner"
             yield Fault(f"{path}.{key}", repr(value), rule, "remove it")
-    if spec.task in (Task.RANKING, Task.RECOMMENDATION):
-        rule = f"task {spec.task} trains on items that a user does not have too, of which a history would tell"
+    if spec.task is Task.RANKING:
+        rule = "the examples of task ranking are triples, and have no users"
         yield CombinationFault(f"{path}.history_of", repr(name), rule, "remove the feature, or predict labels")
     if spec.strategy.own_memory:
         rule = "histories differ in length without bound, and a TPU takes inputs of one size"
