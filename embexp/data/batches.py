@@ -317,16 +317,24 @@ class Items:
     """Adds the columns of the item to batches of training interactions."""
 
     def __init__(
-        self, interactions: Interactions, examples: Examples, train: np.ndarray, loss: RecommendationLoss, seed: int
+        self,
+        interactions: Interactions,
+        examples: Examples,
+        train: np.ndarray,
+        loss: RecommendationLoss,
+        seed: int,
+        columns: Columns,
     ) -> None:
         """Reads the training split where the draw leaves out what a user has seen.
 
         Args:
             train: int64, rows of the training split.
+            columns: what the run reads.
         """
         catalogue = interactions.catalogue
         self._user, self._item, self._loss, self._seed = interactions.user, interactions.item, loss, seed
         self._item_columns = interactions.item_columns
+        self._histories = [name for name, history in columns.histories.items() if history.column == self._item]
         self._size = catalogue.size
         last = int(catalogue.rows[-1])
         self._number = SharedArray(catalogue.numbers(np.arange(last + 1)).astype(np.int32))
@@ -348,7 +356,7 @@ class Items:
 
     def other_columns(self, columns: Columns) -> Columns:
         """The columns of the user, and the one that identifies the item."""
-        return _only(columns, {*columns.ids} - self._item_columns | {self._item})
+        return _only(columns, {*columns.ids, *columns.histories} - self._item_columns | {self._item})
 
     def added(self, batches: tf.data.Dataset, read: Callable[[Any], Any], start_step: int) -> tf.data.Dataset:
         """The batches with the columns of the item.
@@ -366,6 +374,8 @@ class Items:
             labelled = numbers if self._below is None else compared
             labels = tf.stack([tf.cast(labelled, tf.float32), self._log_share.at(labelled)], 1)
             ids, weights = {**batch.ids, **items.ids}, {**batch.weights, **items.weights}
+            # A history that has the item itself would tell it.
+            ids |= {name: _without(batch.ids[name], batch.ids[self._item]) for name in self._histories}
             return batch._replace(ids=ids, weights=weights, labels=labels)
 
         return batches.enumerate(start_step).map(_plain(add))
@@ -427,9 +437,16 @@ class _Unseen:
         return tf.cast(tf.minimum(item, self._size - 1), tf.int32)  # who has seen everything gets a seen one
 
 
+def _without(several: Any, own: Any) -> Any:
+    """Ragged ids [B, None] without those that are the example's own, [B]."""
+    others = several.values != tf.cast(tf.gather(own, several.value_rowids()), several.values.dtype)
+    return tf.ragged.boolean_mask(several, several.with_values(others))
+
+
 def _only(columns: Columns, names: Any) -> Columns:
     return replace(
         columns,
+        histories={name: history for name, history in columns.histories.items() if name in names},
         ids={name: table for name, table in columns.ids.items() if name in names},
         weights={name: weighed for name, weighed in columns.weights.items() if weighed in names},
     )

@@ -112,7 +112,7 @@ def training_batches(prepared: Prepared, first_step: int = 0) -> Any:
     spec, data, items = prepared.spec, prepared.data, None
     examples, rows = data.scan.examples, data.scan.splits["train"]
     if data.interactions is not None and isinstance(spec.loss, RecommendationLoss):
-        items = Items(data.interactions, examples, rows, spec.loss, spec.seed)
+        items = Items(data.interactions, examples, rows, spec.loss, spec.seed, data.columns)
     return batches.training_batches(
         examples,
         rows,

@@ -264,9 +264,9 @@ def _shared_columns(spec: RunSpec) -> Iterator[Fault]:
     """A column of features of both sides: the items of a batch are not those of its users."""
     if not isinstance(spec.model, Recommender):
         return
-    items = {spec.column_of(name) for name in spec.model.item_side if name in spec.features}
+    items = {spec.ids_of(name) for name in spec.model.item_side if name in spec.features}
     for name in spec.model.user_features:
-        if name in spec.features and spec.column_of(name) in items:
+        if name in spec.features and spec.ids_of(name) in items:
             rule = "it is a feature of the user, and a feature of the item reads the same column"
             yield Fault(f"features.{name}", spec.column_of(name), rule, "leave it to one side")
 

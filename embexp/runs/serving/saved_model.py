@@ -138,6 +138,8 @@ def _with_sums(spec: RunSpec, tables: Mapping[str, Rows], progress: Progress) ->
     for name in {feature.table for feature in named.values()} - {feature.table for feature in features.values()}:
         del made[name], rows[name]
     return spec.model_copy(update={"features": features, "tables": made}), rows
+
+
 def _tables_of_lists(run: EarlierCheckpoint) -> tuple[str, str]:
     """The tables of users and of items."""
     names = run.spec.recommendation
