@@ -25,6 +25,7 @@ from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, 
 from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settings
 from embexp.specs.running import BASE, DESCRIPTIONS, GROWN, NoStudy, RuntimeKind
 from embexp.specs.tables import Storage, Table
+from embexp.specs.transforms.steps import Fit
 from embexp.system import environment, terminal
 from embexp.system.terminal import byte_size, say
 from embexp.training.progress import duration
@@ -337,7 +338,11 @@ def _pretrained(setting: Pretrained) -> str:
     path = setting.path
     if isinstance(setting, Sample) and path is None:
         path = f"sample of {setting.rows:,} × {setting.dim:,}"
-    last = f"slots {setting.slots}" if isinstance(setting, Checkpoint) else f"project {setting.project}"
+    if isinstance(setting, Checkpoint):
+        last = f"slots {setting.slots}"
+    else:
+        last = f"transform {', '.join(step.described for step in setting.transform) or 'none'}"
+        last += f", fitted on the rows that are {setting.fit}" if setting.fit is not Fit.FILE else ""
     return f"{path} (match {setting.match}, missing {setting.missing}, {last})"
 
 

@@ -38,6 +38,7 @@ from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.specs import arguments, run
 from embexp.specs.models import RENAMED_TASKS
 from embexp.specs.run import RunSpec
+from embexp.specs.transforms.chain import replaced
 from embexp.system.printable import print
 
 _OWN_LAUNCHER = "embexp"
@@ -261,6 +262,7 @@ def check_container(
     Returns:
         The spec, or None if the config is invalid, and all other faults, without their sources.
     """
+    container = _written_out(container)
     reported = {fault.path for fault in before} | set(unknown)
     named = [fault for fault in resources.name_faults(container) if fault.path not in reported]
     reported |= {fault.path for fault in named}
@@ -272,6 +274,29 @@ def check_container(
     between += resources.faults(known, permission, look_at_data=look_at_data, here=here, fetch=fetch)
     reported |= {fault.path for fault in faults}
     return spec, [*named, *faults, *(fault for fault in between if fault.path not in reported)]
+
+
+def _written_out(container: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with the transforms of pretrained files written out; says once what `project` is called now."""
+
+    def changed(holder: Any, path: str) -> Any:
+        if not isinstance(holder, Mapping) or not isinstance(before := holder.get("pretrained"), Mapping):
+            return holder
+        after = replaced(before)
+        if "project" in before and "project" not in after:
+            _report_transform(path, before["project"], ",".join(step["kind"] for step in after["transform"]))
+        return {**holder, "pretrained": after}
+
+    found = dict(changed(container, "pretrained"))
+    if isinstance(tables := found.get("tables"), Mapping):
+        found["tables"] = {name: changed(table, f"tables.{name}.pretrained") for name, table in tables.items()}
+    return found
+
+
+@functools.cache
+def _report_transform(path: str, project: str, steps: str) -> None:
+    """Says once what a projection is called now."""
+    print(f"{path}.project={project} is called {path}.transform=[{steps}] since 0.2.0", file=sys.stderr)
 
 
 def changed_spec(recorded: dict[str, Any], texts: Sequence[str], loader: Loader, *, rule: str = RESUMED) -> RunSpec:

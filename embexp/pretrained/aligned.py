@@ -28,15 +28,20 @@ from embexp.pretrained.tables import (
 from embexp.records.folder import RunFolder
 from embexp.specs.pretrained import Checkpoint, File, Match, Sample
 from embexp.specs.tables import RowType, Table
+from embexp.specs.transforms.chain import settled
+from embexp.specs.transforms.steps import Fit, Frequencies, FrequencyWeight
 from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
-from embexp.vectors.alignment import RowKind, by_position, by_token, coverage
+from embexp.vectors.alignment import RowKind, by_position, by_token, coverage, used_rows
 from embexp.vectors.file_source import VectorSource, open_vectors
 from embexp.vectors.stored import ROW_TYPES
+from embexp.vectors.transforms import TableRows, Transformation
 
 SAMPLE_VERSION = 1
 """Of the numbers: another one makes other files."""
 _ROWS_AT_ONCE = 8_192
+_READING = {"format", "key", "token_column", "tokens_file", "non_finite", "invalid_text", "header_count"}
+"""Settings of how a file is read."""
 
 
 def align(
@@ -78,8 +83,7 @@ def align(
                 used[setting.path, RowType.FLOAT32, False] = run
             else:
                 chosen = with_sample(chosen, cache=cache)
-                options = chosen.model_dump(exclude={"kind", "path", "match", "missing", "project"})
-                kind = setting.table.dtype
+                options, kind = chosen.model_dump(include=_READING), setting.table.dtype
                 if (key := (chosen.path, *options.values(), kind, setting.mapped)) not in sources:
                     tokens = options.pop("tokens_file")
                     options |= {"tokens_file": None if tokens is None else Path(tokens), "progress": progress}
@@ -92,7 +96,9 @@ def align(
         if isinstance(chosen, Checkpoint):
             aligned = _with_trained_rows(setting, chosen, run, name, vocabulary, rows)
         else:
-            aligned = _with_file_rows(chosen, source, name, setting.table, vocabulary, rows)
+            aligned = _with_file_rows(replace(setting, setting=chosen), source, name, vocabulary, rows)
+            if isinstance(aligned, PretrainedTable):
+                aligned = _transformed(aligned, setting, name, vocabulary, cache=cache, progress=progress)
         if isinstance(aligned, Mismatch):
             mismatched[name] = aligned
             continue
@@ -120,10 +126,12 @@ def _named(config_path: str) -> Iterator[None]:
 
 
 def _with_file_rows(
-    setting: File, source: VectorSource, name: str, table: Table, vocabulary: Vocabulary, rows: int
+    of_table: PretrainedSetting, source: VectorSource, name: str, vocabulary: Vocabulary, rows: int
 ) -> PretrainedTable | Mismatch:
-    """A table with rows of a file."""
-    if mismatch := width_mismatch(setting.project, source.dim, name, table):
+    """A table with rows of a file, as they are."""
+    setting, table = of_table.setting, of_table.table
+    assert isinstance(setting, File)
+    if mismatch := width_mismatch(setting.transform, source.dim, name, table):
         return mismatch
     words = row_tokens(vocabulary)
     if source.tokens is None:
@@ -150,6 +158,49 @@ def _with_file_rows(
                 "compare their spelling" + ("" if loosest else "; match=normalised is the loosest comparison"),
             )
     return PretrainedTable(setting, source, aligned, coverage(aligned, words))
+
+
+def _transformed(
+    found: PretrainedTable,
+    of_table: PretrainedSetting,
+    name: str,
+    vocabulary: Vocabulary,
+    *,
+    cache: Path,
+    progress: Progress,
+) -> PretrainedTable | Mismatch:
+    """The table with the transform of its rows, which is fitted when the first of them is read."""
+    setting, source, table = found.setting, found.source, of_table.table
+    assert isinstance(setting, File)
+    steps, dim = settled(setting.transform, source.dim, table.dim)
+    if not steps:
+        return found
+    frequencies = row_tokens(vocabulary).frequencies
+    for place, step in enumerate(setting.transform):
+        if not (isinstance(step, FrequencyWeight) and step.frequencies is Frequencies.COUNTS):
+            continue
+        if frequencies is None or not frequencies.sum():
+            rule = (
+                f"rows are weighted by how often their tokens occur, and the table's rows are {described(vocabulary)}"
+            )
+            remedy = "write {frequency_weight: {frequencies: ranks}} if the file is sorted, or leave the step out"
+            return Mismatch(rule, remedy, f"transform.{place}.frequencies", step.frequencies.value)
+    used, counts = used_rows(found.alignment, row_tokens(vocabulary))
+    rows = TableRows(
+        name=name,
+        seed=of_table.seed,
+        initializer=table.initializer,
+        dim=dim,
+        used=used,
+        counts=counts,
+        occurrences=0 if frequencies is None else int(frequencies.sum()),
+    )
+    identity = setting.model_dump(mode="json", include=_READING - {"tokens_file"})
+    only_used = setting.fit is Fit.USED
+    made = Transformation(
+        source, steps, dim, rows, only_used=only_used, identity=identity, cache=cache, progress=progress
+    )
+    return replace(found, transform=made)
 
 
 def _with_trained_rows(

@@ -13,6 +13,7 @@ from embexp.specs import vocabularies
 from embexp.specs.pretrained import Checkpoint, File, Format, NonFinite, NoPretrained, Pretrained, Sample
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
+from embexp.specs.transforms.chain import misfit, settled
 from embexp.tensor_bundle import location
 from embexp.vectors import file_source as vectors
 from embexp.vectors.file_source import FileSource
@@ -78,7 +79,7 @@ def _file_faults(path: str, setting: File | Sample, tables: Mapping[str, Table])
         return [Fault(f"{path}.path", repr(setting.path), str(error).removeprefix(f"{setting.path}: "))]
     if dim is None:
         return []
-    found = {name: width_mismatch(setting.project, dim, name, table) for name, table in tables.items()}
+    found = {name: width_mismatch(setting.transform, dim, name, table) for name, table in tables.items()}
     return _fit_faults(path, setting, tables, found)
 
 
@@ -115,9 +116,11 @@ def _dim_or_none(name: str, setting: Pretrained | None) -> int | None:
         except RunError:
             return None
     try:
-        return _dim(setting)
+        found = _dim(setting)
     except DataError:
         return None
+    fits = found is not None and misfit(setting.transform, found, None) is None
+    return settled(setting.transform, found, None)[1] if found is not None and fits else None
 
 
 def _dim(setting: File | Sample) -> int | None:
@@ -136,8 +139,11 @@ def _rows_by_position(table: Table, setting: Pretrained) -> int:
     """Rows of a file whose rows are numbered as the table's; 0 where there is none, or its first bytes hide it."""
     if isinstance(setting, NoPretrained | Checkpoint):  # a checkpoint's rows are matched by token
         return 0
-    dim = _dim_or_none("", setting)
-    if dim is None or width_mismatch(setting.project, dim, "", table):
+    try:
+        dim = _dim(setting)
+    except DataError:
+        return 0
+    if dim is None or width_mismatch(setting.transform, dim, "", table):
         return 0
     if isinstance(setting, Sample) and setting.path is None:
         return setting.rows

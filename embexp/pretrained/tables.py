@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +12,17 @@ import numpy as np
 from embexp.errors import ConfigError, Fault, RunError
 from embexp.specs.inits import MemoryMap
 from embexp.specs.optimizers import TableOptimizer
-from embexp.specs.pretrained import Checkpoint, File, MissingRows, NoPretrained, Project, Sample
+from embexp.specs.pretrained import Checkpoint, File, MissingRows, NoPretrained, Sample
 from embexp.specs.run import RunSpec, combination_faults
 from embexp.specs.tables import Constant, Initializer, Normal, RowType, Table, Uniform
+from embexp.specs.transforms.chain import misfit
+from embexp.specs.transforms.steps import Step
 from embexp.system.arrays import MappableRows, Rows
-from embexp.vectors import initial_rows
 from embexp.vectors.alignment import Alignment, Coverage
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, like_the_file
 from embexp.vectors.stored import ROW_TYPES
+from embexp.vectors.transforms import Transformation
 
 _DRAWN: Mapping[MissingRows, Initializer] = {
     MissingRows.ZEROS: Constant(value=0.0),
@@ -41,6 +43,7 @@ class PretrainedSetting:
         path: config path of that.
         mapped: whether its frozen rows stay in the file.
         optimizer: of its rows; None: it is frozen.
+        seed: of the run.
     """
 
     table: Table
@@ -48,6 +51,7 @@ class PretrainedSetting:
     path: str
     mapped: bool = False
     optimizer: TableOptimizer | None = None
+    seed: int = 0
 
 
 def settings_of(spec: RunSpec) -> dict[str, PretrainedSetting]:
@@ -59,6 +63,7 @@ def settings_of(spec: RunSpec) -> dict[str, PretrainedSetting]:
             spec.pretrained_path(name),
             isinstance(spec.init_of(name), MemoryMap),
             None if spec.frozen(name) else spec.optimizer_of(name),
+            spec.seed,
         )
         for name, table in spec.tables.items()
         if not isinstance(setting := spec.pretrained_of(name), NoPretrained)
@@ -75,6 +80,7 @@ class PretrainedTable:
         old: bool [rows], whether a row came from a checkpoint as a trained one; None: from a file.
         slots: of the table's optimizer, those that go with their rows, aligned as these are.
         notes: what the user should know about slots that don't.
+        transform: of the file's rows; None: they are taken as they are.
     """
 
     setting: File | Checkpoint
@@ -84,11 +90,17 @@ class PretrainedTable:
     old: np.ndarray | None = None
     slots: Mapping[str, VectorSource] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    transform: Transformation | None = None
 
     @property
     def rows(self) -> int:
         """Rows of the table."""
         return len(self.alignment.kinds)
+
+    @property
+    def dim(self) -> int:
+        """Length of the rows that come from the file."""
+        return self.source.dim if self.transform is None else self.transform.dim
 
 
 @dataclass(frozen=True)
@@ -127,7 +139,7 @@ class Pretrained:
                 "file_dim": table.source.dim,
                 "match": _match(table),
                 "missing": table.setting.missing.value,
-                "project": table.setting.project.value,
+                "transform": [] if table.transform is None else [step.described for step in table.transform.steps],
                 **({} if table.old is None else {"slots": list(table.slots), "rows_old": int(table.old.sum())}),
                 **table.coverage.as_json(),
             }
@@ -149,15 +161,14 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
     """
     if pretrained is None:
         return InitializerRows(table.initializer, rows=rows, dim=table.width, seed=seed, table=name)
-    projected = initial_rows.fit(pretrained.setting.project, pretrained.source, table.width)
     fill = pretrained.setting.missing
     if not np.any(pretrained.alignment.file_rows < 0):
         fill = MissingRows.ZEROS  # nothing is missing: nothing to take a mean for
     drawn = _DRAWN.get(fill, table.initializer)
     others: Rows = InitializerRows(drawn, rows=rows, dim=table.width, seed=seed, table=name)
     if fill not in (MissingRows.INITIALIZER, MissingRows.ZEROS):
-        others = like_the_file(others, pretrained.source, projected)
-    return AlignedRows(pretrained.source, pretrained.alignment, others, projected)
+        others = like_the_file(others, pretrained.source, pretrained.transform)
+    return AlignedRows(pretrained.source, pretrained.alignment, others, pretrained.transform)
 
 
 def beside_file(rows: MappableRows) -> Rows:
@@ -198,11 +209,10 @@ def mapping_of(name: str, pretrained: PretrainedTable, kind: RowType) -> np.ndar
             f"tables.{name}.init = memory_map: the rows of {setting.path} are not in its checkpoint but in the"
             " file that the table was made from, in another form; choose init=assign"
         )
-    if mapping is None or setting.project is not Project.NONE:
+    if mapping is None or pretrained.transform is not None:
         raise RunError(
-            f"tables.{name}.init = memory_map: rows of {setting.path} must be projected"
-            f" (pretrained.project={setting.project.value}) before they fit, so they can't stay in the file;"
-            " write them to a file first with embexp vectors convert, or choose init=assign"
+            f"tables.{name}.init = memory_map: rows of {setting.path} are transformed (pretrained.transform) before"
+            " they fit, so they can't stay in the file; write them to a file first, or choose init=assign"
         )
     return mapping
 
@@ -213,26 +223,40 @@ ModelFaults = Callable[[RunSpec], list[Fault]]
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why a file can't fill a table, and what would help."""
+    """Why a file can't fill a table, and what would help.
+
+    Attributes:
+        place: the setting that is wrong, behind the path of the table's pretrained setting.
+        value: its value; None: that of `path`.
+    """
 
     rule: str
     remedy: str
+    place: str = "path"
+    value: str | None = None
 
 
-def width_mismatch(project: Project, file_dim: int, name: str, table: Table) -> Mismatch | None:
-    """Compares the length of a file's rows with that of a table's.
+def width_mismatch(steps: Sequence[Step], file_dim: int, name: str, table: Table) -> Mismatch | None:
+    """Compares the length of a file's rows, after their transform, with that of a table's.
 
     Args:
-        project: what makes the one the other.
+        steps: the transform.
         file_dim: numbers per row of the file.
-        table: its settings; one without a pretrained of its own is not filled with projections to a single number,
-            as the top-level file is meant for vectors and such a table holds biases. A dim of null fits any file.
+        table: its settings; one without a pretrained of its own is not filled with rows that are cut down to a single
+            number, as the top-level file is meant for vectors and such a table holds biases. A dim of null fits any
+            file.
     """
-    if table.dim is None:
-        return None
-    if rule := initial_rows.mismatch(project, file_dim, table.dim):
-        choices = "truncate or pca" if file_dim > table.dim else "zero_pad"
-        return Mismatch(rule, f"set tables.{name}.dim={file_dim}, or project={choices}")
+    if found := misfit(steps, file_dim, table.dim):
+        settle = f"set tables.{name}.dim={found.length}"
+        choices = ("truncate", "pca") if table.dim is not None and found.length > table.dim else ("zero_pad",)
+        if found.step is None:
+            ends = f"end transform with {' or '.join(choices)}" if steps else f"transform=[{'] or ['.join(choices)}]"
+            return Mismatch(found.rule, f"{settle}, or {ends}")
+        step = steps[found.step]
+        remedy = f"{settle}, or choose {' or '.join(choices)} instead"
+        if (number := getattr(step, "dim", None) or getattr(step, "count", None)) is not None:
+            remedy = f"set a {'larger' if number < found.length else 'smaller'} number, or leave the step out"
+        return Mismatch(found.rule, remedy, f"transform.{found.step}", step.described)
     if table.pretrained is None and table.dim == 1 < file_dim:
         return Mismatch(
             f"the file's rows have {file_dim} numbers, the table's 1, and only a table's own file is cut down to that",
@@ -252,7 +276,9 @@ def fit_faults(
     """
     heirs = {name: why for name, why in mismatched.items() if settings[name].table.pretrained is None}
     found = [
-        Fault(f"{settings[name].path}.path", _shown(settings[name].setting.path), why.rule, why.remedy)
+        Fault(
+            f"{settings[name].path}.{why.place}", why.value or _shown(settings[name].setting.path), why.rule, why.remedy
+        )
         for name, why in mismatched.items()
         if name not in heirs
     ]
@@ -275,9 +301,7 @@ def with_dims(spec: RunSpec, pretrained: Pretrained, model_faults: ModelFaults) 
     Raises:
         ConfigError: a dim stays open, or does not fit the rest of the config.
     """
-    settled = spec.settled(
-        {name: table.source.dim for name, table in pretrained.tables.items()}, tuple(pretrained.mismatches)
-    )
+    settled = spec.settled({name: table.dim for name, table in pretrained.tables.items()}, tuple(pretrained.mismatches))
     faults = [
         Fault(
             f"tables.{name}.dim",

@@ -10,6 +10,7 @@ from typing import Any
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.strategies import Strategy
+from embexp.specs.transforms.chain import as_project
 from embexp.system import digests, machine
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -126,6 +127,11 @@ def content_id(
         if setting is not None and "path" in setting:
             setting["path"] = pretrained_digests.get(place)
             setting.pop("tokens_file", None)  # which the digest is of too
+            steps = setting.pop("transform", [])
+            if (known := as_project(steps)) is not None:  # as ids had it before there were transforms
+                setting |= {} if setting["kind"] == "checkpoint" else {"project": known}
+            else:
+                setting["transform"] = steps
     tables = content["tables"].values()
     for settings in (content["optimizer"], *tables, *(table["optimizer"] for table in tables)):
         for name, value in _LATER.items():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import Dim, RowCount, Seed, Spec, where_known
+from embexp.specs.transforms.chain import Transform, replaced
+from embexp.specs.transforms.steps import Fit, Needs, Scale
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -121,19 +124,6 @@ class MissingRows(StrEnum):
     ZEROS = "zeros"
 
 
-class Project(StrEnum):
-    """How to fit rows of the file to the dim of the table, if they have another length."""
-
-    NONE = "none"
-    """Another length is an error."""
-    TRUNCATE = "truncate"
-    """Keep the first numbers of a row."""
-    ZERO_PAD = "zero_pad"
-    """Append zeros to a row."""
-    PCA = "pca"
-    """Project to the first principal components of all rows of the file."""
-
-
 class NoPretrained(Spec):
     """Values come from the initializer."""
 
@@ -155,14 +145,25 @@ class _Matrix(Spec):
     """How tokens are matched. Rows of a file without tokens are matched by number."""
     missing: MissingRows = MissingRows.INITIALIZER
     """Values of rows that are not in the file, such as the OOV row."""
-    project: Project = Project.NONE
-    """How to fit rows of another length."""
+    transform: Transform = Field(default=(), exclude_if=operator.not_)
+    """Steps from the file's rows to the table's, in order."""
+    fit: Fit = Field(default=Fit.FILE, exclude_if=lambda value: value is Fit.FILE)
+    """The rows that steps take means, deviations and components from."""
     non_finite: NonFinite = NonFinite.ERROR
     """How to handle NaN and infinities."""
     invalid_text: InvalidText = InvalidText.ERROR
     """How to handle tokens that are not UTF-8."""
     header_count: HeaderCount = HeaderCount.ERROR
     """How to handle a text file with a wrong number of rows in its header line."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_before(cls, value: Any) -> Any:
+        return replaced(value) if isinstance(value, Mapping) else value
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """A scale without a deviation, and rows that nothing is fitted to."""
+        return where_known(_no_deviation(self, spec, scope), _nothing_fitted(self, scope))
 
 
 class File(_Matrix):
@@ -213,17 +214,28 @@ class Checkpoint(Spec):
     dense: bool | None = None
     """Whether the dense part is restored, too; null: true for the top-level setting, false for a table's own."""
 
-    @property
-    def project(self) -> Project:
-        """Trained rows are never projected to another length."""
-        return Project.NONE
-
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """One table's rows for all tables, or a second source of the dense part."""
         return where_known(_table_of_all(self, scope), _second_dense_part(self, spec, scope))
 
 
 Pretrained = Annotated[NoPretrained | File | Sample | Checkpoint, Field(discriminator="kind")]
+
+
+def _no_deviation(setting: _Matrix, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+    """Rows scaled to the deviation of an initializer that has none."""
+    constant = [name for name in scope.tables if spec.tables[name].initializer.kind == "constant"]
+    for place, step in enumerate(setting.transform):
+        if isinstance(step, Scale) and step.std is None and constant:
+            rule = f"null is the deviation of the table's initializer, and that of {constant[0]} is constant"
+            remedy = "write {scale: {std: 0.05}}, or choose another initializer"
+            yield Fault(f"{scope.path}.transform.{place}.std", "null", rule, remedy)
+
+
+def _nothing_fitted(setting: _Matrix, scope: Scope) -> Iterator[Fault]:
+    if setting.fit is not Fit.FILE and not any(step.required() is not Needs.NOTHING for step in setting.transform):
+        rule = "it is about steps that are fitted, and transform has none of these"
+        yield Fault(f"{scope.path}.fit", repr(setting.fit.value), rule, "leave it out")
 
 
 def _table_of_all(setting: Checkpoint, scope: Scope) -> Iterator[Fault]:

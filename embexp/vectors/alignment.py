@@ -98,6 +98,24 @@ def by_token(words: RowTokens, file_tokens: pa.LargeStringArray, how: Match, *, 
     return Alignment(file_rows, kinds, by)
 
 
+def used_rows(alignment: Alignment, words: RowTokens) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Which rows of the file a table takes, and how often the tokens that take them were seen in training.
+
+    Returns:
+        int64, each row once, rising, None where the table takes all, row for row; int64, the count of each, None where
+        tokens were not counted.
+    """
+    if not alignment.by:
+        return None, None
+    taken = alignment.file_rows[words.first : words.first + len(words.tokens)]
+    found, places = np.unique(taken[taken >= 0], return_inverse=True)
+    if words.frequencies is None:
+        return found, None
+    counts = np.zeros(len(found), np.int64)
+    np.add.at(counts, places, words.frequencies[taken >= 0])
+    return found, counts
+
+
 def by_position(rows: int) -> Alignment:
     """Aligns a table with a file of as many rows that have no tokens: row for row."""
     # Such files may be huge and are often mapped: then this is all the memory that they take.

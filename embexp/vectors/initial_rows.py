@@ -1,49 +1,48 @@
 """Initial values of a table's rows: read from a file as an alignment maps them, or drawn by a pure function.
 
-Rows of a file that are longer or shorter than the table's are projected, by the moments of the file's rows if need be.
+Rows of a file may be transformed on the way.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import numpy as np
 
-from embexp.errors import DataError
-from embexp.specs.pretrained import Project
 from embexp.specs.tables import Constant, Initializer, Normal, TruncatedNormal, Uniform
 from embexp.system import arrays, digests
 from embexp.system.arrays import Rows
 from embexp.vectors.alignment import Alignment
 from embexp.vectors.file_source import VectorSource
+from embexp.vectors.moments import measure
 
 _PIECE_BYTES = 4 * 1024 * 1024
 _WIDEST_GAP = 64
 """Rows between two wanted ones that are read along, where reading costs a call."""
 _ROWS_FILLED = 4_096
-_ROWS_AT_ONCE = 1_024
-_BLOCK_BYTES = 8 * 1024 * 1024
+BLOCK_BYTES = 8 * 1024 * 1024
+"""Of rows whose moments are taken at a time; part of their bits."""
+_OF_TRUNCATED = math.sqrt(1 - 2 * math.sqrt(2 / math.pi) * math.exp(-2) / math.erf(math.sqrt(2)))
+"""Standard deviation of a standard normal distribution without what is beyond 2."""
 _ROWS_LOOKED_AT = 1 << 20
 ROWS_PER_DRAW = 4_096
 """Rows that are drawn together: each such block has a random stream of its own, so a range of rows costs at most
 two blocks more than itself."""
 
 
-@dataclass(frozen=True)
-class Projection:
-    """Turns rows of one length into rows of another, `dim`; each row independently of others.
+class Transform(Protocol):
+    """Turns rows of a file into rows of a table; each row independently of others."""
 
-    Attributes:
-        apply: float32 [n, length of the file's rows] -> float32 [n, dim].
-    """
+    @property
+    def dim(self) -> int:
+        """Length of the rows that it makes."""
 
-    dim: int
-    apply: Callable[[np.ndarray], np.ndarray]
+    def apply(self, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Rows float32 [n, length of the file's rows], and their numbers in the file, to float32 [n, dim]."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +54,13 @@ class AlignedRows:
     Attributes:
         alignment: which row comes from where.
         missing: rows for those that the file lacks, by their number in the table.
-        projection: of the file's rows; None where they are as long as the table's.
+        transform: of the file's rows; None: they are taken as they are.
     """
 
     source: VectorSource
     alignment: Alignment
     missing: Rows
-    projection: Projection | None = None
+    transform: Transform | None = None
 
     @property
     def rows(self) -> int:
@@ -71,7 +70,7 @@ class AlignedRows:
     @property
     def dim(self) -> int:
         """Length of a row."""
-        return self.source.dim if self.projection is None else self.projection.dim
+        return self.source.dim if self.transform is None else self.transform.dim
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop), float32 [stop - start, dim]; may be a view of the file, so not to be written to.
@@ -81,7 +80,7 @@ class AlignedRows:
         if not 0 <= start <= stop <= self.rows:
             raise ValueError(f"the table has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
         wanted = self.alignment.file_rows[start:stop]
-        if self.projection is None and _consecutive(wanted):
+        if self.transform is None and _consecutive(wanted):
             return self._range(int(wanted[0]), int(wanted[-1]) + 1)
         values = arrays.empty((stop - start, self.dim), np.float32)
         self._gather(wanted, values)
@@ -97,7 +96,7 @@ class AlignedRows:
         None where the table is not, row for row, what the file begins with, or where the file can't be mapped.
         """
         wanted = self.alignment.file_rows
-        if self.projection is not None or not self.rows or not _in_order(wanted) or self._mapping is None:
+        if self.transform is not None or not self.rows or not _in_order(wanted) or self._mapping is None:
             return None
         return self._mapping[: self.rows]
 
@@ -120,7 +119,7 @@ class AlignedRows:
         for start in range(0, len(rows), size):
             some = slice(start, start + size)
             read = self._rows(rows[some], size)
-            values[places[some]] = read if self.projection is None else self.projection.apply(read)
+            values[places[some]] = read if self.transform is None else self.transform.apply(read, rows[some])
 
     def _rows(self, rows: np.ndarray, most: int) -> np.ndarray:
         """Rows of the file, rising."""
@@ -228,11 +227,34 @@ class LikeTheFile:
         return np.asarray(rows, np.float32)
 
 
-def like_the_file(noise: Rows, source: VectorSource, projection: Projection | None) -> LikeTheFile:
-    """Rows like those of a source after projection; reads it once, whole."""
-    parts = _blocks(source)
-    found = measure(parts if projection is None else map(projection.apply, parts))
+def like_the_file(noise: Rows, source: VectorSource, transform: Transform | None) -> LikeTheFile:
+    """Rows like those of a source after its transform; reads it once, whole."""
+
+    def parts() -> Iterator[np.ndarray]:
+        for start, values in arrays.blocks(source, BLOCK_BYTES):
+            yield values if transform is None else transform.apply(values, np.arange(start, start + len(values)))
+
+    found = measure(parts())
     return LikeTheFile(noise, found.mean, np.sqrt(found.spread))
+
+
+def deviation_of(initializer: Initializer, dim: int) -> float:
+    """Standard deviation of the numbers that an initializer draws for rows of `dim`.
+
+    Raises:
+        ValueError: it draws none.
+    """
+    match initializer:
+        case Uniform():
+            return initializer.scale / math.sqrt(3)
+        case Normal():
+            return initializer.stddev
+        case TruncatedNormal():
+            return _OF_TRUNCATED * (1 / math.sqrt(dim) if initializer.stddev is None else initializer.stddev)
+        case Constant():
+            raise ValueError("a constant has no deviation")
+        case _:
+            assert_never(initializer)
 
 
 def _drawn(initializer: Initializer, generator: np.random.Generator, rows: int, dim: int) -> np.ndarray:
@@ -261,118 +283,3 @@ def _truncated(generator: np.random.Generator, rows: int, dim: int) -> np.ndarra
         values[beyond] = again
         beyond = beyond[np.abs(again) > 2]
     return values.reshape(rows, dim)
-
-
-def mismatch(project: Project, file_dim: int, dim: int) -> str:
-    """Why rows of a file can't become rows of a table, as a sentence without a full stop, or "" if they can."""
-    lengths = f"the file's rows have {file_dim} numbers, the table's {dim}"
-    if file_dim == dim:
-        return ""
-    match project:
-        case Project.NONE:
-            return lengths
-        case Project.TRUNCATE | Project.PCA:
-            return "" if file_dim > dim else f"{lengths}, and {project} makes rows shorter, never longer"
-        case Project.ZERO_PAD:
-            return "" if file_dim < dim else f"{lengths}, and {project} makes rows longer, never shorter"
-
-
-def fit(project: Project, source: VectorSource, dim: int) -> Projection | None:
-    """What turns a source's rows into rows of `dim`; None where they are that already.
-
-    Raises:
-        ValueError: see `mismatch`.
-    """
-    if reason := mismatch(project, source.dim, dim):
-        raise ValueError(reason)
-    if source.dim == dim:
-        return None
-    if project is Project.TRUNCATE:
-        return Projection(dim, lambda rows: rows[:, :dim])
-    if project is Project.ZERO_PAD:
-        return Projection(dim, lambda rows: np.pad(rows, ((0, 0), (0, dim - rows.shape[1]))))
-    return Projection(dim, partial(_along, *principal_components(source, dim)))
-
-
-def principal_components(source: VectorSource, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of a source's rows, and the `dim` directions in which they vary most, from their covariance in float64.
-
-    An eigenvector's sign is free: here its largest element, by magnitude, is positive (the first of equal ones).
-
-    Returns:
-        float64 [length of the file's rows]; float64 [that, dim], orthonormal columns, by falling variance.
-    """
-    found = measure(_blocks(source), covariance=True)
-    _, vectors = np.linalg.eigh(found.spread)  # by rising eigenvalue
-    directions = vectors[:, ::-1][:, :dim]
-    largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[None], axis=0)
-    return found.mean, np.ascontiguousarray(directions * np.where(largest < 0, -1.0, 1.0))
-
-
-def _along(mean: np.ndarray, directions: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The deviations of rows from the mean, along some directions: float32 [n, directions]."""
-    result = np.empty((len(rows), directions.shape[1]), np.float32)
-    # A matrix product may round a row otherwise in a product of another shape, so the shape is always the same.
-    block = np.zeros((_ROWS_AT_ONCE, len(mean)))
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        part = rows[start : start + _ROWS_AT_ONCE]
-        np.subtract(part, mean, out=block[: len(part)])
-        result[start : start + len(part)] = (block @ directions)[: len(part)]
-    return result
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Of a matrix [rows, dim].
-
-    Attributes:
-        mean: float64 [dim].
-        spread: float64, the variance of each column [dim], or the covariance of all [dim, dim]; of the whole
-            matrix, so divided by rows, not by rows - 1.
-    """
-
-    mean: np.ndarray
-    spread: np.ndarray
-
-
-def _blocks(source: Rows) -> Iterator[np.ndarray]:
-    """All rows of a source, in blocks whose size follows from its width alone."""
-    return (values for _, values in arrays.blocks(source, _BLOCK_BYTES))
-
-
-def measure(parts: Iterable[np.ndarray], *, covariance: bool = False) -> Moments:
-    """Moments of a matrix that comes as blocks of rows.
-
-    Each block is centred on its own mean before it is squared, and the blocks are merged by the formula of
-    Chan, Golub and LeVeque (1983), so that a mean far from 0 costs no digits.
-
-    Args:
-        parts: [n, dim] each, n at least 1.
-        covariance: between all columns, not only the variance of each.
-
-    Raises:
-        ValueError: there is no row.
-        DataError: NaN or infinities are among the numbers.
-    """
-    count, mean, squares = 0, np.zeros(0), np.zeros(0)
-    for part in parts:
-        values = part.astype(np.float64)
-        here = values.mean(axis=0)
-        values -= here
-        added = values.T @ values if covariance else np.einsum("ij,ij->j", values, values)
-        if count == 0:
-            count, mean, squares = len(values), here, added
-            continue
-        step = here - mean
-        total = count + len(values)
-        squares = squares + added + (np.outer(step, step) if covariance else step**2) * (count * len(values) / total)
-        mean = mean + step * (len(values) / total)
-        count = total
-    if count == 0:
-        raise ValueError("a matrix without rows has no moments")
-    if not (np.isfinite(mean).all() and np.isfinite(squares).all()):
-        raise DataError(
-            "the file's rows have no mean and variance: found NaN or infinities, which non_finite=keep lets pass\n"
-            "    set non_finite to zero or skip, or missing and project to what needs no mean"
-        )
-    return Moments(mean, squares / count)

@@ -235,7 +235,7 @@ def test_without_evaluations_it_is_reported_at_the_end_and_by_a_sample_without_d
 
 
 def test_projected_rows_are_compared_as_they_were_filled(file: Path, tmp_path: Path) -> None:
-    short = ["tables.item.dim=8", "tables.user.dim=8", "tables.item.pretrained.project=truncate"]
+    short = ["tables.item.dim=8", "tables.user.dim=8", "tables.item.pretrained.transform=truncate"]
     result = run(file, tmp_path / "run", *short, "output.plots=false", "train.steps=3")
     tokens = np.array([int(line) for line in file.with_suffix(".tokens.txt").read_text().split()])
     expected = distances(embexp.load_run(result.directory).table("item")[tokens], np.load(file)[:, :8])

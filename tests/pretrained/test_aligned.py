@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from embexp.config import composition
 from embexp.data.columns import columns_of
 from embexp.data.scan import scan
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
 from embexp.pretrained.aligned import align
+from embexp.pretrained.earlier import row_tokens
 from embexp.pretrained.tables import Pretrained, row_source, settings_of
 from embexp.records import identity
 from embexp.specs.run import RunSpec
@@ -87,10 +89,10 @@ def test_a_top_level_file_fills_what_it_fits_and_tells_the_rest(world: World) ->
 
 
 def test_a_top_level_file_is_not_cut_down_to_biases(world: World) -> None:
-    common = ("pretrained=file", f"pretrained.path={world.glove}", "pretrained.project=truncate")
+    common = ("pretrained=file", f"pretrained.path={world.glove}", "pretrained.transform=truncate")
     assert list(aligned(world.spec(*common)).tables) == ["item"]
     own = ("pretrained@tables.item_bias.pretrained=file", f"tables.item_bias.pretrained.path={world.glove}")
-    spec = world.spec(*own, "tables.item_bias.pretrained.project=truncate")
+    spec = world.spec(*own, "tables.item_bias.pretrained.transform=truncate")
     row = tokens(spec).index("Item-3")
     assert values(spec, "item_bias")[row, 0] == np.float32(world.vectors["Item-3"][0])
 
@@ -144,7 +146,7 @@ def test_rows_that_the_file_lacks(world: World, policy: str) -> None:
 
 def test_a_projection_is_of_the_whole_file(world: World) -> None:
     spec = world.spec(
-        OWN, f"tables.item.pretrained.path={world.glove}", "tables.item.pretrained.project=pca", "tables.user.dim=2"
+        OWN, f"tables.item.pretrained.path={world.glove}", "tables.item.pretrained.transform=pca", "tables.user.dim=2"
     )
     matrix = np.array(list(world.vectors.values()), np.float32).astype(np.float64)
     centred = matrix - matrix.mean(0)
@@ -152,6 +154,53 @@ def test_a_projection_is_of_the_whole_file(world: World) -> None:
     directions *= np.sign(directions[np.abs(directions).argmax(0), np.arange(2)])
     row, place = tokens(spec).index("Item-5"), list(world.vectors).index("Item-5")
     np.testing.assert_allclose(values(spec)[row], centred[place] @ directions, rtol=1e-5)
+
+
+def test_steps_of_a_config_are_applied_in_order(world: World) -> None:
+    """With what only a table knows: the deviation of its initializer, counts of its tokens, and which rows it takes."""
+    steps = "[center,{frequency_weight:0.05},normalize,scale,{zero_pad:6}]"
+    words = [OWN, f"tables.item.pretrained.path={world.glove}", f"tables.item.pretrained.transform={steps}"]
+    words += ["tables.item.pretrained.fit=used", "tables.item.dim=6", "tables.user.dim=6"]
+    spec = world.spec(*words, "tables.item.initializer={kind: normal, stddev: 0.3}")
+    vocabulary = vocabularies_of(spec)["item"]
+    counts = dict(zip(tokens(spec)[1:], row_tokens(vocabulary).frequencies, strict=True))
+    found = [token for token in world.vectors if token in tokens(spec)]
+    x = np.array([world.vectors[token] for token in found], np.float32).astype(np.float64)
+    share = np.array([counts[token] for token in found]) / sum(counts.values())
+    x = (x - x.mean(0)) * (0.05 / (0.05 + share))[:, None]
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    x = np.pad(x * 0.3 / x.std(), ((0, 0), (0, 1)))
+    np.testing.assert_allclose(values(spec)[[tokens(spec).index(token) for token in found]], x, rtol=1e-5, atol=1e-7)
+    listed = ["center", "frequency_weight a=0.05 frequencies=counts", "normalize", "scale", "zero_pad dim=6"]
+    assert aligned(spec).as_json()["tables"]["item"]["transform"] == listed
+
+
+def test_weights_need_counts(world: World, tmp_path: Path) -> None:
+    np.save(tmp_path / "items.npy", np.ones((40, 16), np.float32))
+    words = ("tables.item.pretrained.transform=[center,frequency_weight]", OWN)
+    with pytest.raises(ConfigError) as caught:
+        aligned(clicks(world, *words, f"tables.item.pretrained.path={tmp_path / 'items.npy'}"))
+    [fault] = caught.value.faults
+    assert (fault.path, fault.value) == ("tables.item.pretrained.transform.1.frequencies", "counts")
+    assert "frequencies: ranks" in fault.remedy
+
+
+@pytest.mark.parametrize("project", ["truncate", "zero_pad", "pca", "none"])
+def test_the_old_name_of_a_transform(world: World, project: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is said once, means the same, and so changes no `run_id`."""
+    setting = [OWN, f"tables.item.pretrained.path={world.glove}"]
+    composition._report_transform.cache_clear()
+    spec = world.spec(*setting, f"tables.item.pretrained.project={project}")
+    world.spec(*setting, f"tables.item.pretrained.project={project}", "seed=1")
+    steps = "[]" if project == "none" else f"[{project}]"
+    place = "tables.item.pretrained"
+    said = f"{place}.project={project} is called {place}.transform={steps} since 0.2.0\n"
+    assert capsys.readouterr().err == said
+    assert spec == world.spec(*setting, f"tables.item.pretrained.transform={steps}")
+    recorded = spec.model_dump(mode="json")
+    recorded["tables"]["item"]["pretrained"].pop("transform", None)
+    recorded["tables"]["item"]["pretrained"]["project"] = project
+    assert RunSpec.model_validate(recorded) == spec
 
 
 def clicks(world: World, *overrides: str) -> RunSpec:

@@ -49,19 +49,85 @@ CASES = {
     "too wide for its table": (
         [OWN, "tables.item.pretrained.path=wide.npy"],
         "tables.item.pretrained.path",
-        "the file's rows have 20 numbers, the table's 16.\n    set tables.item.dim=20, or project=truncate or pca",
+        "the file's rows have 20 numbers, the table's 16.\n"
+        "    set tables.item.dim=20, or transform=[truncate] or [pca]",
     ),
     "longer by truncating": (
         [
             OWN,
             "tables.item.pretrained.path=wide.npy",
-            "tables.item.pretrained.project=truncate",
+            "tables.item.pretrained.transform=truncate",
             "tables.item.dim=32",
             "model=mlp",
         ],
-        "tables.item.pretrained.path",
+        "tables.item.pretrained.transform.0",
         "the file's rows have 20 numbers, the table's 32, and truncate makes rows shorter, never longer.\n"
-        "    set tables.item.dim=20, or project=zero_pad",
+        "    set tables.item.dim=20, or choose zero_pad instead",
+    ),
+    "more components than numbers": (
+        [OWN, "tables.item.pretrained.path=wide.npy", "tables.item.pretrained.transform=[center,{pca:30}]"],
+        "tables.item.pretrained.transform.1",
+        "rows have 20 numbers here, its dim is 30, and pca makes rows shorter, never longer.\n    set a smaller number",
+    ),
+    "another length after the transform": (
+        [OWN, "tables.item.pretrained.path=wide.npy", "tables.item.pretrained.transform=[center,{pca:12}]"],
+        "tables.item.pretrained.path",
+        "the file's rows have 20 numbers, 12 after transform, the table's 16.\n    set tables.item.dim=12, or end",
+    ),
+    "an unknown step": (
+        ["pretrained=file", "pretrained.path=wide.npy", "pretrained.transform=[centre]"],
+        "pretrained.transform.0.kind",
+        "did you mean center?",
+    ),
+    "a misspelt setting of a step": (
+        ["pretrained=file", "pretrained.path=wide.npy", "pretrained.transform=[{scale:{stdev:0.1}}]"],
+        "pretrained.transform.0.stdev",
+        "did you mean std?",
+    ),
+    "a step with a setting that it has not": (
+        ["pretrained=file", "pretrained.path=wide.npy", "pretrained.transform=[{center:3}]"],
+        "pretrained.transform.0.settings",
+        "it has no keys",
+    ),
+    "two steps in one": (
+        ["pretrained=file", "pretrained.path=wide.npy", "pretrained.transform=[{pca:3,scale:1.0}]"],
+        "pretrained.transform",
+        "a step is a name, such as center, or one name with its settings",
+    ),
+    "a step twice": (
+        ["pretrained=file", "pretrained.path=wide.npy", "pretrained.transform=[center,center]"],
+        "pretrained.transform",
+        "center stands twice in a row, and once would do; leave one of them out",
+    ),
+    "weighted twice": (
+        ["pretrained=file", "pretrained.path=wide.npy", "pretrained.transform=[frequency_weight,pca,frequency_weight]"],
+        "pretrained.transform",
+        "rows are weighted by frequency once",
+    ),
+    "a deviation of constants": (
+        [
+            OWN,
+            "tables.item.pretrained.path=wide.npy",
+            "tables.item.pretrained.transform=[pca,scale]",
+            "initializer@tables.item.initializer=constant",
+        ],
+        "tables.item.pretrained.transform.1.std",
+        "null is the deviation of the table's initializer, and that of item is constant",
+    ),
+    "nothing to fit": (
+        [
+            OWN,
+            "tables.item.pretrained.path=wide.npy",
+            "tables.item.pretrained.transform=[normalize,truncate]",
+            "tables.item.pretrained.fit=used",
+        ],
+        "tables.item.pretrained.fit",
+        "it is about steps that are fitted, and transform has none of these",
+    ),
+    "the old name, with a value that it never had": (
+        ["pretrained=file", "pretrained.path=wide.npy", "pretrained.project=svd", "tables.item.dim=20", "model=mlp"],
+        "pretrained.project",
+        "file has no key 'project'",
     ),
     "no file of tokens": (
         ["pretrained=file", "pretrained.path=wide.npy", "pretrained.tokens_file=absent.txt"],

@@ -101,7 +101,7 @@ def test_plan_shows_coverage_with_a_look_at_the_data(world: World, capsys: pytes
         "pretrained=file", f"pretrained.path={world.glove}",
     ]  # fmt: skip
     assert commands.main(["plan", *words]) == 0
-    assert f"{world.glove} (match exact, missing initializer, project none)" in capsys.readouterr().out
+    assert f"{world.glove} (match exact, missing initializer, transform none)" in capsys.readouterr().out
     assert commands.main(["plan", *words, "--scan"]) == 0
     shown = capsys.readouterr().out
     assert "6 (50.0%)" in shown

@@ -89,7 +89,7 @@ def test_sizes_of_a_sample_that_is_not_made_yet(tmp_path: Path) -> None:
     assert checks.rows(spec) == {"user": 100, "item": 11}
     assert checks.dims(spec.pretrained, spec.tables) == {"user": 16, "item": 3}
     assert not (tmp_path / "cache").exists()
-    assert checks.rows(clicks(tmp_path / "cache", "tables.item.dim=4", "pretrained.project=truncate"))["item"] == 1000
+    assert checks.rows(clicks(tmp_path / "cache", "tables.item.dim=4", "pretrained.transform=truncate"))["item"] == 1000
 
 
 def test_a_file_with_tokens_does_not_say_how_many_rows_a_table_has(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ FILES = st.one_of(
         file("fits"),
         file("fits", missing="mean"),
         file("long"),
-        file("long", project="truncate"),
+        file("long", transform="truncate"),
         *(file(name) for name in ("strange", "whole", "short", "nowhere")),
         times=2,
     ),
@@ -277,9 +277,9 @@ def changed(spec: RunSpec, settings: Settings, folder: Path) -> RunSpec:
             {
                 f"{ITEM}.init": {"kind": "memory_map"},
                 f"{ITEM}.freeze": {"kind": "table"},
-                f"{ITEM}.pretrained": file("long", project="truncate"),
+                f"{ITEM}.pretrained": file("long", transform="truncate"),
             },
-            r"tables\.item\.init = memory_map: rows of .*long\.npy must be projected \(pretrained\.project=trunc",
+            r"tables\.item\.init = memory_map: rows of .*long\.npy are transformed \(pretrained\.transform\)",
         ),
         (
             {f"{ITEM}.freeze": rows(tokens_file="{folder}/none.txt")},
@@ -290,7 +290,7 @@ def changed(spec: RunSpec, settings: Settings, folder: Path) -> RunSpec:
             r"tables\.item\.freeze = rows: this rule takes no row of table item",
         ),
     ],
-    ids=["too_few_rows", "nothing_trains", "labels", "constants", "projected", "no_file", "no_row"],
+    ids=["too_few_rows", "nothing_trains", "labels", "constants", "transformed", "no_file", "no_row"],
 )
 def test_what_only_the_data_tells_is_refused_by_both(
     folder: Path, ratings: RunSpec, tmp_path: Path, settings: Settings, message: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -12,54 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.errors import DataError
-from embexp.specs.pretrained import Match, Project
+from embexp.specs.pretrained import Match
 from embexp.vectors import initial_rows
 from embexp.vectors.alignment import Alignment, RowKind, RowTokens, by_position, by_token, coverage
 from embexp.vectors.initial_rows import AlignedRows, like_the_file
+from tests.vectors.in_memory import Memory, Numbered
 
 
 def words(*tokens: str) -> pa.LargeStringArray:
     return pa.array(tokens, pa.large_string())
-
-
-@dataclass(frozen=True)
-class Memory:
-    """A file of vectors that is none; with `mapped` false it can only be read by ranges."""
-
-    matrix: np.ndarray
-    tokens: pa.LargeStringArray | None = None
-    mapped: bool = True
-    digest: str = "memory"
-
-    @property
-    def rows(self) -> int:
-        return len(self.matrix)
-
-    @property
-    def dim(self) -> int:
-        return int(self.matrix.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.matrix.dtype
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        assert 0 <= start < stop <= self.rows
-        return self.matrix[start:stop].astype(np.float32)
-
-    def memory_map(self) -> np.ndarray | None:
-        return self.matrix if self.mapped else None
-
-
-@dataclass(frozen=True)
-class Numbered:
-    """Rows that tell their number: -1000 - row, everywhere."""
-
-    dim: int
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        return np.repeat(-1000 - np.arange(start, stop, dtype=np.float32)[:, None], self.dim, axis=1)
 
 
 # Letters of several cases, white space of several kinds, a ligature, letters whose case mapping changes their number.
@@ -185,27 +145,6 @@ def test_a_range_outside_the_table_is_refused() -> None:
         source.read(1, 3)
 
 
-@given(seed=st.integers(0, 100), rows=st.integers(1, 60), dim=st.integers(1, 5), size=st.integers(1, 60))
-def test_moments_are_those_of_float64_numpy(seed: int, rows: int, dim: int, size: int) -> None:
-    matrix = np.random.default_rng(seed).normal(1e4, 0.5, (rows, dim)).astype(np.float32)
-    parts = [matrix[start : start + size] for start in range(0, rows, size)]
-    exact = matrix.astype(np.float64)
-    found, crossed = initial_rows.measure(parts), initial_rows.measure(parts, covariance=True)
-    np.testing.assert_allclose(found.mean, exact.mean(0), rtol=1e-13)
-    np.testing.assert_allclose(found.spread, exact.var(0), rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(crossed.spread, np.atleast_2d(np.cov(exact, rowvar=False, ddof=0)), atol=1e-9)
-
-
-def test_moments_of_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="a matrix without rows has no moments"):
-        initial_rows.measure([])
-
-
-def test_moments_of_nan_are_refused() -> None:
-    with pytest.raises(DataError, match=r"(?s)found NaN or .* set non_finite to zero or skip"):
-        initial_rows.measure([np.array([[1, np.nan]], np.float32)])
-
-
 def test_missing_rows_have_the_mean_and_the_deviation_of_the_file() -> None:
     matrix = np.random.default_rng(0).normal([3, -1], [0.5, 2], (5_000, 2)).astype(np.float32)
 
@@ -219,75 +158,6 @@ def test_missing_rows_have_the_mean_and_the_deviation_of_the_file() -> None:
     mean, deviation = matrix.astype(np.float64).mean(0), matrix.astype(np.float64).std(0)
     np.testing.assert_allclose(rows, [mean + [1, -1] * deviation] * 2, rtol=1e-6)
     assert rows.dtype == np.float32
-
-
-def test_missing_rows_are_like_the_projected_file() -> None:
-    matrix = np.random.default_rng(0).normal(2, 1, (100, 3)).astype(np.float32)
-    padded = initial_rows.fit(Project.ZERO_PAD, Memory(matrix), 5)
-    rows = like_the_file(Numbered(5), Memory(matrix), padded)
-    np.testing.assert_array_equal(rows.deviation[3:], 0)
-    np.testing.assert_array_equal(rows.read(0, 1)[0, 3:], 0)
-
-
-def test_truncate_and_zero_pad() -> None:
-    matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
-    shorter = initial_rows.fit(Project.TRUNCATE, Memory(matrix), 2)
-    longer = initial_rows.fit(Project.ZERO_PAD, Memory(matrix), 4)
-    assert shorter.apply(matrix).tolist() == [[0, 1], [3, 4]]
-    assert longer.apply(matrix).tolist() == [[0, 1, 2, 0], [3, 4, 5, 0]]
-    assert shorter.dim == 2
-    assert longer.dim == 4
-
-
-@pytest.mark.parametrize("project", Project)
-def test_rows_of_the_right_length_are_taken_as_they_are(project: Project) -> None:
-    assert initial_rows.fit(project, Memory(np.zeros((3, 4), np.float32)), 4) is None
-
-
-@pytest.mark.parametrize(
-    ("project", "dim", "words"),
-    [
-        (Project.NONE, 3, "the file's rows have 4 numbers, the table's 3"),
-        (Project.TRUNCATE, 5, "the file's rows have 4 numbers, the table's 5, and truncate makes rows shorter"),
-        (Project.PCA, 5, "the file's rows have 4 numbers, the table's 5, and pca makes rows shorter"),
-        (Project.ZERO_PAD, 3, "the file's rows have 4 numbers, the table's 3, and zero_pad makes rows longer"),
-    ],
-)
-def test_lengths_that_can_not_be_made_to_fit_are_refused(project: Project, dim: int, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        initial_rows.fit(project, Memory(np.zeros((2, 4), np.float32)), dim)
-
-
-@given(seed=st.integers(0, 50), dim=st.integers(1, 5))
-def test_pca_is_the_singular_value_decomposition(seed: int, dim: int) -> None:
-    random = np.random.default_rng(seed)
-    matrix = (random.normal(size=(80, 6)) * [5, 4, 3, 2, 1, 0.5] @ random.normal(size=(6, 6)) + 7).astype(np.float32)
-    _, found = initial_rows.principal_components(Memory(matrix), dim)
-    centred = matrix.astype(np.float64) - matrix.astype(np.float64).mean(0)
-    directions = np.linalg.svd(centred, full_matrices=False)[2][:dim].T
-    directions *= np.sign(directions[np.abs(directions).argmax(0), np.arange(dim)])
-    np.testing.assert_allclose(found, directions, atol=1e-7)
-    projected = initial_rows.fit(Project.PCA, Memory(matrix), dim).apply(matrix)
-    np.testing.assert_allclose(projected, centred @ directions, rtol=1e-5, atol=1e-5)
-
-
-@given(st.lists(st.integers(0, 2_999), min_size=1, max_size=40))
-def test_what_pca_makes_of_a_row_does_not_depend_on_its_company(rows: list[int]) -> None:
-    np.testing.assert_array_equal(PCA.apply(TALL[rows]), PROJECTED[rows])
-
-
-TALL = np.random.default_rng(1).normal(size=(3_000, 37)).astype(np.float32)
-PCA = initial_rows.fit(Project.PCA, Memory(TALL), 11)
-PROJECTED = PCA.apply(TALL)
-
-
-def test_a_projected_file_is_gathered_row_by_row() -> None:
-    matrix = TALL[:50]
-    taken = np.array([4, -1, 49, 4, 0])
-    source = AlignedRows(Memory(matrix), Alignment(taken, np.zeros(5, np.uint8)), Numbered(11), PCA)
-    assert source.dim == 11
-    expected = [PROJECTED[4], [-1001] * 11, PROJECTED[49], PROJECTED[4], PROJECTED[0]]
-    np.testing.assert_array_equal(source.read(0, 5), np.array(expected, np.float32))
 
 
 def test_coverage_counts_rows_and_occurrences() -> None:

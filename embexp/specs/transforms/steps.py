@@ -1,0 +1,234 @@
+"""The steps of a transform: settings, and the length of the rows that each makes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from embexp.specs.base import Choice, Count, Dim, Positive
+
+
+class Fit(StrEnum):
+    """The rows that means, deviations and components are taken from."""
+
+    FILE = "file"
+    """All rows of the file."""
+    USED = "used"
+    """Those that the table takes, each once."""
+
+
+class Needs(StrEnum):
+    """What a step has to know of the rows that it gets."""
+
+    NOTHING = "nothing"
+    MOMENTS = "moments"
+    """Mean and variance of each column."""
+    COVARIANCE = "covariance"
+    """Mean, and covariance of all columns."""
+
+
+class Step(Choice):
+    """Base class of steps; the implementation takes a `Fitting`, returns an `Operation` (`vectors/transforms.py`)."""
+
+    kind: str
+    short: ClassVar[str] = ""
+    """The setting that `{kind: value}` sets."""
+    affine: ClassVar[bool] = True
+    """Whether mean and covariance of its rows follow from those of the rows that it gets."""
+    drawn: ClassVar[bool] = False
+    """Whether it may draw random numbers."""
+
+    needs: ClassVar[Needs] = Needs.NOTHING
+    """What it has to know of the rows that it gets, to be fitted."""
+
+    def required(self) -> Needs:
+        """What it needs with these settings."""
+        return self.needs
+
+    @property
+    def described(self) -> str:
+        """Its kind, with the settings that are not null."""
+        settings = self.model_dump(mode="json", exclude={"kind"}, exclude_none=True)
+        return " ".join([self.kind, *(f"{key}={value}" for key, value in settings.items())])
+
+    def resulting(self, length: int, table: int | None) -> int:
+        """The length of the rows that it makes.
+
+        Args:
+            length: of the rows that it gets.
+            table: dim of the table; None: what the rows have at the end.
+
+        Raises:
+            ValueError: it can't make them; with the rule, to go on behind the length of the rows that it gets.
+        """
+        return length
+
+
+class _Sized(Step):
+    """A step that makes rows of another length."""
+
+    short = "dim"
+    longer: ClassVar[bool] = False
+    dim: Dim | None = None
+    """Length of the rows that it makes; null: that of the table, and rows of that length stay as they are."""
+
+    def resulting(self, length: int, table: int | None) -> int:
+        """`dim`, or that of the table, or as many as before."""
+        wanted = self.dim or table or length
+        if wanted < length if self.longer else wanted > length:
+            whose = "the table's" if self.dim is None else "its dim is"
+            does = "longer, never shorter" if self.longer else "shorter, never longer"
+            raise ValueError(f"{whose} {wanted}, and {self.kind} makes rows {does}")
+        return wanted
+
+
+class Center(Step):
+    """Subtracts the mean row."""
+
+    kind: Literal["center"] = "center"
+    implementation = "embexp.vectors.transforms:center"
+    needs = Needs.MOMENTS
+
+
+class Normalize(Step):
+    """Divides each row by its Euclidean length; a row of zeros stays."""
+
+    kind: Literal["normalize"] = "normalize"
+    implementation = "embexp.vectors.transforms:normalize"
+    affine = False
+
+
+class Scale(Step):
+    """Multiplies all numbers by one factor, so that they have a standard deviation."""
+
+    kind: Literal["scale"] = "scale"
+    implementation = "embexp.vectors.transforms:scale"
+    short = "std"
+    needs = Needs.MOMENTS
+    std: Positive | None = None
+    """Of all numbers together, about their mean; null: that of the table's initializer."""
+
+
+class PCA(_Sized):
+    """Deviations from the mean row, along the directions in which rows vary most."""
+
+    kind: Literal["pca"] = "pca"
+    implementation = "embexp.vectors.transforms:pca"
+    needs = Needs.COVARIANCE
+
+
+class Whitening(StrEnum):
+    """The axes of whitened rows."""
+
+    ZCA = "zca"
+    """Those of the file: each whitened row is as near to its original as can be (Bell & Sejnowski 1997)."""
+    PCA = "pca"
+    """The principal components, by falling variance."""
+
+
+class Whiten(Step):
+    """Centres rows, and gives every direction the variance 1, with covariance 0 between directions."""
+
+    kind: Literal["whiten"] = "whiten"
+    implementation = "embexp.vectors.transforms:whiten"
+    short = "method"
+    needs = Needs.COVARIANCE
+    method: Whitening = Whitening.ZCA
+    """The axes: those of the file, or the principal components."""
+    floor: Annotated[float, Field(gt=0, lt=1, strict=True)] = 1e-5
+    """Smaller eigenvalues of the covariance count as this fraction of the largest, so that noise is not blown up."""
+
+
+class SelectBy(StrEnum):
+    """Which numbers of a row are selected (LLMInit, arXiv:2503.01814)."""
+
+    VARIANCE = "variance"
+    """Those that vary most, in the file's order."""
+    UNIFORM = "uniform"
+    """At even distances, from the first."""
+    RANDOM = "random"
+    """Drawn by the run's seed and the table's name."""
+    FIRST = "first"
+
+
+class Select(_Sized):
+    """Keeps some numbers of each row."""
+
+    kind: Literal["select"] = "select"
+    implementation = "embexp.vectors.transforms:select"
+    short = "by"
+    drawn = True
+    by: SelectBy = SelectBy.VARIANCE
+    """Which are kept."""
+
+    def required(self) -> Needs:
+        """The variance, if it is selected by that."""
+        return Needs.MOMENTS if self.by is SelectBy.VARIANCE else Needs.NOTHING
+
+
+class RemoveTop(Step):
+    """Subtracts the mean row and the directions in which rows vary most (all-but-the-top, Mu & Viswanath 2018)."""
+
+    kind: Literal["remove_top"] = "remove_top"
+    implementation = "embexp.vectors.transforms:remove_top"
+    short = "count"
+    needs = Needs.COVARIANCE
+    count: Count | None = None
+    """How many directions; null: one for each hundred numbers of a row, at least one, as the authors do."""
+
+    def resulting(self, length: int, table: int | None) -> int:
+        """As many as before."""
+        if self.count is not None and self.count >= length:
+            raise ValueError(f"and remove_top has to leave a direction of these: count is {self.count}")
+        return length
+
+
+class Frequencies(StrEnum):
+    """What the frequency of a token is taken from."""
+
+    COUNTS = "counts"
+    """The training split. Rows that no token of the table takes have the frequency 0, and so the weight 1."""
+    RANKS = "ranks"
+    """The order of the file, most frequent first, by Zipf's law: the frequency of row r is as 1 / (r + 1)."""
+
+
+class FrequencyWeight(Step):
+    """Multiplies each row by a / (a + p), where p is the share of its token (SIF, Arora et al. 2017)."""
+
+    kind: Literal["frequency_weight"] = "frequency_weight"
+    implementation = "embexp.vectors.transforms:frequency_weight"
+    short = "a"
+    affine = False
+    a: Positive = 1e-3
+    """The share of a token that gets the weight 1/2."""
+    frequencies: Frequencies = Frequencies.COUNTS
+    """What p is taken from."""
+
+
+class Truncate(_Sized):
+    """Keeps the first numbers of each row."""
+
+    kind: Literal["truncate"] = "truncate"
+    implementation = "embexp.vectors.transforms:truncate"
+
+
+class ZeroPad(_Sized):
+    """Appends zeros to each row."""
+
+    kind: Literal["zero_pad"] = "zero_pad"
+    implementation = "embexp.vectors.transforms:zero_pad"
+    longer = True
+
+
+class RandomPad(_Sized):
+    """Appends random numbers to each row, by the run's seed, the table's name and the row of the file."""
+
+    kind: Literal["random_pad"] = "random_pad"
+    implementation = "embexp.vectors.transforms:random_pad"
+    longer = True
+    affine = False
+    drawn = True
+    std: Positive | None = None
+    """Standard deviation of normal numbers; null: they are drawn by the table's initializer."""

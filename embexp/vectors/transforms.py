@@ -1,0 +1,431 @@
+"""The rows of a file, transformed step by step: what is fitted, how moments move, and the rows themselves.
+
+Every step is computed in float64, in blocks of always the same shape, as a matrix product may round a row otherwise in
+a product of another shape: a row does not depend on which others are read with it. Moments are measured once for all
+steps up to the next whose rows have moments that do not follow from those before, and are kept in the cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embexp.errors import DataError
+from embexp.specs.base import implementation
+from embexp.specs.tables import Initializer, Normal, TruncatedNormal
+from embexp.specs.transforms.steps import (
+    PCA,
+    Center,
+    Frequencies,
+    FrequencyWeight,
+    Needs,
+    Normalize,
+    RandomPad,
+    RemoveTop,
+    Scale,
+    Select,
+    SelectBy,
+    Step,
+    Truncate,
+    Whiten,
+    Whitening,
+    ZeroPad,
+)
+from embexp.system import caching, digests
+from embexp.system.arrays import SomeRows
+from embexp.system.parallel import Progress, quiet
+from embexp.vectors.file_source import VectorSource
+from embexp.vectors.initial_rows import BLOCK_BYTES, ROWS_PER_DRAW, InitializerRows, deviation_of
+from embexp.vectors.moments import Moments, measure
+
+_ROWS_AT_ONCE = 1_024
+_VERSION = 1
+"""Of the moments in the cache."""
+_RANKS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """What a transform may depend on beside the file: the table that takes the rows.
+
+    Attributes:
+        seed: of the run.
+        initializer: of the table.
+        dim: of the table.
+        used: int64, rows of the file that the table takes, each once, rising; None: all.
+        counts: int64, for each of these how often its tokens were seen in training; None: not counted.
+        occurrences: of all tokens of the table in training.
+    """
+
+    name: str
+    seed: int
+    initializer: Initializer
+    dim: int
+    used: np.ndarray | None = None
+    counts: np.ndarray | None = None
+    occurrences: int = 0
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What a step is fitted to.
+
+    Attributes:
+        dim: length of the rows that it gets.
+        moments: of these rows, as far as the step needs them.
+        rows: of the file.
+    """
+
+    dim: int
+    moments: Moments | None
+    rows: int
+    table: TableRows
+
+    @property
+    def known(self) -> Moments:
+        """The moments of a step that needs some."""
+        assert self.moments is not None  # by `Step.required`
+        return self.moments
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A fitted step.
+
+    Attributes:
+        apply: rows, float64 [n, dim], which may be changed in place, and int64 [at most n], the numbers in the file of
+            the first of them, to rows of the new length.
+        moved: moments of the rows that it makes; None: they do not follow from those of the rows that it gets.
+        exact: whether it only moves numbers, so that float32 will do.
+    """
+
+    apply: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    moved: Callable[[Moments], Moments] | None = None
+    exact: bool = False
+
+
+class Transformation:
+    """The rows of a source after all steps.
+
+    Attributes:
+        dim: length of a row.
+        steps: with every length settled.
+    """
+
+    def __init__(
+        self,
+        source: VectorSource,
+        steps: Sequence[Step],
+        dim: int,
+        table: TableRows,
+        *,
+        only_used: bool = False,
+        identity: Mapping[str, Any],
+        cache: Path,
+        progress: Progress = quiet,
+    ) -> None:
+        """Takes a source and settled steps; reads nothing before the first row is asked for.
+
+        Args:
+            dim: length of the rows after all steps.
+            only_used: whether steps are fitted on the rows that the table takes, not on all of the file.
+            identity: what the source's rows depend on beside the content of its file.
+            cache: folder for what is fitted.
+        """
+        self.steps, self.dim = tuple(steps), dim
+        self._source, self._table, self._cache, self._progress = source, table, cache, progress
+        self._only_used = only_used and table.used is not None
+        self._identity = dict(identity)
+
+    def apply(self, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Float32 [n, length of the file's rows], and their numbers in the file, int [n], to float32 [n, dim]."""
+        return _through(self._operations, rows, numbers, self.dim, np.float32)
+
+    def moments(self, *, covariance: bool) -> Moments:
+        """Of all transformed rows of the file: from its own, or measured once and kept in the cache."""
+        return self._measured(len(self.steps), self._operations, covariance=covariance, whole=True)
+
+    @cached_property
+    def _operations(self) -> tuple[Operation, ...]:
+        """The steps, fitted one after the other."""
+        found: list[Operation] = []
+        known: Moments | None = None
+        dim = self._source.dim
+        for place, step in enumerate(self.steps):
+            if step.required() is not Needs.NOTHING and known is None:
+                known = self._measured(place, found, covariance=self._takes_covariance(place))
+            operation = implementation(step)(Fitting(dim, known, self._source.rows, self._table))
+            known = None if known is None or operation.moved is None else operation.moved(known)
+            dim = step.resulting(dim, None)
+            found.append(operation)
+        return tuple(found)
+
+    def _takes_covariance(self, place: int) -> bool:
+        """Whether a step needs the covariance, from here to the first whose rows have other moments."""
+        for step in self.steps[place:]:
+            if step.required() is Needs.COVARIANCE:
+                return True
+            if not step.affine:
+                return False
+        return False
+
+    def _measured(
+        self, place: int, operations: Sequence[Operation], *, covariance: bool, whole: bool = False
+    ) -> Moments:
+        """Moments of the rows that the first steps make, kept in the cache.
+
+        Args:
+            place: number of steps.
+            operations: these, fitted.
+            whole: of all rows of the file, whatever the steps are fitted on.
+        """
+        only_used = self._only_used and not whole
+        folder = caching.folder(
+            self._cache,
+            "moments",
+            self._key(place, covariance=covariance, only_used=only_used),
+            lambda empty: _save(empty, measure(self._blocks(operations, only_used=only_used), covariance=covariance)),
+        )
+        return Moments(*(np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("mean", "spread")))
+
+    def _blocks(self, operations: Sequence[Operation], *, only_used: bool) -> Iterator[np.ndarray]:
+        source, used = self._source, self._table.used if only_used else None
+        rows = source if used is None else SomeRows(source, used)
+        mapping = source.memory_map() if used is None else None
+        step = max(BLOCK_BYTES // (4 * source.dim), 1)
+        for start in range(0, rows.rows, step):
+            stop = min(start + step, rows.rows)
+            values = rows.read(start, stop) if mapping is None else mapping[start:stop]
+            numbers = np.arange(start, stop) if used is None else used[start:stop]
+            yield values if not operations else _through(operations, values, numbers, None, np.float64)
+            self._progress("fitting the transform", stop / rows.rows)
+
+    def _key(self, place: int, *, covariance: bool, only_used: bool) -> str:
+        """Cache key of the moments of what the first steps make."""
+        before, table = self.steps[:place], self._table
+        parts: list[Any] = [_VERSION, self._source.digest, self._identity, self._source.rows, covariance, only_used]
+        parts.append([step.model_dump(mode="json") for step in before])
+        fitted = any(step.required() is not Needs.NOTHING for step in before)
+        if only_used or (fitted and self._only_used):
+            parts += ["used", _digest(table.used)]
+        if any(isinstance(step, Scale | RandomPad) for step in before):
+            parts += [table.initializer.model_dump(mode="json"), table.dim]
+        if any(step.drawn for step in before):
+            parts += [table.name, table.seed]
+        if any(isinstance(step, FrequencyWeight) and step.frequencies is Frequencies.COUNTS for step in before):
+            parts += [_digest(table.used), _digest(table.counts), table.occurrences]
+        return digests.of_json(parts)
+
+
+def _digest(numbers: np.ndarray | None) -> str | None:
+    return None if numbers is None else digests.of_rows([np.asarray(numbers, np.int64)])
+
+
+def _save(folder: Path, found: Moments) -> None:
+    np.save(folder / "mean.npy", found.mean, allow_pickle=False)
+    np.save(folder / "spread.npy", found.spread, allow_pickle=False)
+
+
+def _through(
+    operations: Sequence[Operation], rows: np.ndarray, numbers: np.ndarray, dim: int | None, dtype: type
+) -> np.ndarray:
+    """Rows after some operations, [n, dim]; `dim` is None where it is to be found out."""
+    if all(operation.exact for operation in operations):
+        for operation in operations:
+            rows = operation.apply(rows, numbers)
+        return np.asarray(rows, dtype)
+    parts: list[np.ndarray] = []
+    result: np.ndarray | None = None if dim is None else np.empty((len(rows), dim), dtype)
+    block = np.zeros((_ROWS_AT_ONCE, rows.shape[1]))
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        part = rows[start : start + _ROWS_AT_ONCE]
+        block[: len(part)] = part
+        block[len(part) :] = 0
+        values = block
+        for operation in operations:
+            values = operation.apply(values, numbers[start : start + len(part)])
+        if result is None:
+            parts.append(values[: len(part)].astype(dtype))
+        else:
+            result[start : start + len(part)] = values[: len(part)]
+    return np.concatenate(parts) if result is None else result
+
+
+def _minus(rows: np.ndarray, row: np.ndarray) -> np.ndarray:
+    rows -= row
+    return rows
+
+
+def _along(shift: np.ndarray, matrix: np.ndarray) -> Operation:
+    """Deviations from a row, times a matrix."""
+    return Operation(lambda rows, _: _minus(rows, shift) @ matrix, lambda known: known.after(shift, matrix))
+
+
+def _times(factor: float) -> Operation:
+    return Operation(
+        lambda rows, _: np.multiply(rows, factor, out=rows),
+        lambda known: Moments(known.mean * factor, known.spread * factor**2),
+    )
+
+
+def _columns(columns: np.ndarray) -> Operation:
+    return Operation(lambda rows, _: rows[:, columns], lambda known: known.of_columns(columns), exact=True)
+
+
+def center(step: Center, to: Fitting) -> Operation:
+    """Subtracts the mean row."""
+    mean = to.known.mean
+    return Operation(lambda rows, _: _minus(rows, mean), lambda known: Moments(known.mean - mean, known.spread))
+
+
+def normalize(step: Normalize, to: Fitting) -> Operation:
+    """Divides each row by its Euclidean length."""
+
+    def apply(rows: np.ndarray, _: np.ndarray) -> np.ndarray:
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        lengths[lengths == 0] = 1
+        rows /= lengths[:, None]
+        return rows
+
+    return Operation(apply)
+
+
+def scale(step: Scale, to: Fitting) -> Operation:
+    """Gives all numbers together a standard deviation.
+
+    Raises:
+        DataError: they are all the same.
+    """
+    known = to.known
+    # Of all numbers: the mean of their squares less the square of their mean, and the same of each column.
+    variance = float(np.mean(known.variance) + np.var(known.mean))
+    if not variance > 0:
+        raise DataError("transform: rows can't be scaled to a standard deviation, as all their numbers are the same")
+    wanted = deviation_of(to.table.initializer, to.table.dim) if step.std is None else step.std
+    return _times(wanted / np.sqrt(variance))
+
+
+def pca(step: PCA, to: Fitting) -> Operation:
+    """Deviations from the mean row, along the first principal components."""
+    _, directions = to.known.components()
+    return _along(to.known.mean, np.ascontiguousarray(directions[:, : step.dim]))
+
+
+def whiten(step: Whiten, to: Fitting) -> Operation:
+    """Deviations from the mean row, along the principal components, each divided by its standard deviation.
+
+    Raises:
+        DataError: all rows are the same.
+    """
+    variances, directions = to.known.components()
+    if not variances[0] > 0:
+        raise DataError("transform: rows can't be whitened, as they are all the same")
+    matrix = directions / np.sqrt(np.maximum(variances, step.floor * variances[0]))
+    return _along(
+        to.known.mean, np.ascontiguousarray(matrix @ directions.T if step.method is Whitening.ZCA else matrix)
+    )
+
+
+def select(step: Select, to: Fitting) -> Operation:
+    """Keeps `dim` columns, in their order."""
+    count = step.dim or to.dim
+    match step.by:
+        case SelectBy.VARIANCE:
+            chosen = np.argsort(-to.known.variance, kind="stable")[:count]
+        case SelectBy.UNIFORM:
+            chosen = np.arange(count) * to.dim // count
+        case SelectBy.RANDOM:
+            key = digests.seed_of(to.table.seed, "selected columns", to.table.name)
+            chosen = np.random.Generator(np.random.Philox(key=key)).permutation(to.dim)[:count]
+        case SelectBy.FIRST:
+            chosen = np.arange(count)
+    return _columns(np.sort(chosen))
+
+
+def remove_top(step: RemoveTop, to: Fitting) -> Operation:
+    """Subtracts the mean row, and what is left along the first principal components."""
+    count = max(to.dim // 100, 1) if step.count is None else step.count
+    mean, top = to.known.mean, np.ascontiguousarray(to.known.components()[1][:, :count])
+
+    def apply(rows: np.ndarray, _: np.ndarray) -> np.ndarray:
+        _minus(rows, mean)
+        return _minus(rows, (rows @ top) @ top.T)
+
+    return Operation(apply, lambda known: known.after(mean, np.eye(to.dim) - top @ top.T))
+
+
+def frequency_weight(step: FrequencyWeight, to: Fitting) -> Operation:
+    """Multiplies each row by a / (a + p)."""
+    share = _by_rank(to.rows) if step.frequencies is Frequencies.RANKS else _by_count(to.table)
+
+    def apply(rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        rows[: len(numbers)] *= (step.a / (step.a + share(numbers)))[:, None]
+        return rows
+
+    return Operation(apply)
+
+
+def _by_rank(rows: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Of rows of a file, by number: the share of each, as 1 / (number + 1)."""
+    ranges = range(0, rows, _RANKS_AT_ONCE)
+    total = sum(float(np.sum(1 / np.arange(start + 1, min(start + _RANKS_AT_ONCE, rows) + 1))) for start in ranges)
+    return lambda numbers: 1 / ((numbers + 1) * total)
+
+
+def _by_count(table: TableRows) -> Callable[[np.ndarray], np.ndarray]:
+    """Of rows of a file, by number: the share of the training split's tokens that take it."""
+    assert table.counts is not None  # checked when the table was aligned
+    counts, used = table.counts, table.used
+
+    def share(numbers: np.ndarray) -> np.ndarray:
+        if used is None:
+            return np.asarray(counts[numbers] / table.occurrences)
+        places = np.minimum(np.searchsorted(used, numbers), len(used) - 1)
+        return np.where(used[places] == numbers, counts[places], 0) / table.occurrences
+
+    return share
+
+
+def truncate(step: Truncate, to: Fitting) -> Operation:
+    """Keeps the first columns."""
+    return _columns(np.arange(step.dim or to.dim))
+
+
+def zero_pad(step: ZeroPad, to: Fitting) -> Operation:
+    """Appends columns of zeros."""
+    dim = step.dim or to.dim
+    return Operation(
+        lambda rows, _: np.pad(rows, ((0, 0), (0, dim - to.dim))), lambda known: known.padded(dim), exact=True
+    )
+
+
+def random_pad(step: RandomPad, to: Fitting) -> Operation:
+    """Appends random columns."""
+    table, width = to.table, (step.dim or to.dim) - to.dim
+    initializer = table.initializer if step.std is None else Normal(stddev=step.std)
+    if isinstance(initializer, TruncatedNormal) and initializer.stddev is None:
+        initializer = TruncatedNormal(stddev=1 / math.sqrt(table.dim))  # of whole rows, not of what is appended
+    name = f"{table.name} (padding)"
+    source = InitializerRows(initializer, rows=to.rows, dim=width, seed=table.seed, table=name)
+
+    @functools.lru_cache(maxsize=1)
+    def block(number: int) -> np.ndarray:
+        return source.read(number * ROWS_PER_DRAW, min((number + 1) * ROWS_PER_DRAW, to.rows))
+
+    def apply(rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        result = np.zeros((len(rows), to.dim + width))
+        result[:, : to.dim] = rows
+        of = numbers // ROWS_PER_DRAW
+        for each in np.unique(of):
+            places = np.flatnonzero(of == each)
+            result[places, to.dim :] = block(int(each))[numbers[places] % ROWS_PER_DRAW]
+        return result
+
+    return Operation(apply)
