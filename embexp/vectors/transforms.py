@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from embexp.errors import DataError
 from embexp.specs.base import implementation
@@ -244,18 +245,26 @@ def _through(
     parts: list[np.ndarray] = []
     result: np.ndarray | None = None if dim is None else np.empty((len(rows), dim), dtype)
     block = np.zeros((_ROWS_AT_ONCE, rows.shape[1]))
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        part = rows[start : start + _ROWS_AT_ONCE]
-        block[: len(part)] = part
-        block[len(part) :] = 0
-        values = block
-        for operation in operations:
-            values = operation.apply(values, numbers[start : start + len(part)])
-        if result is None:
-            parts.append(values[: len(part)].astype(dtype))
-        else:
-            result[start : start + len(part)] = values[: len(part)]
+    # Blocks are too small for several threads, which would wait for each other.
+    with _linear_algebra().limit(limits=1, user_api="blas"):
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            part = rows[start : start + _ROWS_AT_ONCE]
+            block[: len(part)] = part
+            block[len(part) :] = 0
+            values = block
+            for operation in operations:
+                values = operation.apply(values, numbers[start : start + len(part)])
+            if result is None:
+                parts.append(values[: len(part)].astype(dtype))
+            else:
+                result[start : start + len(part)] = values[: len(part)]
     return np.concatenate(parts) if result is None else result
+
+
+@functools.cache
+def _linear_algebra() -> ThreadpoolController:
+    """The libraries that NumPy has loaded."""
+    return ThreadpoolController()
 
 
 def _minus(rows: np.ndarray, row: np.ndarray) -> np.ndarray:
@@ -276,7 +285,10 @@ def _times(factor: float) -> Operation:
 
 
 def _columns(columns: np.ndarray) -> Operation:
-    return Operation(lambda rows, _: rows[:, columns], lambda known: known.of_columns(columns), exact=True)
+    first, last = int(columns[0]), int(columns[-1])
+    # A slice is a view, which is as good: rows that are changed in place are those of a block.
+    chosen = slice(first, last + 1) if last - first + 1 == len(columns) else columns
+    return Operation(lambda rows, _: rows[:, chosen], lambda known: known.of_columns(columns), exact=True)
 
 
 def center(step: Center, to: Fitting) -> Operation:
