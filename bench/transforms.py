@@ -132,8 +132,8 @@ def main(argv: list[str]) -> int:
     readings = [each["seconds"] for each in costs["reading"]]
     met, ratios = [], {}
     for name, (_, bound) in chosen.items():
-        each = harness.ratios([cost["seconds"] for cost in costs[name]], readings)
-        ratios[name], good, words_of = harness.judged(each, bound, at_most=True)
+        found = harness.ratios([cost["seconds"] for cost in costs[name]], readings)
+        ratios[name], good, words_of = harness.judged(found, bound, at_most=True)
         share = max(cost["bytes"] for cost in costs[name]) / (megabytes * MB)
         memory = f"memory {share:.1%} <= {MEMORY:.0%} {harness.word(share <= MEMORY)}"
         print(f"{name:20}{ratios[name]:8.2f} readings  {words_of:40}{memory}")

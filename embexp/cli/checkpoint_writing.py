@@ -18,6 +18,9 @@ from embexp.system.printable import print
 if TYPE_CHECKING:
     from embexp.pretrained.growth import TableGrowth
 
+_FILLS = [each.value for each in MissingRows if not each.composed]
+"""What new rows of a checkpoint are filled with."""
+
 CONVERT_HELP = """\
 usage: embexp checkpoint convert PATH OUT --to name|object [--names FILE]
 
@@ -48,7 +51,7 @@ RUN_OR_CHECKPOINT is the directory of a finished run, or a checkpoint that this 
                          more; or a vocabulary, or a folder of them, as a run writes. A file of tokens keeps the OOV
                          row and the free rows of the old vocabulary.
     --out DIR            Names the new checkpoint, which must not exist.
-    --missing VALUES     Fills new rows: {", ".join(MissingRows)} (default: initializer).
+    --missing VALUES     Fills new rows: {", ".join(_FILLS)} (default: initializer).
     --gone ACTION        Treats tokens that NEW lacks: drop, or keep after the new ones (default: drop).
     --match HOW          Decides when tokens are equal: {", ".join(Match)} (default: exact).
     --seed N             Sets the seed of new rows (default: the run's).
@@ -139,7 +142,7 @@ def grow(arguments: Sequence[str]) -> int:
     parser.needs("directory", "which run or checkpoint? Give its directory")
     parser.add_argument("--vocabulary", action="append", default=[])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--missing", choices=[missingrow.value for missingrow in MissingRows], default="initializer")
+    parser.add_argument("--missing", choices=_FILLS, default="initializer")
     parser.add_argument("--gone", choices=("drop", "keep"), default="drop")
     parser.add_argument("--match", choices=[each.value for each in Match], default="exact")
     parser.add_argument("--seed", type=int)

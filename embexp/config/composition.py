@@ -48,6 +48,7 @@ RESUMED = "a run is resumed with the settings that it began with"
 _PATHS_OF_TABLES = (
     "pretrained.path",
     "pretrained.tokens_file",
+    "pretrained.missing_neighbours",
     *(f"{rule}.{file}" for rule in ("freeze", "freeze.phases.*.rules.*") for file in ("tokens_file", "mask_file")),
 )
 _PATHS = (

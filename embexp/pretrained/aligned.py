@@ -33,6 +33,7 @@ from embexp.specs.transforms.steps import Fit, Frequencies, FrequencyWeight
 from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors.alignment import RowKind, by_position, by_token, coverage, used_rows
+from embexp.vectors.composed import of_neighbours, of_subwords
 from embexp.vectors.file_source import VectorSource, open_vectors
 from embexp.vectors.stored import ROW_TYPES
 from embexp.vectors.transforms import TableRows, Transformation
@@ -73,6 +74,7 @@ def align(
     tables: dict[str, PretrainedTable] = {}
     mismatched: dict[str, Mismatch] = {}
     used: dict[tuple[str, RowType, bool], VectorSource | EarlierCheckpoint] = {}
+    related: dict[str, Path] = {}
     for name, setting in settings.items():
         chosen, vocabulary, rows = setting.setting, vocabularies[name], sizes[name]
         with _named(setting.path):
@@ -93,6 +95,8 @@ def align(
                     sources[key] = opened_file
                 source = sources[key]
                 used[setting.path, kind, setting.mapped] = source
+                if chosen.missing_neighbours is not None:
+                    related[setting.path] = Path(chosen.missing_neighbours)
         if isinstance(chosen, Checkpoint):
             aligned = _with_trained_rows(setting, chosen, run, name, vocabulary, rows)
         else:
@@ -113,7 +117,10 @@ def align(
         if not isinstance(opened, EarlierCheckpoint):
             with _named(path):
                 opened.memory_map()
-    return replace(found, digests={path: opened.digest for (path, *_), opened in used.items()})
+    of_files = {path: opened.digest for (path, *_), opened in used.items()}
+    for path, file in related.items():
+        of_files[path] = digests.of_json([of_files[path], caching.file_digest(file, cache=cache)])
+    return replace(found, digests=of_files)
 
 
 @contextmanager
@@ -157,7 +164,19 @@ def _with_file_rows(
                 f" {source.rows} ({_some(source.tokens)})",
                 "compare their spelling" + ("" if loosest else "; match=normalised is the loosest comparison"),
             )
-    return PretrainedTable(setting, source, aligned, coverage(aligned, words))
+    found = PretrainedTable(setting, source, aligned, coverage(aligned, words))
+    if source.tokens is None or not setting.missing.composed:
+        return found
+    if setting.missing_neighbours is None:
+        composed = of_subwords(aligned, words, source.tokens, setting.match)
+    else:
+        composed = of_neighbours(aligned, words, source.tokens, setting.match, Path(setting.missing_neighbours))
+    found = replace(found, composed=composed)
+    of = found.coverage.missing
+    note = (
+        f"tables.{name}: {setting.missing} fill {len(composed.rows):,} of {of:,} missing rows, the initializer the rest"
+    )
+    return replace(found, notes=(note,))
 
 
 def _transformed(

@@ -71,8 +71,10 @@ def rows(spec: RunSpec) -> dict[str, int | None]:
 
 
 def _file_faults(path: str, setting: File | Sample, tables: Mapping[str, Table]) -> list[Fault]:
-    if setting.tokens_file is not None and not Path(setting.tokens_file).is_file():
-        return [Fault(f"{path}.tokens_file", repr(setting.tokens_file), "there is no such file")]
+    named = {"tokens_file": setting.tokens_file, "missing_neighbours": setting.missing_neighbours}
+    absent = {key: file for key, file in named.items() if file is not None and not Path(file).is_file()}
+    if absent:
+        return [Fault(f"{path}.{key}", repr(file), "there is no such file") for key, file in absent.items()]
     try:
         dim = _dim(setting)
     except DataError as error:

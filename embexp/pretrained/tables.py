@@ -19,6 +19,7 @@ from embexp.specs.transforms.chain import misfit
 from embexp.specs.transforms.steps import Step
 from embexp.system.arrays import MappableRows, Rows
 from embexp.vectors.alignment import Alignment, Coverage
+from embexp.vectors.composed import Means, Sources
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, like_the_file
 from embexp.vectors.stored import ROW_TYPES
@@ -28,6 +29,7 @@ _DRAWN: Mapping[MissingRows, Initializer] = {
     MissingRows.ZEROS: Constant(value=0.0),
     MissingRows.MEAN: Constant(value=0.0),
     MissingRows.NORMAL: Normal(stddev=1.0),
+    MissingRows.SAMPLED: Normal(stddev=1.0),
     MissingRows.UNIFORM: Uniform(scale=math.sqrt(3)),
 }
 """What rows that a file lacks are drawn from, with the variance 1 if it is to become that of the file."""
@@ -81,6 +83,7 @@ class PretrainedTable:
         slots: of the table's optimizer, those that go with their rows, aligned as these are.
         notes: what the user should know about slots that don't.
         transform: of the file's rows; None: they are taken as they are.
+        composed: rows for tokens that the file lacks that are means of rows that it has; None: there are none.
     """
 
     setting: File | Checkpoint
@@ -91,6 +94,15 @@ class PretrainedTable:
     slots: Mapping[str, VectorSource] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     transform: Transformation | None = None
+    composed: Sources | None = None
+
+    @property
+    def filled(self) -> dict[str, int]:
+        """How many rows whose tokens the file lacks are filled how."""
+        count, made = self.coverage.missing, 0 if self.composed is None else len(self.composed.rows)
+        if not self.setting.missing.composed:
+            return {self.setting.missing.value: count}
+        return {self.setting.missing.value: made, MissingRows.INITIALIZER.value: count - made}
 
     @property
     def rows(self) -> int:
@@ -139,6 +151,7 @@ class Pretrained:
                 "file_dim": table.source.dim,
                 "match": _match(table),
                 "missing": table.setting.missing.value,
+                "filled": table.filled,
                 "transform": [] if table.transform is None else [step.described for step in table.transform.steps],
                 **({} if table.old is None else {"slots": list(table.slots), "rows_old": int(table.old.sum())}),
                 **table.coverage.as_json(),
@@ -166,8 +179,11 @@ def row_source(name: str, table: Table, rows: int, seed: int, pretrained: Pretra
         fill = MissingRows.ZEROS  # nothing is missing: nothing to take a mean for
     drawn = _DRAWN.get(fill, table.initializer)
     others: Rows = InitializerRows(drawn, rows=rows, dim=table.width, seed=seed, table=name)
-    if fill not in (MissingRows.INITIALIZER, MissingRows.ZEROS):
-        others = like_the_file(others, pretrained.source, pretrained.transform)
+    if pretrained.composed is not None:
+        others = Means(others, pretrained.source, pretrained.composed, pretrained.transform)
+    elif fill in (MissingRows.MEAN, MissingRows.NORMAL, MissingRows.UNIFORM, MissingRows.SAMPLED):
+        covariance = fill is MissingRows.SAMPLED
+        others = like_the_file(others, pretrained.source, pretrained.transform, covariance=covariance)
     return AlignedRows(pretrained.source, pretrained.alignment, others, pretrained.transform)
 
 

@@ -126,7 +126,8 @@ def content_id(
     for place, setting in sources.items():
         if setting is not None and "path" in setting:
             setting["path"] = pretrained_digests.get(place)
-            setting.pop("tokens_file", None)  # which the digest is of too
+            for of_the_digest in ("tokens_file", "missing_neighbours"):
+                setting.pop(of_the_digest, None)
             steps = setting.pop("transform", [])
             if (known := as_project(steps)) is not None:  # as ids had it before there were transforms
                 setting |= {} if setting["kind"] == "checkpoint" else {"project": known}

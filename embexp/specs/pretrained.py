@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs.base import Dim, RowCount, Seed, Spec, where_known
+from embexp.specs.base import Dim, RowCount, Seed, Spec, is_null, where_known
 from embexp.specs.transforms.chain import Transform, replaced
 from embexp.specs.transforms.steps import Fit, Needs, Scale
 
@@ -121,7 +121,18 @@ class MissingRows(StrEnum):
     """From a normal distribution with the mean and variance of each column of the file."""
     UNIFORM = "uniform"
     """From a uniform distribution with the mean and variance of each column of the file."""
+    SAMPLED = "sampled"
+    """From a normal distribution with the mean and the covariance of the file's rows."""
+    SUBWORDS = "subwords"
+    """The mean of the rows of a token's parts, or else of its n-grams; the initializer's where the file has neither."""
+    NEIGHBOURS = "neighbours"
+    """The mean of the rows of related tokens; the initializer's where the file has none."""
     ZEROS = "zeros"
+
+    @property
+    def composed(self) -> bool:
+        """Whether they are made of rows that the file has for other tokens."""
+        return self in (MissingRows.SUBWORDS, MissingRows.NEIGHBOURS)
 
 
 class NoPretrained(Spec):
@@ -145,6 +156,8 @@ class _Matrix(Spec):
     """How tokens are matched. Rows of a file without tokens are matched by number."""
     missing: MissingRows = MissingRows.INITIALIZER
     """Values of rows that are not in the file, such as the OOV row."""
+    missing_neighbours: Annotated[str, Field(min_length=1)] | None = Field(default=None, exclude_if=is_null)
+    """Of missing=neighbours: file with a token, a tab and a related token per line."""
     transform: Transform = Field(default=(), exclude_if=operator.not_)
     """Steps from the file's rows to the table's, in order."""
     fit: Fit = Field(default=Fit.FILE, exclude_if=lambda value: value is Fit.FILE)
@@ -162,8 +175,8 @@ class _Matrix(Spec):
         return replaced(value) if isinstance(value, Mapping) else value
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """A scale without a deviation, and rows that nothing is fitted to."""
-        return where_known(_no_deviation(self, spec, scope), _nothing_fitted(self, scope))
+        """A scale without a deviation, rows that nothing is fitted to, and related tokens that lack or have no use."""
+        return where_known(_no_deviation(self, spec, scope), _nothing_fitted(self, scope), _neighbours(self, scope))
 
 
 class File(_Matrix):
@@ -216,7 +229,7 @@ class Checkpoint(Spec):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """One table's rows for all tables, or a second source of the dense part."""
-        return where_known(_table_of_all(self, scope), _second_dense_part(self, spec, scope))
+        return where_known(_table_of_all(self, scope), _second_dense_part(self, spec, scope), _composed(self, scope))
 
 
 Pretrained = Annotated[NoPretrained | File | Sample | Checkpoint, Field(discriminator="kind")]
@@ -230,6 +243,23 @@ def _no_deviation(setting: _Matrix, spec: RunSpec, scope: Scope) -> Iterator[Fau
             rule = f"null is the deviation of the table's initializer, and that of {constant[0]} is constant"
             remedy = "write {scale: {std: 0.05}}, or choose another initializer"
             yield Fault(f"{scope.path}.transform.{place}.std", "null", rule, remedy)
+
+
+def _composed(setting: Checkpoint, scope: Scope) -> Iterator[Fault]:
+    if setting.missing.composed:
+        rule = "they are made of rows of a file, and this is a checkpoint"
+        yield Fault(f"{scope.path}.missing", repr(setting.missing.value), rule, "choose another, such as sampled")
+
+
+def _neighbours(setting: _Matrix, scope: Scope) -> Iterator[Fault]:
+    wanted, given = setting.missing is MissingRows.NEIGHBOURS, setting.missing_neighbours
+    if wanted and given is None:
+        rule = "missing is neighbours, which are in a file"
+        remedy = f"set {scope.path}.missing_neighbours=FILE, with a token, a tab and a related token per line"
+        yield Fault(f"{scope.path}.missing_neighbours", "null", rule, remedy)
+    if given is not None and not wanted:
+        rule = f"it is read with missing=neighbours, and missing is {setting.missing}"
+        yield Fault(f"{scope.path}.missing_neighbours", repr(given), rule, f"set {scope.path}.missing=neighbours")
 
 
 def _nothing_fitted(setting: _Matrix, scope: Scope) -> Iterator[Fault]:

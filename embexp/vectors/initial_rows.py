@@ -201,12 +201,12 @@ class InitializerRows:
 
 @dataclass(frozen=True)
 class LikeTheFile:
-    """Rows whose columns have the mean, and the standard deviation, of a file's.
+    """Rows whose columns have the mean, and the standard deviation or the covariance, of a file's.
 
     Attributes:
         noise: rows of mean 0 and variance 1; rows of 0 give the mean itself.
         mean: float64 [dim].
-        deviation: float64 [dim].
+        deviation: float64 [dim]; or [dim, dim], a square root of the covariance, which rows of noise are multiplied by.
     """
 
     noise: Rows
@@ -225,19 +225,31 @@ class LikeTheFile:
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop), float32 [stop - start, dim]."""
-        rows = self.noise.read(start, stop) * self.deviation + self.mean
-        return np.asarray(rows, np.float32)
+        noise = self.noise.read(start, stop)
+        if self.deviation.ndim == 1:
+            return np.asarray(noise * self.deviation + self.mean, np.float32)
+        # Not a product of matrices: that may round a row otherwise where others are read with it.
+        return np.asarray(np.einsum("ij,jk->ik", noise.astype(np.float64), self.deviation) + self.mean, np.float32)
 
 
-def like_the_file(noise: Rows, source: VectorSource, transform: Transform | None) -> LikeTheFile:
-    """Rows like those of a source after its transform; reads it once, whole."""
+def like_the_file(
+    noise: Rows, source: VectorSource, transform: Transform | None, *, covariance: bool = False
+) -> LikeTheFile:
+    """Rows like those of a source after its transform; reads it once, whole.
+
+    Args:
+        covariance: whether columns vary together, too.
+    """
 
     def parts() -> Iterator[np.ndarray]:
         for start, values in arrays.blocks(source, BLOCK_BYTES):
             yield values if transform is None else transform.apply(values, np.arange(start, start + len(values)))
 
-    found = measure(parts())
-    return LikeTheFile(noise, found.mean, np.sqrt(found.spread))
+    found = measure(parts(), covariance=covariance)
+    if not covariance:
+        return LikeTheFile(noise, found.mean, np.sqrt(found.spread))
+    variances, directions = found.components()
+    return LikeTheFile(noise, found.mean, (directions * np.sqrt(variances)).T)
 
 
 def deviation_of(initializer: Initializer, dim: int) -> float:

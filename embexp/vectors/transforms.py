@@ -149,10 +149,6 @@ class Transformation:
         """Float32 [n, length of the file's rows], and their numbers in the file, int [n], to float32 [n, dim]."""
         return _through(self._operations, rows, numbers, self.dim, np.float32)
 
-    def moments(self, *, covariance: bool) -> Moments:
-        """Of all transformed rows of the file: from its own, or measured once and kept in the cache."""
-        return self._measured(len(self.steps), self._operations, covariance=covariance, whole=True)
-
     @cached_property
     def _operations(self) -> tuple[Operation, ...]:
         """The steps, fitted one after the other."""
@@ -177,17 +173,14 @@ class Transformation:
                 return False
         return False
 
-    def _measured(
-        self, place: int, operations: Sequence[Operation], *, covariance: bool, whole: bool = False
-    ) -> Moments:
+    def _measured(self, place: int, operations: Sequence[Operation], *, covariance: bool) -> Moments:
         """Moments of the rows that the first steps make, kept in the cache.
 
         Args:
             place: number of steps.
             operations: these, fitted.
-            whole: of all rows of the file, whatever the steps are fitted on.
         """
-        only_used = self._only_used and not whole
+        only_used = self._only_used
         folder = caching.folder(
             self._cache,
             "moments",

@@ -175,6 +175,44 @@ def test_steps_of_a_config_are_applied_in_order(world: World) -> None:
     assert aligned(spec).as_json()["tables"]["item"]["transform"] == listed
 
 
+@pytest.mark.parametrize("how", ["subwords", "neighbours"])
+def test_missing_rows_that_are_made_of_others(world: World, how: str, tmp_path: Path) -> None:
+    """No token of the file is part of another; of two that have related tokens, one has some that are there."""
+    (tmp_path / "related.tsv").write_text("Item-1\tItem-7\nItem-1\tItem-8\nItem-4\tItem-99\n")
+    words = [OWN, f"tables.item.pretrained.path={world.glove}", f"tables.item.pretrained.missing={how}"]
+    words += ["tables.item.pretrained.transform=[center]"]
+    if how == "neighbours":
+        words.append(f"tables.item.pretrained.missing_neighbours={tmp_path / 'related.tsv'}")
+    spec = world.spec(*words)
+    found, drawn, named = values(spec), of_initializer(spec, 13), tokens(spec)
+    matrix = np.array(list(world.vectors.values()), np.float32).astype(np.float64)
+    centred = dict(zip(world.vectors, matrix - matrix.mean(0), strict=True))
+    made = {"Item-1": ["Item-7", "Item-8"]} if how == "neighbours" else {}
+    lacking = [token for token in named[1:] if token not in world.vectors]
+    for token in lacking:
+        row = named.index(token)
+        if token in made:
+            np.testing.assert_allclose(found[row], np.mean([centred[each] for each in made[token]], 0), rtol=1e-5)
+        else:
+            np.testing.assert_array_equal(found[row], drawn[row])
+    np.testing.assert_array_equal(found[0], drawn[0])
+    content = aligned(spec).as_json()["tables"]["item"]
+    assert content["filled"] == {how: len(made), "initializer": len(lacking) - len(made)}
+    note = f"tables.item: {how} fill {len(made)} of {len(lacking)} missing rows, the initializer the rest"
+    assert aligned(spec).tables["item"].notes == (note,)
+
+
+def test_related_tokens_are_part_of_a_run(world: World, tmp_path: Path) -> None:
+    def run_id(path: Path) -> str:
+        words = [OWN, f"tables.item.pretrained.path={world.glove}", "tables.item.pretrained.missing=neighbours"]
+        spec = world.spec(*words, f"tables.item.pretrained.missing_neighbours={path}")
+        return identity.content_id(spec, "data", aligned(spec).digests)
+
+    for name, text in {"a": "Item-1\tItem-2\n", "copy": "Item-1\tItem-2\n", "b": "Item-1\tItem-3\n"}.items():
+        (tmp_path / name).write_text(text)
+    assert run_id(tmp_path / "a") == run_id(tmp_path / "copy") != run_id(tmp_path / "b")
+
+
 def test_weights_need_counts(world: World, tmp_path: Path) -> None:
     np.save(tmp_path / "items.npy", np.ones((40, 16), np.float32))
     words = ("tables.item.pretrained.transform=[center,frequency_weight]", OWN)

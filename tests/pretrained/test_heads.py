@@ -74,6 +74,36 @@ CASES = {
         "tables.item.pretrained.path",
         "the file's rows have 20 numbers, 12 after transform, the table's 16.\n    set tables.item.dim=12, or end",
     ),
+    "neighbours without a file": (
+        [
+            OWN,
+            "tables.item.pretrained.path=wide.npy",
+            "tables.item.pretrained.transform=truncate",
+            "tables.item.pretrained.missing=neighbours",
+        ],
+        "tables.item.pretrained.missing_neighbours",
+        "missing is neighbours, which are in a file",
+    ),
+    "neighbours that are not used": (
+        [
+            OWN,
+            "tables.item.pretrained.path=wide.npy",
+            "tables.item.pretrained.transform=truncate",
+            "tables.item.pretrained.missing_neighbours=wide.npy",
+        ],
+        "tables.item.pretrained.missing_neighbours",
+        "it is read with missing=neighbours, and missing is initializer",
+    ),
+    "no file of neighbours": (
+        [
+            OWN,
+            "tables.item.pretrained.path=wide.npy",
+            "tables.item.pretrained.missing=neighbours",
+            "tables.item.pretrained.missing_neighbours=absent.tsv",
+        ],
+        "tables.item.pretrained.missing_neighbours",
+        "there is no such file.",
+    ),
     "an unknown step": (
         ["pretrained=file", "pretrained.path=wide.npy", "pretrained.transform=[centre]"],
         "pretrained.transform.0.kind",
@@ -137,7 +167,7 @@ CASES = {
     "unknown policy": (
         ["pretrained=file", "pretrained.path=wide.npy", "pretrained.missing=median"],
         "pretrained.missing",
-        "'median': it must be initializer, mean, normal, uniform or zeros.",
+        "'median': it must be initializer, mean, normal, uniform, sampled, subwords, neighbours or zeros.",
     ),
     "a key without a file": (
         ["+pretrained.path=wide.npy"],
