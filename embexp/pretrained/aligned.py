@@ -27,7 +27,7 @@ from embexp.pretrained.tables import (
 )
 from embexp.records.folder import RunFolder
 from embexp.specs.pretrained import Checkpoint, File, Match, Sample
-from embexp.specs.tables import RowType, Table
+from embexp.specs.tables import RowType
 from embexp.specs.transforms.chain import settled
 from embexp.specs.transforms.steps import Fit, Frequencies, FrequencyWeight
 from embexp.system import caching, digests, files
