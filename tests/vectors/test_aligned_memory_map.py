@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from embexp.vectors.alignment import Alignment, by_position
-from embexp.vectors.initial_rows import AlignedRows, Projection
+from embexp.vectors.initial_rows import AlignedRows
 
 
 class File:
@@ -31,6 +31,13 @@ class Zeros:
         return np.zeros((stop - start, 5), np.float32)
 
 
+class FirstThree:
+    dim = 3
+
+    def apply(self, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        return rows[:, :3]
+
+
 @pytest.mark.parametrize("rows", [7, 3])
 def test_rows_in_the_files_order_are_its_mapping(tmp_path: Path, rows: int) -> None:
     file = File(tmp_path / "m.npy", mapped=True)
@@ -49,4 +56,4 @@ def test_other_rows_are_none(tmp_path: Path, file_rows: list[int]) -> None:
 def test_neither_are_projected_ones_nor_those_of_a_file_that_is_not_mapped(tmp_path: Path) -> None:
     assert AlignedRows(File(tmp_path / "m.npy", mapped=False), by_position(7), Zeros()).memory_map() is None
     file = File(tmp_path / "m.npy", mapped=True)
-    assert AlignedRows(file, by_position(7), Zeros(), Projection(3, lambda rows: rows[:, :3])).memory_map() is None
+    assert AlignedRows(file, by_position(7), Zeros(), FirstThree()).memory_map() is None
