@@ -229,10 +229,12 @@ class ShardedTable:
     Attributes:
         dim: width of a row.
         groups: None, all rows move.
+        shares: None, each step decays what it touches.
     """
 
     frozen = False
     groups = None
+    shares = None
     precision = SINGLE
 
     def __init__(self, name: str, rows: int, dim: int, variables: Mapping[str, Any]) -> None:
