@@ -36,8 +36,9 @@ GRID: dict[str, list[Any]] = {
 }
 """Settings of `implicit.bpr.BayesianPersonalizedRanking` that are tried."""
 OURS = {
-    "matrix factorization, BPR": ["loss=bpr"],
-    "matrix factorization, sampled softmax": [],
+    "matrix factorization with histories, BPR": ["loss=bpr"],
+    "matrix factorization with histories, sampled softmax": [],
+    "matrix factorization, sampled softmax": ["model=matrix_factorization"],
     "two towers, sampled softmax": ["model=two_tower"],
 }
 SHOWN = ("ndcg_at_10", "recall_at_10")

@@ -133,7 +133,7 @@ def _recommendation(experiment: Experiment) -> list[str]:
         "defaults:",
         f"  - override /data: {experiment.sample.kind}",
         "  - override /graph: recommendation    # a vector of each user and item, and a bias of each item",
-        "  - override /model: matrix_factorization",
+        "  - override /model: matrix_factorization_history    # a user is also the mean of the items that the user has",
         "  - override /loss: sampled_softmax",
         "  - override /optimizer: adam_recommendation",
         "  - override /dense_optimizer: adam",

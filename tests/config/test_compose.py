@@ -51,6 +51,8 @@ NEEDS = {
         (group, "custom"): [f"{group}.function=tests.config.test_compose:any_model"]
         for group in ("loss", "optimizer", "dense_optimizer", "init", "freeze")
     },
+    # By epoch it is for tasks whose data tells how often a row is looked up.
+    ("optimizer", "sgd_ratings"): ["optimizer.weight_decay_per=touch"],
     ("pretrained", "file"): ["pretrained.path=FILE"],
     ("data", "text"): ["experiment=text_classification"],
     ("data", "text_few"): ["experiment=text_classification"],
@@ -92,6 +94,7 @@ NEEDS = {
     ("graph", "recommendation"): ["experiment=recommendation", *INTERACTIONS],
     ("graph", "movielens_recommendation"): ["experiment=movielens_recommendation", "data.path=FOLDER"],
     ("model", "matrix_factorization"): ["experiment=recommendation", *INTERACTIONS],
+    ("model", "matrix_factorization_history"): ["experiment=recommendation", *INTERACTIONS],
     ("model", "two_tower"): ["experiment=recommendation", *INTERACTIONS],
     ("loss", "bpr"): ["experiment=recommendation", *INTERACTIONS],
     ("loss", "sampled_softmax"): ["experiment=recommendation", *INTERACTIONS],

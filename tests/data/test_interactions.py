@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embexp.data import batches
+from embexp.data import batches, histories
 from embexp.data.batches import Items
+from embexp.data.columns import Columns, HistoryColumn
 from embexp.data.examples import Examples
 from embexp.data.interactions import interactions
 from embexp.errors import DataError
@@ -61,6 +65,7 @@ def test_what_is_held_out_is_what_is_new_to_a_known_user(pairs: list[Pair], rand
         assert found.examples[place] == next(row for row in held if pairs[row][0] == user)
 
 
+COLUMNS = Columns({"user": "user", "item": "item"}, histories={"item of each user": HistoryColumn("item", "user")})
 PAIRS = [(user, item) for user in range(1, 5) for item in range(1, 9) if (user + item) % 3 or item == 1]
 
 
@@ -71,7 +76,7 @@ def test_negatives_are_uniform_over_the_items_that_may_be_drawn(exclude_seen: bo
     train = np.arange(len(PAIRS))
     known = of(PAIRS, train)
     loss = BPR(negatives=4_000, exclude_seen=exclude_seen)
-    items = Items(known, examples(PAIRS), train, loss, seed=3)
+    items = Items(known, examples(PAIRS), train, loss, 3, COLUMNS)
     users, own = np.array([1, 2, 3, 4], np.int32), np.array([1, 4, 1, 0], np.int32)
     drawn = items._drawn(tf.constant(7, tf.int64), tf.constant(users), tf.constant(own), 4_000).numpy()
     for user, number, row in zip(users, own, drawn, strict=True):
@@ -89,7 +94,7 @@ def test_shared_negatives_follow_the_power_of_the_counts(power: float) -> None:
 
     train, count = np.arange(len(PAIRS)), 20_000
     loss = SampledSoftmax(negatives=count, power=power)
-    items = Items(of(PAIRS, train), examples(PAIRS), train, loss, seed=3)
+    items = Items(of(PAIRS, train), examples(PAIRS), train, loss, 3, COLUMNS)
     drawn = np.bincount(items._shared(tf.constant(7, tf.int64), count).numpy(), minlength=8)
     frequency = np.bincount([item - 1 for _, item in PAIRS], minlength=8).astype(np.float64) ** power
     expected = count * frequency / frequency.sum()
@@ -104,7 +109,7 @@ def test_the_draw_depends_on_seed_and_step_alone() -> None:
     known = of(PAIRS, train)
 
     def drawn(seed: int, step: int) -> list[list[int]]:
-        items = Items(known, examples(PAIRS), train, BPR(negatives=6), seed)
+        items = Items(known, examples(PAIRS), train, BPR(negatives=6), seed, COLUMNS)
         found: np.ndarray = items._drawn(
             tf.constant(step, tf.int64), tf.constant([1, 2, 3]), tf.constant([0, 0, 0]), 6
         ).numpy()
@@ -112,3 +117,18 @@ def test_the_draw_depends_on_seed_and_step_alone() -> None:
 
     assert drawn(0, 5) == drawn(0, 5)
     assert len({str(drawn(seed, step)) for seed in (0, 1) for step in (0, 1)}) == 4
+
+
+def test_the_history_of_a_training_example_lacks_its_own_item() -> None:
+    train = np.arange(len(PAIRS))
+    known: Any = {"user": SimpleNamespace(first=1, size=5), "item": SimpleNamespace(first=1, size=9)}
+    found = histories.added(examples(PAIRS), COLUMNS, train, known)
+    loss = SampledSoftmax(negatives=3)
+    items = Items(of(PAIRS, train), found, train, loss, 3, COLUMNS)
+    dataset = batches.training_batches(
+        found, train, COLUMNS, batch_size=5, seed=1, shuffle=True, window=100, steps=6, items=items
+    )
+    for batch in dataset:
+        history = batch.ids["item of each user"].to_list()
+        for user, item, own in zip(batch.ids["user"].numpy(), batch.ids["item"].numpy(), history, strict=False):
+            assert sorted(own) == [other for who, other in PAIRS if who == user and other != item]

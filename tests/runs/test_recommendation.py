@@ -131,12 +131,16 @@ def counted(scores: dict[tuple[str, str], float], split: str) -> dict[str, float
 
 
 def scores_of(directory: Path) -> dict[tuple[str, str], float]:
-    """Scores of all pairs by matrix factorisation, from the run's tables."""
+    """Scores of all pairs by matrix factorisation, from the tables and the items of each user's training split."""
     opened = load_run(directory)
     tables = {
         name: dict(zip(opened.vocabulary(name).tokens(), opened.table(name).astype(np.float64), strict=True))
         for name in ("user", "item", "item_bias")
     }
+    for user in tables["user"]:
+        own = [tables["item"][item] for who, item in divided()["train"] if who == user]
+        if own:
+            tables["user"][user] = tables["user"][user] + np.mean(own, axis=0)
     return {
         (user, item): float(tables["user"][user] @ vector + tables["item_bias"][item][0])
         for user in tables["user"]
