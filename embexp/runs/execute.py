@@ -33,7 +33,7 @@ from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
 from embexp.specs.data import CANDIDATES, Triples
 from embexp.specs.losses import CustomLoss, Loss, RecommendationLoss
-from embexp.specs.models import KnowledgeGraph, Model, Task
+from embexp.specs.models import KnowledgeGraph, Model, Recommender, Task
 from embexp.specs.optimizers import DenseOptimizer
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, RuntimeKind, Save
@@ -155,6 +155,7 @@ def build(
 
     dense = dense_settings(
         spec,
+        rows=prepared.tables.rows,
         width=data.dense_width,
         classes=len(data.classes),
         total_steps=prepared.schedule.steps,
@@ -248,6 +249,7 @@ class DenseSettings:
 def dense_settings(
     spec: RunSpec,
     *,
+    rows: Mapping[str, int],
     width: int,
     total_steps: int,
     classes: int = 0,
@@ -257,13 +259,17 @@ def dense_settings(
     """The dense settings of a run; what only initial values depend on may be left out.
 
     Args:
+        rows: of each table.
         classes: how many have names; each has a logit, but for task binary.
     """
     # On a TPU, all rows of a table are looked up as any others.
     every_row = isinstance(spec.data, Triples) and spec.data.negatives is None and not spec.strategy.own_memory
+    model = spec.model
+    if isinstance(model, Recommender):
+        model = model.settled(rows[spec.features[spec.recommendation.item].table])
     return DenseSettings(
         spec.task,
-        spec.model,
+        model,
         spec.loss,
         spec.dense_optimizer,
         spec.seed,

@@ -436,6 +436,7 @@ class Run:
         columns, _ = columns_of(self.spec.data, self.spec.features)
         dense = execute.dense_settings(
             tables.spec,
+            rows=tables.rows,
             width=columns.dense_width,
             total_steps=max(1, self.summary["steps"]),
             classes=len(self.classes),

@@ -128,6 +128,16 @@ def test_matrix_factorization_compares_cosines_by_temperature() -> None:
     np.testing.assert_allclose(users @ items.T, cosines / 0.2 + inputs["bias"].T, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("items", [2, 100, 40_000])
+def test_the_temperature_follows_from_the_catalogue(items: int) -> None:
+    spec = MatrixFactorization(user_features=("user",), item_features=("item",), normalize=True, temperature=None)
+    assert spec.settled(items).temperature == pytest.approx(1.5 / np.log(max(items, 3)))
+    assert spec.model_copy(update={"normalize": False}).settled(items).temperature == 1
+    assert spec.model_copy(update={"temperature": 0.3}).settled(items).temperature == 0.3
+    if items > 3:  # one item can be told from all others, with some room
+        assert np.exp(2 / (1.5 / np.log(items))) > items
+
+
 def test_two_towers_are_hidden_layers_of_either_side() -> None:
     spec = TwoTower(
         user_features=("user", "age"),

@@ -96,7 +96,8 @@ def write(
             for name, rows in tables.items()
         }
         classes = run.summary.get("classes", ())
-        dense = execute.dense_settings(spec, width=columns.dense_width, classes=len(classes), total_steps=1)
+        sizes = {name: table.rows for name, table in tables.items()}
+        dense = execute.dense_settings(spec, rows=sizes, width=columns.dense_width, classes=len(classes), total_steps=1)
         model = execute.dense_model(dense, {name: table.dim for name, table in exported.items()})
         restoring.restore_weights(model, run.folder.final_checkpoint)
         step = Step(ExportedLookup(exported, spec.features), model, dense.inputs, OneDevice())

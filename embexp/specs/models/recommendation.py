@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -26,6 +27,9 @@ from embexp.specs.models.dense_model import (
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
+
+
+_NUMERATOR = 1.5
 
 
 class Dot(DenseModel):
@@ -65,13 +69,27 @@ class Recommender(DenseModel):
     """Features of the item, of dim 1, that are added to the score."""
     normalize: bool
     """Scale the vectors of users and items to length 1."""
-    temperature: Positive
-    """Dot products are divided by it."""
+    temperature: Positive | None
+    """Dot products are divided by it; null: see `settled`."""
 
     @property
     def item_side(self) -> tuple[str, ...]:
         """All features of the item."""
         return (*self.item_features, *self.item_biases)
+
+    def settled(self, items: int) -> Self:
+        """The same model with a temperature: a null one is 1.5 / ln(items) for cosines, and 1 for other products.
+
+        A softmax of cosines, which are 2 apart at most, can tell one item from all others only if exp(2 / temperature)
+        is more than their number. The numerator was chosen on validation splits, see docs/recommendation.md.
+
+        Args:
+            items: rows of the table that identifies the items.
+        """
+        if self.temperature is not None:
+            return self
+        temperature = _NUMERATOR / math.log(max(items, 3)) if self.normalize else 1.0
+        return self.model_copy(update={"temperature": temperature})
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A task other than recommendation."""
@@ -108,7 +126,7 @@ class MatrixFactorization(Recommender):
     implementation = "embexp.models.recommendation:matrix_factorization"
     has_weights = False
     normalize: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
-    temperature: Annotated[Positive, Field(exclude_if=lambda value: value == 1)] = 1.0
+    temperature: Annotated[Positive | None, Field(exclude_if=lambda value: value == 1)] = 1.0
 
     def vector_faults(self, shapes: Shapes) -> Iterator[Fault]:
         """Features that are not vectors of one dim."""
@@ -128,4 +146,4 @@ class TwoTower(Recommender):
     activation: Activation = Activation.RELU
     dropout: Fraction = 0.0
     normalize: bool = False
-    temperature: Positive = 1.0
+    temperature: Positive | None = 1.0
