@@ -79,13 +79,15 @@ def schema(folders: Folders, group: str = CONFIG) -> dict[str, Any]:
 
 def _annotation(folders: Folders, group: str) -> Any:
     """What describes the files of a group; None: nothing, as for groups of Hydra's."""
-    files = folders.choices.get(group, {})
-    if group == CONFIG or any(package_of(file) == "_global_" for file in files.values()):
+    of_all = {package_of(file) == "_global_" for file in folders.choices.get(group, {}).values()}
+    if group == CONFIG or of_all == {True}:
         return RunSpec
     if group in _NESTED:
         return _NESTED[group]
     field = RunSpec.model_fields.get(group)
-    return None if field is None else field.annotation
+    own = None if field is None else field.annotation
+    # Some choices of a group, such as a model with a feature of its own, may set more than others.
+    return own if True not in of_all else RunSpec if own is None else own | RunSpec
 
 
 def _named(schema: dict[str, Any]) -> list[str]:

@@ -39,6 +39,7 @@ NEEDS = {
     ("data", "parquet"): ["data.path=FILE", "data.label=rating"],
     ("data", "recbole"): ["data.path=FILE", "data.label=rating"],
     ("data", "movielens"): ["data.path=FILE"],
+    ("loss", "cosine_contrastive"): ["experiment=recommendation", *INTERACTIONS, "model.temperature=1"],
     ("data", "adjacency"): ["experiment=recommendation", "data.path=FILE"],
     ("graph", "ratings"): ["model=biased_dot", "data=csv", "data.path=FILE", "data.label=rating"],
     ("graph", "movielens"): ["model=biased_dot", "data=movielens", "data.path=FILE"],
