@@ -76,6 +76,7 @@ def spec_of(file: Path, *overrides: str) -> embexp.RunSpec:
             "optimizer.learning_rate=0.02",
             "recommendation.cutoffs=[3]",
             "loss=bpr",
+            "model.normalize=false",
             "output.tensorboard=false",
             "output.plots=false",
             f"output.cache={file.parent}/cache",

@@ -77,6 +77,7 @@ def test_the_plan_of_a_run_has_its_time(
         f"data.path={file}",
         "data.label=rating",
         "train.epochs=3",
+        "train.early_stopping.patience=null",
         f"output.cache={tmp_path / 'cache'}",
     ]
     before = sorted(path.name for path in tmp_path.iterdir())
