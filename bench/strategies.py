@@ -65,7 +65,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
         made: list[Assembly] = []
 
         def assemble(embeddings: Any, counter: Any) -> Assembly:
-            dense = execute.dense_settings(spec, width=0, total_steps=total)
+            dense = execute.dense_settings(spec, rows=prepared.tables.rows, width=0, total_steps=total)
             made.append(execute.assemble(dense, place, embeddings, counter))
             return made[0]
 

@@ -107,7 +107,7 @@ def _made(spec: RunSpec, strategy: Strategy, runtime: RuntimeKind, estimator_fol
     initial = execute.initial_rows(prepared)
 
     def assemble(embeddings: Any, counter: Any) -> Any:
-        dense = execute.dense_settings(spec, width=2, total_steps=STEPS, output_bias=0.25)
+        dense = execute.dense_settings(spec, rows={}, width=2, total_steps=STEPS, output_bias=0.25)
         parts = execute.assemble(dense, strategy, embeddings, counter)
         captured.append(parts)
         return parts
