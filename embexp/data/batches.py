@@ -26,7 +26,7 @@ import tensorflow as tf
 
 from embexp.data.columns import Columns
 from embexp.data.example_weights import ExampleWeights
-from embexp.data.examples import Examples
+from embexp.data.examples import Examples, History, ListColumn
 from embexp.data.interactions import Interactions
 from embexp.data.queries import Candidates, KnownAnswers, stored
 from embexp.data.splits import Order, batch_groups
@@ -111,7 +111,7 @@ def training_batches(
     positives = None if candidates is None or candidates.positives is None else Known(candidates.positives)
 
     def with_columns(batch: Batch, rows: Any) -> Batch:
-        batch = read.with_lists(batch, rows) if read.lists or read.histories else batch
+        batch = read.with_lists(batch, rows) if read.lists else batch
         return batch if positives is None else positives.added(batch, rows)
 
     batches = batches.map(_plain(with_columns))
@@ -191,16 +191,14 @@ class _Reader:
         self._of_class = None if weights is None else tf.Variable(weights.of_class, trainable=False)
         self._places = {name: number for number, name in enumerate(examples.id_columns)}
         self._ids = SharedArray(examples.ids)
+        several: dict[str, ListColumn] = {
+            name: column for name, column in examples.lists.items() if name in columns.ids
+        }
+        several |= {name: column for name, column in examples.histories.items() if name in columns.histories}
         self.lists = {
-            name: (SharedArray(column.values), SharedArray(column.splits))
-            for name, column in examples.lists.items()
-            if name in columns.ids
+            name: (SharedArray(column.values), SharedArray(column.splits)) for name, column in several.items()
         }
-        self.histories = {
-            name: (SharedArray(history.values), SharedArray(history.splits), history.user)
-            for name, history in examples.histories.items()
-            if name in columns.histories
-        }
+        self._users = {name: column.user for name, column in several.items() if isinstance(column, History)}
         self._weights = {name: SharedArray(examples.weights[name]) for name in columns.weights}
         self._dense = SharedArray(examples.dense)
         self._labels = None if examples.labels is None else SharedArray(examples.labels)
@@ -228,14 +226,11 @@ class _Reader:
 
     def with_lists(self, batch: Batch, rows: Any) -> Batch:
         """Adds the columns with several values per example for rows [B]."""
-        spans = {
-            name: tf.ragged.range(splits.at(rows), splits.at(rows + 1)) for name, (_, splits) in self.lists.items()
-        }
+        spans = {}
+        for name, (_, splits) in self.lists.items():
+            place = batch.ids[self._users[name]] if name in self._users else rows  # a history follows from the user
+            spans[name] = tf.ragged.range(splits.at(place), splits.at(place + 1))
         ids = {name: span.with_values(self.lists[name][0].at(span.values)) for name, span in spans.items()}
-        for name, (values, splits, user) in self.histories.items():
-            users = batch.ids[user]
-            span = tf.ragged.range(splits.at(users), splits.at(users + 1))
-            ids[name] = span.with_values(values.at(span.values))
         weights = {
             name: spans[weighed].with_values(self._weights[name].at(spans[weighed].values))
             for name, weighed in self._columns.weights.items()

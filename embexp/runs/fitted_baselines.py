@@ -55,13 +55,11 @@ def fitted(evaluator: Evaluator, data: Data, cache: Path, progress: Progress = q
     """
     task, splits = evaluator.task, data.scan.splits
     others = {split: rows for split, rows in splits.items() if split != "train" and len(rows)}
-    if not others:
-        return NOT_FITTED
-    if task is Task.RECOMMENDATION:
-        return _of_items(evaluator, data, others, cache, progress)
     columns, examples = data.columns, data.scan.examples
+    if others and task is Task.RECOMMENDATION:
+        return _of_items(evaluator, data, others, cache, progress)
     name = simple_models.name_of(task, columns, examples)
-    if name is None:
+    if name is None or not others:
         return NOT_FITTED
     classes = len(data.classes)
 
@@ -119,27 +117,30 @@ def _of_items(
         used = item_models.shortened(everyone)
         trained = item_models.matrix(used, catalogue.size)
 
-        def measured(held: HeldOut, weights: Any, stage: str, progress: Progress) -> Metrics:
-            users = item_models.matrix(known.seen(examples, [train], held.users), catalogue.size)
+        def items_of(held: HeldOut) -> Any:
+            return item_models.matrix(known.seen(examples, [train], held.users), catalogue.size)
+
+        def measured(held: HeldOut, users: Any, weights: Any, stage: str, progress: Progress) -> Metrics:
             return evaluator.of_lists(data, held, item_models.scores(users, weights), catalogue.size, stage, progress)
 
         penalties, words = item_models.PENALTIES[name], baseline.FITTED[name]
         penalty, best, reached = penalties[len(penalties) // 2], None, -math.inf
         if "validation" in others:
             some = data.held_out("validation").some(_USERS_TO_CHOOSE)
+            theirs = items_of(some)
             for each in penalties:
                 weights = item_models.fit(name, trained, each)
-                value = measured(some, weights, f"choosing a penalty of {words}", quiet)[evaluator.first]
+                value = measured(some, theirs, weights, f"choosing a penalty of {words}", quiet)[evaluator.first]
                 if value > reached:
                     penalty, best, reached = each, weights, value
         if best is None:
             best = item_models.fit(name, trained, penalty)
         metrics = {}
         for place, split in enumerate(others):
-            of_split = part(progress, place / len(others), (place + 1) / len(others))
-            metrics[split] = measured(data.held_out(split), best, f"evaluating {words}", of_split)
-        seconds = time.perf_counter() - started
-        fit = Fit(len(used.values), len(everyone.values), catalogue.size, penalty, True, seconds)
+            of_split, held = part(progress, place / len(others), (place + 1) / len(others)), data.held_out(split)
+            metrics[split] = measured(held, items_of(held), best, f"evaluating {words}", of_split)
+        counts = len(used.values), len(everyone.values), catalogue.size
+        fit = Fit(*counts, penalty, True, time.perf_counter() - started)
         (folder / "metrics.json").write_text(json.dumps(metrics), "utf-8")
         (folder / "fit.json").write_text(json.dumps(asdict(fit)), "utf-8")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
-from embexp.data import example_weights, histories, numbers
+from embexp.data import example_weights, numbers
 from embexp.data.columns import Columns, columns_of
 from embexp.data.example_weights import ExampleWeights
-from embexp.data.interactions import SEEN, HeldOut, Interactions, interactions
+from embexp.data.interactions import SEEN, HeldOut, Interactions, interactions, with_histories
 from embexp.data.queries import Candidates, distinct_queries
 from embexp.data.scan import Scan, scan
 from embexp.data.sources.source import source_of
@@ -142,7 +142,7 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         rows, positives = distinct_queries(found.examples, found.splits["train"])
         found = replace(found, splits={**found.splits, "train": rows})
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
-    found = replace(found, examples=histories.added(found.examples, columns, found.splits["train"], vocabularies))
+    found = replace(found, examples=with_histories(found.examples, columns, found.splits["train"], vocabularies))
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
     by_ids = {spec.ids_of(name): vocabularies[feature.table] for name, feature in spec.features.items()}
     if isinstance(spec.model, Recommender) and spec.task is Task.RECOMMENDATION:

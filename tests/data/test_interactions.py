@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embexp.data import batches, histories
+from embexp.data import batches
 from embexp.data.batches import Items
 from embexp.data.columns import Columns, HistoryColumn
 from embexp.data.examples import Examples
-from embexp.data.interactions import interactions
+from embexp.data.interactions import interactions, with_histories
 from embexp.errors import DataError
 from embexp.specs.losses import BPR, SampledSoftmax
 
@@ -122,7 +122,7 @@ def test_the_draw_depends_on_seed_and_step_alone() -> None:
 def test_the_history_of_a_training_example_lacks_its_own_item() -> None:
     train = np.arange(len(PAIRS))
     known: Any = {"user": SimpleNamespace(first=1, size=5), "item": SimpleNamespace(first=1, size=9)}
-    found = histories.added(examples(PAIRS), COLUMNS, train, known)
+    found = with_histories(examples(PAIRS), COLUMNS, train, known)
     loss = SampledSoftmax(negatives=3)
     items = Items(of(PAIRS, train), found, train, loss, 3, COLUMNS)
     dataset = batches.training_batches(
