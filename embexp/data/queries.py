@@ -9,6 +9,10 @@ holds the column `candidates`: it is made of entities, one of them the answer.
 |---|---|---|
 | all entities (1-vs-all; all that is evaluated) | int32 [1, C], the same for every query | row of the answer |
 | drawn | int32 [B, 1 + k]: the answer, then k others | 0 |
+| shared | int32 [1, B + k]: the answers of the batch, then k drawn ones, the same for every query | see below |
+
+Labels of shared candidates are float32 [B + k, 2]: the entity, and the logarithm of how often a step is expected to
+have it among its candidates. The answer of query i is candidate i.
 
 The draw is a pure function of the seed and the number of the step, so that a training can continue at any step.
 """
@@ -358,12 +362,14 @@ class Candidates:
         entities: how many there are, at least 2.
         negatives: so many are drawn for each training query; None: all entities are candidates.
         positives: the training answers of each training query, by its row among the examples (KvsAll); None: one each.
+        shares: float64 [entities], how often each answers a training query; None: negatives are each query's own.
     """
 
     entities: int
     negatives: int | None
     seed: int
     positives: KnownAnswers | None = None
+    shares: np.ndarray | None = None
 
     def for_training(self, batches: tf.data.Dataset, start_step: int) -> tf.data.Dataset:
         """Adds the column to the batches of a training that begins with `start_step`."""
@@ -373,7 +379,7 @@ class Candidates:
         if self.negatives is None:
             return batches.map(plain(self.for_all))
         numbered = batches.enumerate(start_step)
-        return numbered.map(plain(self._drawn))
+        return numbered.map(plain(self._drawn if self.shares is None else self._shared))
 
     def for_all(self, batch: Any) -> Any:
         """Adds all entities to a batch."""
@@ -381,15 +387,31 @@ class Candidates:
 
         return batch._replace(ids={**batch.ids, CANDIDATES: tf.range(self.entities, dtype=tf.int32)[None]})
 
+    def _uniform(self, step: Any, shape: Any, below: int) -> Any:
+        import tensorflow as tf
+
+        high, low = digests.seed_of(self.seed, "negatives")
+        seed = tf.stack([tf.constant((high << 32) + low, tf.int64), step])
+        return tf.random.stateless_uniform(shape, seed, 0, below, tf.int32)
+
+    def _shared(self, step: Any, batch: Any) -> Any:
+        import tensorflow as tf
+
+        assert self.shares is not None  # they are shared
+        answers = tf.cast(batch.labels, tf.int32)
+        candidates = tf.concat([answers, self._uniform(step, [self.negatives], self.entities)], 0)
+        of_batch = tf.cast(tf.size(answers), tf.float64) * tf.gather(self.shares, candidates)
+        expected = tf.math.log(of_batch + self.negatives / self.entities)
+        labels = tf.stack([tf.cast(candidates, tf.float32), tf.cast(expected, tf.float32)], 1)
+        return batch._replace(ids={**batch.ids, CANDIDATES: candidates[None]}, labels=labels)
+
     def _drawn(self, step: Any, batch: Any) -> Any:
         import tensorflow as tf
 
         answers = tf.cast(batch.labels, tf.int32)[:, None]
-        high, low = digests.seed_of(self.seed, "negatives")
-        seed = tf.stack([tf.constant((high << 32) + low, tf.int64), step])
         shape = tf.concat([tf.shape(batch.labels), [self.negatives]], 0)
         # One fewer than there are, and those from the answer on moved up by one: uniform on all others.
-        drawn = tf.random.stateless_uniform(shape, seed, 0, self.entities - 1, tf.int32)
+        drawn = self._uniform(step, shape, self.entities - 1)
         drawn += tf.cast(drawn >= answers, tf.int32)
         drawn = tf.ensure_shape(drawn, [batch.labels.shape[0], self.negatives])
         ids = {**batch.ids, CANDIDATES: tf.concat([answers, drawn], 1)}
@@ -440,6 +462,17 @@ def _queries(sources: Sequence[Examples]) -> np.ndarray:
         columns.append(np.stack([each.column(SOURCE), each.column(RELATION), head]))
     source, relation, head = np.concatenate(columns, axis=1)
     return np.asarray((source * (int(relation.max(initial=0)) + 1) + relation) * 2 + head)
+
+
+def answer_shares(examples: Examples, rows: np.ndarray, entities: int) -> np.ndarray:
+    """How often each entity answers some queries: float64 [entities], with the sum 1.
+
+    Args:
+        examples: of a graph, with the column of the answers.
+        rows: int64 [n], at least one, the queries.
+        entities: how many there are.
+    """
+    return np.bincount(examples.column(_TARGET, rows), minlength=entities) / len(rows)
 
 
 def distinct_queries(examples: Examples, rows: np.ndarray) -> tuple[np.ndarray, KnownAnswers]:

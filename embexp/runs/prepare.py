@@ -16,7 +16,7 @@ from embexp.data import example_weights, numbers
 from embexp.data.columns import Columns, columns_of
 from embexp.data.example_weights import ExampleWeights
 from embexp.data.interactions import SEEN, HeldOut, Interactions, interactions, with_histories
-from embexp.data.queries import Candidates, distinct_queries
+from embexp.data.queries import Candidates, answer_shares, distinct_queries
 from embexp.data.scan import Scan, scan
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
@@ -159,6 +159,9 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
     candidates = source_of(spec.data).candidates(sizes, seed=spec.seed)  # a DataError if there is only one
     if candidates is not None and positives is not None:
         candidates = replace(candidates, positives=positives)
+    if candidates is not None and isinstance(spec.data, Triples) and spec.data.shared_negatives:
+        shares = answer_shares(found.examples, found.splits["train"], candidates.entities)
+        candidates = replace(candidates, shares=shares)
     return Data(columns, vocabularies, found, classes, candidates, shares, weights=weights)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from datetime import date
 from enum import StrEnum
@@ -26,7 +27,7 @@ from embexp.specs.base import (
     is_null,
     where_known,
 )
-from embexp.specs.models import Task
+from embexp.specs.models import KnowledgeGraph, RankingLoss, Task
 from embexp.specs.sources import (
     DataSetName,
     DateFormat,
@@ -125,6 +126,8 @@ class Triples(Source):
     (Lacroix et al. 2018). False: the model inverts the relation's vector where the column `inverse` is 1."""
     negatives: RowCount | None = None
     """Number of random negatives per training query; null: all other entities (1-vs-all)."""
+    shared_negatives: Annotated[bool, Field(exclude_if=operator.not_)] = False
+    """Draw the negatives once for all queries of a batch; its answers are negatives of each other, too."""
     positives: Positives = Positives.ONE
     """one: a training query for each triple and direction. all: one for each distinct source and relation, with all
     their known answers (KvsAll, Dettmers et al. 2018)."""
@@ -140,7 +143,7 @@ class Triples(Source):
         """A task other than ranking, tables that don't fit entities and relations, and positives without candidates."""
         held = {SOURCE: "entities", RELATION: "relations", CANDIDATES: "entities"}
         yield from _triples_faults(spec, held)
-        yield from where_known(self._positives(spec))
+        yield from where_known(self._positives(spec), self._shared(spec))
 
     def _positives(self, spec: RunSpec) -> Iterator[Fault]:
         if self.positives is Positives.ONE:
@@ -153,6 +156,26 @@ class Triples(Source):
             rule = f"queries have different numbers of positives, and strategy {spec.strategy.kind} takes equal shapes"
             remedy = "set data.positives=one, or strategy=cpu"
             yield CombinationFault("data.positives", repr(str(self.positives)), rule, remedy)
+
+
+    def _shared(self, spec: RunSpec) -> Iterator[Fault]:
+        if not self.shared_negatives:
+            return
+        path, value = "data.shared_negatives", "True"
+        if self.negatives is None:
+            rule = "data.negatives is null, so every entity is a candidate of all queries and none are drawn"
+            yield Fault(path, value, rule, "set data.negatives to a number, such as 2048")
+        model = spec.model
+        if isinstance(model, KnowledgeGraph) and model.by_distance:
+            rule = f"shared negatives are scored by one matrix product, and model {model.kind} computes distances"
+            yield Fault(path, value, rule, "set data.shared_negatives=false, or model=complex")
+        if isinstance(model, KnowledgeGraph) and (model.loss is not RankingLoss.SOFTMAX or model.label_smoothing):
+            rule = "the shares with which entities are drawn correct a softmax, without label smoothing"
+            yield Fault(path, value, rule, "set model.loss=softmax model.label_smoothing=0, or data.shared_negatives=false")
+        replicas = spec.strategy.replica_count
+        if replicas is None or replicas > 1:
+            rule = f"a batch has one set of negatives, and the replicas of strategy {spec.strategy.kind} share the batch"
+            yield CombinationFault(path, value, rule, "set data.shared_negatives=false, or strategy=cpu")
 
 
 class Clicks(DividedData):

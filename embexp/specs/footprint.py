@@ -217,6 +217,8 @@ def step_bytes(spec: RunSpec, entities: int) -> int:
     dim, batch, negatives = _dim(spec), spec.train.batch_size, spec.data.negatives
     if negatives is None:  # rows, their gradients, those of a block of queries, and those of sources added to them
         return 4 * 4 * entities * dim + 2 * min(TRAINED_SCORES, 4 * batch * entities)
+    if spec.data.shared_negatives:  # scores, their gradients and what is between, and the rows of the candidates
+        return 4 * 5 * batch * (batch + negatives) + 4 * 4 * (batch + negatives) * dim
     return 4 * 4 * batch * (1 + negatives) * dim
 
 

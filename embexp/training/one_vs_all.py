@@ -42,9 +42,11 @@ class OneVsAll:
         self.query = keras.Model(inputs=inputs, outputs=self._scoring.input[0], name="queries")
         self._kind, self._smoothing = kind, label_smoothing
 
-    def takes(self, inputs: Mapping[str, Any]) -> bool:
-        """Whether a batch has so many candidates, the same for all queries, that blocks are needed."""
+    def takes(self, inputs: Mapping[str, Any], labels: Any) -> bool:
+        """Whether all entities are candidates of a batch, and so many that blocks are needed."""
         candidates = inputs[CANDIDATES]
+        if labels.shape.rank == 2:  # shared negatives
+            return False
         some_query = next(value for name, value in inputs.items() if name != CANDIDATES)
         query = tf.TensorSpec([some_query.shape[0], candidates.shape[-1]])
         return candidates.shape[0] == 1 and not self._scoring.is_small(query, candidates)

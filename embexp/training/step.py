@@ -177,7 +177,7 @@ class Step:
         return loss
 
     def _loss(self, inputs: dict[str, Any], batch: ReplicaBatch) -> Any:
-        if self.one_vs_all is not None and (batch.known is not None or self.one_vs_all.takes(inputs)):
+        if self.one_vs_all is not None and (batch.known is not None or self.one_vs_all.takes(inputs, batch.labels)):
             return self.one_vs_all(inputs, batch.labels, batch.known)
         loss = self.loss(batch.labels, self.model(inputs, training=True))
         if self.model.losses:  # add_loss and regularisers

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from embexp.data import batches
 from embexp.data.columns import Columns, columns_of
 from embexp.data.overlap import Overlap
-from embexp.data.queries import Candidates, distinct_queries, head_predictions, known_answers
+from embexp.data.queries import Candidates, answer_shares, distinct_queries, head_predictions, known_answers
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError, VocabularyError
@@ -165,7 +165,9 @@ def test_splits_are_those_of_the_files_and_the_content_is_the_identity(tmp_path:
     assert digest(other) != found.digest
 
 
-def drawn(found: Scan, negatives: int, *, steps: int, start: int = 0, seed: int = 0) -> list[batches.Batch]:
+def drawn(
+    found: Scan, negatives: int, *, steps: int, start: int = 0, seed: int = 0, shares: np.ndarray | None = None
+) -> list[batches.Batch]:
     return list(
         batches.training_batches(
             found.examples,
@@ -177,7 +179,7 @@ def drawn(found: Scan, negatives: int, *, steps: int, start: int = 0, seed: int 
             window=100,
             steps=steps,
             start_step=start,
-            candidates=Candidates(found.vocabularies["entity"].size, negatives, seed),
+            candidates=Candidates(found.vocabularies["entity"].size, negatives, seed, shares=shares),
         )
     )
 
@@ -201,6 +203,24 @@ def test_negatives_are_drawn_from_all_other_entities_alike(tmp_path: Path) -> No
     expected = counts.sum(axis=1, keepdims=True) / (size - 1) * (1 - np.eye(size))
     # Each is binomial; five standard deviations.
     assert (np.abs(counts - expected) <= 5 * np.sqrt(expected))[predicted].all()
+
+
+def test_shared_negatives_come_as_often_as_their_labels_say(tmp_path: Path) -> None:
+    found = scanned(write(FAMILY, tmp_path / "graph"))
+    size, steps, negatives = found.vocabularies["entity"].size, 400, 7
+    shares = answer_shares(found.examples, found.splits["train"], size)
+    targets = found.examples.labels[found.splits["train"]]  # type: ignore[index]
+    np.testing.assert_array_equal(shares * len(targets), [np.sum(targets == entity) for entity in range(size)])
+    counts, expected = np.zeros(size), np.zeros(size)
+    for batch in drawn(found, negatives, steps=steps, shares=shares):
+        candidates, labels = batch.ids["candidates"].numpy(), batch.labels.numpy()
+        assert (candidates.shape, candidates.dtype) == ((1, 5 + negatives), np.int32)
+        assert (labels.shape, labels.dtype) == ((5 + negatives, 2), np.float32)
+        np.testing.assert_array_equal(labels[:, 0], candidates[0])
+        counts += np.bincount(candidates[0], minlength=size)
+        expected[candidates[0]] = np.exp(labels[:, 1])
+    # The drawn ones are binomial, those of the batch come exactly as often: five standard deviations.
+    assert (np.abs(counts - steps * expected) <= 5 * np.sqrt(steps * negatives / size)).all()
 
 
 def test_negatives_are_a_function_of_seed_and_step(tmp_path: Path) -> None:

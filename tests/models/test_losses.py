@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.models import losses
-from embexp.specs.models import Task
+from embexp.specs.models import RankingLoss, Task
 
 TASKS = [task for task in Task if task not in (Task.RANKING, Task.RECOMMENDATION)]  # which have losses to choose
 
@@ -85,3 +85,44 @@ def test_half_precision_logits_give_a_float32_loss(task: Task) -> None:
 def test_losses_trace_without_a_warning(task: Task, capfd: pytest.CaptureFixture[str]) -> None:
     tf.function(losses.mean_loss(task))(tf.constant([0.0]), tf.constant([[0.5]]))
     assert "AutoGraph" not in capfd.readouterr().err
+
+
+def shared_loss(entities: list[int], logs: np.ndarray, scores: np.ndarray) -> float:
+    labels = np.stack([np.array(entities, np.float64), logs], 1).astype(np.float32)
+    return float(losses.ranking(RankingLoss.SOFTMAX, 0.0)(tf.constant(labels), tf.constant(scores, tf.float32)))
+
+
+@given(
+    entities=st.lists(st.integers(0, 5), min_size=3, max_size=12),
+    seed=st.integers(0, 2**32 - 1),
+    scale=st.sampled_from([0.1, 3.0, 40.0]),
+)
+def test_shared_candidates_against_float64(entities: list[int], seed: int, scale: float) -> None:
+    """Another candidate counts 1 / q times, one that is the answer not at all, and the answer once."""
+    random, batch = np.random.default_rng(seed), 3
+    logs = random.normal(0, 2, 6)[entities].astype(np.float32)
+    scores = (scale * random.standard_normal((batch, 6)))[:, entities].astype(np.float32)
+    each = []
+    for row in range(batch):
+        own = float(scores[row, row])
+        terms = [float(scores[row, i]) - float(logs[i]) for i, e in enumerate(entities) if e != entities[row]]
+        each.append(np.logaddexp.reduce([own, *terms]) - own)
+    assert shared_loss(entities, logs, scores) == pytest.approx(np.mean(each), rel=1e-5, abs=1e-5)
+
+
+def test_shared_candidates_estimate_the_sum_over_all_entities() -> None:
+    """By many draws of the batch and of the negatives, whose mean is the softmax's denominator."""
+    random, entities, batch, negatives = np.random.default_rng(0), 6, 4, 5
+    shares, scores = random.dirichlet(np.ones(entities)), random.standard_normal(entities)
+    logs = np.log(batch * shares + negatives / entities)
+    found = []
+    for _ in range(3_000):
+        drawn = [*random.choice(entities, batch, p=shares).tolist(), *random.integers(0, entities, negatives).tolist()]
+        # The first query's answer is entity 0, whatever was drawn in its place.
+        drawn[0] = 0
+        others = [each for each in drawn[1:] if each]
+        found.append(np.sum(np.exp(scores[others] - logs[others])))
+    # One place of the batch is the answer's own, and draws no others.
+    expected = np.sum(np.exp(scores[1:]) * (logs_of_others := np.exp(logs) - shares)[1:] / np.exp(logs)[1:])
+    assert logs_of_others.min() > 0
+    assert np.mean(found) == pytest.approx(expected, abs=5 * np.std(found) / np.sqrt(len(found)))

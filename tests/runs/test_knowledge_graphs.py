@@ -112,6 +112,7 @@ def brute_force(directory: Path, folder: Path, triples: list[Triple]) -> dict[st
         ("model=transe", "data.reciprocal=false", "model.n3=0.001"),
         ("model=complex", "data.reciprocal=false", "data.negatives=8", "model.dropout=0.1", "runtime=session"),
         ("model=rotate", "data.positives=all", "model.loss=binary"),
+        ("model=complex", "data.negatives=6", "data.shared_negatives=true", "model.n3=0.001"),
     ],
     ids=" ".join,
 )
@@ -145,6 +146,12 @@ def test_the_same_run_twice_gives_the_same_bits(run: Any, folder: Path, tmp_path
     overrides = ("model=distmult", "data.negatives=5", "model.loss=binary", "model.label_smoothing=0.1")
     again = single.run(spec_of(folder, *overrides), tmp_path)
     assert again.summary["tables"] == run(*overrides).summary["tables"]
+
+
+@pytest.mark.parametrize("runtime", ["function", "session"])
+def test_a_planted_structure_is_found_with_shared_negatives(runtime: str, run: Any) -> None:
+    result = run("model=complex", "data.negatives=6", "data.shared_negatives=true", f"runtime={runtime}")
+    assert result.summary["metrics"]["test"]["mrr"] > 0.9
 
 
 def test_the_best_mrr_of_the_validation_is_kept(run: Any) -> None:

@@ -78,10 +78,14 @@ class TripleSource(Source):
         """The folder, what answers are ranked among, and which triples train."""
         data, new = self.data, self.data.new_entities
         others = "all other entities" if data.negatives is None else f"{data.negatives:,} drawn ones"
+        others += " and the answers of its batch" if data.shared_negatives else ""
+        drawn = "all" if data.negatives is None else str(1 + data.negatives)
+        if data.shared_negatives:
+            drawn = f"B + {data.negatives}, shared"
         some = "" if new is None else f"; {new.share:.3g} of the entities count as new, {new.train.value} triples train"
         return Description(
             f"triples {data.path}, each answer ranked among {others}; the files valid and test validate and test{some}",
-            ids_per_example={CANDIDATES: "all" if data.negatives is None else str(1 + data.negatives)},
+            ids_per_example={CANDIDATES: drawn},
             whole_tables={CANDIDATES: "1-vs-all (data.negatives=null)"} if data.negatives is None else {},
         )
 
