@@ -32,15 +32,17 @@ from embexp.system import files
 
 GRID: dict[str, tuple[Any, ...]] = {
     "model": ("complex", "distmult", "transe", "rotate"),
-    "tables.entity.dim": (100, 200),
-    "train.batch_size": (256, 512, 1024),
-    "data.negatives": ("null", 64, 256),
+    "tables.entity.dim": (128, 256, 512),
+    "train.batch_size": (128, 512),
+    "data.negatives": ("null", 64, 512),
+    "data.shared_negatives": (False, True),
     "model.n3": (0.0, 0.01, 0.05, 0.1, 0.2),
     "model.dropout": (0.0, 0.3),
     "optimizer.learning_rate": (0.03, 0.1, 0.3),
     "optimizer.initial_accumulator_value": (1e-12, 1e-10, 1e-8),
 }
-"""Distances to all entities take hours, so transe and rotate have samples."""
+"""Distances to all entities take hours, so transe and rotate have 64 samples of each query. Products take those that a
+batch shares, or all entities."""
 DRAWN, SEED = 20, 0
 RUNGS = ((1, 20), (3, 4), (10, 1))
 """Epochs of each rung, and how many settings reach it."""
@@ -51,10 +53,17 @@ LEAST = 0.9
 Settings = Mapping[str, Any]
 
 
+def _allowed(settings: Settings) -> bool:
+    negatives, shared = settings["data.negatives"], settings["data.shared_negatives"]
+    if settings["model"] in ("complex", "distmult"):
+        return bool(shared == (negatives != "null"))
+    return negatives == 64 and not shared
+
+
 def drawn() -> list[Settings]:
     """The settings, in the order in which they are drawn; all different."""
     cases = [dict(zip(GRID, values, strict=True)) for values in itertools.product(*GRID.values())]
-    allowed = [each for each in cases if each["data.negatives"] != "null" or each["model"] in ("complex", "distmult")]
+    allowed = [each for each in cases if _allowed(each)]
     places = np.random.default_rng(SEED).permutation(len(allowed))[:DRAWN]
     return [allowed[place] for place in places]
 

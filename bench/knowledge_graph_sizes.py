@@ -61,6 +61,7 @@ def begun(graph: Path, folder: Path, *, dim: int, batch: int, threads: int) -> I
     spec = embexp.compose(
         [
             "experiment=knowledge_graph_large",
+            "data=triples",
             f"data.path={graph}",
             f"tables.entity.dim={dim}",
             f"train.batch_size={batch}",

@@ -120,7 +120,7 @@ _DLRM = (*_CLICKS, "model=dlrm", "model.bottom=[64]", "model.top=[256,64]")
 _DEEP = ("model.hidden=[256,64]",)
 _DOT = ("train.batch_size=4096",)
 _TEXTS = ("experiment=text_classification", "data=text")
-_GRAPH = ("experiment=knowledge_graph_large", "train.batch_size=512")
+_GRAPH = ("experiment=knowledge_graph_large", "data=triples", "tables.entity.dim=200", "train.batch_size=512")
 CASES = {
     "dlrm": Case("clicks", clicks, (*_DLRM, "optimizer=adagrad"), torch=1.8),
     "dlrm_sgd": Case("clicks", clicks, (*_DLRM, "optimizer=sgd"), rule="sgd"),

@@ -160,8 +160,8 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
     if candidates is not None and positives is not None:
         candidates = replace(candidates, positives=positives)
     if candidates is not None and isinstance(spec.data, Triples) and spec.data.shared_negatives:
-        shares = answer_shares(found.examples, found.splits["train"], candidates.entities)
-        candidates = replace(candidates, shares=shares)
+        answered = answer_shares(found.examples, found.splits["train"], candidates.entities)
+        candidates = replace(candidates, shares=answered)
     return Data(columns, vocabularies, found, classes, candidates, shares, weights=weights)
 
 

@@ -157,7 +157,6 @@ class Triples(Source):
             remedy = "set data.positives=one, or strategy=cpu"
             yield CombinationFault("data.positives", repr(str(self.positives)), rule, remedy)
 
-
     def _shared(self, spec: RunSpec) -> Iterator[Fault]:
         if not self.shared_negatives:
             return
@@ -171,10 +170,14 @@ class Triples(Source):
             yield Fault(path, value, rule, "set data.shared_negatives=false, or model=complex")
         if isinstance(model, KnowledgeGraph) and (model.loss is not RankingLoss.SOFTMAX or model.label_smoothing):
             rule = "the shares with which entities are drawn correct a softmax, without label smoothing"
-            yield Fault(path, value, rule, "set model.loss=softmax model.label_smoothing=0, or data.shared_negatives=false")
+            yield Fault(
+                path, value, rule, "set model.loss=softmax model.label_smoothing=0, or data.shared_negatives=false"
+            )
         replicas = spec.strategy.replica_count
         if replicas is None or replicas > 1:
-            rule = f"a batch has one set of negatives, and the replicas of strategy {spec.strategy.kind} share the batch"
+            rule = (
+                f"a batch has one set of negatives, and the replicas of strategy {spec.strategy.kind} share the batch"
+            )
             yield CombinationFault(path, value, rule, "set data.shared_negatives=false, or strategy=cpu")
 
 

@@ -24,8 +24,6 @@ _FLOAT_BYTES = 4
 _INDEX_BYTES = 8
 _DRAWN = 65_536
 """Examples that a synthetic log draws together: `embexp.data.click_log.CHUNK`."""
-LARGE_GRAPH, VERY_LARGE_GRAPH = 15_000, 200_000
-"""Entities from which on `experiment=knowledge_graph_large` and `…_very_large` are the choice."""
 _LONG_HOURS = 3.0
 _SECONDS = {False: 1.2e-10, True: 1.2e-9}
 """Of a step, for each query, entity and dimension, on two cores: 6 operations of matrix products at 50 GFLOPS; of
@@ -199,12 +197,7 @@ def long_training_warnings(spec: RunSpec, entities: int, steps: int) -> Iterator
     hours = _SECONDS[distances] * spec.train.batch_size * entities * dim * steps / 3600
     if hours < _LONG_HOURS:
         return
-    size = "very_large" if entities >= VERY_LARGE_GRAPH else "large"
-    better = (
-        f"experiment=knowledge_graph_{size}" if spec.name != f"knowledge_graph_{size}" else "a smaller train.epochs"
-    )
-    if distances:
-        better = "negative samples (data.negatives=128)"
+    better = "negative samples (data.negatives=128)" if distances else "experiment=knowledge_graph_large"
     yield (
         f"1-vs-all scores {spec.train.batch_size:,} × {entities:,} entities of dim {dim:,} in each of {steps:,} steps,"
         f" which takes in the order of {hours:,.0f} hours on two cores; choose {better}, or fewer epochs"

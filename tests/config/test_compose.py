@@ -76,7 +76,6 @@ NEEDS = {
     ("model", "rotate"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("experiment", "knowledge_graph"): ["data.path=FOLDER"],
     ("experiment", "knowledge_graph_large"): ["data.path=FOLDER"],
-    ("experiment", "knowledge_graph_very_large"): ["data.path=FOLDER"],
     ("model", "complex_large"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("data", "triples_sampled"): ["experiment=knowledge_graph", "data.path=FOLDER"],
     ("experiment", "new_entities"): ["data.path=FOLDER"],

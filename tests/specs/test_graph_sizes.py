@@ -35,25 +35,31 @@ def test_defaults_of_small_graphs_would_take_days(graph: tuple[int, int], spec_o
     [warning] = warned(spec_of("experiment=knowledge_graph"), graph)
     assert "choose experiment=knowledge_graph_large" in warning
     assert not warned(spec_of("experiment=knowledge_graph_large"), graph)
-    [warning] = warned(spec_of("experiment=knowledge_graph_large", "model=transe"), graph)
+    distances = "experiment=knowledge_graph_large", "data=triples", "model=transe"
+    [warning] = warned(spec_of(*distances), graph)
     assert "choose negative samples (data.negatives=128)" in warning
-    assert not warned(spec_of("experiment=knowledge_graph_large", "model=transe", "data.negatives=128"), graph)
+    assert not warned(spec_of(*distances, "data.negatives=128"), graph)
 
 
 def test_a_million_entities_need_samples(spec_of: Compose) -> None:
     graph = (1_000_000, 10_000_000)
-    [warning] = warned(spec_of("experiment=knowledge_graph_large"), graph)
-    assert "choose experiment=knowledge_graph_very_large" in warning
-    assert not warned(spec_of("experiment=knowledge_graph_very_large"), graph)
+    [warning] = warned(spec_of("experiment=knowledge_graph_large", "data=triples"), graph)
+    assert "choose experiment=knowledge_graph_large" in warning
+    assert not warned(spec_of("experiment=knowledge_graph_large"), graph)
 
 
 @pytest.mark.parametrize("entities", [135, 14_541, 40_943, 1_000_000])
 @pytest.mark.parametrize("model", ["complex", "transe", "rotate"])
 def test_an_evaluation_takes_a_bounded_part_of_memory(model: str, entities: int, spec_of: Compose) -> None:
-    spec = spec_of("experiment=knowledge_graph_large", f"model={model}", "tables.entity.dim=400")
+    spec = spec_of("experiment=knowledge_graph_large", "data=triples", f"model={model}", "tables.entity.dim=400")
     assert footprint.evaluation_bytes(spec, entities) <= 300e6
 
 
 def test_a_step_of_40_000_entities_takes_less_than_500_mb(spec_of: Compose) -> None:
-    spec = spec_of("experiment=knowledge_graph_large", "tables.entity.dim=400", "train.batch_size=1024")
+    spec = spec_of("experiment=knowledge_graph_large", "data=triples", "tables.entity.dim=400", "train.batch_size=1024")
     assert footprint.step_bytes(spec, 40_943) <= 500e6
+
+
+def test_a_step_of_shared_negatives_costs_what_the_batch_costs(spec_of: Compose) -> None:
+    spec = spec_of("experiment=knowledge_graph_large", "train.batch_size=1024", "data.negatives=4096")
+    assert footprint.step_bytes(spec, 40_943) == footprint.step_bytes(spec, 100_000_000) <= 200e6
