@@ -107,7 +107,7 @@ class Interactions:
         found = [self.pairs(examples, row) for row in rows]
         who = np.concatenate([np.empty(0, np.int64), *(pair[0] for pair in found)])
         what = np.concatenate([np.empty(0, np.int64), *(pair[1] for pair in found)])
-        return _lists(who, what, users, self.catalogue.size)
+        return lists_of(who, what, users, self.catalogue.size)
 
     def held_out(self, examples: Examples, rows: np.ndarray, before: Examples, seen: Sequence[np.ndarray]) -> HeldOut:
         """What is to be recommended to the users of some examples.
@@ -135,9 +135,9 @@ class Interactions:
         return HeldOut(
             users=users,
             examples=rows[first[known]],
-            relevant=_lists(who[kept], what[kept], users, self.catalogue.size),
+            relevant=lists_of(who[kept], what[kept], users, self.catalogue.size),
             unknown=np.bincount(np.searchsorted(everyone, lost), minlength=len(everyone))[known],
-            seen=_lists(np.repeat(everyone, np.diff(left_out.splits)), left_out.values, users, self.catalogue.size),
+            seen=lists_of(np.repeat(everyone, np.diff(left_out.splits)), left_out.values, users, self.catalogue.size),
             skipped=int(len(everyone) - len(users)),
         )
 
@@ -190,12 +190,12 @@ def with_histories(
         # The rows of unknown, rare and missing users stand for several people: they have no history.
         known = users >= vocabulary.first
         everyone, size = np.arange(vocabulary.size), int(items.max(initial=0)) + 1
-        lists = _lists(users[known], items[known], everyone, size)
+        lists = lists_of(users[known], items[known], everyone, size)
         found[name] = History(lists.values.astype(np.int32), lists.splits, history.user)
     return replace(examples, histories=found) if found else examples
 
 
-def _lists(who: np.ndarray, what: np.ndarray, users: np.ndarray, size: int) -> ListColumn:
+def lists_of(who: np.ndarray, what: np.ndarray, users: np.ndarray, size: int) -> ListColumn:
     """Items below `size` by user of `users`, each once, rising; other users, and items of -1, are left out."""
     place = np.minimum(np.searchsorted(users, who), len(users) - 1)
     kept = (users[place] == who) & (what >= 0)

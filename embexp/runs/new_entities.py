@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,26 +14,19 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from embexp.errors import RunError
-from embexp.records import inventory
-from embexp.records.folder import RunFolder, check_code, json_object, named_functions
+from embexp.records.folder import RunFolder
 from embexp.reports import plots, results
 from embexp.reports.record import at, finite_number
-from embexp.runs import experiment
-from embexp.runs import run as single
+from embexp.runs import studies
 from embexp.runs.experiment import Study
 from embexp.runs.finished import load_run
 from embexp.runs.run import Observer, RunResult
-from embexp.specs import running
 from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
-from embexp.specs.running import BASE, DESCRIPTIONS, FULL, GROWN
-from embexp.system import digests, files
-from embexp.training.listeners import Listener
+from embexp.specs.running import BASE, FULL, GROWN
+from embexp.system import digests
 from embexp.training.loop import Replay
 
-_SECONDS = "seconds.json"
-"""How long each run took that has ended, for a study that is resumed."""
 COMPARED = ("mrr", "hits_at_1", "hits_at_3", "hits_at_10", "mean_rank", "mrr_tails", "mrr_heads")
 _RATIOS = {
     "mrr_new": "metrics.test_new.mrr",
@@ -66,69 +58,19 @@ _PLOTTED = {"mrr": "MRR", "hits_at_1": "Hits@1", "hits_at_3": "Hits@3", "hits_at
 
 
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
-    """Runs base, grown and full, each in its own directory, and compares them.
+    """Runs base, grown and full, each in its own directory, and compares them; see `studies.run`."""
+    entities = next(feature.table for name, feature in spec.features.items() if spec.column_of(name) == CANDIDATES)
+    described = {"name": spec.name, "task": spec.task.value, "study": spec.study.kind, "entities": entities}
 
-    Args:
-        directory: of the study; it exists. Runs that an earlier process has begun there are completed.
-        replay: None: a study follows no earlier run.
+    def compared(runs: Mapping[str, Mapping[str, Any]], ended: bool) -> Mapping[str, Any]:
+        if ended:
+            observer.progress("comparing the runs", None)
+        content = summarise(described, runs, *(_grown(directory) if GROWN in runs else ({}, {})))
+        if spec.output.plots and ended:
+            write_plot(content, RunFolder(directory).plots, name=spec.name)
+        return content
 
-    Raises:
-        DataError: a file was changed since the study was interrupted.
-        RunError: a run fails for a reason in the data, a file or the machine.
-    """
-    folder, noted = RunFolder(directory), directory / _SECONDS
-    inventory.check_whole(directory)
-    inventory.unseal(directory)
-    folder.write_spec(spec)
-    runs: dict[str, dict[str, Any]] = {}
-    specs = running.study_runs(spec, directory)
-    for number, (name, run_spec) in enumerate(specs.items(), 1):
-        observer.announce(f"{number} of {len(specs)}, {name}: {DESCRIPTIONS[name]}")
-        seconds, stage, clock = json_object(noted), RunFolder(directory / name), Clock()
-        if name in seconds:
-            runs[name] = stage.read_summary() | {"seconds": seconds[name]}
-            continue
-        timed = Observer(lambda clock=clock: [clock, *observer.listeners()], observer.progress)  # type: ignore[misc]
-        files.make_directories(stage.path)
-        with stage.writing():
-            files.remove_leftovers(stage.path)
-            if stage.spec.exists():  # that the study's spec may name its code has been checked
-                result = experiment.resume_run(stage.path, run_spec, None, named_functions(run_spec), timed)
-            else:
-                result = single.run(run_spec, stage.path, timed)
-            runs[name] = {**result.summary, "seconds": clock.seconds()}
-            if result.status == "interrupted":
-                break
-            folder.write_json(noted, seconds | {name: clock.seconds()})
-    else:
-        observer.progress("comparing the runs", None)
-    described = {
-        "name": spec.name,
-        "task": spec.task.value,
-        "study": spec.study.kind,
-        "entities": next(
-            feature.table for name, feature in spec.features.items() if spec.column_of(name) == CANDIDATES
-        ),
-    }
-    content = summarise(described, runs, *(_grown(directory) if GROWN in runs else ({}, {})))
-    folder.write_json(folder.summary, content)
-    if spec.output.plots and len(runs) == len(specs):
-        write_plot(content, folder.plots, name=spec.name)
-    return RunResult(directory, content, inventory.seal(directory))
-
-
-def _resume(
-    directory: Path, spec: RunSpec, changed: RunSpec | None, allow_code: Collection[str], observer: Observer
-) -> RunResult:
-    """Completes the runs of a study; see `experiment.resume`."""
-    if changed is not None:
-        raise RunError(f"{directory} is the directory of a study, whose settings can't change when it is resumed")
-    folder = RunFolder(directory)
-    check_code(named_functions(spec), allow_code, record=folder.spec)
-    if inventory.digest_of(directory) is not None and (summary := folder.read_summary())["status"] != "interrupted":
-        observer.say(f"all runs of the study have ended ({summary['status']}); nothing is left to do")
-        return RunResult(directory, summary)
-    return run(spec, directory, observer)
+    return studies.run(spec, directory, observer, compared)
 
 
 def _grown(directory: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
@@ -159,35 +101,6 @@ def _grown(directory: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[s
         }
         new[name] = [token for token in row_of if token not in base_tokens]
     return old, new
-
-
-class Clock(Listener):
-    """Measures how long a run takes before, during and after training; starts when created."""
-
-    def __init__(self) -> None:
-        self._times = [time.perf_counter()]
-
-    def started(self, total_steps: int, examples_per_epoch: int) -> None:
-        """Training begins."""
-        self._times.append(time.perf_counter())
-
-    def ended(self, status: str) -> None:
-        """Training has ended."""
-        self._times.append(time.perf_counter())
-
-    def seconds(self) -> dict[str, float | None]:
-        """Seconds until now, by stage.
-
-        Returns:
-            setup: reading the data, creating and filling the tables; training: steps and evaluations; finishing: the
-            checkpoint, the last evaluations, digests and plots; total. All None if an earlier process has trained: it
-            was killed before it could note them.
-        """
-        times = [*self._times, time.perf_counter()]
-        if len(times) <= len(_STAGES):
-            return dict.fromkeys((*_STAGES, "total"))
-        passed = {name: after - before for name, before, after in zip(_STAGES, times, times[1:], strict=False)}
-        return {name: round(seconds, 3) for name, seconds in (passed | {"total": times[-1] - times[0]}).items()}
 
 
 def summarise(
@@ -387,5 +300,5 @@ def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-STUDY = Study(run, _resume, Comparison)
+STUDY = Study(run, studies.resuming(run), Comparison)
 """`study=new_entities`."""

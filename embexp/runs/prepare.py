@@ -13,6 +13,7 @@ from pathlib import Path
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
 from embexp.data import example_weights, numbers
+from embexp.data.cold_starts import Newcomers, without_newcomers
 from embexp.data.columns import Columns, columns_of
 from embexp.data.example_weights import ExampleWeights
 from embexp.data.interactions import SEEN, HeldOut, Interactions, interactions, with_histories
@@ -21,7 +22,7 @@ from embexp.data.scan import Scan, scan
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
 from embexp.data.vocabularies.vocabulary import Vocabulary
-from embexp.errors import CheckpointError, ConfigError, DataError, RunError, VocabularyError
+from embexp.errors import ConfigError, DataError, RunError, VocabularyError
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts, TablePolicy
 from embexp.pretrained import earlier
@@ -39,9 +40,9 @@ from embexp.specs.models import Recommender, Task
 from embexp.specs.pretrained import Checkpoint, Match
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
 from embexp.specs.run import RunSpec, doubtful_settings
-from embexp.specs.running import Restoring, RuntimeKind, Save
+from embexp.specs.running import Restoring, RuntimeKind
 from embexp.specs.tables import Storage, Table
-from embexp.system import caching, digests, files, machine, machine_faults, user_code
+from embexp.system import caching, digests, machine, user_code
 from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import UserCode
 from embexp.training import baseline, loop, metrics
@@ -58,6 +59,7 @@ class Data:
         candidates: the entities that task ranking ranks; None for other tasks.
         shares: by table and split, how many values have a row of their own; only of tokens and buckets.
         interactions: users, items and the catalogue of task recommendation; None for other tasks.
+        new: users and items that are in no split, and their interactions; None: there are none.
         weights: of the examples in training; None: all count the same.
     """
 
@@ -68,6 +70,7 @@ class Data:
     candidates: Candidates | None = None
     shares: Shares = field(default_factory=dict)
     interactions: Interactions | None = None
+    new: Newcomers | None = None
     weights: ExampleWeights | None = None
     _held_out: dict[str, HeldOut] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -142,6 +145,11 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         rows, positives = distinct_queries(found.examples, found.splits["train"])
         found = replace(found, splits={**found.splits, "train": rows})
     vocabularies = {table: found.vocabularies[shared[table]] for table in spec.tables}
+    new = None
+    if (drawn := spec.recommendation.new) is not None and spec.task is Task.RECOMMENDATION:
+        pair = spec.recommendation.user, spec.recommendation.item
+        tables = [vocabularies[spec.features[each].table] for each in pair]
+        found, new = without_newcomers(found, [spec.column_of(each) for each in pair], tables, drawn)
     found = replace(found, examples=with_histories(found.examples, columns, found.splits["train"], vocabularies))
     shares = {table: found.shares[group] for table, group in shared.items() if group in found.shares}
     by_ids = {spec.ids_of(name): vocabularies[feature.table] for name, feature in spec.features.items()}
@@ -154,7 +162,7 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
             item_columns=[spec.ids_of(name) for name in spec.model.item_side],
             special={column: vocabulary.first for column, vocabulary in by_ids.items()},
         )
-        return _of_interactions(known, Data(columns, vocabularies, found, shares=shares))
+        return _of_interactions(known, Data(columns, vocabularies, found, shares=shares, new=new))
     sizes = {column: vocabulary.size for column, vocabulary in by_ids.items()}
     candidates = source_of(spec.data).candidates(sizes, seed=spec.seed)  # a DataError if there is only one
     if candidates is not None and positives is not None:
@@ -465,38 +473,3 @@ def _rows_in_memory(policy: TablePolicy) -> Rows:
     in_memory = policy.rows - (policy.frozen_rows if policy.storage is Storage.MEMORY_MAP else 0)
     slots = policy.rows - (policy.frozen_rows if policy.storage is not Storage.VARIABLE else 0)
     return Rows(in_memory, 0 if policy.fully_frozen else slots)
-
-
-def check_room(prepared: Prepared, folder: RunFolder) -> None:
-    """Checks before training that the checkpoints can be written.
-
-    Raises:
-        CheckpointError: no permission, or too little room on the disk.
-    """
-    settings = prepared.spec.checkpoint
-    if settings.save is Save.NEVER:
-        return
-    count = 1
-    if settings.during_training:  # a new one is whole before an old one goes
-        count = 2 if settings.keep is None else settings.keep + 1
-        count += settings.incremental is not None  # those that are kept need their base
-    size = sum(_checkpoint_bytes(prepared, name) for name in prepared.spec.tables)
-    try:
-        free = files.free_bytes(folder.checkpoints)
-    except OSError as error:
-        raise CheckpointError(f"{folder.checkpoints} can't be written to: {machine_faults.reason(error)}") from error
-    if free < count * size:
-        raise CheckpointError(
-            f"{folder.checkpoints}: {count} checkpoints of {size / 1e6:,.0f} MB are to be there at once, and"
-            f" {free / 1e6:,.0f} MB are free. Make room, or write fewer: checkpoint.keep=1, checkpoint.save=end"
-        )
-
-
-def _checkpoint_bytes(prepared: Prepared, name: str) -> int:
-    """Bytes of a table and its slots in a checkpoint."""
-    if prepared.spec.kept_by_reference(name):
-        return 0
-    table = prepared.tables.spec.tables[name]
-    frozen = prepared.tables.policies[name].fully_frozen
-    slots = 0 if frozen else table.slot_bytes(prepared.spec.optimizer_of(name), table.width)
-    return prepared.tables.rows[name] * (table.row_bytes(table.width) + slots)

@@ -21,7 +21,7 @@ from embexp.reports.tracking import Tracking, reason, track
 from embexp.runs import fitted_baselines, saving
 from embexp.runs.evaluations import EVALUATING, Details
 from embexp.runs.execute import Started, execute
-from embexp.runs.prepare import Prepared, check_memory, check_room, prepare, reading_sources
+from embexp.runs.prepare import Prepared, check_memory, prepare, reading_sources
 from embexp.runs.summary import plotted_if_diverged, summarise, write_projector_files
 from embexp.specs import metrics as metric_specs
 from embexp.specs import strategies as specs
@@ -122,7 +122,7 @@ def complete(
     """
     spec = prepared.requested
     check_memory(prepared)
-    check_room(prepared, folder)
+    saving.check_room(prepared, folder)
     listeners, progress = observer.listeners(), observer.progress
     progress("making the tables", None)
     config, run_id = spec.model_dump(mode="json"), str(prepared.run_id)

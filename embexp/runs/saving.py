@@ -28,7 +28,8 @@ from embexp.runs.prepare import Prepared
 from embexp.runs.runtimes.execution import Save
 from embexp.runs.summary import describe
 from embexp.specs.running import Checkpointing, CheckpointKind, OnError
-from embexp.system import files
+from embexp.specs.running import Save as When
+from embexp.system import files, machine_faults
 from embexp.system.files import BackgroundDirectories
 from embexp.system.parallel import Progress, quiet
 from embexp.tensor_bundle import increments, location, writer
@@ -329,3 +330,38 @@ def cut_back(folder: RunFolder, saved: SavedStep | None) -> None:
     for directory in directories:
         if directory not in kept:
             store.remove(directory)
+
+
+def check_room(prepared: Prepared, folder: RunFolder) -> None:
+    """Checks before training that the checkpoints can be written.
+
+    Raises:
+        CheckpointError: no permission, or too little room on the disk.
+    """
+    settings = prepared.spec.checkpoint
+    if settings.save is When.NEVER:
+        return
+    count = 1
+    if settings.during_training:  # a new one is whole before an old one goes
+        count = 2 if settings.keep is None else settings.keep + 1
+        count += settings.incremental is not None  # those that are kept need their base
+    size = sum(_checkpoint_bytes(prepared, name) for name in prepared.spec.tables)
+    try:
+        free = files.free_bytes(folder.checkpoints)
+    except OSError as error:
+        raise CheckpointError(f"{folder.checkpoints} can't be written to: {machine_faults.reason(error)}") from error
+    if free < count * size:
+        raise CheckpointError(
+            f"{folder.checkpoints}: {count} checkpoints of {size / 1e6:,.0f} MB are to be there at once, and"
+            f" {free / 1e6:,.0f} MB are free. Make room, or write fewer: checkpoint.keep=1, checkpoint.save=end"
+        )
+
+
+def _checkpoint_bytes(prepared: Prepared, name: str) -> int:
+    """Bytes of a table and its slots in a checkpoint."""
+    if prepared.spec.kept_by_reference(name):
+        return 0
+    table = prepared.tables.spec.tables[name]
+    frozen = prepared.tables.policies[name].fully_frozen
+    slots = 0 if frozen else table.slot_bytes(prepared.spec.optimizer_of(name), table.width)
+    return prepared.tables.rows[name] * (table.row_bytes(table.width) + slots)

@@ -12,10 +12,12 @@ from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import (
     FUNCTION,
     Choice,
+    Fraction,
     NamedCode,
     NonNegative,
     Positive,
     RowCount,
+    Seed,
     Spec,
     different,
     is_null,
@@ -195,6 +197,17 @@ ClassWeights = Annotated[
 """How much the examples of each class count in the loss, by its name; balanced: all classes the same in total."""
 
 
+class Newcomers(Spec):
+    """Users and items whose interactions are not trained, drawn by name: what is new is recommended by its content."""
+
+    users: Fraction = 0.0
+    """Share of the users."""
+    items: Fraction = 0.0
+    """Share of the items."""
+    seed: Seed = 0
+    """Seed of the draw, independent of the run's seed."""
+
+
 class Recommendation(Spec):
     """Items are recommended to users; each is identified by a feature. For other tasks it has no effect."""
 
@@ -208,6 +221,8 @@ class Recommendation(Spec):
     )
     """Lengths k of the lists of which Recall@k, NDCG@k, hit rate@k and coverage@k are measured; early stopping watches
     NDCG at the first."""
+    new: Annotated[Newcomers | None, Field(exclude_if=is_null)] = None
+    """Users and items that are left out of all splits; null: none."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Data, a model, features or a strategy that task recommendation does not take."""

@@ -14,6 +14,7 @@ from embexp.specs.base import (
     BatchSize,
     Choice,
     Count,
+    Fraction,
     JobCount,
     NonNegative,
     Positive,
@@ -25,7 +26,7 @@ from embexp.specs.base import (
 )
 from embexp.specs.data import NewEntities, TrainedTriples, Triples
 from embexp.specs.freezing import FreezeOldRows, NoFreeze
-from embexp.specs.losses import ClassWeights
+from embexp.specs.losses import ClassWeights, Newcomers
 from embexp.specs.models import Task
 from embexp.specs.pretrained import Checkpoint, NoPretrained
 
@@ -291,11 +292,11 @@ class Restoring(Spec):
 
 BASE, GROWN, FULL = "base", "grown", "full"
 DESCRIPTIONS: Mapping[str, str] = {
-    BASE: "trained without the new entities",
+    BASE: "trained without what is new",
     GROWN: "base with rows for them, only new rows are trained",
     FULL: "all trained from the start",
 }
-"""Descriptions of the runs of a study of new entities, by name, which is also their directory; in order."""
+"""Descriptions of the runs of studies, by name, which is also their directory; in order."""
 Value = bool | int | float | str | None
 Metric = Annotated[str, Field(min_length=1)]
 
@@ -358,8 +359,53 @@ class NewEntitiesStudy(Choice):
         )
 
 
-Study = Annotated[NoStudy | NewEntitiesStudy, Field(discriminator="kind")]
-STUDIES: dict[str, type[Choice]] = {each.model_fields["kind"].default: each for each in (NoStudy, NewEntitiesStudy)}
+class NewItemsStudy(Choice):
+    """Cold starts in recommendation: a run without some items and users, who are then served without any training.
+
+    Items are ranked by vectors of their content, users get vectors by their few items.
+    """
+
+    kind: Literal["new_items"] = "new_items"
+    implementation = "embexp.runs.new_items:STUDY"
+    content: Key | None = None
+    """File of vectors of the items' content, with their ids as tokens; null: only new users are studied."""
+    items: Fraction = 0.1
+    """Fraction of the items that are new."""
+    users: Fraction = 0.1
+    """Fraction of the users who are new."""
+    seed: Seed = 0
+    """Seed of the draw of both, independent of the run's seed."""
+
+    @property
+    def drawn(self) -> Newcomers:
+        """What its run leaves out."""
+        return Newcomers(users=self.users, items=0.0 if self.content is None else self.items, seed=self.seed)
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Another task, nothing new, and settings that the study sets."""
+        if known_or(False, lambda: spec.task is not Task.RECOMMENDATION):
+            rule = f"it needs users and items, and the task is {spec.task}"
+            yield Fault(scope.path, self.kind, rule, "choose experiment=recommendation, or study=none")
+            return
+        yield from where_known(self._nothing_new(scope), _drawn_by_study(spec), _no_checkpoint(spec))
+
+    def _nothing_new(self, scope: Scope) -> Iterator[Fault]:
+        if not self.drawn.users and not self.drawn.items:
+            rule = "neither users nor items are new"
+            remedy = "set study.users above 0, or study.content to vectors of the items' content"
+            yield Fault(f"{scope.path}.users", "0", rule, remedy)
+
+
+Study = Annotated[NoStudy | NewEntitiesStudy | NewItemsStudy, Field(discriminator="kind")]
+STUDIES: dict[str, type[Choice]] = {
+    each.model_fields["kind"].default: each for each in (NoStudy, NewEntitiesStudy, NewItemsStudy)
+}
+
+
+def _drawn_by_study(spec: RunSpec) -> Iterator[Fault]:
+    if spec.recommendation.new is not None:
+        rule = "the study draws what is new"
+        yield Fault("recommendation.new", "a mapping", rule, "leave it null, and set study.users and study.items")
 
 
 def _new_entities(spec: RunSpec) -> Iterator[Fault]:
@@ -376,19 +422,22 @@ def _set_by_study(spec: RunSpec, name: str, without: type[Spec], rule: str) -> I
 
 def _no_checkpoint(spec: RunSpec) -> Iterator[Fault]:
     if spec.checkpoint.save is Save.NEVER:
-        rule = "the grown run starts from the checkpoint of the base run"
+        rule = "the study goes on from the checkpoint of its first run"
         yield Fault("checkpoint.save", "never", rule, "set it to training or end, or set study=none")
 
 
 def study_runs(spec: RunSpec, directory: Path) -> dict[str, RunSpec]:
-    """The specs of the runs of a study of new entities, by name, in order.
+    """The specs of the runs of a study, by name, in order.
 
     Raises:
-        TypeError: the spec is not a study of new entities.
+        TypeError: the spec is not a study.
     """
     study, data = spec.study, spec.data
+    if isinstance(study, NewItemsStudy):
+        known = _with(spec.recommendation, new=study.drawn)
+        return {BASE: _with(spec, study=NoStudy(), name=f"{spec.name}/{BASE}", recommendation=known)}
     if not isinstance(study, NewEntitiesStudy) or not isinstance(data, Triples):
-        raise TypeError(f"{spec.name} is not a study of new entities")
+        raise TypeError(f"{spec.name} is not a study")
 
     def run(name: str, trained: TrainedTriples, **settings: Any) -> RunSpec:
         new = NewEntities(share=study.share, seed=study.seed, train=trained)

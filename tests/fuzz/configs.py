@@ -103,7 +103,7 @@ _WITH = (
     ("data/skipgram|(graph|model)/skipgram", ("experiment=skipgram",)),
     ("data/text.*|graph/text|model/text_cnn|vectors/.*", ("experiment=text_classification",)),
     ("graph/ratings|model/biased_dot|model/svd_plus_plus", _RATINGS),
-    ("graph/recommendation|loss/(bpr|s.*)|model/(matrix_factorization.*|two_tower)", _RECOMMENDATION),
+    ("graph/recommendation|loss/(bpr|s.*)|model/(matrix_factorization.*|two_tower)|study/new_items", _RECOMMENDATION),
     ("graph/knowledge_graph|model/(complex.*|distmult|rotate|transe)|study/new_entities", _TRIPLES),
     ("graph/initialization", ("experiment=initialization",)),
     ("feature/.*", ("features.extra.table=item", "features.extra.column=item")),

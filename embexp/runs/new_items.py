@@ -1,0 +1,363 @@
+"""The study of new items and users: a run without them, which then serves them by content and by a few items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from embexp.data.examples import ListColumn
+from embexp.data.interactions import HeldOut, Interactions, lists_of
+from embexp.errors import DataError
+from embexp.reports import results
+from embexp.runs import studies
+from embexp.runs.experiment import Study
+from embexp.runs.finished import load_run
+from embexp.runs.prepare import Data, read_data
+from embexp.runs.run import Observer, RunResult
+from embexp.runs.serving.recommending import Vectors
+from embexp.specs.models import Recommender
+from embexp.specs.pretrained import Match
+from embexp.specs.run import RunSpec
+from embexp.specs.running import BASE, study_runs
+from embexp.system import caching, digests, files
+from embexp.training import cold_starts, intervals, item_models, ranking
+from embexp.training.loop import Replay
+from embexp.training.ranking import Scores
+from embexp.vectors import alignment
+from embexp.vectors.file_source import FileSource, open_vectors
+
+_USERS_TO_CHOOSE = 2_000
+"""Users of the validation split by which the penalties of vectors of users are chosen."""
+_PARTS = {
+    "new_items": "new items, for known users",
+    "new_items_among_all": "new items among all, for known users",
+    "new_users": "known items, for new users",
+}
+_METHODS = {
+    "learned": "vectors by content",
+    "folded_in": "vectors by their items",
+    "content": "similar content",
+    "popularity": "popularity",
+    "ease": "EASE",
+    "item_knn": "item-kNN",
+    "random": "random",
+}
+_SHOWN = ("ndcg_at_", "recall_at_", "mrr")
+_FILES = {
+    "summary.json": "all results",
+    "vectors/": "vectors of new items and users, with their ids",
+    "base/": "the run, with its own summary and checkpoints",
+}
+
+
+def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
+    """Runs base without what is new, and measures how that is served; see `studies.run`."""
+    described = {"name": spec.name, "task": spec.task.value, "study": spec.study.kind}
+    base_spec = study_runs(spec, directory)[BASE]
+    data, content = read_data(base_spec, observer.progress), None  # what is wrong with them is said before the training
+    if (path := getattr(spec.study, "content", None)) is not None:
+        vocabulary = data.vocabularies[spec.features[spec.recommendation.item].table]
+        source = open_vectors(Path(path), cache=caching.cache_folder(spec.output.cache), progress=observer.progress)
+        content = _Content(path, source, data, vocabulary.tokens())
+
+    def served(runs: Mapping[str, Mapping[str, Any]], ended: bool) -> Mapping[str, Any]:
+        base = runs[BASE]
+        summary: dict[str, Any] = {
+            "status": "completed" if ended else "interrupted",
+            **described,
+            "run_id": digests.of_json([base["run_id"], None if content is None else content.digest]),
+            "steps": base["steps"],
+            "runs": {BASE: {key: base[key] for key in ("run_id", "status", "steps", "seconds", "metrics")}},
+            "metrics": {"test": {}},
+            "served": {},
+            "warnings": [f"{BASE}: {warning}" for warning in base["warnings"]],
+        }
+        if ended:
+            observer.progress("serving what is new", None)
+            loaded = load_run(directory / BASE)
+            vectors, out = loaded.vectors(), directory / "vectors"
+            measure = _Measure(spec.recommendation.cutoffs, spec.seed)
+            if content is not None:
+                _items(content, vectors, data, base_spec.model, measure, summary, out)
+            assert data.new is not None  # the study draws some
+            if len(data.new.users):
+                _users(vectors, data, measure, summary, out)
+            summary["metrics"]["test"] = {
+                f"{part}_{name}": value
+                for part, methods in summary["served"].items()
+                for name, value in next(iter(methods.values()))["metrics"].items()
+            }
+        return summary
+
+    return studies.run(spec, directory, observer, served)
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """Measures lists: of users who have relevant items, by `recommendation.cutoffs`."""
+
+    cutoffs: tuple[int, ...]
+    seed: int
+
+    def __call__(self, scores: Scores, items: int, relevant: ListColumn, unknown: np.ndarray, seen: ListColumn) -> Any:
+        of_users: dict[str, list[np.ndarray]] = {}
+        metrics = ranking.evaluate_lists(
+            scores,
+            items,
+            relevant=relevant,
+            unknown=unknown,
+            seen=seen,
+            cutoffs=self.cutoffs,
+            of_users=of_users,
+        )
+        values = {name: np.concatenate(blocks) for name, blocks in of_users.items()}
+        return {
+            "metrics": metrics,
+            "intervals": intervals.around(metrics, intervals.of_users(values, self.seed)),
+        }
+
+    @property
+    def first(self) -> str:
+        """The metric by which penalties are chosen."""
+        return f"ndcg_at_{self.cutoffs[0]}"
+
+
+class _Content:
+    """Vectors of the content of known and of new items.
+
+    Attributes:
+        digest: of the file.
+        known: bool [I], which items of the catalogue have some.
+        of_known: float32 [known, c].
+        new: bool [N], which new items have some.
+        of_new: float32 [new, c].
+    """
+
+    def __init__(self, path: str, source: FileSource, data: Data, tokens: Sequence[str]) -> None:
+        """Reads the rows of items.
+
+        Args:
+            path: of the file.
+            source: its vectors.
+            tokens: of the items' vocabulary.
+
+        Raises:
+            DataError: it has no tokens, or no rows of known items, or of new ones.
+        """
+        assert data.new is not None
+        if source.tokens is None:
+            raise DataError(f"study.content: {path} has no tokens: put the ids of items into NAME.tokens.txt")
+        read, parts = source.read(0, source.rows), []
+        for kind, rows in (("known", _interactions(data).catalogue.rows), ("new", data.new.items)):
+            names = pa.array([tokens[row] for row in rows.tolist()], pa.large_string())
+            places, _ = alignment.match(names, source.tokens, Match.EXACT)
+            has = places >= 0
+            if has.sum() < 2:
+                some = ", ".join(source.tokens.slice(0, 3).to_pylist())
+                raise DataError(
+                    f"study.content: {path} has vectors of {has.sum():,} of {len(rows):,} {kind} items, and two"
+                    f" are needed: its tokens, such as {some}, must be the ids of items"
+                )
+            parts += [has, np.asarray(read[places[has]], np.float32)]
+        self.known, self.of_known, self.new, self.of_new = parts
+        self.digest = source.digest
+
+
+def _items(
+    content: _Content,
+    vectors: Vectors,
+    data: Data,
+    model: Any,
+    measure: _Measure,
+    found: dict[str, Any],
+    out: Path,
+) -> None:
+    """Adds how new items are ranked for the known users who have some."""
+    assert data.new is not None
+    assert isinstance(model, Recommender)
+    known, new = _interactions(data), data.new.items[content.new]
+    counts = known.catalogue.counts[content.known]
+    learned = cold_starts.content_map(content.of_known, vectors.of_items[content.known], counts)
+    popular = cold_starts.content_map(content.of_known, np.log1p(counts)[:, None], counts)
+    of_new = learned(content.of_new)
+    if model.normalize:
+        of_new = cold_starts.of_length_one(of_new, bool(model.item_biases))
+    who = data.scan.examples.column(known.user, data.new.of_items)
+    item = data.scan.examples.column(known.item, data.new.of_items)
+    place = np.minimum(np.searchsorted(new, item), len(new) - 1)
+    what = np.where(new[place] == item, place, -1)
+    users = np.intersect1d(who[what >= 0], vectors.users)
+    relevant, own = lists_of(who, what, users, len(new)), np.searchsorted(vectors.users, users)
+    seen, of_users = _taken(vectors.seen, own), vectors.of_users[own]
+    none, nothing = (
+        np.zeros(len(users), np.int64),
+        ListColumn(np.empty(0, np.int64), np.zeros(len(users) + 1, np.int64)),
+    )
+
+    def measured(scores: Scores) -> Any:
+        return measure(scores, len(new), relevant, none, nothing)
+
+    alike = cold_starts.of_length_one(content.of_known, bias=False), cold_starts.of_length_one(content.of_new, False)
+    whole = np.zeros((len(vectors.items), alike[0].shape[1]), np.float32)
+    whole[content.known] = alike[0]
+    profiles = np.asarray(item_models.matrix(seen, len(whole)) @ whole)
+    chance = np.random.default_rng(measure.seed).random((len(users), len(new)), np.float32)
+    found["served"]["new_items"] = {
+        "learned": measured(ranking.products(of_users, of_new)),
+        "content": measured(ranking.products(profiles, alike[1])),
+        "popularity": measured(ranking.same_for_all(popular(content.of_new)[:, 0])),
+        "random": measured(lambda start, stop: chance[start:stop]),
+    }
+    total, first = len(vectors.items), len(vectors.items)
+    everything = np.concatenate([vectors.of_items, of_new])
+    among = ListColumn(relevant.values + first, relevant.splits)
+    found["served"]["new_items_among_all"] = {
+        "learned": measure(ranking.products(of_users, everything), total + len(new), among, none, seen),
+        "popularity": measure(
+            ranking.same_for_all(np.concatenate([np.log1p(known.catalogue.counts), popular(content.of_new)[:, 0]])),
+            total + len(new),
+            among,
+            none,
+            seen,
+        ),
+    }
+    missing = len(content.new) - len(new)
+    found["new_items"] = {
+        "items": len(new),
+        "users": len(users),
+        "interactions": len(relevant.values),
+        "without_content": missing,
+        "known_items": int(content.known.sum()),
+        "penalty": learned.penalty,
+    }
+    _write(out / "new_items", of_new, [vectors.vocabularies[1].tokens()[row] for row in new.tolist()])
+    if missing:
+        found["warnings"].append(f"{missing:,} new items have no content, so they are not ranked")
+
+
+def _users(vectors: Vectors, data: Data, measure: _Measure, found: dict[str, Any], out: Path) -> None:
+    """Adds how the known items are ranked for new users, of whom only the items before the test split are known."""
+    known, examples, new = _interactions(data), data.scan.examples, data.new
+    assert new is not None
+    held = _with_items(known.held_out(examples, new.asked, examples, [new.given]))
+    unobserved, penalty = cold_starts.UNOBSERVED[1], cold_starts.PENALTIES[1]
+    if len(data.scan.splits["validation"]):
+        some, best = data.held_out("validation").some(_USERS_TO_CHOOSE), -np.inf
+        for pair in ((a, b) for a in cold_starts.UNOBSERVED for b in cold_starts.PENALTIES):
+            value = _listed(measure, cold_starts.folded_in(vectors.of_items, some.seen, *pair), vectors, some)
+            if (reached := value["metrics"][measure.first]) > best:
+                (unobserved, penalty), best = pair, reached
+    folded = cold_starts.folded_in(vectors.of_items, held.seen, unobserved, penalty)
+    items, name = len(vectors.items), item_models.name_of(len(vectors.items))
+    train = data.scan.splits["train"]
+    everyone = known.seen(examples, [train], np.unique(known.pairs(examples, train)[0]))
+    trained = item_models.matrix(item_models.shortened(everyone), items)
+    penalties = item_models.PENALTIES[name]
+    weights = item_models.fit(name, trained, penalties[len(penalties) // 2])
+    chance = np.random.default_rng(measure.seed).random((len(held.users), items), np.float32)
+    counts = known.catalogue.counts.astype(np.float64)
+
+    def measured(scores: Scores) -> Any:
+        return measure(scores, items, held.relevant, held.unknown, held.seen)
+
+    found["served"]["new_users"] = {
+        "folded_in": _listed(measure, folded, vectors, held),
+        name: measured(item_models.scores(item_models.matrix(held.seen, items), weights)),
+        "popularity": measured(ranking.same_for_all(counts)),
+        "random": measured(lambda start, stop: chance[start:stop]),
+    }
+    found["new_users"] = {
+        "users": len(held.users),
+        "given": len(held.seen.values),
+        "asked": len(held.relevant.values),
+        "unobserved": unobserved,
+        "penalty": penalty,
+    }
+    names = vectors.vocabularies[0].tokens()
+    _write(out / "new_users", folded, [names[row] for row in held.users.tolist()])
+
+
+def _listed(measure: _Measure, of_users: np.ndarray, vectors: Vectors, held: HeldOut) -> Any:
+    """The metrics of lists by vectors of users."""
+    scores = ranking.products(of_users, vectors.of_items)
+    return measure(scores, len(vectors.items), held.relevant, held.unknown, held.seen)
+
+
+def _with_items(held: HeldOut) -> HeldOut:
+    """Only the users who have something before the test split."""
+    chosen = np.flatnonzero(np.diff(held.seen.splits))
+    relevant, seen = _taken(held.relevant, chosen), _taken(held.seen, chosen)
+    return HeldOut(held.users[chosen], held.examples[chosen], relevant, held.unknown[chosen], seen, held.skipped)
+
+
+def _taken(column: ListColumn, rows: np.ndarray) -> ListColumn:
+    places, splits = column.taken(rows)
+    return ListColumn(column.values[places], splits)
+
+
+def _interactions(data: Data) -> Interactions:
+    assert data.interactions is not None  # the task is recommendation
+    return data.interactions
+
+
+def _write(path: Path, vectors: np.ndarray, tokens: list[str]) -> None:
+    """Writes `NAME.npy` and `NAME.tokens.txt`, which `pretrained=file` reads."""
+    with files.atomic_write(path.with_suffix(".npy")) as file:
+        np.save(file, vectors, allow_pickle=False)
+    files.write_text(path.with_suffix(".tokens.txt"), "".join(f"{token}\n" for token in tokens))
+
+
+@dataclass(frozen=True)
+class Served:
+    """A rich renderable of a study of new items and users."""
+
+    summary: Mapping[str, Any]
+    directory: Path
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yields the status, a table for each part, what was chosen, the files and warnings."""
+        status = str(self.summary["status"])
+        yield Text(f"{self.summary['name']}: {status}", "bold green" if status == "completed" else "bold yellow")
+        frames = results.frames(options)
+        parts = self.summary.get("served", {})
+        yield from results.spaced([self._table(part, methods, frames) for part, methods in parts.items()], frames)
+        yield from map(Text, self._sentences())
+        yield from results.files(self.directory, _FILES.items())
+        yield from results.warnings(self.summary)
+
+    def _table(self, part: str, methods: Mapping[str, Any], frames: Any) -> Table:
+        names = [name for name in next(iter(methods.values()))["metrics"] if name.startswith(_SHOWN)]
+        table = results.rich_table(frames, [""], names)
+        table.title, table.title_justify, table.title_style = _PARTS[part], "left", "bold"
+        for method, measured in methods.items():
+            table.add_row(_METHODS[method], *(f"{measured['metrics'][name]:.4f}" for name in names))
+        return table
+
+    def _sentences(self) -> Iterator[str]:
+        if (items := self.summary.get("new_items")) is not None:
+            yield (
+                f"{items['items']:,} new items, {items['interactions']:,} interactions of {items['users']:,} known"
+                f" users; the map is fitted to {items['known_items']:,} items, with penalty {items['penalty']:.3g}"
+            )
+        if (users := self.summary.get("new_users")) is not None:
+            yield (
+                f"{users['users']:,} new users by {users['given']:,} of their items, with {users['asked']:,} others to"
+                f" find; chosen by validation: unobserved items weigh {users['unobserved']:g}, penalty"
+                f" {users['penalty']:g}"
+            )
+
+
+def _results(summary: Mapping[str, Any], directory: Path) -> RenderableType:
+    return Served(summary, directory)
+
+
+STUDY = Study(run, studies.resuming(run), _results)
+"""`study=new_items`."""
