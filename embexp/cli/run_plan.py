@@ -17,13 +17,15 @@ from embexp.data.sources.source import source_of
 from embexp.pretrained import checks
 from embexp.reports import results
 from embexp.runs.prepare import Prepared, check_memory, prepare
-from embexp.specs import footprint, running
+from embexp.specs import footprint
 from embexp.specs.base import merged, named_code, summarize_names
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settings
-from embexp.specs.running import BASE, DESCRIPTIONS, GROWN, NoStudy, RuntimeKind
+from embexp.specs.running import RuntimeKind
+from embexp.specs.studies.choices import BASE, DESCRIPTIONS, GROWN, NoStudy, described, study_runs
+from embexp.specs.studies.weight_decay import DECAYS, FINAL
 from embexp.specs.tables import Storage, Table
 from embexp.specs.transforms.steps import Fit
 from embexp.system import environment, terminal
@@ -102,7 +104,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
         EmbexpError: `embexp run` would refuse the run, too.
     """
     if not isinstance(spec.study, NoStudy):
-        _show_study(running.study_runs(spec, _DIRECTORY), console, scan=scan)
+        _show_study(study_runs(spec, _DIRECTORY), console, scan=scan)
     elif not scan:
         _show(from_spec(spec), console)
     else:
@@ -381,17 +383,26 @@ def _show_study(runs: Mapping[str, RunSpec], console: Console, *, scan: bool) ->
         for name, run in runs.items() if scan else ():  # the grown run has the rows that its base run will have
             after = prepare(run, stages, base=prepared[BASE] if name == GROWN else None)
             prepared[name] = after
+    total = len(runs) + (DECAYS[0] in runs)
     for number, (name, run) in enumerate(runs.items(), 1):
-        say(console, f"{number} of {len(runs)}, {name}: {DESCRIPTIONS[name]}")
+        say(console, f"{number} of {total}, {name}: {described(name, run)}")
+        if name in DECAYS[1:]:  # all else is the same
+            continue
         if name in prepared:
             _show(from_prepared(prepared[name]), console)
             splits = prepared[name].data.scan.splits.items()
             counts = (f"{len(rows) // 2:,} {_TRIPLES[split]}" for split, rows in splits if split in _TRIPLES)
-            say(console, f"triples: {', '.join(counts)}")
+            if prepared[name].data.candidates is not None:
+                say(console, f"triples: {', '.join(counts)}")
+            else:
+                say(console, _length_line(prepared[name]))
         else:
             _show(from_spec(run), console)
         say(console)
-    say(console, f"{len(runs)} runs, in the folders {', '.join(runs)}; then their comparison")
+    if total > len(runs):
+        say(console, f"{total} of {total}, {FINAL}: {DESCRIPTIONS[FINAL]}, and for as many epochs as it needed")
+    folders = [*runs, FINAL] if total > len(runs) else [*runs]
+    say(console, f"{total} runs, in the folders {', '.join(folders)}; then their comparison")
 
 
 def _length_line(prepared: Prepared) -> str:

@@ -21,8 +21,8 @@ from embexp.errors import ConfigError, Fault, UsageError
 from embexp.records.folder import OWN, RECORDED_DATA
 from embexp.specs.data import CSV, Parquet
 from embexp.specs.run import RunSpec
-from embexp.specs.running import NoStudy
 from embexp.specs.sources import GivenFiles
+from embexp.specs.studies.choices import NoStudy
 
 _SPLITS = tuple(GivenFiles.model_fields)
 _WHOLE = "data"

@@ -88,7 +88,7 @@ def assignment(
         case SplitKind.LEAVE_ONE_OUT:
             if groups is None:
                 raise ValueError("leave_one_out needs groups")
-            whole = _leave_one_out(timestamps, groups)
+            whole = _leave_one_out(timestamps, groups, validates=split.validates)
     return lambda start, stop: whole[start:stop]
 
 
@@ -232,7 +232,7 @@ def _by_time(timestamps: np.ndarray, split: Split) -> np.ndarray:
     return result
 
 
-def _leave_one_out(timestamps: np.ndarray, groups: np.ndarray) -> np.ndarray:
+def _leave_one_out(timestamps: np.ndarray, groups: np.ndarray, *, validates: bool) -> np.ndarray:
     """Each group keeps at least one example to train on: of two, the later tests; a single one trains."""
     count = len(groups)
     order = np.lexsort((np.arange(count), timestamps, groups))
@@ -243,7 +243,8 @@ def _leave_one_out(timestamps: np.ndarray, groups: np.ndarray) -> np.ndarray:
     result = np.zeros(count, np.uint8)
     result[order[last & ~first]] = _TEST
     before = np.flatnonzero(last & ~first) - 1
-    result[order[before[~first[before]]]] = _VALIDATION
+    if validates:
+        result[order[before[~first[before]]]] = _VALIDATION
     return result
 
 

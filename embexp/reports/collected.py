@@ -23,7 +23,7 @@ from embexp.reports.record import Record, Status, read_yaml
 from embexp.specs import metrics as metric_specs
 from embexp.specs.losses import Recommendation
 from embexp.specs.models import Task
-from embexp.specs.running import DESCRIPTIONS
+from embexp.specs.studies.choices import DESCRIPTIONS
 
 _UNDECIDED = (Status.RUNNING, Status.QUEUED, Status.PLANNED, Status.INTERRUPTED, Status.CANCELLED)
 """States of a ledger whose sweep was killed before it could note that the run has ended."""

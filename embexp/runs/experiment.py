@@ -27,7 +27,7 @@ from embexp.runs.run import Observer, RunResult
 from embexp.specs.base import imported
 from embexp.specs.optimizers import CosineSchedule
 from embexp.specs.run import RunSpec
-from embexp.specs.running import STUDIES
+from embexp.specs.studies.choices import STUDIES
 from embexp.system import files, machine_faults
 from embexp.training.loop import Replay
 

@@ -23,7 +23,8 @@ from embexp.records.folder import RunFolder, named_functions
 from embexp.records.identity import DECIDES_NOTHING
 from embexp.runs import runs_compared
 from embexp.specs.run import RunSpec
-from embexp.specs.running import NoStudy, OnError, Save
+from embexp.specs.running import OnError, Save
+from embexp.specs.studies.choices import NoStudy
 from embexp.specs.tracking import NoTracking
 from embexp.system import digests, environment
 from embexp.system.printable import print

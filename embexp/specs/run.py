@@ -29,9 +29,10 @@ from embexp.specs.losses import (
 from embexp.specs.models import KnowledgeGraph, Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
-from embexp.specs.running import Checkpointing, NoStudy, Output, Restoring, Runtime, RuntimeKind, Study, Sweep, Train
+from embexp.specs.running import Checkpointing, Output, Restoring, Runtime, RuntimeKind, Sweep, Train
 from embexp.specs.sources import GivenFiles, Paths
 from embexp.specs.strategies import CPU, Strategy
+from embexp.specs.studies.choices import NoStudy, Study
 from embexp.specs.tables import Feature, Table
 from embexp.specs.tracking import NoTracking, Tracking
 

@@ -261,7 +261,8 @@ class Split(Spec):
 
     kind: SplitKind = SplitKind.RANDOM
     validation: Fraction = 0.1
-    """Fraction of the examples that validates (of the training split, for folds); ignored by leave_one_out."""
+    """Fraction of the examples that validates (of the training split, for folds). leave_one_out: 0 is none, and any
+    other value the example before the last."""
     test: Fraction = 0.1
     """Fraction of the examples that tests; for random and time."""
     within: Within | None = Field(default=None, exclude_if=is_null)
@@ -296,7 +297,7 @@ class Split(Spec):
     @property
     def validates(self) -> bool:
         """Whether there is a validation split."""
-        return self.kind is SplitKind.LEAVE_ONE_OUT or self.validation > 0
+        return self.validation > 0
 
 
 class Source(Choice):
@@ -434,7 +435,8 @@ class DividedData(Source):
             case SplitKind.FOLDS:
                 return f"fold {self.fold} of {self.folds} tests, {split.validation:.0%} of the rest validates"
             case SplitKind.LEAVE_ONE_OUT:
-                return f"the last of each {split.group} tests, the one before validates"
+                before = ", the one before validates" if split.validates else ""
+                return f"the last of each {split.group} tests{before}"
             case SplitKind.RANDOM:
                 of = "" if split.within is None else f" of each {split.group}"
                 return f"{split.validation:.0%}{of} validates, {split.test:.0%} tests, at random"

@@ -24,7 +24,8 @@ from embexp.reports.record import Status, text_of
 from embexp.specs import tracking
 from embexp.specs.metrics import objectives
 from embexp.specs.run import RunSpec, combination_faults
-from embexp.specs.running import Launching, NoStudy
+from embexp.specs.running import Launching
+from embexp.specs.studies.choices import NoStudy
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import planning, processes, search
 from embexp.sweeps.engines import Engine

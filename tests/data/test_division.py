@@ -126,6 +126,10 @@ def test_leave_one_out_keeps_one_to_train_on(rows: list[tuple[int, int]]) -> Non
             expected[mine[-2]] = 1
     split = Split(kind="leave_one_out", group="user")
     assert divided(split, len(rows), timestamps=timestamps, groups=groups) == expected
+    none = Split(kind="leave_one_out", group="user", validation=0.0)
+    assert not none.validates
+    trained = [0 if part == 1 else part for part in expected]
+    assert divided(none, len(rows), timestamps=timestamps, groups=groups) == trained
 
 
 def test_without_timestamps_position_is_time() -> None:

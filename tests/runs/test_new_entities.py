@@ -21,10 +21,10 @@ from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
 from embexp.runs import experiment, runs_compared, verification
 from embexp.runs import run as single
-from embexp.runs.new_entities import Comparison, summarise
 from embexp.runs.rerun import Rerun
 from embexp.runs.run import Observer
-from embexp.specs.running import study_runs
+from embexp.runs.studies.new_entities import Comparison, summarise
+from embexp.specs.studies.choices import study_runs
 from embexp.training.listeners import Listener
 from tests import planted_triples
 from tests.planted_triples import Triple, read

@@ -15,7 +15,7 @@ from embexp.records import inventory
 from embexp.runs import experiment, rerun
 from embexp.runs import run as single
 from embexp.runs.verification import verify
-from embexp.specs.running import study_runs
+from embexp.specs.studies.choices import study_runs
 
 USERS, ITEMS, GROUPS = 48, 36, 3
 

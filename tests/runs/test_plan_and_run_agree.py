@@ -26,7 +26,7 @@ from embexp.runs import experiment
 from embexp.runs import run as single
 from embexp.runs.prepare import Prepared, prepare
 from embexp.specs.run import RunSpec
-from embexp.specs.running import study_runs
+from embexp.specs.studies.choices import study_runs
 from tests.conftest import ROOT
 from tests.thoroughness import examples
 

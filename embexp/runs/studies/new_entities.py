@@ -17,13 +17,13 @@ from rich.text import Text
 from embexp.records.folder import RunFolder
 from embexp.reports import plots, results
 from embexp.reports.record import at, finite_number
-from embexp.runs import studies
 from embexp.runs.experiment import Study
 from embexp.runs.finished import load_run
 from embexp.runs.run import Observer, RunResult
+from embexp.runs.studies import stages
 from embexp.specs.data import CANDIDATES
 from embexp.specs.run import RunSpec
-from embexp.specs.running import BASE, FULL, GROWN
+from embexp.specs.studies.choices import BASE, FULL, GROWN
 from embexp.system import digests
 from embexp.training.loop import Replay
 
@@ -58,7 +58,7 @@ _PLOTTED = {"mrr": "MRR", "hits_at_1": "Hits@1", "hits_at_3": "Hits@3", "hits_at
 
 
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
-    """Runs base, grown and full, each in its own directory, and compares them; see `studies.run`."""
+    """Runs base, grown and full, each in its own directory, and compares them; see `stages.run`."""
     entities = next(feature.table for name, feature in spec.features.items() if spec.column_of(name) == CANDIDATES)
     described = {"name": spec.name, "task": spec.task.value, "study": spec.study.kind, "entities": entities}
 
@@ -70,7 +70,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
             write_plot(content, RunFolder(directory).plots, name=spec.name)
         return content
 
-    return studies.run(spec, directory, observer, compared)
+    return stages.run(spec, directory, observer, compared)
 
 
 def _grown(directory: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
@@ -300,5 +300,5 @@ def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-STUDY = Study(run, studies.resuming(run), Comparison)
+STUDY = Study(run, stages.resuming(run), Comparison)
 """`study=new_entities`."""

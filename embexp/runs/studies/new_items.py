@@ -17,16 +17,16 @@ from embexp.data.examples import ListColumn
 from embexp.data.interactions import HeldOut, Interactions, lists_of
 from embexp.errors import DataError
 from embexp.reports import results
-from embexp.runs import studies
 from embexp.runs.experiment import Study
 from embexp.runs.finished import load_run
 from embexp.runs.prepare import Data, read_data
 from embexp.runs.run import Observer, RunResult
 from embexp.runs.serving.recommending import Vectors
+from embexp.runs.studies import stages
 from embexp.specs.models import Recommender
 from embexp.specs.pretrained import Match
 from embexp.specs.run import RunSpec
-from embexp.specs.running import BASE, study_runs
+from embexp.specs.studies.choices import BASE, study_runs
 from embexp.system import caching, digests, files
 from embexp.training import cold_starts, intervals, item_models, ranking
 from embexp.training.loop import Replay
@@ -59,7 +59,7 @@ _FILES = {
 
 
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
-    """Runs base without what is new, and measures how that is served; see `studies.run`."""
+    """Runs base without what is new, and measures how that is served; see `stages.run`."""
     described = {"name": spec.name, "task": spec.task.value, "study": spec.study.kind}
     base_spec = study_runs(spec, directory)[BASE]
     data, content = read_data(base_spec, observer.progress), None  # what is wrong with them is said before the training
@@ -97,7 +97,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
             }
         return summary
 
-    return studies.run(spec, directory, observer, served)
+    return stages.run(spec, directory, observer, served)
 
 
 @dataclass(frozen=True)
@@ -359,5 +359,5 @@ def _results(summary: Mapping[str, Any], directory: Path) -> RenderableType:
     return Served(summary, directory)
 
 
-STUDY = Study(run, studies.resuming(run), _results)
+STUDY = Study(run, stages.resuming(run), _results)
 """`study=new_items`."""
