@@ -45,6 +45,7 @@ from embexp.data.files.text_table import BadLine, header_fields, no_utf8, record
 from embexp.data.sources.source import HEAD_LINES
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.sources import UTF8
+from embexp.specs.texts import Words
 from embexp.system import caching, compressed, digests
 from embexp.system.files import fault_of
 
@@ -71,9 +72,8 @@ _REMEDY = ": set data.encoding, such as latin-1, if it is in another encoding"
 _NO_UTF8 = f"found bytes that are not UTF-8, expected text in UTF-8{_REMEDY}"
 _PASSED_OVER = {"__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests"}
 _Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-_TOKEN_PATTERN = r"\b\w\w+\b"
-"""Two or more letters, digits or underscores: scikit-learn's default `token_pattern` (`CountVectorizer`)."""
-_WORD = re.compile(_TOKEN_PATTERN)
+_PATTERNS = {Words.LONG: r"\b\w\w+\b", Words.ALL: r"\w+", Words.PUNCTUATION: r"\w+|[^\w\s]"}
+"""That of long words is scikit-learn's default `token_pattern` (`CountVectorizer`)."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,7 @@ class Corpus:
         delimiter: between a label and its text in lines, or between columns; None: a tab, or a comma.
         encoding: of the text, by the name that Python has for it.
         classes: names of the classes, where they are known.
+        kind: of the words.
     """
 
     path: Path | None
@@ -97,6 +98,7 @@ class Corpus:
     delimiter: str | None = None
     encoding: str = UTF8
     classes: tuple[str, ...] = ()
+    kind: Words = Words.LONG
 
     @property
     def dialect(self) -> Dialect:
@@ -106,7 +108,7 @@ class Corpus:
 
     def words(self, text: Text) -> list[str]:
         """The words of a text, or its tokens."""
-        return words(text.text, self.separator) if text.tokens is None else list(text.tokens)
+        return words(text.text, self.separator, self.kind) if text.tokens is None else list(text.tokens)
 
     def files(self) -> list[Path]:
         """The files of texts; none for the standard library.
@@ -144,7 +146,7 @@ class Corpus:
     def settings(self) -> dict[str, str]:
         """JSON of what decides, with the content, how texts become words."""
         return {
-            "words": _TOKEN_PATTERN if self.separator is None else self.separator,
+            "words": _PATTERNS[self.kind] if self.separator is None else self.separator,
             "text": self.text,
             "form": self.form,
             **({} if self.delimiter is None else {"delimiter": self.delimiter}),
@@ -469,8 +471,8 @@ def _comments(source: str) -> Iterator[str]:
             block = []
 
 
-def words(text: str, separator: str | None = None) -> list[str]:
+def words(text: str, separator: str | None = None, kind: Words = Words.LONG) -> list[str]:
     """The words of a text in their order, in lower case; or its tokens, as they are, with a separator between them."""
     if separator is not None:
         return [token for token in text.split(separator) if token]
-    return _WORD.findall(text.lower())
+    return re.findall(_PATTERNS[kind], text.lower())

@@ -18,6 +18,7 @@ from embexp.pretrained.tables import PretrainedTable
 from embexp.records.folder import RunFolder
 from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
+from embexp.specs import metrics as metric_specs
 from embexp.specs.base import merged, summarize_names
 from embexp.specs.data import CANDIDATES
 from embexp.specs.models import Task
@@ -223,6 +224,9 @@ def _no_better(
     settings = " and ".join(f"{key}, now {value:g}" for key, value in rates.items())
     found = baseline.warnings(spec.task, final, baselines["constant"], rates=settings)
     found += baseline.warnings_of_others(final, baselines)
+    if (stopping := spec.train.early_stopping).restores_best:
+        watched = metric_specs.watched(spec.task, stopping.metric, own=spec.further_metrics)
+        found += baseline.stopped_by_another(watched, final, baselines["constant"])
     if found and spec.train.class_weights is not None:
         found.append(
             "train.class_weights moves probabilities towards rare classes, so that log_loss, brier and"

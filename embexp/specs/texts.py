@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -36,6 +37,21 @@ if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
 
 
+class Words(StrEnum):
+    """What a text that is not split yet is split into, in lower case."""
+
+    LONG = "long"
+    """Words of two or more letters, digits or underscores."""
+    ALL = "all"
+    """Words of one or more of them."""
+    PUNCTUATION = "punctuation"
+    """These words, and each other character that is no blank."""
+
+
+def _is_long(value: object) -> bool:
+    return value is Words.LONG
+
+
 class Texts(DividedData):
     """Sources made of texts."""
 
@@ -45,11 +61,22 @@ class Texts(DividedData):
     """Column of the text, of CSV and Parquet; or of its tokens, of Parquet with lists."""
     token_separator: Annotated[str, Field(min_length=1)] | None = None
     """What stands between the tokens of texts that are split already; null: they are split into words."""
+    words: Words = Field(default=Words.LONG, exclude_if=_is_long)
+    """What texts are split into."""
     delimiter: Delimiter | None = Field(default=None, exclude_if=is_null)
     """What stands between a label and its text in a file of lines, or between the columns of CSV, as a character or a
     word (`comma`, `space`, …); null: a tab, or a comma."""
     encoding: Encoding = Field(default=UTF8, exclude_if=is_utf8)
     """Encoding of the text."""
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Words of texts that are split already."""
+        return where_known(super().faults(spec, scope), self._split_already(scope))
+
+    def _split_already(self, scope: Scope) -> Iterator[Fault]:
+        if self.token_separator is not None and self.words is not Words.LONG:
+            rule = "data.token_separator splits the texts, and their tokens are taken as they are"
+            yield Fault(f"{scope.path}.words", repr(str(self.words)), rule, "remove one of the two")
 
 
 class Text(Texts):

@@ -344,6 +344,29 @@ def warnings(
     return lines
 
 
+def stopped_by_another(
+    watched: str, found: Mapping[str, Mapping[str, Any]], constant: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """A line if the metric that early stopping watches is better than a constant's, and others are worse.
+
+    They get worse after the step that is best for them, such as the log loss of a model that is ever surer.
+
+    Args:
+        watched: the metric of early stopping.
+        found: final metrics by split.
+        constant: those of the constant prediction.
+    """
+    by_split = [worse(found[split], constant[split]) for split in constant if split != "train" and found.get(split)]
+    names = list(dict.fromkeys(name for each in by_split for name in each))
+    if not names or watched in names:
+        return []
+    return [
+        f"early stopping kept the values that are best for {watched}, by which {', '.join(names)}"
+        f" {'is' if len(names) == 1 else 'are'} worse than a constant: to keep those that are best for {names[0]}, set"
+        f" train.early_stopping.metric={names[0]}"
+    ]
+
+
 def warnings_of_others(
     found: Mapping[str, Mapping[str, float]], baselines: Mapping[str, Mapping[str, Mapping[str, float]]]
 ) -> list[str]:

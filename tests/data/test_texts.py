@@ -23,7 +23,7 @@ from embexp.data.texts import words
 from embexp.errors import ConfigError, DataError
 from embexp.specs.sources import Split
 from embexp.specs.tables import Feature
-from embexp.specs.texts import Text
+from embexp.specs.texts import Text, Words
 from embexp.specs.vocabularies import VocabularyRules
 
 TEXTS = [
@@ -95,6 +95,30 @@ def test_every_form_gives_the_same_words_and_classes(form: str, tmp_path: Path) 
 def test_words_are_runs_of_two_or_more_word_characters(text: str) -> None:
     runs = re.split(r"\W+", text.lower())
     assert words(text) == [run for run in runs if len(run) > 1]
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=60))
+def test_words_of_one_letter_and_punctuation_stay_by_choice(text: str) -> None:
+    """Character by character: those of words are joined, blanks are dropped, others stand alone."""
+    every: list[str] = []
+    joined = False
+    for letter in text.lower():
+        word = letter == "_" or letter.isalnum()
+        if word and joined:
+            every[-1] += letter
+        elif not letter.isspace():
+            every.append(letter)
+        joined = word
+    assert words(text, kind=Words.PUNCTUATION) == every
+    assert words(text, kind=Words.ALL) == [word for word in every if word[0] == "_" or word[0].isalnum()]
+
+
+def test_the_kind_of_words_is_that_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("a\tI 'd buy a B2, again!\n")
+    expected = {"long": "buy b2 again", "all": "i d buy a b2 again", "punctuation": "i ' d buy a b2 , again !"}
+    for kind, found in expected.items():  # one cache for all
+        data = Text(path=str(tmp_path / "t.txt"), split=TRAIN_ALL, words=Words(kind))
+        assert words_of(scanned(data, tmp_path)) == [found.split()]
 
 
 def test_numbers_as_labels_are_in_the_order_of_numbers(tmp_path: Path) -> None:
@@ -237,7 +261,7 @@ def test_csv_with_another_delimiter_and_encoding(tmp_path: Path) -> None:
 
 
 def test_records_lack_the_defaults() -> None:
-    assert not {"delimiter", "encoding"} & set(Text().model_dump(mode="json"))
+    assert not {"delimiter", "encoding", "words"} & set(Text().model_dump(mode="json"))
 
 
 FAULTS = {

@@ -17,6 +17,7 @@ from embexp.data.texts import words as python_words
 from embexp.runs import run as single
 from embexp.runs.prepare import read_data
 from embexp.runs.serving.inputs import words_of_texts
+from embexp.specs.texts import Words
 from embexp.system.parallel import quiet
 from embexp.training.metrics import predictions
 from tests import planted_triples, short_runs
@@ -123,6 +124,11 @@ LETTERS = st.characters(max_codepoint=0x2FFF, exclude_categories=["Cs", "Cn"])
 def test_words_inside_are_those_outside(texts: list[str]) -> None:
     found = words_of_texts(tf.constant(texts), max_length=None).to_list()
     assert [[word.decode() for word in each] for each in found] == [python_words(text) for text in texts]
+    for kind in Words:
+        found = words_of_texts(tf.constant(texts), max_length=None, kind=kind).to_list()
+        assert [[word.decode() for word in each] for each in found] == [
+            python_words(text, None, kind) for text in texts
+        ]
     split = words_of_texts(tf.constant(texts), max_length=3, separator="a ").to_list()
     assert [[word.decode() for word in each] for each in split] == [python_words(text, "a ")[:3] for text in texts]
 

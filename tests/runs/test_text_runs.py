@@ -95,3 +95,26 @@ def test_a_run_is_known_by_what_its_texts_are(folder: Path) -> None:
     copied = run(folder, "copied", *short, f"data.path={folder}/copy.txt")
     other = run(folder, "other", *short, "data.seed=1")
     assert first.summary["run_id"] == copied.summary["run_id"] != other.summary["run_id"]
+
+
+def test_a_run_says_that_it_stopped_by_another_metric_than_the_one_that_is_bad(tmp_path: Path) -> None:
+    """A third of the labels is wrong, and each text has a word of its own: the model is ever surer of them."""
+    draw = np.random.default_rng(1)
+    lines = []
+    for number in range(240):
+        topic = number % 2
+        label = topic if draw.random() < 0.7 else 1 - topic
+        lines.append(f"c{label}\t{['animal', 'colour'][topic]} {' '.join(f'w{draw.integers(60)}' for _ in range(6))}\n")
+    (tmp_path / "texts.txt").write_text("".join(lines))
+    fast = ["optimizer.learning_rate=0.3", "dense_optimizer.learning_rate=0.3", "train.early_stopping.patience=20"]
+    small = [
+        "experiment=text_classification",
+        "data=text",
+        "model=bag_of_words",
+        "tables.word.dim=8",
+        "train.epochs=12",
+    ]
+    for metric, said in (("accuracy", True), ("log_loss", False)):
+        stopping = f"train.early_stopping.metric={metric}"
+        found = run(tmp_path, metric, *small, *fast, stopping, "data.split.test=0.3", "output.baselines=false")
+        assert any("train.early_stopping.metric=log_loss" in line for line in found.summary["warnings"]) == said

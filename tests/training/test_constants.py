@@ -167,3 +167,18 @@ def test_one_metric_may_be_worse_although_the_run_has_learned() -> None:
 )
 def test_worse_by_the_direction_of_each_metric(found: dict[str, object], names: list[str]) -> None:
     assert baseline.worse(found, {"ndcg_at_10": 0.2, "mrr": 0.2, "mean_rank": 5.0, "loss": 1.0, "mine": 1.0}) == names
+
+
+def test_a_metric_that_early_stopping_left_worse_than_a_constant_is_named() -> None:
+    constant = {split: {"accuracy": 0.6, "log_loss": 0.67, "loss": 0.67} for split in ("train", "validation", "test")}
+    good, sure = {"accuracy": 0.8, "log_loss": 0.5}, {"accuracy": 0.8, "log_loss": 0.9, "loss": 0.9}
+    line = (
+        "early stopping kept the values that are best for accuracy, by which log_loss is worse than a constant: to keep"
+        " those that are best for log_loss, set train.early_stopping.metric=log_loss"
+    )
+    for found in ({"validation": good, "test": sure}, {"validation": sure, "test": good}, {"test": sure}):
+        assert baseline.stopped_by_another("accuracy", found, constant) == [line]
+    assert baseline.stopped_by_another("log_loss", {"test": sure}, constant) == []
+    assert baseline.stopped_by_another("accuracy", {"train": {"loss": 2.0}, "test": good}, constant) == []
+    nothing_learned = {"test": sure | {"accuracy": 0.5}}
+    assert baseline.stopped_by_another("accuracy", nothing_learned, constant) == []

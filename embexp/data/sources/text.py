@@ -36,7 +36,7 @@ def corpus_of(data: Text | SkipGram, label: str | None) -> Corpus:
     """The texts of a source, with their labels in column `label`, or without."""
     path = data.path.parts["train"][0] if isinstance(data.path, GivenFiles) else data.path
     where = None if path is None else Path(path)
-    return Corpus(where, data.text, label, data.token_separator, data.delimiter, data.encoding)
+    return Corpus(where, data.text, label, data.token_separator, data.delimiter, data.encoding, kind=data.words)
 
 
 def described(data: Text | SkipGram) -> Description:

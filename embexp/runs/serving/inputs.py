@@ -18,12 +18,15 @@ import tensorflow as tf
 from embexp.data.numbers import FittedColumn
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary, TokenVocabulary, Vocabulary
 from embexp.specs.sources import Transform
+from embexp.specs.texts import Words
 from embexp.system import files
 
 _LINES = 65_536
 _NO_WORD = r"[^\p{L}\p{N}_]+"
 """What Python's `\\W` is, in the words of RE2."""
-_SHORTEST = 2
+_BLANK = r"[\s\v\x1c-\x1f\x{85}\p{Z}]+"
+"""What Python's `\\s+` is."""
+_MARK = r"([^\p{L}\p{N}_ ])"
 
 
 class Served(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
@@ -154,21 +157,28 @@ def _escaped(tokens: Any) -> Any:
     return tokens
 
 
-def words_of_texts(texts: Any, *, max_length: int | None, separator: str | None = None) -> Any:
+def words_of_texts(
+    texts: Any, *, max_length: int | None, separator: str | None = None, kind: Words = Words.LONG
+) -> Any:
     """The words of texts in their order, in lower case; or their tokens.
 
     Args:
         texts: string [B], UTF-8.
         max_length: only the first words of a text; None: all.
         separator: between the tokens of texts that are split already; None: they are split into words.
+        kind: of the words.
 
     Returns:
         Ragged string [B, None].
     """
     if separator is None:
-        texts = tf.strings.regex_replace(tf.strings.lower(texts, encoding="utf-8"), _NO_WORD, " ")
+        texts = tf.strings.lower(texts, encoding="utf-8")
+        if kind is Words.PUNCTUATION:
+            texts = tf.strings.regex_replace(tf.strings.regex_replace(texts, _BLANK, " "), _MARK, r" \1 ")
+        else:
+            texts = tf.strings.regex_replace(texts, _NO_WORD, " ")
     found = tf.strings.split(texts, sep=separator)
-    shortest = _SHORTEST if separator is None else 1
+    shortest = 2 if separator is None and kind is Words.LONG else 1
     long_enough = tf.strings.length(found.values, unit="UTF8_CHAR") >= shortest
     kept = tf.ragged.boolean_mask(found, found.with_values(long_enough))
     return kept if max_length is None else kept[:, :max_length]

@@ -208,9 +208,10 @@ def _text_signature(module: FeatureModel, data: Text, column: str) -> Any:
     """A signature of whole texts."""
 
     def call(**given: Any) -> Any:
-        return module.predict(
-            {column: words_of_texts(given["text"], max_length=data.max_length, separator=data.token_separator)}
+        found = words_of_texts(
+            given["text"], max_length=data.max_length, separator=data.token_separator, kind=data.words
         )
+        return module.predict({column: found})
 
     return tf.function(call, autograph=False).get_concrete_function(text=tf.TensorSpec([None], tf.string))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FINAL = "final"
 _TIMES = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)
-_FROM_NOTHING = (0.0, 0.03, 0.1, 0.3, 1.0)
+_FROM_NOTHING = (0.0, 0.1, 0.3, 1.0, 3.0)
 _HELD_OUT = 0.1
 MOST = 9
 DECAYS = tuple(f"decay_{number}" for number in range(1, MOST + 1))
@@ -42,8 +42,8 @@ class AutoDecay(Choice):
         ]
         | None
     ) = None
-    """Values of `optimizer.weight_decay_factor`; null: 1/9, 1/3, 1, 3 and 9 times it. Where it is 0: 0, 0.03, 0.1, 0.3
-    and 1, multiplied by the learning rate."""
+    """Values of `optimizer.weight_decay_factor`; null: 1/9, 1/3, 1, 3 and 9 times it. Where it is 0: 0, 0.1, 0.3, 1
+    and 3, multiplied by the learning rate."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """No decay to choose, and nothing to choose it by."""
