@@ -14,6 +14,7 @@ import embexp
 from embexp.errors import RunError
 from embexp.runs import experiment, rerun
 from embexp.runs import run as single
+from embexp.runs.studies.auto_decay import _at_the_end
 from embexp.runs.verification import verify
 from embexp.specs.studies.choices import study_runs
 from embexp.training.listeners import Listener
@@ -195,3 +196,15 @@ def test_values_go_around_that_of_the_config(data: Path) -> None:
     from_nothing = study_runs(spec(data, "optimizer.weight_decay_factor=0", "optimizer.weight_decay_per=touch"), Path())
     assert [run.optimizer.weight_decay_factor for run in from_nothing.values()] == [0.0, 0.1, 0.3, 1.0, 3.0]
     assert all(run.optimizer.multiply_weight_decay_factor_by_learning_rate for run in from_nothing.values())
+
+
+def test_the_best_at_an_end_is_said() -> None:
+    decays = {"decay_1": 0.1, "decay_2": 0.3, "decay_3": 0.9}
+    assert list(_at_the_end(decays, "decay_2")) == []
+    assert list(_at_the_end(decays, None)) == []
+    [largest] = _at_the_end(decays, "decay_3")
+    assert largest.startswith("weight decay 0.9 is the largest of those that were tried")
+    assert largest.endswith("try study.values=[0.9,2.7]")
+    [smallest] = _at_the_end(decays, "decay_1")
+    assert "smallest" in smallest
+    assert list(_at_the_end({"decay_1": 0.0, "decay_2": 0.1}, "decay_1")) == []  # there is nothing below 0

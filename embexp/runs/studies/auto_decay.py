@@ -35,6 +35,7 @@ _FILES = {
 def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | None = None) -> RunResult:
     """Tries the decays, and trains with the best; see `stages.run`."""
     tried = study_runs(spec, directory)
+    decay_of = {name: run.optimizer.weight_decay_factor for name, run in tried.items()}
     watched = spec.train.early_stopping.metric, spec.recommendation.cutoffs, spec.further_metrics
     metric = metric_specs.watched(spec.task, *watched)
     lower = metric_specs.direction(metric, spec.further_metrics) is metric_specs.Direction.LOWER
@@ -62,8 +63,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
             evaluate_every=train.evaluate_every,
         )
         settings = refitted(spec, tried[name], runs[name], schedule.steps)
-        decay = tried[name].optimizer.weight_decay_factor
-        observer.say(f"weight decay {decay:.4g} has the best {metric} on validation, {value(runs[name]):.4f}")
+        observer.say(f"weight decay {decay_of[name]:.4g} has the best {metric} on validation, {value(runs[name]):.4f}")
         return {} if settings is None else {FINAL: part_of(tried[name], FINAL, settings)}
 
     def summarise(runs: Mapping[str, Mapping[str, Any]], ended: bool) -> Mapping[str, Any]:
@@ -74,20 +74,36 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
             **described,
             "run_id": digests.of_json([each.get("run_id") for each in runs.values()]),
             "steps": sum(each.get("steps", 0) for each in runs.values()),
-            "decays": {name: tried[name].optimizer.weight_decay_factor for name in tried},
+            "decays": decay_of,
             "chosen": None
             if chosen is None
             else {
                 "run": chosen,
-                "weight_decay_factor": tried[chosen].optimizer.weight_decay_factor,
+                "weight_decay_factor": decay_of[chosen],
                 "directory": last,
             },
             "metrics": {"test": {} if last is None else dict(runs[last]["metrics"].get("test", {}))},
             "runs": {name: {key: each.get(key) for key in _KEPT} for name, each in runs.items()},
-            "warnings": [f"{name}: {warning}" for name in filter(None, [last]) for warning in runs[name]["warnings"]],
+            "warnings": [
+                *_at_the_end(decay_of, chosen),
+                *(f"{name}: {warning}" for name in filter(None, [last]) for warning in runs[name]["warnings"]),
+            ],
         }
 
     return stages.run(spec, directory, observer, summarise, final)
+
+
+def _at_the_end(decay_of: Mapping[str, float], chosen: str | None) -> Iterator[str]:
+    """That the best of the decays is the largest, or the smallest: a better one may be beyond it."""
+    if chosen is None:
+        return
+    decay, low, high = decay_of[chosen], min(decay_of.values()), max(decay_of.values())
+    if decay == high or (decay == low and low > 0):
+        which, beyond = ("largest", 3 * decay) if decay == high else ("smallest", decay / 3)
+        yield (
+            f"weight decay {decay:.4g} is the {which} of those that were tried, and a better one may be beyond it: try"
+            f" study.values=[{decay:.4g},{beyond:.4g}]"
+        )
 
 
 @dataclass(frozen=True)
