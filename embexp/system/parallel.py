@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections import deque
@@ -22,8 +23,28 @@ def at_once(work: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
         work: in a thread; does most of its work in NumPy, Arrow or the system, which let other threads run meanwhile.
         items: to work on; what is made of all of them has to fit into memory.
     """
-    with ThreadPoolExecutor(os.cpu_count() or 1, "at_once") as pool:
-        return list(pool.map(work, items))
+    return list(in_order(work, items))
+
+
+def in_order(work: Callable[[Item], Made], items: Iterable[Item]) -> Generator[Made, None, None]:
+    """What `work` makes of each item, in their order, as many at a time as there are processors.
+
+    As many again may lie ready. Items are made by the caller's thread, one after the other.
+
+    Args:
+        work: as that of `at_once`.
+    """
+    processors = os.cpu_count() or 1
+    source = iter(items)
+    pool = ThreadPoolExecutor(processors, "in_order")
+    try:
+        coming = deque(pool.submit(work, item) for item in itertools.islice(source, 2 * processors))
+        while coming:
+            made = coming.popleft().result()
+            coming.extend(pool.submit(work, item) for item in itertools.islice(source, 1))
+            yield made
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def ahead(items: Iterable[Item], *, depth: int = 2) -> Generator[Item, None, None]:

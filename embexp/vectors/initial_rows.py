@@ -41,8 +41,12 @@ class Transform(Protocol):
     def dim(self) -> int:
         """Length of the rows that it makes."""
 
-    def apply(self, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Rows float32 [n, length of the file's rows], and their numbers in the file, to float32 [n, dim]."""
+    def apply(self, rows: np.ndarray, numbers: np.ndarray, result: np.ndarray | None = None) -> np.ndarray:
+        """Rows float32 [n, length of the file's rows], and their numbers in the file, to float32 [n, dim].
+
+        Args:
+            result: what to write them into; None: an array of its own.
+        """
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,12 @@ class AlignedRows:
             read = self._rows(rows[some], size)
             into = places[some]
             to = slice(into[0], into[-1] + 1) if _consecutive(into) else into  # a slice is several times as fast
-            values[to] = read if self.transform is None else self.transform.apply(read, rows[some])
+            if self.transform is None:
+                values[to] = read
+            elif isinstance(to, slice):
+                self.transform.apply(read, rows[some], values[to])
+            else:
+                values[to] = self.transform.apply(read, rows[some])
 
     def _rows(self, rows: np.ndarray, most: int) -> np.ndarray:
         """Rows of the file, rising."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from embexp.errors import DataError
+from embexp.system.parallel import in_order
+
+Part = np.ndarray | Callable[[], np.ndarray]
+_AT_ONCE = 1 << 18
+"""Numbers whose squares are summed at a time: as many as fit a processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +74,14 @@ class Moments:
         return Moments(np.pad(self.mean, more), np.pad(self.spread, [more] * self.spread.ndim))
 
 
-def measure(parts: Iterable[np.ndarray], *, covariance: bool = False) -> Moments:
-    """Moments of a matrix that comes as blocks of rows.
+def measure(parts: Iterable[Part], *, covariance: bool = False) -> Moments:
+    """Moments of a matrix that comes as blocks of rows, several of which are worked on at a time.
 
-    Each block is centred on its own mean before it is squared, and the blocks are merged by the formula of
-    Chan, Golub and LeVeque (1983), so that a mean far from 0 costs no digits.
+    Of each block the squares of deviations from a row near its mean are summed, and the blocks are merged by the
+    formula of Chan, Golub and LeVeque (1983), so that a mean far from 0 costs no digits.
 
     Args:
-        parts: [n, dim] each, n at least 1.
+        parts: [n, dim] each, n at least 1, or what makes it, in a thread.
         covariance: between all columns, not only the variance of each.
 
     Raises:
@@ -82,19 +89,17 @@ def measure(parts: Iterable[np.ndarray], *, covariance: bool = False) -> Moments
         DataError: NaN or infinities are among the numbers.
     """
     count, mean, squares = 0, np.zeros(0), np.zeros(0)
-    for part in parts:
-        values = part.astype(np.float64)
-        here = values.mean(axis=0)
-        values -= here
-        added = values.T @ values if covariance else np.einsum("ij,ij->j", values, values)
-        if count == 0:
-            count, mean, squares = len(values), here, added
-            continue
-        step = here - mean
-        total = count + len(values)
-        squares = squares + added + (np.outer(step, step) if covariance else step**2) * (count * len(values) / total)
-        mean = mean + step * (len(values) / total)
-        count = total
+    # Products of blocks are too small for several threads, which would wait for each other.
+    with linear_algebra().limit(limits=1, user_api="blas"):
+        for rows, here, added in in_order(functools.partial(_sums, covariance=covariance), parts):
+            if count == 0:
+                count, mean, squares = rows, here, added
+                continue
+            step = here - mean
+            total = count + rows
+            squares += added + (np.outer(step, step) if covariance else step**2) * (count * rows / total)
+            mean += step * (rows / total)
+            count = total
     if count == 0:
         raise ValueError("a matrix without rows has no moments")
     if not (np.isfinite(mean).all() and np.isfinite(squares).all()):
@@ -103,3 +108,33 @@ def measure(parts: Iterable[np.ndarray], *, covariance: bool = False) -> Moments
             "    set non_finite to zero or skip, or missing and transform to what needs no mean"
         )
     return Moments(mean, squares / count)
+
+
+def _sums(part: Part, *, covariance: bool) -> tuple[int, np.ndarray, np.ndarray]:
+    """Of a block: its rows, their mean, and the sums of squares, or of products, of deviations from it."""
+    rows = part() if callable(part) else part
+    count, dim = rows.shape
+    step = min(max(_AT_ONCE // dim, dim), count)
+    deviations, ones, product = np.empty((step, dim)), np.ones(step), np.empty((dim, dim) if covariance else dim)
+    shift = rows[:step].mean(axis=0, dtype=np.float64)
+    total, squares = np.zeros(dim), np.zeros_like(product)
+    for start in range(0, count, step):
+        some = rows[start : start + step]
+        values = deviations[: len(some)]
+        values[:] = some  # in one go with the next it takes longer
+        values -= shift
+        total += ones[: len(some)] @ values
+        squares += (
+            np.matmul(values.T, values, out=product)
+            if covariance
+            else np.einsum("ij,ij->j", values, values, out=product)
+        )
+    mean = total / count
+    squares -= (np.outer(mean, mean) if covariance else mean**2) * count
+    return count, shift + mean, squares
+
+
+@functools.cache
+def linear_algebra() -> ThreadpoolController:
+    """The libraries that NumPy has loaded."""
+    return ThreadpoolController()

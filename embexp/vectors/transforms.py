@@ -1,22 +1,23 @@
 """The rows of a file, transformed step by step: what is fitted, how moments move, and the rows themselves.
 
-Every step is computed in float64, in blocks of always the same shape, as a matrix product may round a row otherwise in
-a product of another shape: a row does not depend on which others are read with it. Moments are measured once for all
-steps up to the next whose rows have moments that do not follow from those before, and are kept in the cache.
+Steps are computed in float64; in float32 only if none of them loses more than the rounding of its result. Blocks have
+always the same shape, as a matrix product may round a row otherwise in a product of another shape: a row does not
+depend on which others are read with it. Moments are measured once for all steps up to the next whose rows have moments
+that do not follow from those before, and are kept in the cache.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from embexp.errors import DataError
 from embexp.specs.base import implementation
@@ -44,10 +45,14 @@ from embexp.system.arrays import SomeRows
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.initial_rows import BLOCK_BYTES, ROWS_PER_DRAW, InitializerRows, deviation_of
-from embexp.vectors.moments import Moments, measure
+from embexp.vectors.moments import Moments, Part, linear_algebra, measure
 
 _ROWS_AT_ONCE = 1_024
-_VERSION = 1
+_BYTES_FOR_TWO = 1 << 20
+"""From so many on, rows are transformed by two threads."""
+_LEAST = 1e-30
+"""Squares of lengths below, and above its inverse, are taken in float64: in float32 they overflow, or lose digits."""
+_VERSION = 2
 """Of the moments in the cache."""
 _RANKS_AT_ONCE = 1 << 20
 
@@ -102,14 +107,16 @@ class Operation:
 
     Attributes:
         apply: rows, float64 [n, dim], which may be changed in place, and int64 [at most n], the numbers in the file of
-            the first of them, to rows of the new length.
+            the first of them, to rows of the new length. Also float32, with `single`.
         moved: moments of the rows that it makes; None: they do not follow from those of the rows that it gets.
-        exact: whether it only moves numbers, so that float32 will do.
+        exact: whether it only moves numbers, and changes no rows in place.
+        single: whether float32 will do: it loses no more than the rounding of its result.
     """
 
     apply: Callable[[np.ndarray, np.ndarray], np.ndarray]
     moved: Callable[[Moments], Moments] | None = None
     exact: bool = False
+    single: bool = False
 
 
 class Transformation:
@@ -145,9 +152,30 @@ class Transformation:
         self._only_used = only_used and table.used is not None
         self._identity = dict(identity)
 
-    def apply(self, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Float32 [n, length of the file's rows], and their numbers in the file, int [n], to float32 [n, dim]."""
-        return _through(self._operations, rows, numbers, self.dim, np.float32)
+    def apply(self, rows: np.ndarray, numbers: np.ndarray, result: np.ndarray | None = None) -> np.ndarray:
+        """Float32 [n, length of the file's rows], and their numbers in the file, int [n], to float32 [n, dim].
+
+        Args:
+            result: what to write them into; None: an array of its own.
+        """
+        made = np.empty((len(rows), self.dim), np.float32) if result is None else result
+        operations = self._operations
+        starts = iter(range(0, len(rows), _ROWS_AT_ONCE))  # each is taken by one thread
+        # Blocks are too small for several threads in each product, which would wait for each other.
+        with linear_algebra().limit(limits=1, user_api="blas"):
+            if rows.nbytes < _BYTES_FOR_TWO or all(operation.exact for operation in operations):
+                _through(operations, rows, numbers, made, starts)
+            else:
+                helping = self._helper.submit(_through, operations, rows, numbers, made, starts)
+                _through(operations, rows, numbers, made, starts)
+                if not helping.cancel():  # where processors are busy, it may not have begun
+                    helping.result()
+        return made
+
+    @cached_property
+    def _helper(self) -> ThreadPoolExecutor:
+        """A thread, as to start one for each range of rows takes long where processors are busy."""
+        return ThreadPoolExecutor(1, "transform")
 
     @cached_property
     def _operations(self) -> tuple[Operation, ...]:
@@ -157,7 +185,7 @@ class Transformation:
         dim = self._source.dim
         for place, step in enumerate(self.steps):
             if step.required() is not Needs.NOTHING and known is None:
-                known = self._measured(place, found, covariance=self._takes_covariance(place))
+                known = self._measured(place, found, dim, covariance=self._takes_covariance(place))
             operation = implementation(step)(Fitting(dim, known, self._source.rows, self._table))
             known = None if known is None or operation.moved is None else operation.moved(known)
             dim = step.resulting(dim, None)
@@ -173,24 +201,25 @@ class Transformation:
                 return False
         return False
 
-    def _measured(self, place: int, operations: Sequence[Operation], *, covariance: bool) -> Moments:
+    def _measured(self, place: int, operations: Sequence[Operation], dim: int, *, covariance: bool) -> Moments:
         """Moments of the rows that the first steps make, kept in the cache.
 
         Args:
             place: number of steps.
             operations: these, fitted.
+            dim: of their rows.
         """
         only_used = self._only_used
         folder = caching.folder(
             self._cache,
             "moments",
             self._key(place, covariance=covariance, only_used=only_used),
-            lambda empty: _save(empty, measure(self._blocks(operations, only_used=only_used), covariance=covariance)),
+            lambda empty: _save(empty, measure(self._blocks(operations, dim), covariance=covariance)),
         )
         return Moments(*(np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("mean", "spread")))
 
-    def _blocks(self, operations: Sequence[Operation], *, only_used: bool) -> Iterator[np.ndarray]:
-        source, used = self._source, self._table.used if only_used else None
+    def _blocks(self, operations: Sequence[Operation], dim: int) -> Iterator[Part]:
+        source, used = self._source, self._table.used if self._only_used else None
         rows = source if used is None else SomeRows(source, used)
         mapping = source.memory_map() if used is None else None
         step = max(BLOCK_BYTES // (4 * source.dim), 1)
@@ -198,7 +227,7 @@ class Transformation:
             stop = min(start + step, rows.rows)
             values = rows.read(start, stop) if mapping is None else mapping[start:stop]
             numbers = np.arange(start, stop) if used is None else used[start:stop]
-            yield values if not operations else _through(operations, values, numbers, None, np.float64)
+            yield values if not operations else functools.partial(_made, operations, values, numbers, dim)
             self._progress("fitting the transform", stop / rows.rows)
 
     def _key(self, place: int, *, covariance: bool, only_used: bool) -> str:
@@ -227,37 +256,34 @@ def _save(folder: Path, found: Moments) -> None:
     np.save(folder / "spread.npy", found.spread, allow_pickle=False)
 
 
+def _made(operations: Sequence[Operation], rows: np.ndarray, numbers: np.ndarray, dim: int) -> np.ndarray:
+    """Rows after some operations, float64 [n, dim]."""
+    result = np.empty((len(rows), dim))
+    _through(operations, rows, numbers, result, range(0, len(rows), _ROWS_AT_ONCE))
+    return result
+
+
 def _through(
-    operations: Sequence[Operation], rows: np.ndarray, numbers: np.ndarray, dim: int | None, dtype: type
-) -> np.ndarray:
-    """Rows after some operations, [n, dim]; `dim` is None where it is to be found out."""
-    if all(operation.exact for operation in operations):
+    operations: Sequence[Operation], rows: np.ndarray, numbers: np.ndarray, result: np.ndarray, starts: Iterable[int]
+) -> None:
+    """Writes rows after some operations into `result`, [n, dim]: blocks that begin at `starts`."""
+    single = all(operation.single or operation.exact for operation in operations)
+    changed = not all(operation.exact for operation in operations)
+    block = np.zeros((_ROWS_AT_ONCE, rows.shape[1]), np.float32 if single else np.float64)
+    for start in starts:
+        some = slice(start, start + _ROWS_AT_ONCE)
+        values, made = rows[some], result[some]
+        count = len(values)
+        if changed:
+            in_place = single and made.shape == values.shape and made.dtype == np.float32
+            copy = made if in_place else block
+            copy[:count] = values
+            copy[count:] = 0
+            values = copy
         for operation in operations:
-            rows = operation.apply(rows, numbers)
-        return np.asarray(rows, dtype)
-    parts: list[np.ndarray] = []
-    result: np.ndarray | None = None if dim is None else np.empty((len(rows), dim), dtype)
-    block = np.zeros((_ROWS_AT_ONCE, rows.shape[1]))
-    # Blocks are too small for several threads, which would wait for each other.
-    with _linear_algebra().limit(limits=1, user_api="blas"):
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            part = rows[start : start + _ROWS_AT_ONCE]
-            block[: len(part)] = part
-            block[len(part) :] = 0
-            values = block
-            for operation in operations:
-                values = operation.apply(values, numbers[start : start + len(part)])
-            if result is None:
-                parts.append(values[: len(part)].astype(dtype))
-            else:
-                result[start : start + len(part)] = values[: len(part)]
-    return np.concatenate(parts) if result is None else result
-
-
-@functools.cache
-def _linear_algebra() -> ThreadpoolController:
-    """The libraries that NumPy has loaded."""
-    return ThreadpoolController()
+            values = operation.apply(values, numbers[some])
+        if values is not made:
+            made[:] = values[:count]
 
 
 def _minus(rows: np.ndarray, row: np.ndarray) -> np.ndarray:
@@ -274,32 +300,48 @@ def _times(factor: float) -> Operation:
     return Operation(
         lambda rows, _: np.multiply(rows, factor, out=rows),
         lambda known: Moments(known.mean * factor, known.spread * factor**2),
+        single=True,
     )
 
 
 def _columns(columns: np.ndarray) -> Operation:
     first, last = int(columns[0]), int(columns[-1])
     # A slice is a view, which is as good: rows that are changed in place are those of a block.
-    chosen = slice(first, last + 1) if last - first + 1 == len(columns) else columns
-    return Operation(lambda rows, _: rows[:, chosen], lambda known: known.of_columns(columns), exact=True)
+    step = int(columns[1]) - first if len(columns) > 1 else 1
+    if np.all(np.diff(columns) == step):
+        even = slice(first, last + 1, step)
+        return Operation(lambda rows, _: rows[:, even], lambda known: known.of_columns(columns), exact=True)
+    return Operation(lambda rows, _: rows.take(columns, axis=1), lambda known: known.of_columns(columns), exact=True)
 
 
 def center(step: Center, to: Fitting) -> Operation:
     """Subtracts the mean row."""
     mean = to.known.mean
-    return Operation(lambda rows, _: _minus(rows, mean), lambda known: Moments(known.mean - mean, known.spread))
+    high = mean.astype(np.float32)
+    low = (mean - high).astype(np.float32)  # in float32, deviations from the mean and not from one that is rounded
+
+    def apply(rows: np.ndarray, _: np.ndarray) -> np.ndarray:
+        return _minus(rows, mean) if rows.dtype == np.float64 else _minus(_minus(rows, high), low)
+
+    return Operation(apply, lambda known: Moments(known.mean - mean, known.spread), single=True)
 
 
 def normalize(step: Normalize, to: Fitting) -> Operation:
     """Divides each row by its Euclidean length."""
 
     def apply(rows: np.ndarray, _: np.ndarray) -> np.ndarray:
-        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        with np.errstate(over="ignore"):
+            squares = np.einsum("ij,ij->i", rows, rows)
+        beyond = np.flatnonzero(~((squares > _LEAST) & (squares < 1 / _LEAST)))
+        whole = rows[beyond].astype(np.float64)
+        squares[beyond] = 1
+        rows /= np.sqrt(squares)[:, None]
+        lengths = np.sqrt(np.einsum("ij,ij->i", whole, whole))
         lengths[lengths == 0] = 1
-        rows /= lengths[:, None]
+        rows[beyond] = whole / lengths[:, None]
         return rows
 
-    return Operation(apply)
+    return Operation(apply, single=True)
 
 
 def scale(step: Scale, to: Fitting) -> Operation:
@@ -371,10 +413,10 @@ def frequency_weight(step: FrequencyWeight, to: Fitting) -> Operation:
     share = _by_rank(to.rows) if step.frequencies is Frequencies.RANKS else _by_count(to.table)
 
     def apply(rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        rows[: len(numbers)] *= (step.a / (step.a + share(numbers)))[:, None]
+        rows[: len(numbers)] *= (step.a / (step.a + share(numbers))).astype(rows.dtype)[:, None]
         return rows
 
-    return Operation(apply)
+    return Operation(apply, single=True)
 
 
 def _by_rank(rows: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -406,9 +448,13 @@ def truncate(step: Truncate, to: Fitting) -> Operation:
 def zero_pad(step: ZeroPad, to: Fitting) -> Operation:
     """Appends columns of zeros."""
     dim = step.dim or to.dim
-    return Operation(
-        lambda rows, _: np.pad(rows, ((0, 0), (0, dim - to.dim))), lambda known: known.padded(dim), exact=True
-    )
+
+    def apply(rows: np.ndarray, _: np.ndarray) -> np.ndarray:
+        result = np.zeros((len(rows), dim), rows.dtype)
+        result[:, : to.dim] = rows
+        return result
+
+    return Operation(apply, lambda known: known.padded(dim), exact=True)
 
 
 def random_pad(step: RandomPad, to: Fitting) -> Operation:

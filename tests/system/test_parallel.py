@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from embexp.system.parallel import at_once, if_long, part, reported
+from embexp.system.parallel import at_once, if_long, in_order, part, reported
 
 
 def test_what_is_made_has_the_order_of_the_items() -> None:
@@ -29,6 +30,23 @@ def test_two_are_in_work_at_a_time() -> None:
 def test_the_error_of_an_item_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         at_once(lambda number: 1 // number, (2, 1, 0))
+
+
+def test_few_items_are_made_before_they_are_asked_for() -> None:
+    most = 2 * (os.cpu_count() or 1)
+    taken = 0
+
+    def items() -> Iterator[int]:
+        nonlocal taken
+        for number in range(100):
+            taken += 1
+            yield number
+
+    found = in_order(lambda number: -number, items())
+    assert [next(found), next(found)] == [0, -1]
+    assert taken <= most + 2
+    found.close()
+    assert taken <= most + 2
 
 
 def test_a_stage_is_reported_once_it_is_long() -> None:

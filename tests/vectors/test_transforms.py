@@ -209,6 +209,40 @@ def test_what_becomes_of_a_row_does_not_depend_on_its_company(
     np.testing.assert_array_equal(tall[0].apply(TALL[rows], np.array(rows)), tall[1][rows])
 
 
+def test_steps_in_float32_treat_each_row_alone(tmp_path: Path) -> None:
+    found = made(TALL, ["center", "normalize", {"scale": 0.1}, {"zero_pad": 40}], None, tmp_path)
+    whole = found.apply(TALL, np.arange(len(TALL)))  # by two threads
+    for start, stop in ((0, 1), (1_023, 1_026), (8_000, 9_000)):
+        part = np.full((stop - start, 40), 7, np.float32)
+        assert found.apply(TALL[start:stop], np.arange(start, stop), part) is part
+        np.testing.assert_array_equal(part, whole[start:stop])
+    exact = centred(TALL.astype(np.float64))
+    exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    np.testing.assert_allclose(whole[:, :37], exact * 0.1 / exact.std(), rtol=1e-6, atol=1e-9)
+
+
+def test_rows_far_from_zero_lose_no_digits_of_their_deviations(tmp_path: Path) -> None:
+    matrix = (np.random.default_rng(0).normal(size=(500, 4)) + 1e5).astype(np.float32)
+    found = transformed(matrix, ["center"], None, tmp_path)
+    np.testing.assert_allclose(found, centred(matrix.astype(np.float64)), rtol=1e-6)
+
+
+def test_rows_whose_squares_are_beyond_float32_are_normalized(tmp_path: Path) -> None:
+    lengths = np.array([1e-44, 1e-25, 1e-14, 1, 1e14, 1e25, 3e38])
+    matrix = (lengths[:, None] * [1, -1, 0.5]).astype(np.float32)
+    matrix = np.concatenate([matrix, np.zeros((1, 3), np.float32)])
+    exact = matrix.astype(np.float64)
+    exact[:-1] /= np.linalg.norm(exact[:-1], axis=1, keepdims=True)
+    np.testing.assert_allclose(transformed(matrix, ["normalize"], None, tmp_path), exact, rtol=1e-6)
+
+
+def test_an_error_in_a_thread_is_raised(tmp_path: Path) -> None:
+    weigh = {"frequency_weight": {"frequencies": "counts"}}
+    found = made(TALL, [weigh], None, tmp_path, counts=np.ones(5), used=None, occurrences=5)
+    with pytest.raises(IndexError):
+        found.apply(TALL, np.arange(len(TALL)))
+
+
 def test_a_transformed_file_is_gathered_row_by_row(tall: tuple[Transformation, np.ndarray]) -> None:
     taken = np.array([4, -1, 8_049, 4, 0])
     source = AlignedRows(Memory(TALL), Alignment(taken, np.zeros(5, np.uint8)), Numbered(16), tall[0])
