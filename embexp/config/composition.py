@@ -49,6 +49,9 @@ _PATHS_OF_TABLES = (
     "pretrained.path",
     "pretrained.tokens_file",
     "pretrained.missing_neighbours",
+    "pretrained.others",
+    "pretrained.others.*.path",
+    "pretrained.others.*.tokens_file",
     *(f"{rule}.{file}" for rule in ("freeze", "freeze.phases.*.rules.*") for file in ("tokens_file", "mask_file")),
 )
 _PATHS = (

@@ -26,7 +26,7 @@ from embexp.pretrained.tables import (
     width_mismatch,
 )
 from embexp.records.folder import RunFolder
-from embexp.specs.pretrained import Checkpoint, File, Match, Sample
+from embexp.specs.pretrained import Checkpoint, File, Match, OtherFile, Sample
 from embexp.specs.tables import RowType
 from embexp.specs.transforms.chain import settled
 from embexp.specs.transforms.steps import Fit, Frequencies, FrequencyWeight
@@ -34,7 +34,8 @@ from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors.alignment import RowKind, by_position, by_token, coverage, used_rows
 from embexp.vectors.composed import of_neighbours, of_subwords
-from embexp.vectors.file_source import VectorSource, open_vectors
+from embexp.vectors.file_source import FileSource, VectorSource, open_vectors
+from embexp.vectors.joined import JoinedSource, joined
 from embexp.vectors.stored import ROW_TYPES
 from embexp.vectors.transforms import TableRows, Transformation
 
@@ -42,6 +43,7 @@ SAMPLE_VERSION = 1
 """Of the numbers: another one makes other files."""
 _ROWS_AT_ONCE = 8_192
 _READING = {"format", "key", "token_column", "tokens_file", "non_finite", "invalid_text", "header_count"}
+_READING |= {"others", "join"}
 """Settings of how a file is read."""
 
 
@@ -85,11 +87,9 @@ def align(
                 used[setting.path, RowType.FLOAT32, False] = run
             else:
                 chosen = with_sample(chosen, cache=cache)
-                options, kind = chosen.model_dump(include=_READING), setting.table.dtype
-                if (key := (chosen.path, *options.values(), kind, setting.mapped)) not in sources:
-                    tokens = options.pop("tokens_file")
-                    options |= {"tokens_file": None if tokens is None else Path(tokens), "progress": progress}
-                    opened_file = open_vectors(Path(chosen.path), cache=cache, **options)
+                options, kind = chosen.model_dump_json(include=_READING), setting.table.dtype
+                if (key := (chosen.path, options, kind, setting.mapped)) not in sources:
+                    opened_file = _opened(chosen, cache=cache, progress=progress)
                     if setting.mapped or opened_file.dtype == ROW_TYPES[kind]:
                         opened_file.map_as(kind)
                     sources[key] = opened_file
@@ -121,6 +121,37 @@ def align(
     for path, file in related.items():
         of_files[path] = digests.of_json([of_files[path], caching.file_digest(file, cache=cache)])
     return replace(found, digests=of_files)
+
+
+def _opened(setting: File, *, cache: Path, progress: Progress) -> FileSource:
+    """The file of a setting, or all of them as one."""
+    all_files: tuple[File | OtherFile, ...] = (setting, *setting.others)
+    found = [
+        open_vectors(
+            Path(each.path),
+            cache=cache,
+            format=each.format,
+            key=each.key,
+            token_column=each.token_column,
+            tokens_file=None if each.tokens_file is None else Path(each.tokens_file),
+            invalid_text=setting.invalid_text,
+            non_finite=setting.non_finite,
+            header_count=setting.header_count,
+            progress=progress,
+        )
+        for each in all_files
+    ]
+    if not setting.others:
+        return found[0]
+    identity = _identity(setting)
+    return joined(found, setting.join, identity=identity, cache=cache, non_finite=setting.non_finite, progress=progress)
+
+
+def _identity(setting: File) -> dict[str, Any]:
+    """What the rows of a setting's files depend on beside their content."""
+    found = setting.model_dump(mode="json", include=_READING - {"tokens_file", "others"})
+    others = [other.model_dump(mode="json", exclude={"path", "tokens_file"}) for other in setting.others]
+    return {**found, "others": others} if others else found
 
 
 @contextmanager
@@ -165,6 +196,10 @@ def _with_file_rows(
                 "compare their spelling" + ("" if loosest else "; match=normalised is the loosest comparison"),
             )
     found = PretrainedTable(setting, source, aligned, coverage(aligned, words))
+    if isinstance(source, JoinedSource):
+        counts = source.counts(aligned.file_rows[aligned.pretrained])
+        listed = ", ".join(f"{rows:,} from {Path(path).name}" for path, rows in zip(setting.paths, counts, strict=True))
+        found = replace(found, of_files=tuple(counts), notes=(f"tables.{name}: rows {listed} ({setting.join})",))
     if source.tokens is None or not setting.missing.composed:
         return found
     if setting.missing_neighbours is None:
@@ -176,7 +211,7 @@ def _with_file_rows(
     note = (
         f"tables.{name}: {setting.missing} fill {len(composed.rows):,} of {of:,} missing rows, the initializer the rest"
     )
-    return replace(found, notes=(note,))
+    return replace(found, notes=(*found.notes, note))
 
 
 def _transformed(
@@ -214,10 +249,9 @@ def _transformed(
         counts=counts,
         occurrences=0 if frequencies is None else int(frequencies.sum()),
     )
-    identity = setting.model_dump(mode="json", include=_READING - {"tokens_file"})
     only_used = setting.fit is Fit.USED
     made = Transformation(
-        source, steps, dim, rows, only_used=only_used, identity=identity, cache=cache, progress=progress
+        source, steps, dim, rows, only_used=only_used, identity=_identity(setting), cache=cache, progress=progress
     )
     return replace(found, transform=made)
 

@@ -10,7 +10,17 @@ from embexp.errors import DataError, Fault, RunError
 from embexp.pretrained import earlier
 from embexp.pretrained.tables import Mismatch, PretrainedSetting, fit_faults, width_mismatch
 from embexp.specs import vocabularies
-from embexp.specs.pretrained import Checkpoint, File, Format, NonFinite, NoPretrained, Pretrained, Sample
+from embexp.specs.pretrained import (
+    Checkpoint,
+    File,
+    Format,
+    Join,
+    NonFinite,
+    NoPretrained,
+    OtherFile,
+    Pretrained,
+    Sample,
+)
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.specs.transforms.chain import misfit, settled
@@ -71,16 +81,28 @@ def rows(spec: RunSpec) -> dict[str, int | None]:
 
 
 def _file_faults(path: str, setting: File | Sample, tables: Mapping[str, Table]) -> list[Fault]:
-    named = {"tokens_file": setting.tokens_file, "missing_neighbours": setting.missing_neighbours}
-    absent = {key: file for key, file in named.items() if file is not None and not Path(file).is_file()}
+    named = {f"{place}.tokens_file": each.tokens_file for place, each in _files(path, setting)}
+    named[f"{path}.missing_neighbours"] = setting.missing_neighbours
+    absent = {place: file for place, file in named.items() if file is not None and not Path(file).is_file()}
     if absent:
-        return [Fault(f"{path}.{key}", repr(file), "there is no such file") for key, file in absent.items()]
-    try:
-        dim = _dim(setting)
-    except DataError as error:
-        return [Fault(f"{path}.path", repr(setting.path), str(error).removeprefix(f"{setting.path}: "))]
-    if dim is None:
-        return []
+        return [Fault(place, repr(file), "there is no such file") for place, file in absent.items()]
+    lengths: list[int | None] = []
+    faults: list[Fault] = []
+    for place, each in _files(path, setting):
+        try:
+            lengths.append(_dim_of(each))
+        except DataError as error:
+            faults.append(Fault(f"{place}.path", repr(each.path), str(error).removeprefix(f"{each.path}: ")))
+    if not faults and isinstance(setting, File) and setting.join is Join.PREFERENCE:
+        rule = f"its rows have {{}} numbers, those of {setting.path} {lengths[0]}, and any of them may fill a row"
+        remedy = "make them equally long, or set join=columns"
+        faults += [
+            Fault(f"{place}.path", repr(each.path), rule.format(length), remedy)
+            for (place, each), length in zip(_files(path, setting), lengths, strict=True)
+            if lengths[0] is not None and length not in (None, lengths[0])
+        ]
+    if faults or (dim := _dim(setting)) is None:
+        return faults
     found = {name: width_mismatch(setting.transform, dim, name, table) for name, table in tables.items()}
     return _fit_faults(path, setting, tables, found)
 
@@ -131,6 +153,24 @@ def _dim(setting: File | Sample) -> int | None:
     Raises:
         DataError: it is missing, or not of its format.
     """
+    known = [dim for _, each in _files("", setting) if (dim := _dim_of(each)) is not None]
+    if isinstance(setting, File) and setting.join is Join.COLUMNS:
+        return sum(known) if len(known) == len(setting.paths) else None
+    return known[0] if known else None
+
+
+def _files(path: str, setting: File | Sample) -> list[tuple[str, File | Sample | OtherFile]]:
+    """All files of a setting, each with its config path."""
+    others = setting.others if isinstance(setting, File) else ()
+    return [(path, setting), *((f"{path}.others.{place}", other) for place, other in enumerate(others))]
+
+
+def _dim_of(setting: File | Sample | OtherFile) -> int | None:
+    """Numbers per row of one file, or None where it must be read for that.
+
+    Raises:
+        DataError: it is missing, or not of its format.
+    """
     if isinstance(setting, Sample) and setting.path is None:
         return setting.dim
     source = _opened_if_quick(setting)
@@ -153,7 +193,7 @@ def _rows_by_position(table: Table, setting: Pretrained) -> int:
     return 0 if source is None or source.tokens is not None else source.rows
 
 
-def _opened_if_quick(setting: File | Sample) -> FileSource | None:
+def _opened_if_quick(setting: File | Sample | OtherFile) -> FileSource | None:
     """The file, opened, if its first bytes show rows and width.
 
     Raises:

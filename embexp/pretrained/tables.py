@@ -84,6 +84,7 @@ class PretrainedTable:
         notes: what the user should know about slots that don't.
         transform: of the file's rows; None: they are taken as they are.
         composed: rows for tokens that the file lacks that are means of rows that it has; None: there are none.
+        of_files: how many rows have numbers of each of several files; empty: there is one.
     """
 
     setting: File | Checkpoint
@@ -95,6 +96,7 @@ class PretrainedTable:
     notes: tuple[str, ...] = ()
     transform: Transformation | None = None
     composed: Sources | None = None
+    of_files: tuple[int, ...] = ()
 
     @property
     def filled(self) -> dict[str, int]:
@@ -147,6 +149,7 @@ class Pretrained:
             name: {
                 "path": table.setting.path,
                 "digest": table.source.digest,
+                **_files(table),
                 "file_rows": table.source.rows,
                 "file_dim": table.source.dim,
                 "match": _match(table),
@@ -159,6 +162,14 @@ class Pretrained:
             for name, table in self.tables.items()
         }
         return {"tables": tables, "unfit": dict(self.mismatches)}
+
+
+def _files(table: PretrainedTable) -> dict[str, Any]:
+    """Which of several files rows come from."""
+    if not isinstance(table.setting, File) or not table.of_files:
+        return {}
+    each = [{"path": path, "rows": rows} for path, rows in zip(table.setting.paths, table.of_files, strict=True)]
+    return {"join": table.setting.join.value, "files": each}
 
 
 def _match(table: PretrainedTable) -> str:

@@ -128,6 +128,8 @@ def content_id(
             setting["path"] = pretrained_digests.get(place)
             for of_the_digest in ("tokens_file", "missing_neighbours"):
                 setting.pop(of_the_digest, None)
+            for other in setting.get("others", ()):  # with the digest of the first
+                other |= {"path": None, "tokens_file": None}
             steps = setting.pop("transform", [])
             if (known := as_project(steps)) is not None:  # as ids had it before there were transforms
                 setting |= {} if setting["kind"] == "checkpoint" else {"project": known}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import Dim, RowCount, Seed, Spec, is_null, where_known
@@ -135,14 +135,23 @@ class MissingRows(StrEnum):
         return self in (MissingRows.SUBWORDS, MissingRows.NEIGHBOURS)
 
 
+class Join(StrEnum):
+    """How rows of several files become one."""
+
+    PREFERENCE = "preference"
+    """A row is that of the first file that has its token."""
+    COLUMNS = "columns"
+    """A row has the numbers of all files, one behind the other; 0 for those of a file that lacks its token."""
+
+
 class NoPretrained(Spec):
     """Values come from the initializer."""
 
     kind: Literal["none"] = "none"
 
 
-class _Matrix(Spec):
-    """How a matrix on disk is read and fitted to a table."""
+class _Place(Spec):
+    """Where a matrix on disk is, and its tokens."""
 
     format: Format | None = None
     """Format of the file; null: by its suffix."""
@@ -152,6 +161,11 @@ class _Matrix(Spec):
     """Column or dataset of the tokens, in a file with several."""
     tokens_file: str | None = None
     """File with a token per line, for a matrix without tokens."""
+
+
+class _Matrix(_Place):
+    """How a matrix on disk is read and fitted to a table."""
+
     match: Match = Match.EXACT
     """How tokens are matched. Rows of a file without tokens are matched by number."""
     missing: MissingRows = MissingRows.INITIALIZER
@@ -179,12 +193,42 @@ class _Matrix(Spec):
         return where_known(_no_deviation(self, spec, scope), _nothing_fitted(self, scope), _neighbours(self, scope))
 
 
+class OtherFile(_Place):
+    """One more file of vectors; settings that it has not are those of the first."""
+
+    path: Annotated[str, Field(min_length=1)]
+    """The file."""
+
+
+def _listed(value: object) -> object:
+    """Files as they may be written: one or several, each a path or a mapping."""
+    entries = list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
+    return [{"path": each} if isinstance(each, str) else each for each in entries]
+
+
 class File(_Matrix):
     """Values come from a matrix on disk, for the tokens that it has."""
 
     kind: Literal["file"] = "file"
     path: Annotated[str, Field(min_length=1)]
     """The file."""
+    others: Annotated[
+        tuple[OtherFile, ...],
+        BeforeValidator(_listed, json_schema_input_type=str | tuple[str | dict[str, Any], ...] | None),
+        Field(max_length=63, exclude_if=operator.not_),
+    ] = ()
+    """More files, of the same table."""
+    join: Join = Field(default=Join.PREFERENCE, exclude_if=lambda value: value is Join.PREFERENCE)
+    """How rows of several files become one."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All files, in order."""
+        return (self.path, *(other.path for other in self.others))
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        """Those of a matrix, and a join of one file."""
+        return where_known(super().faults(spec, scope), _one_file(self, scope))
 
 
 class Sample(_Matrix):
@@ -266,6 +310,12 @@ def _nothing_fitted(setting: _Matrix, scope: Scope) -> Iterator[Fault]:
     if setting.fit is not Fit.FILE and not any(step.required() is not Needs.NOTHING for step in setting.transform):
         rule = "it is about steps that are fitted, and transform has none of these"
         yield Fault(f"{scope.path}.fit", repr(setting.fit.value), rule, "leave it out")
+
+
+def _one_file(setting: File, scope: Scope) -> Iterator[Fault]:
+    if setting.join is not Join.PREFERENCE and not setting.others:
+        rule = f"it is about several files, and {scope.path}.others names none"
+        yield Fault(f"{scope.path}.join", repr(setting.join.value), rule, f"set {scope.path}.others=[FILE]")
 
 
 def _table_of_all(setting: Checkpoint, scope: Scope) -> Iterator[Fault]:

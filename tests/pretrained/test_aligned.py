@@ -202,6 +202,67 @@ def test_missing_rows_that_are_made_of_others(world: World, how: str, tmp_path: 
     assert aligned(spec).tables["item"].notes == (note,)
 
 
+def more_vectors(folder: Path, dim: int) -> dict[str, np.ndarray]:
+    """A second file, with a token that the first has, some that it lacks, and one that the data has not."""
+    values = np.random.default_rng(1).normal(size=(4, dim)).astype(np.float32)
+    found = dict(zip(["Item-2", "Item-1", "Item-4", "Item-99"], values, strict=True))
+    np.save(folder / "more.npy", values)
+    (folder / "more.tokens.txt").write_text("".join(f"{token}\n" for token in found))
+    return found
+
+
+def test_files_in_order_of_preference(world: World, tmp_path: Path) -> None:
+    more = more_vectors(tmp_path, DIM)
+    spec = world.spec(OWN, f"tables.item.pretrained.path={tmp_path / 'more.npy'}", others(world.glove))
+    found, named = values(spec), tokens(spec)
+    expected = {**world.vectors, **more}
+    drawn = of_initializer(spec, 13)
+    rows = [expected.get(token, drawn[row]) if row else drawn[0] for row, token in enumerate(named)]
+    np.testing.assert_array_equal(found, np.array(rows, np.float32))
+    content = aligned(spec).as_json()["tables"]["item"]
+    counts = [
+        sum(token in more for token in named),
+        sum(token in world.vectors and token not in more for token in named),
+    ]
+    assert [each["rows"] for each in content["files"]] == counts
+    assert [Path(each["path"]).name for each in content["files"]] == ["more.npy", "glove.txt"]
+    assert (content["join"], content["rows_pretrained"]) == ("preference", sum(counts))
+    note = f"tables.item: rows {counts[0]} from more.npy, {counts[1]} from glove.txt (preference)"
+    assert aligned(spec).tables["item"].notes == (note,)
+
+
+def test_files_side_by_side(world: World, tmp_path: Path) -> None:
+    more = more_vectors(tmp_path, 3)
+    words = (OWN, f"tables.item.pretrained.path={world.glove}", others(tmp_path / "more.npy"), "model=mlp")
+    spec = world.spec(*words, "tables.item.pretrained.join=columns", "tables.item.dim=8")
+    found, named = values(spec), tokens(spec)
+    for row, token in enumerate(named):
+        if token in world.vectors or token in more:
+            parts = [world.vectors.get(token, np.zeros(DIM)), more.get(token, np.zeros(3))]
+            np.testing.assert_array_equal(found[row], np.concatenate(parts).astype(np.float32))
+    counts = [sum(token in each for token in named) for each in (world.vectors, more)]
+    assert list(aligned(spec).tables["item"].of_files) == counts
+
+
+def test_all_files_and_how_they_are_read_are_part_of_a_run(world: World, tmp_path: Path) -> None:
+    def run_id(path: Path, *words: str) -> str:
+        spec = world.spec(OWN, f"tables.item.pretrained.path={world.glove}", others(path), *words)
+        return identity.content_id(spec, "data", aligned(spec).digests)
+
+    more_vectors(tmp_path, DIM)
+    text = world.glove.read_text()
+    (tmp_path / "copy.txt").write_text(text)
+    (tmp_path / "other.txt").write_text(text.replace("Item-41", "Item-42"))
+    same = run_id(world.glove)
+    assert run_id(tmp_path / "copy.txt") == same != run_id(tmp_path / "other.txt")
+    wide = ("tables.item.pretrained.join=columns", "tables.item.dim=10", "model=mlp")
+    assert run_id(world.glove, *wide) != run_id(world.glove, *wide[1:], "tables.item.pretrained.transform=[zero_pad]")
+
+
+def others(*paths: Path) -> str:
+    return f"tables.item.pretrained.others=[{','.join(map(str, paths))}]"
+
+
 def test_related_tokens_are_part_of_a_run(world: World, tmp_path: Path) -> None:
     def run_id(path: Path) -> str:
         words = [OWN, f"tables.item.pretrained.path={world.glove}", "tables.item.pretrained.missing=neighbours"]

@@ -23,6 +23,7 @@ def faults(*overrides: str) -> dict[str, Fault]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     np.save("wide.npy", np.zeros((3, 20), np.float32))
+    np.save("narrow.npy", np.zeros((3, 7), np.float32))
     np.save("ints.npy", np.zeros((3, 16), np.int64))
     Path("notes.doc").write_text("")
     Path("words.txt").write_text("a 1 2\n")
@@ -73,6 +74,57 @@ CASES = {
         [OWN, "tables.item.pretrained.path=wide.npy", "tables.item.pretrained.transform=[center,{pca:12}]"],
         "tables.item.pretrained.path",
         "the file's rows have 20 numbers, 12 after transform, the table's 16.\n    set tables.item.dim=12, or end",
+    ),
+    "no other file": (
+        [
+            "pretrained=file",
+            "pretrained.path=wide.npy",
+            "pretrained.others=[absent.npy]",
+            "tables.item.dim=20",
+            "model=mlp",
+        ],
+        "pretrained.others.0.path",
+        "there is no such file.",
+    ),
+    "no tokens of another file": (
+        [
+            OWN,
+            "tables.item.pretrained.path=wide.npy",
+            "+tables.item.pretrained.others=[{path:wide.npy,tokens_file:no}]",
+        ],
+        "tables.item.pretrained.others.0.tokens_file",
+        "there is no such file.",
+    ),
+    "files that are not equally long": (
+        ["pretrained=file", "pretrained.path=wide.npy", "pretrained.others=[narrow.npy]"],
+        "pretrained.others.0.path",
+        "its rows have 7 numbers, those of",
+    ),
+    "files side by side, for another dim": (
+        [
+            OWN,
+            "tables.item.pretrained.path=wide.npy",
+            "tables.item.pretrained.others=[narrow.npy]",
+            "tables.item.pretrained.join=columns",
+        ],
+        "tables.item.pretrained.path",
+        "the file's rows have 27 numbers, the table's 16.",
+    ),
+    "one file side by side": (
+        [
+            OWN,
+            "tables.item.pretrained.path=wide.npy",
+            "tables.item.pretrained.join=columns",
+            "model=mlp",
+            "tables.item.dim=20",
+        ],
+        "tables.item.pretrained.join",
+        "it is about several files, and tables.item.pretrained.others names none.",
+    ),
+    "a misspelt setting of another file": (
+        [OWN, "tables.item.pretrained.path=wide.npy", "tables.item.pretrained.others=[{path:wide.npy,fromat:npy}]"],
+        "tables.item.pretrained.others.0.fromat",
+        "did you mean format?",
     ),
     "neighbours without a file": (
         [
