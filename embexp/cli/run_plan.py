@@ -322,6 +322,9 @@ def _notes(plan: Plan) -> Iterator[str]:
         for table in {feature.table for name, feature in spec.features.items() if spec.column_of(name) == column}:
             if not spec.frozen(table):
                 yield f"O(vocabulary): tables.{table}: {setting} updates every row at every step"
+    for name in spec.tables:
+        if spec.tables[name].reset is not None:
+            yield f"tables.{name}.reset: with each epoch, rows start again that are neither pretrained nor frozen"
     if isinstance(spec.pretrained, File | Sample) and any(table.pretrained is None for table in spec.tables.values()):
         yield "pretrained.path fills every table without its own pretrained setting, where it fits"
     for place in list(spec.dense_from())[:1]:

@@ -56,6 +56,7 @@ class TablePlan:
         slots: values of slots from an earlier checkpoint, by slot.
         precision: how rows and slots are stored.
         shares: makes the rows' parts of the weight decay; None: each step decays all that it touches.
+        resets: returns bool [rows], rows that start again with each epoch; None: none does.
     """
 
     name: str
@@ -72,6 +73,7 @@ class TablePlan:
     slots: Mapping[str, MappableRows] = field(default_factory=dict)
     precision: Precision = SINGLE
     shares: Callable[[], DecayShares] | None = None
+    resets: Callable[[], np.ndarray] | None = None
 
     @property
     def method(self) -> InitMethod:
@@ -199,6 +201,30 @@ def fill_tables(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> bool
             eagerly(part, rows)
             filled = True
     return filled
+
+
+def reset_rows(tables: Mapping[str, AnyTable | TPUTable], plans: Plans) -> dict[str, int]:
+    """Gives rows that start again, and their slots, their initial values, in tables that were made eagerly.
+
+    Returns:
+        How many rows, by table that has some.
+    """
+    counts: dict[str, int] = {}
+    for name, plan in plans.items():
+        table = tables[name]
+        if plan.resets is None or plan.optimizer is None or isinstance(table, TPUTable | MappedTable):
+            continue
+        resets = plan.resets()
+        for chunk in assign.chunks(plan.source.rows, plan.source.dim, CHUNK_BYTES):
+            chosen = np.flatnonzero(resets[chunk.start : chunk.stop])
+            ids = chosen + chunk.start
+            table.scatter(ids, plan.source.read(chunk.start, chunk.stop)[chosen])
+            for slot, value in optimizers.slots_of(plan.optimizer).items():
+                table.scatter(ids, np.full((len(ids), table.width(slot)), value, np.float32), slot)
+        counts[name] = int(np.count_nonzero(resets))
+        if table.touched_state is not None:
+            table.touched_state.forget()
+    return counts
 
 
 def fill_in_sessions(tables: Mapping[str, AnyTable], plans: Plans) -> SessionFills:

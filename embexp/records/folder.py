@@ -465,6 +465,8 @@ def _parsed_metrics(line: bytes) -> dict[str, Any]:
                 raise ValueError("its split is not a name")
             for value in content["metrics"].values():
                 float(value)
+        case "reset":
+            dict(content["rows"])
         case "drift":
             for each in content["drift"].values():
                 dict(each)

@@ -422,8 +422,19 @@ def table_plans(
             slots=slots,
             precision=_precision(table, name, spec.seed),
             shares=shares.get(name),
+            resets=None if table.reset is None else partial(_resetting, tables, name),
         )
     return plans
+
+
+def _resetting(tables: PreparedTables, name: str) -> np.ndarray:
+    """Bool [rows]: which rows of a table start again with each epoch: those that are neither pretrained nor frozen."""
+    stay = [tables.policies[name].frozen, tables.pretrained.pretrained_rows(name)]
+    found = np.ones(tables.rows[name], np.bool_)
+    for mask in stay:
+        if mask is not None:
+            found &= ~mask
+    return found
 
 
 def _precision(table: Table, name: str, seed: int) -> Precision:

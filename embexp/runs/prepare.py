@@ -315,6 +315,7 @@ def prepare(spec: RunSpec, progress: Progress = quiet, *, base: Prepared | None 
         epochs=train.epochs,
         log_every=train.log_every,
         evaluate_every=train.evaluate_every,
+        resets=any(table.reset is not None for table in settled.tables.values()),
     )
     return Prepared(spec, data, tables, runtime, schedule, dense, restored, found, code)
 

@@ -215,7 +215,9 @@ def train(
             validation = replace(validation, keep_best=partial(saver.keep_best, outcome))
         if saved is not None and outcome.best_step == outcome.steps:
             validation.keep_best()  # the process may have been killed between this checkpoint and its copy as the best
-    training = loop.Loop(execution.runtime, schedule, validation, everyone, saver.saving(saved, replay))
+    training = loop.Loop(
+        execution.runtime, schedule, validation, everyone, saver.saving(saved, replay), execution.reset
+    )
     status = "failed"
     for listener in everyone:
         listener.started(schedule.steps, prepared.data.training_examples)

@@ -80,7 +80,7 @@ class RunSaver:
             self._increments = IncrementalSaves(
                 tables,
                 whole_every=wanted.incremental,
-                every_row=every_row,
+                every_row=[*every_row, *(name for name in tables if self.prepared.spec.tables[name].reset is not None)],
                 # An increment's base lies beside it, which the final checkpoint does not.
                 restored=None
                 if saved is None or saved.directory.name == self.folder.final_checkpoint.name

@@ -421,6 +421,10 @@ def _train(spec: RunSpec) -> Iterator[str]:
         yield f"train.evaluation_batch_size: {why}, so evaluations use train.batch_size ({used:,})"
     if spec.train.standardize_labels and not spec.standardizes_labels:
         yield f"train.standardize_labels: labels of task {spec.task} have no unit"
+    if spec.train.epochs is not None and spec.train.epochs <= 1:
+        for name, table in spec.tables.items():
+            if table.reset is not None:
+                yield f"tables.{name}.reset: the training ends with its first epoch"
     stopping = spec.train.early_stopping
     if stopping.patience is None:
         if stopping.metric is not None:

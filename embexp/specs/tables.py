@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import vocabularies
 from embexp.specs.base import Count, Dim, Length, NonNegative, Number, Positive, RowCount, Spec, is_null, where_known
-from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
+from embexp.specs.freezing import Freeze, FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import ConstantInGraph, CustomInit, Init, MemoryMap
 from embexp.specs.models import Task
 from embexp.specs.optimizers import TableOptimizer, slots_of
@@ -92,6 +92,18 @@ class Constant(Spec):
 Initializer = Annotated[Uniform | Normal | TruncatedNormal | Constant, Field(discriminator="kind")]
 
 
+class Reset(Spec):
+    """Rows that start again while the dense part goes on, against overfitting from the second epoch on.
+
+    What stays is the vocabulary, pretrained rows and frozen rows; others, and their slots, get their initial values.
+    """
+
+    every: Literal["epoch"] = "epoch"
+    """When: at the start of each epoch but the first."""
+    keep: Literal["vocabulary"] = "vocabulary"
+    """What stays, beside pretrained and frozen rows: which token has which row."""
+
+
 class Table(Spec):
     """An embedding table: `vocabulary_size` rows of `dim` numbers."""
 
@@ -111,6 +123,12 @@ class Table(Spec):
     """null: the top-level `init`."""
     freeze: Freeze | None = None
     """null: the top-level `freeze`."""
+    reset: Annotated[
+        Reset | None,
+        BeforeValidator(lambda value: {"every": value} if isinstance(value, str) else value),
+        Field(exclude_if=is_null),
+    ] = None
+    """When rows start again; null: never. A word is its `every`."""
     storage: Storage = Storage.AUTO
     dtype: RowType = RowType.FLOAT32
     """What its rows are stored as; they are computed with in float32."""
@@ -154,6 +172,7 @@ class Table(Spec):
             _open_dim(spec, name),
             _storage(spec, name),
             _precision(spec, name),
+            _reset(spec, name),
             vocabularies.token_faults(spec, name),
             vocabularies.hash_faults(spec, name),
             vocabularies.oov_faults(spec, name),
@@ -253,6 +272,22 @@ def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
         case _:
             return
     yield CombinationFault(f"{choice}.storage", repr(table.storage.value), rule, f"leave it auto, or {remedy}")
+
+
+def _reset(spec: RunSpec, name: str) -> Iterator[Fault]:
+    """Rows that start again and may not move, or where they can't be written between two steps."""
+    if spec.tables[name].reset is None:
+        return
+    strategy, runtime, freeze = spec.strategy, spec.executing_runtime, spec.freeze_of(name)
+    if spec.frozen(name) or isinstance(freeze, FreezeSchedule):
+        rule, remedy = f"its freeze is {freeze.kind}, and rows that are frozen stay as they are", "leave it null"
+        yield Fault(f"tables.{name}.reset", "epoch", rule, remedy)
+    elif runtime is not RuntimeKind.FUNCTION:
+        rule, remedy = f"rows start again in runtime function, and this one is {runtime}", "set runtime=function"
+        yield CombinationFault(f"tables.{name}.reset", "epoch", rule, remedy)
+    elif strategy.own_memory:
+        rule = f"strategy {strategy.kind} keeps rows where they can't be written between two steps"
+        yield CombinationFault(f"tables.{name}.reset", "epoch", rule, "choose another strategy, or leave it null")
 
 
 def _precision(spec: RunSpec, name: str) -> Iterator[CombinationFault]:

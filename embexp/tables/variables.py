@@ -394,6 +394,11 @@ class TouchedRows:
         self._clear()
         return flags
 
+    def forget(self) -> None:
+        """Counts from now on, as if no row was looked up before."""
+        self._before = None
+        self._clear()
+
     def restore(self, ever: np.ndarray) -> None:
         """Replaces the rows looked up in the run so far by those of a checkpoint; `take` then finds later ones.
 

@@ -17,8 +17,8 @@ class Listener:
     """Receives the events of a training run; subclasses override those that they need.
 
     Events come in this order: started, resumed (where a checkpoint is continued), any number of progressed, paced,
-    logged, evaluated and warned, ended. `ended` comes after an error too, so that files and terminals are left in
-    order.
+    logged, evaluated, reset and warned, ended. `ended` comes after an error too, so that files and terminals are left
+    in order.
     """
 
     stop_status: str | None = None
@@ -47,6 +47,9 @@ class Listener:
 
     def drifted(self, step: int, drift: Mapping[str, Mapping[str, float | None]]) -> None:
         """How far each table's pretrained rows are from their file after `step` steps; once more after `ended`."""
+
+    def reset(self, step: int, rows: Mapping[str, int]) -> None:
+        """So many rows of each table got their initial values again after `step` steps."""
 
     def warned(self, sentence: str) -> None:
         """Something went wrong that does not end the training, such as a checkpoint that can't be written."""
@@ -110,11 +113,12 @@ class Pacing:
 class MetricsFile(Listener):
     """Appends lines to a file, each in one write, so that a reader never sees half a line.
 
-    There are three kinds of lines:
+    There are four kinds of lines:
 
         {"event": "log", "step": 100, "loss": 0.61, "timing": {"seconds": 2.5, "examples_per_second": 81920.0}}
         {"event": "evaluation", "step": 100, "split": "validation", "metrics": {"auc": 0.8}, "timing": {"seconds": 2.6}}
         {"event": "drift", "step": 100, "drift": {"item": {"mean": 0.1, "largest": 0.7, …}}, "timing": {"seconds": 2.7}}
+        {"event": "reset", "step": 100, "rows": {"item": 80}, "timing": {"seconds": 2.8}}
 
     `timing` holds everything that differs between two equal runs: `seconds` since the start, and the throughput or
     null. Numbers that JSON lacks are the strings "NaN", "Infinity" and "-Infinity", which `float()` accepts.
@@ -152,6 +156,10 @@ class MetricsFile(Listener):
             for table, each in drift.items()
         }
         self._append({"event": "drift", "step": step, "drift": numbers})
+
+    def reset(self, step: int, rows: Mapping[str, int]) -> None:
+        """Appends a "reset" line: how many rows of each table started again."""
+        self._append({"event": "reset", "step": step, "rows": dict(rows)})
 
     def _append(self, line: dict[str, Any], **timing: Any) -> None:
         line["timing"] = {"seconds": round(time.monotonic() - self._start, 6), **timing}

@@ -31,20 +31,39 @@ class LoopSchedule:
         log_every: steps between two logged losses.
         evaluate_every: steps between two evaluations.
         batch_size: examples per step.
+        epoch: examples between two resets of rows; None: none is reset.
     """
 
     steps: int
     log_every: int
     evaluate_every: int
     batch_size: int
+    epoch: int | None = None
 
     def next_stop(self, done: int) -> int:
-        """The first step after `done` at which to log, to evaluate or to end."""
+        """The first step after `done` at which to log, to evaluate, to reset rows or to end."""
         return min(
             self.steps,
             (done // self.log_every + 1) * self.log_every,
             (done // self.evaluate_every + 1) * self.evaluate_every,
+            self.steps if self.epoch is None else -(-(self._epochs(done) + 1) * self.epoch // self.batch_size),
         )
+
+    def resets_at(self, step: int) -> bool:
+        """Whether rows are reset after this step, before the next: the first step with which an epoch is over."""
+        return 0 < step < self.steps and self._epochs(step) > self._epochs(step - 1)
+
+    def resets(self, done: int) -> int:
+        """How many resets there were in `done` steps, without one that would follow the last of them."""
+        return len(self._reset_steps(done))
+
+    def _reset_steps(self, done: int) -> set[int]:
+        """The steps below `done` after which rows are reset."""
+        return {-(-each * (self.epoch or 0) // self.batch_size) for each in range(1, self._epochs(done - 1) + 1)}
+
+    def _epochs(self, step: int) -> int:
+        """Epochs that are over after so many steps; 0 where no row is reset."""
+        return 0 if self.epoch is None else max(step, 0) * self.batch_size // self.epoch
 
     def logs_at(self, step: int) -> bool:
         """Whether the loss is logged after this step."""
@@ -52,12 +71,13 @@ class LoopSchedule:
 
     def evaluates_at(self, step: int) -> bool:
         """Whether the validation split is evaluated after this step."""
-        return step % self.evaluate_every == 0 or step == self.steps
+        return step % self.evaluate_every == 0 or step == self.steps or self.resets_at(step)
 
     def evaluations(self, done: int = 0) -> int:
         """How many evaluations come after `done` steps."""
         last = self.steps % self.evaluate_every != 0 and done < self.steps
-        return self.steps // self.evaluate_every - done // self.evaluate_every + last
+        before_resets = sum(step > done and step % self.evaluate_every != 0 for step in self._reset_steps(self.steps))
+        return self.steps // self.evaluate_every - done // self.evaluate_every + last + before_resets
 
 
 def loop_schedule(
@@ -68,10 +88,14 @@ def loop_schedule(
     epochs: float | None,
     log_every: int | None,
     evaluate_every: int | None,
+    resets: bool = False,
 ) -> LoopSchedule:
     """The schedule of a training run on `examples` examples; `steps` or `epochs`, whichever comes first, ends it.
 
     Unless set, `log_every` gives about a hundred log lines, and `evaluate_every` an evaluation per epoch.
+
+    Args:
+        resets: whether rows are reset with each epoch, and so evaluated right before.
     """
     per_epoch = examples / batch_size
     limits = [steps] if steps is not None else []
@@ -81,8 +105,9 @@ def loop_schedule(
     return LoopSchedule(
         steps=total,
         log_every=log_every or max(1, total // 100),
-        evaluate_every=evaluate_every or math.ceil(per_epoch),
+        evaluate_every=evaluate_every or (total if resets else math.ceil(per_epoch)),
         batch_size=batch_size,
+        epoch=examples if resets else None,
     )
 
 
@@ -172,6 +197,7 @@ class Loop:
         validation: how to evaluate; None without a validation split.
         listeners: receive every logged loss and every evaluation.
         saving: how the state is saved during training; None: it is not.
+        reset: gives rows their initial values again, and returns how many of each table.
     """
 
     runtime: Runtime
@@ -179,6 +205,7 @@ class Loop:
     validation: Validation | None = None
     listeners: Sequence[Listener] = ()
     saving: Saving | None = None
+    reset: Callable[[], Mapping[str, int]] = dict
 
     def train(
         self,
@@ -210,6 +237,10 @@ class Loop:
             saving.times.started()
         while outcome.steps < schedule.steps and not interrupted():
             outcome.validation = None
+            if schedule.resets_at(outcome.steps):  # also where a checkpoint is continued, which was written before
+                rows = self.reset()
+                for listener in self.listeners:
+                    listener.reset(outcome.steps, rows)
             steps = min(max(1, call_steps), self._next_stop(outcome.steps) - outcome.steps)
             start = time.perf_counter()
             outcome.loss_sum += self.runtime.train(iterator, steps)

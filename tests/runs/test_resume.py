@@ -61,6 +61,13 @@ EXPERIMENTS = {
         "tables.user.slot_dtype=bfloat16",
         "tables.item.dtype=float16",
     ),
+    "rows that start again, incremental": (
+        "optimizer=adam",
+        *MANY_ROWS,
+        "checkpoint.incremental=3",
+        "tables.user.reset=epoch",
+        "tables.item.reset=epoch",
+    ),
     "adam, dropout": ("optimizer=adam", "model.dropout=0.3", "checkpoint.keep=1"),
     "split, frozen rows": ("optimizer=adam", "freeze@tables.user.freeze=rows", "tables.user.freeze.rows=[[3,40]]"),
     "memory-mapped rows": (

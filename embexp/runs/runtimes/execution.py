@@ -95,6 +95,7 @@ class Execution:
         embedding: on a TPU, its `TPUEmbedding`.
         notes: warnings of the strategy and of the restored dense part.
         restored: what was restored before the first step; None: nothing.
+        reset: gives rows that start again with an epoch their initial values; see `filling.reset_rows`.
     """
 
     runtime: Runtime
@@ -111,6 +112,7 @@ class Execution:
     embedding: Any = None
     notes: list[str] = field(default_factory=list)
     restored: Account | None = None
+    reset: Callable[[], Mapping[str, int]] = dict
 
 
 class Stopwatch:
@@ -189,6 +191,7 @@ def _start_function(blueprint: Blueprint) -> Execution:
         embedding=embeddings.embedding,
         notes=[*strategy.notes, *dense.notes],
         restored=None if restored is None else restored.now,
+        reset=partial(filling.reset_rows, embeddings.tables, blueprint.plans),
     )
 
 
