@@ -232,7 +232,7 @@ def _tables(plan: Plan, console: Console) -> Rich:
         table.add_row(
             name,
             FROM_DATA if rows is None else f"{rows:,}",
-            FROM_FILE if dim is None else str(dim),
+            _dims(each, dim),
             *shown,
             spec.init_of(name).kind,
             spec.freeze_of(name).kind,
@@ -243,6 +243,12 @@ def _tables(plan: Plan, console: Console) -> Rich:
     plus = " + …" if any(plan.rows[name] is None or name not in plan.dims for name in spec.tables) else ""
     table.add_row("all", "", "", *(f"{byte_size(amount)}{plus}" for amount in sums.values()), *[""] * 5, style="bold")
     return table
+
+
+def _dims(table: Table, dim: int | None) -> str:
+    """The dim of a table's rows, and what an adapter makes of it."""
+    shown = FROM_FILE if dim is None else str(dim)
+    return shown if table.adapter is None else f"{shown} → {table.adapter.dim}"
 
 
 def _counts(policy: TablePolicy | None) -> dict[str, int]:
@@ -288,7 +294,8 @@ def _features(plan: Plan, console: Console) -> Rich:
             inner = [str(feature.max_sequence_length)]
         if spec.column_of(name) in ids:
             inner = [ids[spec.column_of(name)]]
-        shape = ", ".join(["B", *inner, str(plan.dims.get(feature.table, "dim"))])
+        adapter, dim = spec.tables[feature.table].adapter, plan.dims.get(feature.table, "dim")
+        shape = ", ".join(["B", *inner, str(dim if adapter is None else adapter.dim)])
         column = spec.column_of(name) + (" in buckets" if feature.buckets.given else "")
         table.add_row(name, feature.table, column, feature.weights or "", f"[{shape}]")
     return table
@@ -323,6 +330,9 @@ def _notes(plan: Plan) -> Iterator[str]:
             if not spec.frozen(table):
                 yield f"O(vocabulary): tables.{table}: {setting} updates every row at every step"
     for name in spec.tables:
+        if (adapter := spec.tables[name].adapter) is not None and (dim := plan.dims.get(name)) is not None:
+            size = byte_size(4 * dim * adapter.dim)
+            yield f"tables.{name}.adapter: a matrix of {dim:,} × {adapter.dim:,} ({size}), trained with the dense part"
         if spec.tables[name].reset is not None:
             yield f"tables.{name}.reset: with each epoch, rows start again that are neither pretrained nor frozen"
     if isinstance(spec.pretrained, File | Sample) and any(table.pretrained is None for table in spec.tables.values()):

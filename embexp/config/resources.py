@@ -136,7 +136,8 @@ def _model_faults(
 
         dims = checks.dims(pretrained, tables)
     if len(dims) == len(tables):  # else the run checks it, once the files are open
-        shapes = {name: feature.activation_shape(dims[feature.table]) for name, feature in features.items()}
+        vectors = {name: table.vector_dim(dims[name]) for name, table in tables.items()}
+        shapes = {name: feature.activation_shape(vectors[feature.table]) for name, feature in features.items()}
         yield from model.input_faults(shapes, 0 if data is None else data.dense_width, classes)
 
 

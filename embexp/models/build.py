@@ -51,6 +51,32 @@ def build(
     return made if isinstance(made, keras.Model) else keras.Model(inputs=activations, outputs=made, name=model.kind)
 
 
+def adapted(
+    model: keras.Model, *, shapes: Shapes, dense_width: int, adapters: Mapping[str, tuple[str, int]], seed: int
+) -> keras.Model:
+    """A model of a table's rows from one of rows times a matrix, `adapter.TABLE`, [dim, n], which is trained with it.
+
+    Args:
+        model: as `build` returns it, for the shapes that the matrices make.
+        shapes: see `build`; of the rows as they are.
+        dense_width: see `build`.
+        adapters: by feature, the name of its table, and n; features of a table share its matrix.
+        seed: the run's seed. Matrices are Glorot-uniform.
+    """
+    activations = _symbolic(shapes, dense_width)
+    found: dict[str, Any] = {}
+    for name, rows in activations.items():
+        if name in adapters:
+            layer, dim = f"adapter.{adapters[name][0]}", adapters[name][1]
+            if layer not in found:
+                initial = layers.glorot(seed, layer)
+                found[layer] = keras.layers.Dense(dim, use_bias=False, kernel_initializer=initial, name=layer)
+            rows = found[layer](rows)
+        found[name] = rows
+    vectors = {name: found[name] for name in activations}
+    return keras.Model(inputs=activations, outputs=model(vectors), name=model.name)
+
+
 def standardized(model: keras.Model, *, shapes: Shapes, dense_width: int, mean: float, deviation: float) -> keras.Model:
     """A model of labels from one of standardised labels: its logits times `deviation`, plus `mean`.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -230,6 +230,7 @@ class DenseSettings:
         outputs: logits of an example: 1, or the number of classes.
         output_bias: initial bias of each logit; of standardised labels, their mean.
         label_deviation: standard deviation of the labels; None: they are not standardised.
+        adapters: see `adapters_of`.
     """
 
     task: Task
@@ -244,6 +245,13 @@ class DenseSettings:
     outputs: int = 1
     output_bias: float = 0.0
     label_deviation: float | None = None
+    adapters: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+
+def adapters_of(features: Mapping[str, Feature], tables: Mapping[str, Table]) -> dict[str, tuple[str, int]]:
+    """By feature whose rows are multiplied by a matrix: the table of that, and the length of what it makes."""
+    found = {name: (feature.table, tables[feature.table].adapter) for name, feature in features.items()}
+    return {name: (table, adapter.dim) for name, (table, adapter) in found.items() if adapter is not None}
 
 
 def dense_settings(
@@ -283,6 +291,7 @@ def dense_settings(
         outputs=max(1, classes) if spec.task is Task.CLASSIFICATION else 1,
         output_bias=output_bias,
         label_deviation=label_deviation if spec.standardizes_labels else None,
+        adapters=adapters_of(spec.features, spec.tables),
     )
 
 
@@ -346,15 +355,18 @@ def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, c
 def dense_model(dense: DenseSettings, dims: Mapping[str, int]) -> keras.Model:
     """The dense part of an experiment, with its initial values."""
     shapes = {name: feature.activation_shape(dims[feature.table]) for name, feature in dense.features.items()}
+    adapters = {name: dim for name, (_, dim) in dense.adapters.items()}
     mean, deviation = dense.output_bias, dense.label_deviation
     model = models.build(
         dense.model,
-        shapes=shapes,
+        shapes={name: (*shape[:-1], adapters.get(name, shape[-1])) for name, shape in shapes.items()},
         dense_width=dense.width,
         output_bias=mean if deviation is None else 0.0,
         seed=dense.seed,
         outputs=dense.outputs,
     )
+    if adapters:
+        model = models.adapted(model, shapes=shapes, dense_width=dense.width, adapters=dense.adapters, seed=dense.seed)
     if deviation is None:
         return model
     return models.standardized(model, shapes=shapes, dense_width=dense.width, mean=mean, deviation=deviation)

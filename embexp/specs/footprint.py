@@ -103,7 +103,7 @@ def needs(spec: RunSpec, rows: Mapping[str, Rows], dims: Mapping[str, int], exam
     found: list[Need] = []
     if not spec.strategy.own_memory or spec.strategy.simulated:
         found += _tables(spec, rows, dims)
-    found += [*_batch(spec, dims), *_dense(spec), *_data(spec, examples)]
+    found += [*_batch(spec, dims), *_dense(spec, dims), *_data(spec, examples)]
     return found
 
 
@@ -153,9 +153,14 @@ def _batch(spec: RunSpec, dims: Mapping[str, int]) -> Iterator[Need]:
     yield Need("batch", _FLOAT_BYTES * numbers * sizes[path], path, f"{shown:,} examples of {numbers:,} numbers")
 
 
-def _dense(spec: RunSpec) -> Iterator[Need]:
-    """Weights between hidden layers, with gradient and slots."""
+def _dense(spec: RunSpec, dims: Mapping[str, int]) -> Iterator[Need]:
+    """Adapters and weights between hidden layers, with gradient and slots."""
     slots = spec.dense_optimizer.slots
+    for name, table in spec.tables.items():
+        if table.adapter is not None and name in dims:
+            weights = dims[name] * table.adapter.dim
+            path, value = f"tables.{name}.adapter.dim", str(table.adapter.dim)
+            yield Need("dense part", _FLOAT_BYTES * (2 + slots) * weights, path, value)
     for path, widths in spec.model.hidden_widths.items():
         weights = 0 if path == "model.maps" else sum(a * b for a, b in itertools.pairwise(widths))
         yield Need("dense part", _FLOAT_BYTES * (2 + slots) * weights, path, str(list(widths)))

@@ -225,9 +225,8 @@ class RunSpec(Spec):
 
     def input_faults(self) -> list[Fault]:
         """The reasons why the model can't take the features of a run whose dims are known."""
-        shapes = {
-            name: feature.activation_shape(self.tables[feature.table].width) for name, feature in self.features.items()
-        }
+        dims = {name: table.vector_dim(table.width) for name, table in self.tables.items()}
+        shapes = {name: feature.activation_shape(dims[feature.table]) for name, feature in self.features.items()}
         classes = self.task is Task.CLASSIFICATION
         return list(self.model.input_faults(shapes, self.data.dense_width, classes))
 
@@ -406,7 +405,7 @@ def _samples(spec: RunSpec) -> Iterator[str]:
 
 def _model(spec: RunSpec) -> Iterator[str]:
     yield from spec.model.inert(spec)
-    if not spec.model.has_weights:
+    if not spec.model.has_weights and all(table.adapter is None for table in spec.tables.values()):
         yield f"dense_optimizer: {spec.model.kind} has no weights outside the tables"
     if spec.task is not Task.RECOMMENDATION and spec.recommendation != Recommendation():
         yield f"recommendation: the task is {spec.task}"

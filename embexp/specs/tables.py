@@ -92,6 +92,13 @@ class Constant(Spec):
 Initializer = Annotated[Uniform | Normal | TruncatedNormal | Constant, Field(discriminator="kind")]
 
 
+class Adapter(Spec):
+    """A matrix between a table's rows and the model, trained with the dense part: [dim of the table, dim]."""
+
+    dim: Dim
+    """Length of the vectors that the model gets."""
+
+
 class Reset(Spec):
     """Rows that start again while the dense part goes on, against overfitting from the second epoch on.
 
@@ -123,6 +130,13 @@ class Table(Spec):
     """null: the top-level `init`."""
     freeze: Freeze | None = None
     """null: the top-level `freeze`."""
+    adapter: Annotated[
+        Adapter | None,
+        BeforeValidator(lambda value: {"dim": value} if isinstance(value, int) else value),
+        Field(exclude_if=is_null),
+    ] = None
+    """A trainable matrix that its rows are multiplied by; null: the model gets them as they are. A number is its `dim`.
+    """
     reset: Annotated[
         Reset | None,
         BeforeValidator(lambda value: {"every": value} if isinstance(value, str) else value),
@@ -150,6 +164,10 @@ class Table(Spec):
             raise ValueError("the dim of this table is that of its pretrained file, which has not been read")
         return self.dim
 
+    def vector_dim(self, dim: int) -> int:
+        """Length of the vectors that the model gets of rows of so many numbers."""
+        return dim if self.adapter is None else self.adapter.dim
+
     def row_bytes(self, dim: int) -> int:
         """Bytes of a row of so many numbers, with its scale if it has one."""
         return self.dtype.bytes * dim + (4 if self.dtype is RowType.INT8 else 0)
@@ -173,6 +191,7 @@ class Table(Spec):
             _storage(spec, name),
             _precision(spec, name),
             _reset(spec, name),
+            _adapter(spec, name),
             vocabularies.token_faults(spec, name),
             vocabularies.hash_faults(spec, name),
             vocabularies.oov_faults(spec, name),
@@ -272,6 +291,13 @@ def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
         case _:
             return
     yield CombinationFault(f"{choice}.storage", repr(table.storage.value), rule, f"leave it auto, or {remedy}")
+
+
+def _adapter(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
+    adapter = spec.tables[name].adapter
+    if adapter is not None and spec.task is Task.RANKING:
+        rule = f"model {spec.model.kind} scores rows of entities as they are, many at a time"
+        yield CombinationFault(f"tables.{name}.adapter", f"dim {adapter.dim}", rule, "leave it null")
 
 
 def _reset(spec: RunSpec, name: str) -> Iterator[Fault]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,8 @@ def write(
         classes = run.summary.get("classes", ())
         sizes = {name: table.rows for name, table in tables.items()}
         dense = execute.dense_settings(spec, rows=sizes, width=columns.dense_width, classes=len(classes), total_steps=1)
+        # Of the tables that it was trained with.
+        dense = replace(dense, adapters=execute.adapters_of(run.spec.features, run.spec.tables))
         model = execute.dense_model(dense, {name: table.dim for name, table in exported.items()})
         restoring.restore_weights(model, run.folder.final_checkpoint)
         step = Step(ExportedLookup(exported, spec.features), model, dense.inputs, OneDevice())

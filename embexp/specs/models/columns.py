@@ -151,10 +151,14 @@ class DCNv2(DenseModel):
 
     def inert(self, spec: RunSpec) -> Iterator[str]:
         """A rank that saves no weights, and the structure without hidden layers."""
-        dims = {name: spec.tables[feature.table].dim for name, feature in spec.features.items()}
-        known = [math.prod(spec.features[name].activation_shape(dim)) for name, dim in dims.items() if dim is not None]
+        tables = {name: spec.tables[feature.table] for name, feature in spec.features.items()}
+        known = [
+            math.prod(spec.features[name].activation_shape(table.vector_dim(table.dim)))
+            for name, table in tables.items()
+            if table.dim is not None
+        ]
         width = sum(known) + spec.data.dense_width
-        if self.rank is not None and len(known) == len(dims) and self.low_rank(width) is None:
+        if self.rank is not None and len(known) == len(tables) and self.low_rank(width) is None:
             yield f"model.rank: with {width:,} inputs, a full matrix has no more weights"
         if not self.hidden:
             yield "model.structure: there are no hidden layers"
