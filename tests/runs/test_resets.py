@@ -185,3 +185,12 @@ def test_what_can_not_start_again(folder: Path, more: list[str], message: str) -
     with pytest.raises(ConfigError, match=message) as caught:
         embexp.compose(overrides(folder, *more))
     assert any(fault.path.startswith("tables.item.reset") for fault in caught.value.faults)
+
+
+def test_replicas_reset_the_same_rows(folder: Path, tmp_path: Path) -> None:
+    found = []
+    for strategy in ("cpu", "mirrored"):
+        single.run(embexp.compose(overrides(folder, f"strategy={strategy}")), made(tmp_path, strategy))
+        assert [line["step"] for line in lines(tmp_path / strategy, "reset")] == [12, 24]
+        found.append(embexp.load_run(tmp_path / strategy).table("item"))
+    np.testing.assert_allclose(found[0], found[1], atol=2e-6 * np.abs(found[0]).max() * 36)
