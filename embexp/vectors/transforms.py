@@ -166,9 +166,12 @@ class Transformation:
             if rows.nbytes < _BYTES_FOR_TWO or all(operation.exact for operation in operations):
                 _through(operations, rows, numbers, made, starts)
             else:
-                helping = self._helper.submit(_through, operations, rows, numbers, made, starts)
-                _through(operations, rows, numbers, made, starts)
-                if not helping.cancel():  # where processors are busy, it may not have begun
+                work = [functools.partial(_through, operations, rows, numbers, made, starts)]
+                helping = self._helper.submit(lambda: [part() for part in work])
+                work[0]()
+                if helping.cancel():  # where processors are busy, it may not have begun
+                    work.clear()  # it waits in the thread's queue, and the rows must not wait with it
+                else:
                     helping.result()
         return made
 

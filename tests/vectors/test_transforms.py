@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, get_args
 
@@ -234,6 +236,27 @@ def test_rows_whose_squares_are_beyond_float32_are_normalized(tmp_path: Path) ->
     exact = matrix.astype(np.float64)
     exact[:-1] /= np.linalg.norm(exact[:-1], axis=1, keepdims=True)
     np.testing.assert_allclose(transformed(matrix, ["normalize"], None, tmp_path), exact, rtol=1e-6)
+
+
+def test_rows_do_not_wait_with_a_thread_that_gets_no_processor(tmp_path: Path) -> None:
+    class Starved:
+        """Has never begun what it was given."""
+
+        def __init__(self) -> None:
+            self.waiting: list[Callable[[], object]] = []
+
+        def submit(self, work: Callable[[], object]) -> Future[object]:
+            self.waiting.append(work)
+            return Future()
+
+    found = made(TALL, ["center"], None, tmp_path)
+    found.__dict__["_helper"] = helper = Starved()
+    rows = found.apply(TALL, np.arange(len(TALL)))
+    np.testing.assert_allclose(rows, centred(TALL.astype(np.float64)), atol=1e-6)
+    kept = weakref.ref(rows)
+    del rows
+    assert len(helper.waiting) == 1
+    assert kept() is None
 
 
 def test_an_error_in_a_thread_is_raised(tmp_path: Path) -> None:
