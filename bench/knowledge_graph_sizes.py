@@ -53,6 +53,7 @@ class Ours:
 def begun(graph: Path, folder: Path, *, dim: int, batch: int, threads: int) -> Iterator[Ours]:
     """embexp, with its tables filled."""
     import embexp
+    from embexp.records.folder import RunFolder
     from embexp.runs.evaluations import Evaluator
     from embexp.runs.execute import execute
     from embexp.runs.prepare import prepare
@@ -71,7 +72,7 @@ def begun(graph: Path, folder: Path, *, dim: int, batch: int, threads: int) -> I
     )
     prepared = prepare(spec)
     measured = Evaluator(spec).split(prepared.data, "test")
-    with execute(prepared, strategies.build(spec.strategy), folder / "estimator") as started:
+    with execute(prepared, strategies.build(spec.strategy), RunFolder(folder)) as started:
         runtime, batches = started.execution.runtime, iter(started.execution.dataset(started.batches))
         yield Ours(
             train=lambda steps: runtime.train(batches, steps),

@@ -75,13 +75,14 @@ def composed(case: Case, folder: Path, threads: int) -> Any:
 @contextlib.contextmanager
 def begun(case: Case, folder: Path, threads: int) -> Iterator[Ours]:
     """A run with its tables filled; writes `batches.npz` and `sizes.json` into the folder."""
+    from embexp.records.folder import RunFolder
     from embexp.runs.execute import execute
     from embexp.runs.prepare import prepare
     from embexp.runs.run import prepare_machine
 
     spec = composed(case, folder, threads)
     prepared = prepare(spec)
-    with execute(prepared, prepare_machine(spec.strategy), folder / "estimator") as started:
+    with execute(prepared, prepare_machine(spec.strategy), RunFolder(folder)) as started:
         dataset = started.execution.dataset(started.batches)
         tables = started.execution.tables
         sizes = {name: (table.rows, table.dim) for name, table in tables.items()}

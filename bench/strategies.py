@@ -69,7 +69,7 @@ def child(strategy: str, experiment: str, cache: Path, seconds: float) -> None:
             made.append(execute.assemble(dense, place, embeddings, counter))
             return made[0]
 
-        training = execute.training_batches(prepared)
+        training = execute.training_batches(prepared, place)
         running = start(
             RuntimeKind.FUNCTION,
             Blueprint(

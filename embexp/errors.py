@@ -9,7 +9,8 @@
         ├── VocabularyError      a value or id without a row in its table
         ├── CheckpointError      a checkpoint that does not fit what it is restored into
         ├── NotARunError         a directory without a finished run
-        └── DivergedError        the loss is no longer a finite number
+        ├── DivergedError        the loss is no longer a finite number
+        └── WorkerLostError      another worker of the run is gone, or has failed
 
 Anything else that escapes is a bug in embexp and is shown with its stack trace.
 """
@@ -98,6 +99,10 @@ class NotARunError(RunError):
 
 class DivergedError(RunError):
     """The loss is no longer a finite number."""
+
+
+class WorkerLostError(RunError):
+    """Another worker of the run is gone, or has failed."""
 
 
 _SHOWN = 300

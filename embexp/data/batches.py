@@ -71,6 +71,7 @@ def training_batches(
     candidates: Candidates | None = None,
     items: Items | None = None,
     weights: ExampleWeights | None = None,
+    share: slice | None = None,
 ) -> tf.data.Dataset:
     """The batches of steps `start_step` to `steps` of a training.
 
@@ -84,6 +85,8 @@ def training_batches(
         candidates: makes the column of candidates, for queries.
         items: adds the columns of the item, for recommendation.
         weights: of the examples; labels then are [B, 2], each with its weight.
+        share: the examples of each batch that are wanted; None: all. What depends on the whole batch, as what is drawn
+            for it, is made first.
 
     Returns:
         A dataset of `steps - start_step` batches.
@@ -99,13 +102,14 @@ def training_batches(
         yield from batch_groups(order, start, batch_size=batch_size, batches=steps - start_step, group=group)
 
     read = _Reader(examples, columns, weights)
+    early = share if candidates is None and items is None else None
     numbers = SharedArray(rows)
     places = tf.data.Dataset.from_generator(groups, output_signature=tf.TensorSpec([None, batch_size], tf.int64))
     batches = (
         # One group ahead, so that the next is in the making while this one is trained on.
         places.prefetch(1)
         # A whole group is gathered at once and cut into batches afterwards: small operations are dear.
-        .map(_plain(lambda place: read.scalars(numbers.at(place))))
+        .map(_plain(lambda place: read.scalars(numbers.at(place if early is None else place[:, early]))))
         .flat_map(_plain(lambda batch, rows: tf.data.Dataset.from_tensor_slices((batch, rows))))
     )
     positives = None if candidates is None or candidates.positives is None else Known(candidates.positives)
@@ -118,7 +122,9 @@ def training_batches(
     if candidates is not None:
         batches = candidates.for_training(batches, start_step)
     if items is not None and read_items is not None:
-        batches = items.added(batches, read_items.batch, start_step)
+        batches = items.added(batches, read_items.batch, start_step, share)
+    elif share is not None and early is None:
+        batches = batches.map(_plain(lambda batch: tf.nest.map_structure(lambda part: part[share], batch)))
     batches = batches.prefetch(_AHEAD)
     return batches.apply(tf.data.experimental.assert_cardinality(steps - start_step)).with_options(_options())
 
@@ -353,24 +359,31 @@ class Items:
         """The columns of the user, and the one that identifies the item."""
         return _only(columns, {*columns.ids, *columns.histories} - self._item_columns | {self._item})
 
-    def added(self, batches: tf.data.Dataset, read: Callable[[Any], Any], start_step: int) -> tf.data.Dataset:
+    def added(
+        self, batches: tf.data.Dataset, read: Callable[[Any], Any], start_step: int, share: slice | None
+    ) -> tf.data.Dataset:
         """The batches with the columns of the item.
 
         Args:
             batches: with `other_columns`.
             read: from rows of examples to a batch with `columns`.
             start_step: the step of the first batch.
+            share: the interactions of each batch that are wanted; None: all.
         """
 
         def add(step: Any, batch: Any) -> Any:
             numbers = self._number.at(batch.ids[self._item])
             compared = self._items(step, batch.ids[self._user], numbers)
+            # A history that has the item itself would tell it.
+            histories = {name: _without(batch.ids[name], batch.ids[self._item]) for name in self._histories}
+            batch = batch._replace(ids={**batch.ids, **histories})
+            if share is not None:
+                compared = self._of_share(compared, tf.size(numbers), share)
+                numbers, batch = tf.nest.map_structure(lambda part: part[share], (numbers, batch))
             items = read(self._example.at(compared))
             labelled = numbers if self._below is None else compared
             labels = tf.stack([tf.cast(labelled, tf.float32), self._log_share.at(labelled)], 1)
             ids, weights = {**batch.ids, **items.ids}, {**batch.weights, **items.weights}
-            # A history that has the item itself would tell it.
-            ids |= {name: _without(batch.ids[name], batch.ids[self._item]) for name in self._histories}
             return batch._replace(ids=ids, weights=weights, labels=labels)
 
         return batches.enumerate(start_step).map(_plain(add))
@@ -383,6 +396,13 @@ class Items:
         if isinstance(self._loss, DrawnNegatives):
             return tf.concat([numbers, tf.reshape(self._drawn(step, users, numbers, self._loss.negatives), [-1])], 0)
         return numbers
+
+    def _of_share(self, items: Any, batch: Any, share: slice) -> Any:
+        """The items of some interactions of a batch, and what these are compared with."""
+        others = items[batch:]
+        if isinstance(self._loss, DrawnNegatives):
+            others = tf.reshape(tf.reshape(others, [batch, -1])[share], [-1])
+        return tf.concat([items[:batch][share], others], 0)
 
     def _shared(self, step: Any, count: int) -> Any:
         """Negatives of the whole batch, int32 [count]."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,41 @@ class FileRows:
 
 
 @dataclass(frozen=True)
+class Grouped:
+    """What makes the groups of a table's rows, in any graph; see `RowGroups`."""
+
+    name: str
+    groups: np.ndarray
+    multipliers: np.ndarray
+    starts: Sequence[int]
+
+    def __call__(self) -> RowGroups:
+        """Makes them in the current graph."""
+        return RowGroups(self.name, self.groups, self.multipliers, self.starts)
+
+    def of(self, of_array: Callable[[np.ndarray], np.ndarray]) -> Grouped:
+        """Those of some of the rows, see `TablePlan.part`."""
+        return replace(self, groups=of_array(self.groups))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What makes the rows' shares of a weight decay, in any graph; see `DecayShares`."""
+
+    name: str
+    occurrences: np.ndarray
+    steps_per_epoch: float
+
+    def __call__(self) -> DecayShares:
+        """Makes them in the current graph."""
+        return DecayShares(self.name, self.occurrences, self.steps_per_epoch)
+
+    def of(self, of_array: Callable[[np.ndarray], np.ndarray]) -> Shared:
+        """Those of some of the rows, see `TablePlan.part`."""
+        return replace(self, occurrences=of_array(self.occurrences))
+
+
+@dataclass(frozen=True)
 class TablePlan:
     """A table before its variables are made, in any graph and strategy.
 
@@ -67,13 +102,28 @@ class TablePlan:
     init_path: str = "init"
     storage: Storage = Storage.VARIABLE
     by_reference: bool = False
-    groups: Callable[[], RowGroups] | None = None
+    groups: Grouped | None = None
     frozen_rows: np.ndarray | None = None
     file: FileRows | None = None
     slots: Mapping[str, MappableRows] = field(default_factory=dict)
     precision: Precision = SINGLE
-    shares: Callable[[], DecayShares] | None = None
+    shares: Shared | None = None
     resets: Callable[[], np.ndarray] | None = None
+
+    def part(self, own: MappableRows, of_array: Callable[[np.ndarray], np.ndarray]) -> TablePlan:
+        """The plan of some of the rows, of one part of the table in a cluster.
+
+        Args:
+            own: these rows.
+            of_array: from one value per row of the table, those of these rows.
+        """
+        return replace(
+            self,
+            source=own,
+            groups=None if self.groups is None else self.groups.of(of_array),
+            shares=None if self.shares is None else self.shares.of(of_array),
+            frozen_rows=None if self.frozen_rows is None else of_array(self.frozen_rows),
+        )
 
     @property
     def method(self) -> InitMethod:

@@ -19,8 +19,9 @@ DECIDES_NOTHING = ("output", "checkpoint", "tracking", "name", "sweep", "seeds")
 _OF_A_MACHINE = (
     *("address", "zone", "project", "timeout_seconds", "initialization_seconds"),
     *("intra_op_threads", "inter_op_threads"),
+    *("addresses", "start_seconds", "silence_seconds", "restarts"),
 )
-"""Settings of a strategy that change no result: how a TPU is found, and numbers of threads.
+"""Settings of a strategy that change no result: how a TPU or workers are found, and numbers of threads.
 
 These do change results, as products of large matrices are divided among them, and sums of float32 depend on their
 order. But it is those really used that count.

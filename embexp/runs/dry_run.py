@@ -87,7 +87,7 @@ def measure(prepared: Prepared, strategy: Strategy, progress: Progress = quiet) 
     with tempfile.TemporaryDirectory(prefix="embexp-") as folder, strategy.active():
         progress("making the tables", None)
         began = time.perf_counter()
-        batches = training_batches(prepared)
+        batches = training_batches(prepared, strategy)
         initial = execute.initial_rows(prepared.tables)
         execution = build(prepared, initial, batches.element_spec, strategy, Path(folder))
         try:
@@ -208,7 +208,7 @@ def trace(prepared: Prepared, progress: Progress = quiet) -> Traced:
     unfilled = {name: _Unfilled(rows[name], table.width) for name, table in spec.tables.items()}
     progress("tracing", None)
     with strategy.active():
-        training = training_batches(prepared)
+        training = training_batches(prepared, strategy)
         fresh = replace(prepared, dense=None)
         execution = build(fresh, unfilled, training.element_spec, strategy, Path("unused"))
         assert execution.graph is not None  # of kind function

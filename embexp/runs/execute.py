@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,10 +25,11 @@ from embexp.data import batches
 from embexp.data.batches import Items
 from embexp.errors import CheckpointError
 from embexp.freezing.watching import Watch, Watched
-from embexp.initialization.filling import FileRows, TablePlan
+from embexp.initialization.filling import FileRows, Grouped, Shared, TablePlan
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
 from embexp.pretrained.tables import beside_file, mapping_of, row_source, slot_sources
+from embexp.records.folder import RunFolder
 from embexp.runs.evaluations import Evaluator
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
@@ -38,13 +40,12 @@ from embexp.specs.optimizers import DenseOptimizer
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, RuntimeKind, Save
 from embexp.specs.tables import Feature, Storage, Table
-from embexp.strategies.strategy import Embeddings, Strategy
-from embexp.system import digests
+from embexp.strategies.strategy import Embeddings, Run, Strategy
+from embexp.system import digests, native
 from embexp.system.arrays import MappableRows
 from embexp.system.machine import PeakMemory, keep_freed
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
-from embexp.tables.optimizers import DecayShares, RowGroups
 from embexp.tables.rounding import Precision
 from embexp.training.one_vs_all import OneVsAll
 from embexp.training.step import Assembly, Input, Step
@@ -70,15 +71,13 @@ class Started:
 
 
 @contextlib.contextmanager
-def execute(
-    prepared: Prepared, strategy: Strategy, estimator_folder: Path, *, first_step: int = 0
-) -> Iterator[Started]:
+def execute(prepared: Prepared, strategy: Strategy, folder: RunFolder, *, first_step: int = 0) -> Iterator[Started]:
     """Creates and fills all variables; closes the runtime at the end of the block."""
     initial, evaluator = initial_rows(prepared.tables), Evaluator(prepared.spec)
     with PeakMemory() as memory, contextlib.ExitStack() as stack:
-        stack.enter_context(strategy.active())
-        training = training_batches(prepared, first_step)
-        execution = build(prepared, initial, training.element_spec, strategy, estimator_folder)
+        stack.enter_context(strategy.active(agreed(prepared, folder.path, first_step)))
+        training = training_batches(prepared, strategy, first_step)
+        execution = build(prepared, initial, training.element_spec, strategy, folder.estimator)
         stack.callback(execution.close)
         policies, pretrained = prepared.tables.policies, prepared.tables.pretrained
         vocabularies = prepared.data.vocabularies
@@ -107,8 +106,26 @@ def execute(
         yield Started(execution, training, watch, memory, evaluator)
 
 
-def training_batches(prepared: Prepared, first_step: int = 0) -> Any:
-    """The training batches from `first_step` on, a `tf.data.Dataset`."""
+def agreed(prepared: Prepared, folder: Path, first_step: int) -> Run:
+    """What the workers of a cluster agree on: the content of spec, data and files, code, and versions."""
+    assert prepared.identity is not None  # only the plan of a study has none
+    versions = {
+        "python": platform.python_version(),
+        "tensorflow": tf.version.GIT_VERSION,
+        "keras": keras.__version__,
+        "numpy": np.__version__,
+        "embexp": digests.of_package()[:12],
+        "fused operations": ", ".join(name for name in native.names() if native.library(name) is not None) or "none",
+    }
+    identity = {
+        "spec, data and files": prepared.identity.content[:12],
+        "user's code": (prepared.identity.code or "none")[:12],
+    }
+    return Run({**identity, **versions}, folder, first_step)
+
+
+def training_batches(prepared: Prepared, strategy: Strategy, first_step: int = 0) -> Any:
+    """The training batches from `first_step` on, of which this process reads its share, a `tf.data.Dataset`."""
     spec, data, items = prepared.spec, prepared.data, None
     examples, rows = data.scan.examples, data.scan.splits["train"]
     if data.interactions is not None and isinstance(spec.loss, RecommendationLoss):
@@ -126,6 +143,7 @@ def training_batches(prepared: Prepared, first_step: int = 0) -> Any:
         candidates=data.candidates,
         items=items,
         weights=data.weights,
+        share=strategy.share(spec.train.batch_size),
     )
 
 
@@ -381,22 +399,22 @@ def initial_rows(tables: PreparedTables) -> dict[str, MappableRows]:
     }
 
 
-def _decay_shares(prepared: Prepared) -> dict[str, Callable[[], DecayShares]]:
+def _decay_shares(prepared: Prepared) -> dict[str, Shared]:
     """What makes the shares of tables whose rows decay alike in an epoch."""
     spec, examples, train = prepared.spec, prepared.data.scan.examples, prepared.data.scan.splits["train"]
-    found: dict[str, Callable[[], DecayShares]] = {}
+    found: dict[str, Shared] = {}
     steps = len(train) / spec.train.batch_size
     for name, rows in prepared.tables.rows.items():
         if spec.optimizer_of(name).decays_per_epoch and not prepared.tables.policies[name].fully_frozen:
             counts = [examples.counts(spec.ids_of(feature), train, rows) for feature in spec.features_of(name)]
-            found[name] = partial(DecayShares, name, np.sum(counts, axis=0), steps)
+            found[name] = Shared(name, np.sum(counts, axis=0), steps)
     return found
 
 
 def table_plans(
     tables: PreparedTables,
     initial: Mapping[str, MappableRows],
-    shares: Mapping[str, Callable[[], DecayShares]] = MappingProxyType({}),
+    shares: Mapping[str, Shared] = MappingProxyType({}),
 ) -> dict[str, TablePlan]:
     """Plans how every table is created and filled, without creating it.
 
@@ -426,9 +444,7 @@ def table_plans(
             optimizer=optimizer,
             storage=policy.storage,
             by_reference=spec.kept_by_reference(name),
-            groups=None
-            if grouping is None
-            else partial(RowGroups, name, grouping.groups, grouping.multipliers, grouping.starts),
+            groups=None if grouping is None else Grouped(name, grouping.groups, grouping.multipliers, grouping.starts),
             frozen_rows=policy.frozen if policy.frozen_rows and not policy.fully_frozen else None,
             file=file,
             slots=slots,

@@ -128,7 +128,7 @@ def complete(
     config, run_id = spec.model_dump(mode="json"), str(prepared.run_id)
     first_step = 0 if saved is None else saved.step
     with track(config, spec.tracking, folder, run_id, first_step=first_step, listeners=listeners) as tracking:
-        with execute(prepared, strategy, folder.estimator, first_step=first_step) as started:
+        with execute(prepared, strategy, folder, first_step=first_step) as started:
             saver = saving.RunSaver(prepared, started, folder)
             long = if_long(progress)
             with plotted_if_diverged(prepared, started, folder):
@@ -149,6 +149,8 @@ def complete(
                 fit = fitted_baselines.fitted(evaluator, data, caching.cache_folder(spec.output.cache), long)
             summary = summarise(prepared, started, outcome, final, baselines | fit.metrics, details, long)
             summary["baseline_fits"] = fit.facts
+            if cluster := strategy.facts():
+                summary["cluster"] = cluster
             summary["fused_operations"] = {"used": started.execution.runtime.fused_operations, "missing": unbuilt}
             summary["warnings"] += fit.warnings
             if spec.output.tensorboard and spec.output.projector_rows:

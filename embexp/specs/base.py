@@ -46,6 +46,8 @@ BatchSize = Annotated[int, Field(ge=1, le=BATCH, strict=True)]
 Seed = Annotated[int, Field(ge=0, le=SEED, strict=True)]
 Threads = Annotated[int, Field(ge=0, le=THREADS, strict=True)]
 DeviceCount = Annotated[int, Field(ge=1, le=DEVICES, strict=True)]
+BlockRows = Annotated[int, Field(ge=1, le=1 << 20, strict=True)]
+Restarts = Annotated[int, Field(ge=0, le=1_000, strict=True)]
 JobCount = Annotated[int, Field(ge=1, le=JOBS, strict=True)]
 _Value = TypeVar("_Value")
 _NAMED = 3

@@ -286,10 +286,20 @@ def _shared_columns(spec: RunSpec) -> Iterator[Fault]:
             yield Fault(f"features.{name}", spec.column_of(name), rule, "leave it to one side")
 
 
+_ALONE = "choose strategy=cpu or strategy=gpu; strategy=multi_worker takes loss=bpr, and loss.negatives that are drawn"
+
+
+def _apart(loss: Loss) -> bool:
+    """Whether what an interaction is compared with does not depend on the other interactions of its batch."""
+    return isinstance(loss, DrawnNegatives) or (isinstance(loss, SharedNegatives) and loss.negatives is not None)
+
+
 def _several_replicas(spec: RunSpec) -> Iterator[CombinationFault]:
+    if spec.strategy.kind == "multi_worker" and _apart(spec.loss):
+        return
     if spec.strategy.kind not in ("cpu", "gpu"):
         rule = "task recommendation compares the items of a batch, which this strategy divides among replicas"
-        yield CombinationFault("strategy", spec.strategy.kind, rule, "choose strategy=cpu or strategy=gpu")
+        yield CombinationFault("strategy", spec.strategy.kind, rule, _ALONE)
 
 
 def _no_estimator(spec: RunSpec) -> Iterator[CombinationFault]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -9,12 +10,22 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from embexp.errors import CombinationFault
-from embexp.specs.base import Choice, DeviceCount, Positive, Threads, for_each, known_or, where_known
+from embexp.specs.base import (
+    BlockRows,
+    Choice,
+    DeviceCount,
+    Positive,
+    Restarts,
+    Threads,
+    for_each,
+    known_or,
+    where_known,
+)
 from embexp.specs.data import Triples
 from embexp.specs.freezing import FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
 from embexp.specs.running import RuntimeKind
-from embexp.specs.tables import Storage
+from embexp.specs.tables import RowType, Storage
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -173,7 +184,62 @@ class TPUSimulator(_OwnMemory):
         return f"tpu_simulator of {_counted(self.cores, 'core')}{hosts} (a simulation)"
 
 
-Strategy = Annotated[CPU | GPU | Mirrored | TPU | TPUSimulator, Field(discriminator="kind")]
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
+
+
+class MultiWorker(_Threads):
+    """Processes on one machine or several, which share each batch and the rows of the tables."""
+
+    kind: Literal["multi_worker"] = "multi_worker"
+    implementation = "embexp.strategies.cluster.multi_worker:build"
+    workers: DeviceCount = 2
+    """Number of processes that share each batch and the rows."""
+    block_rows: BlockRows = 16
+    """Neighbouring rows that one worker has together, a power of two."""
+    addresses: tuple[str, ...] | None = None
+    """Address of each worker, host:port, in order; null: from the scheduler, or on this machine."""
+    start_seconds: Positive = 300.0
+    """Seconds until all workers must be there."""
+    silence_seconds: Positive = 10.0
+    """Seconds without a sign of life after which a worker counts as lost."""
+    restarts: Restarts = 0
+    """How often a run goes on from its last checkpoint after a worker was lost."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> MultiWorker:
+        if self.block_rows & (self.block_rows - 1):
+            raise ValueError(f"block_rows is a power of two, and {self.block_rows} is none: set 16 or 32")
+        for address in self.addresses or ():
+            if not _ADDRESS.fullmatch(address):
+                raise ValueError(f"an address is host:port, such as node1:2222, and {address!r} is none")
+        if self.addresses is not None and len(self.addresses) != self.workers:
+            raise ValueError(f"there are {len(self.addresses)} addresses for {self.workers} workers: name one for each")
+        return self
+
+    def faults(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        """A runtime for one device, batches that workers can't share, and what needs a table whole."""
+        if self.workers > 1:
+            yield from where_known(
+                _one_device(spec, "multi_worker"),
+                _shared_batches(spec, self),
+                _every_candidate(spec),
+                _one_run(spec),
+                _mapped(spec, self),
+                for_each(lambda: spec.tables, lambda name: _unshared(spec, name)),
+            )
+
+    @property
+    def replica_count(self) -> int:
+        """Number of workers."""
+        return self.workers
+
+    @property
+    def described(self) -> str:
+        """With the number of workers."""
+        return f"multi_worker of {_counted(self.workers, 'process')}"
+
+
+Strategy = Annotated[CPU | GPU | Mirrored | MultiWorker | TPU | TPUSimulator, Field(discriminator="kind")]
 
 
 def _counted(count: int, what: str) -> str:
@@ -188,7 +254,32 @@ def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:
         yield CombinationFault("runtime", runtime.value, rule, remedy)
 
 
-def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored) -> Iterator[CombinationFault]:
+def _every_candidate(spec: RunSpec) -> Iterator[CombinationFault]:
+    if isinstance(spec.data, Triples) and spec.data.negatives is None:
+        rule = "a step then scores all entities, and each worker has only some of them"
+        remedy = "set data.negatives to a number, or set strategy=cpu or strategy=mirrored"
+        yield CombinationFault("data.negatives", "null", rule, remedy)
+
+
+def _one_run(spec: RunSpec) -> Iterator[CombinationFault]:
+    if spec.study.kind != "none":
+        rule = "workers share one run, and a study has several in one process"
+        yield CombinationFault("study", spec.study.kind, rule, f"set study=none, or {_ELSEWHERE}")
+
+
+def _unshared(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
+    """Tables that are not shared by rows of a variable of float32."""
+    table, path = spec.tables[name], f"tables.{name}"
+    if table.storage is Storage.MEMORY_MAP:
+        rule = "workers keep their rows in memory, not in a file"
+        yield CombinationFault(f"{path}.storage", repr(table.storage.value), rule, "leave it auto")
+    for key in ("dtype", "slot_dtype"):
+        if (kind := getattr(table, key)) is not RowType.FLOAT32:
+            rule = "workers exchange and keep rows in float32"
+            yield CombinationFault(f"{path}.{key}", kind.value, rule, f"leave it float32, or {_ELSEWHERE}")
+
+
+def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored | MultiWorker) -> Iterator[CombinationFault]:
     replicas, batch = strategy.replica_count, spec.train.batch_size
     if replicas == 1:
         return
@@ -245,7 +336,7 @@ def _layout(spec: RunSpec, strategy: _OwnMemory, name: str) -> Iterator[Combinat
         yield CombinationFault(f"tables.{name}.storage", repr(table.storage.value), rule, "leave it auto")
 
 
-def _mapped(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
+def _mapped(spec: RunSpec, strategy: _OwnMemory | MultiWorker) -> Iterator[CombinationFault]:
     for scope, init in spec.settings_of("init"):
         taken = any(known_or(None, partial(spec.init_of, name)) is init for name in scope.tables)
         if isinstance(init, MemoryMap) and taken:
@@ -254,7 +345,9 @@ def _mapped(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
             yield CombinationFault(scope.path, "memory_map", rule, remedy)
 
 
-def _where(strategy: _OwnMemory) -> str:
+def _where(strategy: _OwnMemory | MultiWorker) -> str:
+    if isinstance(strategy, MultiWorker):
+        return "strategy multi_worker keeps rows in the memory of its workers"
     return f"strategy {strategy.kind} keeps tables in the memory of the TPU"
 
 

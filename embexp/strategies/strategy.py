@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +25,8 @@ from embexp.specs.tables import Feature
 from embexp.tables.inputs import without_autograph
 from embexp.tables.row_engine import AnyTable, EmbeddingBackend, RowEngine
 from embexp.tables.tpu_tables import TPUTable
-from embexp.training.step import ReplicaBatch, Replication
+from embexp.training.loop import Runtime
+from embexp.training.step import Assembly, ReplicaBatch, Replication
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,21 @@ class Embeddings:
     backend: EmbeddingBackend
     load: Callable[[], object] = lambda: None
     embedding: Any = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the workers of a cluster must know before they share a run.
+
+    Attributes:
+        facts: digests and versions on which they must agree, by name.
+        folder: of the run.
+        first_step: the number of steps done before.
+    """
+
+    facts: Mapping[str, str]
+    folder: Path
+    first_step: int = 0
 
 
 class Strategy(Replication, ABC):
@@ -63,8 +80,12 @@ class Strategy(Replication, ABC):
         """Number of replicas."""
         return len(self.devices)
 
-    def active(self) -> AbstractContextManager[Any]:
-        """A context in which the devices exist; variables are made and steps run only inside."""
+    def active(self, run: Run | None = None) -> AbstractContextManager[Any]:
+        """A context in which the devices exist; variables are made and steps run only inside.
+
+        Args:
+            run: what is to be run; None: steps are only traced or timed.
+        """
         return contextlib.nullcontext()
 
     def host(self) -> AbstractContextManager[Any]:
@@ -113,9 +134,29 @@ class Strategy(Replication, ABC):
         """What steps iterate over, from a `tf.data.Dataset` of whole batches."""
         return batches
 
+    def predicted(self, batches: Any) -> Any:
+        """What predictions iterate over, from a dataset of whole batches."""
+        return self.dataset(batches)
+
+    def share(self, batch_size: int) -> slice | None:
+        """The examples of each batch of a training that this process reads; None: all."""
+        return None
+
+    def conducted(self, runtime: Runtime, parts: Assembly) -> Runtime:
+        """The runtime of a run whose variables have their first values, with all that other processes do."""
+        return runtime
+
     def labels(self, batch: Any) -> Any:
         """All labels of a batch, float32 [B]."""
         return batch.labels
+
+    def number(self) -> Any:
+        """In a replica: its number."""
+        return tf.distribute.get_replica_context().replica_id_in_sync_group
+
+    def facts(self) -> dict[str, Any]:
+        """What the summary says of how rows are shared; empty where they are not."""
+        return {}
 
 
 class Replicated(Strategy):

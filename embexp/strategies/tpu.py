@@ -20,7 +20,7 @@ from embexp.initialization.filling import TablePlan
 from embexp.specs.strategies import TPU, TPUSimulator
 from embexp.specs.tables import Feature
 from embexp.strategies import tpu_address
-from embexp.strategies.strategy import Embeddings, Replicated
+from embexp.strategies.strategy import Embeddings, Replicated, Run
 from embexp.strategies.tpu_address import LOCAL, REMEDY, within
 from embexp.tables.inputs import without_autograph
 from embexp.tables.tpu_backend import TPUBackend
@@ -67,7 +67,7 @@ class TPUStrategy(Replicated):
         self.devices, self.notes, self.pipelined = tuple(devices), tuple(notes), pipelined
 
     @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self, run: Run | None = None) -> Iterator[None]:
         """A context in which the TPU is connected."""
         with self._connect() as strategy:
             self._strategy = strategy

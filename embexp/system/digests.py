@@ -45,6 +45,13 @@ def of_file(path: Path, progress: Progress = quiet) -> str:
     return digest.hexdigest()
 
 
+def of_package() -> str:
+    """Digest of the source files of embexp."""
+    package = Path(__file__).parents[1]
+    sources = sorted(path for kind in ("*.py", "*.cc", "*.h") for path in package.rglob(kind))
+    return of_json({str(path.relative_to(package)): of_file(path) for path in sources})
+
+
 def of_float_rows(read: Callable[[int, int], np.ndarray], rows: int, dim: int) -> str:
     """Digest of a matrix that is read a few megabytes at a time; the same as that of `of_rows`.
 

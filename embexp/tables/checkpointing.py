@@ -109,8 +109,16 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
         """
         start = 0
         for block in blocks:
-            self._write(start, block.astype(np.float32, copy=False))
+            self.assign(start, block.astype(np.float32, copy=False))
             start += len(block)
+
+    def assign(self, start: int, values: np.ndarray) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`.
+
+        Raises:
+            ValueError: rows that can't be assigned would change.
+        """
+        self._write(start, values)
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
         if self._rowless:

@@ -69,12 +69,15 @@ class Replication(Protocol):
     def summed(self, gradients: Sequence[Any]) -> list[Any]:
         """In a replica: the sums of tensors over all replicas."""
 
+    def number(self) -> Any:
+        """In a replica: its number, an int or a scalar."""
+
     def averaged(self, variables: Sequence[Any]) -> None:
         """In a replica: sets each variable, such as a running mean, to its mean over all replicas."""
 
 
 @contextlib.contextmanager
-def replica_seeds(states: Sequence[Any], replicas: int) -> Iterator[None]:
+def replica_seeds(states: Sequence[Any], replicas: int, number: Callable[[], Any]) -> Iterator[None]:
     """In a replica: random numbers within the block depend on the states and on the replica's number.
 
     Keras keeps the state of a layer's randomness in a variable, [seed, number of draws], which is mirrored like any
@@ -86,12 +89,12 @@ def replica_seeds(states: Sequence[Any], replicas: int) -> Iterator[None]:
     Args:
         states: int64 variables [2] of which each replica has a copy: the states of `keras.random.SeedGenerator`s.
         replicas: number of replicas; with one nothing is added to the graph.
+        number: returns that of this replica.
     """
     if replicas == 1 or not states:
         yield
         return
-    number = tf.distribute.get_replica_context().replica_id_in_sync_group
-    offset = tf.stack([tf.cast(number, tf.int64) * _STRIDE, tf.constant(0, tf.int64)])
+    offset = tf.stack([tf.cast(number(), tf.int64) * _STRIDE, tf.constant(0, tf.int64)])
     distinct = list({id(state): state for state in states}.values())
     for state in distinct:
         state.assign(tf.convert_to_tensor(state) + offset)
@@ -159,7 +162,8 @@ class Step:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(activations)
             tape.watch(variables)
-            with tf.name_scope("forward"), replica_seeds(models.random_state(self.model), self.strategy.replicas):
+            random, replication = models.random_state(self.model), self.strategy
+            with tf.name_scope("forward"), replica_seeds(random, replication.replicas, replication.number):
                 loss = self._loss(models.inputs(activations, batch.dense), batch)
             if batch.share is not None:
                 loss *= batch.share

@@ -19,6 +19,11 @@ from embexp.training.step import replica_seeds
 REPLICAS, RATE, SHAPE = 4, 0.25, (100, 50)
 
 
+def number() -> Any:
+    """Of the replica that is being traced."""
+    return tf.distribute.get_replica_context().replica_id_in_sync_group
+
+
 def drawn(strategy: Any, make: Callable[[], Any], times: int = 2) -> tuple[np.ndarray, Any]:
     """What a layer makes of ones, [times, REPLICAS, *SHAPE], and its generator."""
     with strategy.scope():
@@ -29,7 +34,7 @@ def drawn(strategy: Any, make: Callable[[], Any], times: int = 2) -> tuple[np.nd
     @tf.function(autograph=False)
     def step() -> Any:
         def replica() -> Any:
-            with replica_seeds([generator.state.value], REPLICAS):
+            with replica_seeds([generator.state.value], REPLICAS, number):
                 return layer(tf.ones(SHAPE), training=True)
 
         return strategy.experimental_local_results(strategy.run(replica))
@@ -78,7 +83,7 @@ def test_cores_of_a_tpu_have_their_own() -> None:
 @pytest.mark.parametrize("states", [0, 1])
 def test_one_replica_adds_nothing(states: int) -> None:
     state = tf.Variable([7, 0], dtype=tf.int64)
-    with tf.Graph().as_default() as graph, replica_seeds([state] * states, 1 if states else REPLICAS):
+    with tf.Graph().as_default() as graph, replica_seeds([state] * states, 1 if states else REPLICAS, number):
         pass
     assert not graph.get_operations()
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.cli import commands
+from embexp.cli import commands, workers
 from embexp.cli.arguments import WHICH_RUN, Parser
 from embexp.cli.commands import DONE, FAILED, exit_status
+from embexp.errors import WorkerLostError
 from embexp.sweeps import ledger
 
 if TYPE_CHECKING:
@@ -58,7 +59,16 @@ def main(arguments: Sequence[str]) -> int:
         from embexp.sweeps.sweep import resume
 
         return DONE if resume(directory, options.overrides, allow_code=options.allow_code) else FAILED
-    return exit_status(resume_run(directory, options.overrides, options.allow_code))
+    from embexp.records.folder import RunFolder, check_code, named_functions
+
+    led = RunFolder(directory).recorded_spec()
+    if workers.is_led(led.strategy):
+        check_code(named_functions(led), options.allow_code, record=RunFolder(directory).spec)
+        return workers.follow(led)
+    try:
+        return exit_status(resume_run(directory, options.overrides, options.allow_code))
+    except WorkerLostError as error:
+        return workers.restart(error, led.strategy, directory, options.allow_code)
 
 
 def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]) -> RunResult:

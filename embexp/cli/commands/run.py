@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.cli import commands
+from embexp.cli import commands, workers
 from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
 from embexp.cli.commands import DONE, FAILED, exit_status
-from embexp.errors import CommandLineError, ConfigError
+from embexp.errors import CommandLineError, ConfigError, WorkerLostError
 from embexp.system import environment, interruption, printable
 from embexp.system.printable import print
 
@@ -143,29 +143,35 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     from embexp.config import composition, hydra_job
     from embexp.config.hydra_job import Callbacks
     from embexp.records import output_directory
+    from embexp.records.folder import named_functions
     from embexp.specs import run
     from embexp.specs.running import Existing
 
     allowed = permission(options)
     with interruption.nothing_begun():
         job = composition.job(config_loader(options), options.overrides)
+    if workers.is_led(job.spec.strategy):
+        return workers.follow(job.spec)
     environment.begin_collecting()
     config = job.composition.config
     callbacks = Callbacks(config, allowed)
     existing = Existing.NUMBER if hydra_job.is_dated(config) else job.spec.output.existing
-    with output_directory.opened(
-        hydra_job.run_directory(config),
-        job.spec,
-        existing,
-        before=lambda directory: hydra_job.write(config, directory),
-        warn=commands.warn,
-    ) as found:
-        folder = found.path.absolute() if config.hydra.job.chdir else found.path
-        print(f"{job.spec.name} in {found.path}", flush=True)
-        for warning in run.doubtful_settings(job.spec):
-            print(f"warning: {warning}", flush=True)
-        runs = resumed if found.continues else runner
-        return exit_status(hydra_job.call(config, callbacks, allowed, folder, lambda: runs(job.spec, folder)))
+    try:
+        with output_directory.opened(
+            hydra_job.run_directory(config),
+            job.spec,
+            existing,
+            before=lambda directory: hydra_job.write(config, directory),
+            warn=commands.warn,
+        ) as found:
+            folder = found.path.absolute() if config.hydra.job.chdir else found.path
+            print(f"{job.spec.name} in {found.path}", flush=True)
+            for warning in run.doubtful_settings(job.spec):
+                print(f"warning: {warning}", flush=True)
+            runs = resumed if found.continues else runner
+            return exit_status(hydra_job.call(config, callbacks, allowed, folder, lambda: runs(job.spec, folder)))
+    except WorkerLostError as error:
+        return workers.restart(error, job.spec.strategy, folder, named_functions(job.spec))
 
 
 def resumed(spec: RunSpec, directory: Path) -> RunResult:

@@ -171,7 +171,8 @@ def _start_function(blueprint: Blueprint) -> Execution:
     restored = blueprint.restored(parts.checkpoint)
     if restored is not None:
         embeddings.load()
-    runtime = FunctionRuntime(parts.step.train, parts.step.predict, dataset=strategy.dataset, labels=strategy.labels)
+    function = FunctionRuntime(parts.step.train, parts.step.predict, dataset=strategy.predicted, labels=strategy.labels)
+    runtime = strategy.conducted(function, parts)
 
     def restore(directory: Path) -> None:
         restoring.read_run(parts.checkpoint, directory)
@@ -187,7 +188,7 @@ def _start_function(blueprint: Blueprint) -> Execution:
         seconds=lambda: watch.seconds,
         graph_def_bytes=lambda: 0,  # tables are filled eagerly: no graph holds anything of them
         dataset=strategy.dataset,
-        graph=runtime.graph,
+        graph=function.graph,
         embedding=embeddings.embedding,
         notes=[*strategy.notes, *dense.notes],
         restored=None if restored is None else restored.now,

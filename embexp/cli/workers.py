@@ -1,0 +1,68 @@
+"""Commands of a run of several workers: those of the others than worker 0, and runs that begin again after a loss."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embexp.errors import WorkerLostError
+from embexp.specs.strategies import MultiWorker, Strategy
+from embexp.system.printable import print
+
+if TYPE_CHECKING:
+    from embexp.specs.run import RunSpec
+
+_AGAIN = "EMBEXP_RESTARTED"
+"""Variable of the environment of a command that is a restart: it makes no restarts of its own."""
+
+
+def is_led(strategy: Strategy) -> bool:
+    """Whether another process is worker 0 of the run, as by a scheduler that has started one on each machine.
+
+    Raises:
+        RunError: what is set in the environment contradicts the config.
+    """
+    from embexp.strategies.cluster import places
+
+    return isinstance(strategy, MultiWorker) and places.place(strategy, os.environ).worker > 0
+
+
+def follow(spec: RunSpec) -> int:
+    """Takes part in a run that another process leads; returns the exit status."""
+    from embexp.system import environment
+
+    environment.load_tensorflow()
+    from embexp.runs.runtimes import worker
+
+    worker.follow(spec)
+    return 0
+
+
+def restart(lost: WorkerLostError, strategy: Strategy, directory: Path, allowed: Iterable[str]) -> int:
+    """Goes on with a run from its last checkpoint, `strategy.restarts` times at most; returns the exit status.
+
+    TensorFlow can't leave a cluster, so new processes do the rest of the run.
+
+    Args:
+        allowed: functions that the run names.
+
+    Raises:
+        WorkerLostError: `lost`, where there are no restarts.
+    """
+    restarts = strategy.restarts if isinstance(strategy, MultiWorker) and _AGAIN not in os.environ else 0
+    if not restarts:
+        raise lost
+    print(f"error: {lost}", file=sys.stderr, flush=True)
+    permitted = [word for name in allowed for word in ("--allow-code", name)]
+    command = [sys.executable, "-m", "embexp", "resume", str(directory), *permitted]
+    status = 1
+    for attempt in range(1, restarts + 1):
+        print(f"restart {attempt} of {restarts}", file=sys.stderr, flush=True)
+        status = subprocess.run(command, env={**os.environ, _AGAIN: str(attempt)}, check=False).returncode
+        if status != 1:
+            break
+    return status

@@ -1,0 +1,1 @@
+"""Workers on several machines that share tables by rows: the strategy `multi_worker`."""

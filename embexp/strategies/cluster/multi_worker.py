@@ -1,0 +1,414 @@
+"""The strategy `multi_worker`: processes, on one machine or many, that share each batch and the rows of the tables.
+
+Worker 0 does what the one process of another strategy does, and tells the others to train so many steps with it, to
+answer a lookup, or to read and write their rows. So evaluations, checkpoints, reports and the end of a training are its
+own, and nothing is decided twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context as eager
+
+from embexp.errors import EmbexpError, RunError
+from embexp.initialization.filling import TablePlan
+from embexp.specs import strategies as specs
+from embexp.specs.data import CANDIDATES, KNOWN
+from embexp.specs.tables import Feature
+from embexp.strategies.cluster import places, rendezvous
+from embexp.strategies.cluster.control import Follower, Leader
+from embexp.strategies.cluster.processes import Workers
+from embexp.strategies.cluster.sharded_rows import ShardedRows, ShardedTable, make_tables
+from embexp.strategies.mirrored import sizes
+from embexp.strategies.strategy import Embeddings, OneDevice, Run, Strategy
+from embexp.training.loop import Runtime
+from embexp.training.step import Assembly, ReplicaBatch
+
+_FAREWELL_SECONDS = 10.0
+_OF_OTHERS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+)
+"""What TensorFlow raises where another worker is the cause."""
+
+
+def build(spec: specs.MultiWorker, *, traced: bool) -> Strategy:
+    """The worker that this process is; with one worker, the strategy `cpu`: nothing is shared.
+
+    Raises:
+        RunError: what has started this process contradicts the config.
+    """
+    if spec.workers == 1:
+        return OneDevice()
+    if traced:
+        raise RunError("a step of strategy=multi_worker can't be traced without its workers; plan with strategy=cpu")
+    return MultiWorker(spec, places.place(spec, os.environ))
+
+
+class MultiWorker(Strategy):
+    """One worker; a `Strategy`.
+
+    Attributes:
+        place: which worker it is.
+    """
+
+    def __init__(self, spec: specs.MultiWorker, place: places.Place) -> None:
+        """Starts nothing, see `active`."""
+        self.place, self._spec = place, spec
+        self.devices = tuple(f"worker {worker}, CPU:0" for worker in range(spec.workers))
+        self._device = f"/job:worker/replica:0/task:{place.worker}/device:CPU:0"
+        self._leader: Leader | None = None
+        self._follower: Follower | None = None
+        self._rows: ShardedRows | None = None
+        self._tables: Mapping[str, ShardedTable] = {}
+        self._parts: Assembly | None = None
+        self._share = 1.0
+        self.told: Mapping[str, Any] = {}
+
+    @contextlib.contextmanager
+    def active(self, run: Run | None = None) -> Iterator[None]:
+        """Within the block, all workers are there; at its end they end.
+
+        Raises:
+            RunError: a worker does not come, or would do another run; or one was lost within the block.
+        """
+        if run is None:
+            raise RunError("strategy=multi_worker only trains: plan and measure with strategy=cpu")
+        if eager.context()._initialized:
+            raise RunError(
+                "TensorFlow is already running in this process, and can't become a worker any more: start the run in a"
+                " new process"
+            )
+        if self.place.worker:
+            yield from self._following(run)
+        else:
+            yield from self._leading(run)
+
+    def _leading(self, run: Run) -> Iterator[None]:
+        spec, started = self._spec, None
+        address = self.place.leader or rendezvous.free_address()
+        listening = rendezvous.listener(address)
+        try:
+            if self.place.loopback:
+                started = Workers(spec.workers, address, run.folder)
+            members = rendezvous.gather(
+                listening,
+                address,
+                workers=spec.workers,
+                facts={**run.facts, "workers": str(spec.workers)},
+                told={"first_step": run.first_step, "folder": str(run.folder.absolute())},
+                seconds=spec.start_seconds,
+                failed=(lambda: None) if started is None else started.ended,
+            )
+            leader = Leader(members, silence_seconds=spec.silence_seconds, abort=_abort)
+            try:
+                self._form([address, *(member.address for member in members.values())])
+                self._leader = leader
+                yield
+            except EmbexpError:
+                raise
+            except _OF_OTHERS as error:
+                leader.failed(error)
+            finally:
+                leader.end()
+                if started is not None:
+                    started.end(_FAREWELL_SECONDS if leader.fault is None else 1.0)
+                leader.close()
+        finally:
+            if started is not None:
+                started.end(0.0)
+
+    def _following(self, run: Run) -> Iterator[None]:
+        assert self.place.leader is not None
+        own = self.place.own or rendezvous.free_address(self.place.host)
+        joined = rendezvous.join(
+            self.place.leader,
+            own,
+            worker=self.place.worker,
+            workers=self._spec.workers,
+            facts=run.facts,
+            seconds=self._spec.start_seconds,
+        )
+        self.told = joined.told
+        self._follower = Follower(joined, self.place.worker, silence_seconds=self._spec.silence_seconds)
+        try:
+            self._form(joined.addresses)
+            yield
+        except _OF_OTHERS as error:
+            self._follower.wait_for_cause()
+            self._follower.report(_first_line(error))
+            raise
+        except Exception as error:
+            self._follower.report(str(error) if isinstance(error, EmbexpError) else _first_line(error))
+            raise
+        finally:
+            self._follower.close()
+
+    def _form(self, addresses: Sequence[str]) -> None:
+        """Has TensorFlow form its cluster."""
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": list(addresses)}),
+            task_type="worker",
+            task_id=self.place.worker,
+            rpc_layer="grpc",
+        )
+        options = tf.distribute.experimental.CommunicationOptions(
+            implementation=tf.distribute.experimental.CommunicationImplementation.RING
+        )
+        # Its object is kept, as it ends its cluster with itself.
+        self._cluster = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+
+    def host(self) -> AbstractContextManager[Any]:
+        """The processor of this worker."""
+        context: AbstractContextManager[Any] = tf.device(self._device)
+        return context
+
+    scope = host
+
+    def embeddings(
+        self,
+        plans: Mapping[str, TablePlan],
+        features: Mapping[str, Feature],
+        inputs: Mapping[str, Any],
+        counter: Any,
+        total_steps: int,
+    ) -> Embeddings:
+        """Makes this worker's rows of the tables; see `Strategy.embeddings`."""
+        self._tables = make_tables(
+            plans,
+            worker=self.place.worker,
+            workers=self._spec.workers,
+            block=self._spec.block_rows,
+            leader=self._leader,
+        )
+        optimizers = {name: plan.optimizer for name, plan in plans.items() if plan.optimizer is not None}
+        self._rows = ShardedRows(
+            self._tables, features, optimizers, worker=self.place.worker, step=counter, total_steps=total_steps
+        )
+        return Embeddings(dict[str, Any](self._tables), _OnDevice(self._rows, self.host), load=self._send_dense)
+
+    def conducted(self, runtime: Runtime, parts: Assembly) -> Runtime:
+        """The runtime of worker 0, which takes the others along; of another worker, the runtime that it leads."""
+        self._parts = parts
+        if self._leader is None:
+            return runtime
+        self._send_dense()
+        return _Conductor(runtime, self._leader)
+
+    def share(self, batch_size: int) -> slice | None:
+        """The examples of each batch of a training that this worker takes."""
+        counts = sizes(batch_size, self._spec.workers)
+        start = sum(counts[: self.place.worker])
+        self._share = counts[self.place.worker] / batch_size
+        return slice(start, start + counts[self.place.worker])
+
+    def predicted(self, batches: Any) -> Any:
+        """Batches of an evaluation, which worker 0 has for itself; the others answer its lookups."""
+        assert self._leader is not None
+        assert self._rows is not None
+        if KNOWN in batches.element_spec.ids:
+            self._rows.snapshot(CANDIDATES)
+        return _Announced(batches, self._leader)
+
+    def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
+        """Calls `function` once, with this worker's part of a batch, or with a whole batch to predict."""
+        with self.scope():
+            return function(ReplicaBatch(batch.dense, batch.labels, self._share, batch.ids.get(KNOWN)))
+
+    def total(self, results: Any) -> Any:
+        """This worker's result: `_Conductor` adds those of the others."""
+        return results
+
+    joined = total
+
+    def number(self) -> Any:
+        """The number of this worker, which draws random numbers of its own."""
+        return self.place.worker
+
+    def summed(self, gradients: Sequence[Any]) -> list[Any]:
+        """The sums of tensors over all workers."""
+        present = [tf.convert_to_tensor(each) for each in gradients if each is not None]
+        sums = iter(self._exchange.sums(present))
+        return [None if each is None else next(sums) for each in gradients]
+
+    def averaged(self, variables: Sequence[Any]) -> None:
+        """Sets each variable to its mean over all workers."""
+        means = self._exchange.means([tf.convert_to_tensor(each) for each in variables])
+        for variable, mean in zip(variables, means, strict=True):
+            variable.assign(mean)
+
+    def facts(self) -> dict[str, Any]:
+        """How rows are shared, and what was sent, for the summary."""
+        assert self._rows is not None
+        return {
+            "workers": self._spec.workers,
+            "block_rows": {name: table.partition.block for name, table in self._tables.items()},
+            **self._exchange.facts(),
+        }
+
+    def serve(self, runtime: Runtime, iterator: Any) -> None:
+        """As another worker than 0, does what worker 0 says until the end.
+
+        Args:
+            iterator: yields this worker's parts of the batches.
+
+        Raises:
+            RunError: worker 0 is gone, or a fault of the inputs.
+        """
+        assert self._follower is not None
+        assert self._rows is not None
+        rows, follower = self._rows, self._follower
+
+        @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+        def lookup() -> Any:
+            with self.host():
+                return rows.serve()
+
+        while True:
+            head, arrays = follower.next()
+            match head["command"]:
+                case "train":
+                    follower.answer({"loss": runtime.train(iterator, head["steps"])})
+                case "lookup":
+                    lookup()
+                case "dense":
+                    self._take_dense(arrays)
+                case "end":
+                    return
+                case _:
+                    self._serve_rows(follower, head, arrays)
+
+    def _serve_rows(self, follower: Follower, head: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> None:
+        """Reads or writes rows of this worker."""
+        table, slot = self._tables[head["table"]], head.get("slot")
+        match head["command"]:
+            case "read":
+                follower.answer({}, [table.read_own(head["range"][0], head["range"][1], slot)])
+            case "take":
+                follower.answer({}, [table.own.take(arrays[0], slot)])
+            case "write":
+                try:
+                    table.write_own(head["start"], arrays[0], slot)
+                    follower.answer({})
+                except ValueError as error:
+                    follower.answer({"wrong": str(error)})
+            case "flags":
+                follower.answer({}, [table.own_flags()])
+            case "clear":
+                table.clear_own_flags()
+                follower.answer({})
+            case other:
+                raise RunError(f"worker 0 says {other!r}, which this worker does not know")
+
+    def _dense(self) -> list[Any]:
+        """All variables but those of tables, in the same order on all workers."""
+        if self._parts is None:
+            return []
+        step = self._parts.step
+        variables = [*step.model.variables, *step.optimizer.variables]
+        return [*(each.value for each in variables), step.counter]
+
+    def _send_dense(self) -> None:
+        """Gives all workers the dense part of worker 0."""
+        if self._leader is not None and self._parts is not None:
+            self._leader.tell({"command": "dense"}, [np.asarray(each.numpy()) for each in self._dense()])
+
+    def _take_dense(self, arrays: Sequence[np.ndarray]) -> None:
+        for variable, value in zip(self._dense(), arrays, strict=True):
+            variable.assign(value)
+
+    @property
+    def _exchange(self) -> Any:
+        assert self._rows is not None
+        return self._rows.exchange
+
+
+class _OnDevice:
+    """A backend whose operations all run on the device of this worker."""
+
+    def __init__(self, rows: ShardedRows, device: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._rows, self._device = rows, device
+
+    def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
+        with self._device():
+            self._rows.enqueue(features, training=training)
+
+    def activations(self) -> dict[str, Any]:
+        with self._device():
+            return self._rows.activations()
+
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        with self._device():
+            return self._rows.rows(feature, start, stop)
+
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        with self._device():
+            self._rows.apply_gradients(gradients)
+
+
+class _Conductor:
+    """The runtime of worker 0; `Runtime`."""
+
+    def __init__(self, runtime: Runtime, leader: Leader) -> None:
+        self._runtime, self._leader = runtime, leader
+
+    @property
+    def graph_def_bytes(self) -> int | None:
+        return self._runtime.graph_def_bytes
+
+    @property
+    def fused_operations(self) -> list[str] | None:
+        return self._runtime.fused_operations
+
+    def train(self, iterator: Any, steps: int) -> float:
+        """Does `steps` steps on all workers, and returns the sum of their losses."""
+        self._leader.tell({"command": "train", "steps": steps})
+        with self._explained():
+            own = self._runtime.train(iterator, steps)
+        return own + sum(float(reply["loss"]) for reply in self._leader.replies())
+
+    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Labels and logits of batches, which this worker predicts alone."""
+        with self._explained():
+            yield from self._runtime.predict(batches)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Names the worker that is the cause of an error."""
+        try:
+            yield
+        except _OF_OTHERS as error:
+            self._leader.failed(error)
+
+
+class _Announced:
+    """Batches, each of which the other workers hear of before its rows are looked up."""
+
+    def __init__(self, batches: Any, leader: Leader) -> None:
+        self._batches, self._leader, self.element_spec = batches, leader, batches.element_spec
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._batches:
+            self._leader.tell({"command": "lookup"})
+            yield batch
+
+
+def _abort(reason: str) -> None:
+    """Ends what TensorFlow waits for in this process."""
+    with contextlib.suppress(Exception):
+        eager.context().abort_collective_ops(tf.errors.UNAVAILABLE, reason)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

@@ -1,0 +1,130 @@
+"""Which worker this process is, and where worker 0 is found: from the config, or from who has started it.
+
+| started by | known from |
+|---|---|
+| worker 0 on one machine | `EMBEXP_WORKER`, `EMBEXP_LEADER` |
+| any means, with addresses in the config | `strategy.addresses`, and which one this is from one of `_INDEX` |
+| TensorFlow's convention | `TF_CONFIG` |
+| `srun` of several tasks | `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_STEP_NODELIST`, `SLURM_STEP_RESV_PORTS` |
+| a person | nothing is set: this process is worker 0, and starts the others on this machine |
+
+Imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from embexp.errors import RunError
+from embexp.specs.strategies import MultiWorker
+
+WORKER, LEADER = "EMBEXP_WORKER", "EMBEXP_LEADER"
+"""Variables of the environment: the number of this worker, and the address of worker 0."""
+_INDEX = (WORKER, "JOB_COMPLETION_INDEX", "SLURM_PROCID")  # ours, of Kubernetes, of Slurm
+_FIRST_PORT, _PORTS = 20_000, 10_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """One worker of a cluster.
+
+    Attributes:
+        worker: its number.
+        leader: where worker 0 listens, `host:port`; None: on this machine, at a port that it chooses.
+        own: where this worker's TensorFlow listens; None: at a port that it chooses on `host`.
+        host: this machine, as the others call it.
+        found: what has told all this, for people.
+    """
+
+    worker: int
+    leader: str | None
+    own: str | None = None
+    host: str = "127.0.0.1"
+    found: str = "this machine"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether worker 0 starts the others itself."""
+        return self.leader is None
+
+
+def place(strategy: MultiWorker, environment: Mapping[str, str]) -> Place:
+    """The place of this process.
+
+    Raises:
+        RunError: what is set contradicts itself, or the config.
+    """
+    workers = strategy.workers
+    if LEADER in environment:
+        return Place(_number(environment, WORKER, workers), environment[LEADER], found=LEADER)
+    if strategy.addresses is not None:
+        name = next((each for each in _INDEX if each in environment), None)
+        if name is None:
+            raise RunError(
+                f"strategy.addresses names {workers} workers, and nothing says which one this is: set"
+                f" {WORKER} to its number, from 0 to {workers - 1}, in the environment of each process"
+            )
+        return _of_list(list(strategy.addresses), _number(environment, name, workers), f"strategy.addresses and {name}")
+    if "TF_CONFIG" in environment:
+        return _of_tf_config(environment["TF_CONFIG"], workers)
+    if int(environment.get("SLURM_NTASKS", "1") or 1) > 1 and "SLURM_PROCID" in environment:
+        return _of_slurm(environment, workers)
+    return Place(0, None)
+
+
+def _of_list(addresses: list[str], worker: int, found: str) -> Place:
+    return Place(worker, addresses[0], addresses[worker], addresses[worker].rpartition(":")[0], found)
+
+
+def _number(environment: Mapping[str, str], name: str, workers: int) -> int:
+    text = environment.get(name, "")
+    if not text.isdecimal() or int(text) >= workers:
+        raise RunError(f"{name} is {text!r}, and strategy.workers={workers} has workers 0 to {workers - 1}")
+    return int(text)
+
+
+def _of_tf_config(text: str, workers: int) -> Place:
+    try:
+        config = json.loads(text)
+        cluster, task = config["cluster"], config["task"]
+        chief = [str(each) for each in cluster.get("chief", [])]
+        addresses = [*chief, *(str(each) for each in cluster["worker"])]
+        number = int(task["index"]) + (len(chief) if task["type"] == "worker" else 0)
+        kinds, kind = set(cluster), str(task["type"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(
+            f"TF_CONFIG can't be read ({error!r}): it needs cluster.worker, task.type and task.index"
+        ) from None
+    if kind not in ("chief", "worker") or not kinds <= {"chief", "worker"}:
+        raise RunError(
+            f"TF_CONFIG has tasks {', '.join(sorted(kinds))}, and this is a {kind}: use chief and worker only"
+        )
+    if len(addresses) != workers or not 0 <= number < workers:
+        raise RunError(f"TF_CONFIG has {len(addresses)} workers, and strategy.workers is {workers}: make them equal")
+    return _of_list(addresses, number, "TF_CONFIG")
+
+
+def _of_slurm(environment: Mapping[str, str], workers: int) -> Place:
+    tasks = int(environment["SLURM_NTASKS"])
+    if tasks != workers:
+        raise RunError(f"Slurm has started {tasks} tasks, and strategy.workers is {workers}: make them equal")
+    nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST")
+    if not nodes:
+        raise RunError("Slurm says nothing of its nodes (SLURM_STEP_NODELIST): start the workers by srun")
+    reserved = re.match(r"\d+", environment.get("SLURM_STEP_RESV_PORTS", ""))
+    job = int(environment.get("SLURM_JOB_ID", "0") or 0) + 101 * int(environment.get("SLURM_STEP_ID", "0") or 0)
+    port = int(reserved[0]) if reserved else _FIRST_PORT + job % _PORTS
+    leader = f"{first_node(nodes)}:{port}"
+    worker = _number(environment, "SLURM_PROCID", workers)
+    host = environment.get("SLURMD_NODENAME") or socket.gethostname()
+    return Place(worker, leader, leader if worker == 0 else None, host, "Slurm")
+
+
+def first_node(nodes: str) -> str:
+    """The first host in Slurm's notation, as `node[03-05,9],other`."""
+    name = re.match(r"([^\[,]*)(?:\[(\w+)[^\]]*\])?([^\[,]*)", nodes)
+    return "" if name is None else f"{name[1]}{name[2] or ''}{name[3]}"

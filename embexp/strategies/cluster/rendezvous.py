@@ -1,0 +1,272 @@
+"""How the workers of a run find each other before TensorFlow does, and agree that they are to do the same.
+
+TensorFlow waits for a worker that never starts, without an end. So worker 0 first listens itself at its address. Each
+other worker connects there twice, once for commands and once to be heard of, and says who it is and what it is about to
+do: versions, spec, data and code, each as a digest or a word. Worker 0 compares this with its own, and answers all of
+them at once. Then it stops to listen, and TensorFlow listens at the same address: no other port is ever open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from embexp.errors import RunError
+from embexp.strategies.cluster.messages import Connection, HungUpError
+
+PURPOSES = ("commands", "beats")
+"""What a worker connects to worker 0 for."""
+_RETRY_SECONDS = 0.2
+_HELLO_SECONDS = 10.0
+"""How long a connection has to say who it is."""
+
+
+@dataclass
+class Member:
+    """A worker other than 0, as worker 0 sees it.
+
+    Attributes:
+        address: where its TensorFlow will listen, `host:port`.
+        facts: what it says of its run.
+        connections: by purpose.
+    """
+
+    address: str
+    facts: Mapping[str, str]
+    connections: dict[str, Connection] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A cluster that has agreed, as another worker than 0 sees it.
+
+    Attributes:
+        addresses: of all workers, in order.
+        told: what worker 0 has to say.
+        connections: to worker 0, by purpose.
+    """
+
+    addresses: list[str]
+    told: Mapping[str, Any]
+    connections: Mapping[str, Connection]
+
+
+def listener(address: str) -> socket.socket:
+    """A socket that listens at an address, `host:port`.
+
+    Raises:
+        RunError: it can't.
+    """
+    host, port = split_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(256)
+    except (OSError, OverflowError) as error:
+        found.close()
+        raise RunError(f"worker 0 can't listen at {address}: {getattr(error, 'strerror', None) or error}") from error
+    return found
+
+
+def free_address(host: str = "127.0.0.1") -> str:
+    """An address of this machine at which nobody listens."""
+    with socket.socket() as found:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, 0))
+        return f"{host}:{found.getsockname()[1]}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def gather(
+    listening: socket.socket,
+    address: str,
+    *,
+    workers: int,
+    facts: Mapping[str, str],
+    told: Mapping[str, Any],
+    seconds: float,
+    failed: Callable[[], str | None] = lambda: None,
+) -> dict[int, Member]:
+    """As worker 0, waits for all others, and answers them; closes the socket.
+
+    Args:
+        listening: at `address`.
+        facts: what all must agree on.
+        told: told to all.
+        seconds: until all must be there.
+        failed: says why a worker can't come any more, as one that this process has started and that has ended.
+
+    Returns:
+        The other workers by their number, in order.
+
+    Raises:
+        RunError: workers are missing, or some would do something else; the message names them.
+    """
+    deadline = time.monotonic() + seconds
+    members: dict[int, Member] = {}
+    complete = False
+    with listening, selectors.DefaultSelector() as ready:
+        listening.setblocking(False)
+        ready.register(listening, selectors.EVENT_READ)
+        try:
+            while (missing := _missing(members, workers)) and time.monotonic() < deadline:
+                if (reason := failed()) is not None:
+                    raise RunError(reason)
+                for _ in ready.select(_RETRY_SECONDS):
+                    _greet(listening, members, workers)
+            if missing:
+                raise RunError(_absent(missing, workers, seconds, address))
+            if different := _differences(facts, members):
+                raise RunError(different)
+            addresses = [address, *(members[worker].address for worker in sorted(members))]
+            _answer(members, {"told": dict(told), "addresses": addresses})
+            complete = True
+        except RunError as error:
+            with contextlib.suppress(RunError):
+                _answer(members, {"refused": str(error)})
+            raise
+        finally:
+            if not complete:
+                for member in members.values():
+                    for connection in member.connections.values():
+                        connection.close()
+    return dict(sorted(members.items()))
+
+
+def join(
+    address: str,
+    own: str | None,
+    *,
+    worker: int,
+    workers: int,
+    facts: Mapping[str, str],
+    seconds: float,
+) -> Joined:
+    """As another worker, connects to worker 0, and waits for its answer.
+
+    Args:
+        address: of worker 0.
+        own: where this worker's TensorFlow will listen; None: at a free port of this machine.
+        seconds: until worker 0 must have answered.
+
+    Raises:
+        RunError: there is no worker 0, or it says that the cluster can't start.
+    """
+    deadline = time.monotonic() + seconds
+    own = free_address() if own is None else own
+    connections: dict[str, Connection] = {}
+    try:
+        for purpose in PURPOSES:
+            connections[purpose] = _connected(address, deadline, seconds)
+            hello = {"worker": worker, "workers": workers, "purpose": purpose, "address": own, "facts": dict(facts)}
+            connections[purpose].send(hello)
+        answer: dict[str, Any] = {}
+        for connection in connections.values():
+            connection.patience(max(0.1, deadline - time.monotonic()))
+            answer, _ = connection.receive()
+            connection.patience(None)
+        if "refused" in answer:
+            raise RunError(str(answer["refused"]))
+        return Joined(list(answer["addresses"]), answer["told"], connections)
+    except (HungUpError, KeyError) as error:
+        _close(connections)
+        raise RunError(f"worker {worker} has no answer from worker 0 at {address}: {error}") from error
+    except RunError:
+        _close(connections)
+        raise
+
+
+def _close(connections: Mapping[str, Connection]) -> None:
+    for connection in connections.values():
+        connection.close()
+
+
+def _connected(address: str, deadline: float, seconds: float) -> Connection:
+    host, port = split_address(address)
+    while True:
+        try:
+            return Connection(socket.create_connection((host, port), timeout=_HELLO_SECONDS))
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                why = error.strerror or str(error)
+                raise RunError(
+                    f"worker 0 does not listen at {address} ({why}), for {seconds:g} seconds: see whether it runs, or"
+                    " set strategy.start_seconds higher"
+                ) from error
+            time.sleep(_RETRY_SECONDS)
+
+
+def _greet(listening: socket.socket, members: dict[int, Member], workers: int) -> None:
+    """Accepts a connection, and notes whose it is; strangers are dropped."""
+    try:
+        accepted, _ = listening.accept()
+    except OSError:
+        return
+    accepted.setblocking(True)
+    connection = Connection(accepted)
+    connection.patience(_HELLO_SECONDS)
+    try:
+        hello, _ = connection.receive()
+        worker, purpose = int(hello["worker"]), str(hello["purpose"])
+        facts = {str(name): str(value) for name, value in hello["facts"].items()}
+        facts["workers"] = str(hello["workers"])
+        member = members.setdefault(worker, Member(str(hello["address"]), facts)) if 0 < worker < workers else None
+    except (HungUpError, KeyError, TypeError, ValueError, AttributeError):
+        connection.close()
+        return
+    if member is None or purpose not in PURPOSES or purpose in member.connections:
+        with contextlib.suppress(HungUpError):
+            connection.send({"refused": f"worker 0 waits for workers 1 to {workers - 1}, each once, not for {worker}"})
+        connection.close()
+        return
+    connection.patience(None)
+    member.connections[purpose] = connection
+
+
+def _missing(members: Mapping[int, Member], workers: int) -> list[int]:
+    whole = {worker for worker, member in members.items() if len(member.connections) == len(PURPOSES)}
+    return [worker for worker in range(1, workers) if worker not in whole]
+
+
+def _absent(missing: Sequence[int], workers: int, seconds: float, address: str) -> str:
+    names = ", ".join(map(str, missing))
+    noun = "worker" if len(missing) == 1 else "workers"
+    verb = "has" if len(missing) == 1 else "have"
+    return (
+        f"{noun} {names} of {workers} {verb} not come to {address} within {seconds:g} seconds: see what they say, or"
+        " set strategy.start_seconds higher"
+    )
+
+
+def _differences(facts: Mapping[str, str], members: Mapping[int, Member]) -> str | None:
+    """Every fact in which a worker differs from worker 0, as one message."""
+    found = []
+    for worker, member in sorted(members.items()):
+        for name in sorted(facts.keys() | member.facts.keys()):
+            own, other = facts.get(name, "none"), member.facts.get(name, "none")
+            if own != other:
+                found.append(f"  {name}: worker {worker} has {other}, worker 0 has {own}")
+    if not found:
+        return None
+    return "\n".join(["the workers would not do the same run; give all the same config, data and versions", *found])
+
+
+def _answer(members: Mapping[int, Member], answer: dict[str, Any]) -> None:
+    for worker, member in members.items():
+        for connection in member.connections.values():
+            try:
+                connection.send(answer)
+            except HungUpError as error:
+                raise RunError(f"worker {worker} at {member.address} was lost before the start: {error}") from error

@@ -1,0 +1,321 @@
+"""Tables whose rows are shared by workers: what each holds, the backend of its steps, and the whole table as read.
+
+Each worker has a table of its own rows with their slots, and a row engine that moves them. In a step it asks the owners
+for the rows of its part of the batch, and sends them the gradients, summed over its part. An owner adds what the
+workers send in the order of the workers, and moves each row once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, cast
+
+import numpy as np
+import tensorflow as tf
+
+from embexp.initialization import filling
+from embexp.initialization.filling import TablePlan
+from embexp.specs.optimizers import TableOptimizer
+from embexp.specs.tables import Feature
+from embexp.strategies.cluster.control import Leader
+from embexp.strategies.cluster.exchange import Asked, Exchange
+from embexp.strategies.cluster.partition import OwnRows, Partition
+from embexp.system.arrays import MappableRows, Rows
+from embexp.tables import fused_rows, inputs, row_updates
+from embexp.tables.checkpointing import StreamedTable
+from embexp.tables.inputs import Occurrences, without_autograph
+from embexp.tables.row_engine import RowEngine
+from embexp.tables.row_updates import Distinct, MovingTable, distinct_ids, summed_gradients
+from embexp.tables.variables import ReadableTable, TableVariable, TouchedRows
+
+_SNAPSHOT_ROWS = 65_536
+
+
+class ShardedTable(ReadableTable):
+    """A table of which each worker has some rows. Worker 0 reads and writes all of them; the others only their own.
+
+    Attributes:
+        own: the rows of this worker, a table.
+        partition: who owns which rows.
+        slots: names of the slots, each with the variable of this worker.
+    """
+
+    storage = "sharded"
+
+    def __init__(self, plan: TablePlan, partition: Partition, worker: int, leader: Leader | None) -> None:
+        """Makes this worker's rows; they are not filled.
+
+        Args:
+            leader: asks the other workers; None: this is one of them.
+        """
+        self.name, self.rows, self.dim = plan.name, plan.source.rows, plan.source.dim
+        self.combiner, self.by_reference, self.frozen = plan.combiner, plan.by_reference, plan.optimizer is None
+        self.precision, self.partition = plan.precision, partition
+        self._worker, self._leader = worker, leader
+        own = OwnRows(plan.source, partition, worker)
+        made = filling.make_tables({plan.name: plan.part(own, own.of_array)})
+        self.own = cast(MovingTable, made[plan.name])
+        self.slots, self.row_slots, self.touched = self.own.slots, self.own.row_slots, self.own.touched
+
+    def fills(self, source: Rows) -> list[tuple[TableVariable, Rows]]:
+        """The variables of this worker, with its rows of `source`."""
+        return list(self.own.fills(self._own_rows(source)))
+
+    def slot_fills(self, slots: Mapping[str, MappableRows]) -> list[tuple[TableVariable, Rows]]:
+        """The slots of this worker, with its values from an earlier checkpoint."""
+        return list(self.own.slot_fills({slot: self._own_rows(source) for slot, source in slots.items()}))
+
+    def feeds(self) -> list[tuple[Any, np.ndarray]]:
+        """Nothing: only graphs of TensorFlow 1 are fed."""
+        return []
+
+    def checkpointed(self, slot: str | None = None) -> Any:
+        """The whole table, or one slot, as a checkpoint holds it, read and written in blocks."""
+        read, write = partial(self.read, slot=slot), partial(self.write, slot=slot)
+        return StreamedTable(self, slot, self.own.checkpointed(slot).covered, read, write)
+
+    def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
+        """Rows [start, stop) of the table, or of one slot, from all workers, float32 [stop - start, dim]."""
+        self.check_range(start, stop)
+        found = np.empty((stop - start, self.width(slot)), np.float32)
+        ranges = {
+            worker: (self.partition.below(worker, start), self.partition.below(worker, stop))
+            for worker in range(self.partition.workers)
+        }
+        asked = [worker for worker, (low, high) in ranges.items() if high > low and worker != self._worker]
+        for worker in asked:
+            low, high = ranges[worker]
+            self._all().send(worker, {"command": "read", "table": self.name, "slot": slot, "range": [low, high]})
+        for worker in sorted({*asked, self._worker}):
+            low, high = ranges[worker]
+            if high > low:
+                values = self.read_own(low, high, slot) if worker == self._worker else self._all().reply(worker)[1][0]
+                found[self.partition.numbers(worker, low, high) - start] = values
+        return found
+
+    def take(self, numbers: np.ndarray, slot: str | None = None) -> np.ndarray:
+        """Rows with these numbers, rising, of the table, or of one slot, float32 [n, dim]."""
+        owners, local = self.partition.split(np.asarray(numbers, np.int64))
+        found = np.empty((len(numbers), self.width(slot)), np.float32)
+        asked = [worker for worker in np.unique(owners).tolist() if worker != self._worker]
+        for worker in asked:
+            command = {"command": "take", "table": self.name, "slot": slot}
+            self._all().send(worker, command, [local[owners == worker]])
+        own = owners == self._worker
+        if own.any():
+            found[own] = self.own.take(local[own], slot)
+        for worker in asked:
+            found[owners == worker] = self._all().reply(worker)[1][0]
+        return found
+
+    def write(self, start: int, values: np.ndarray, slot: str | None = None) -> None:
+        """Assigns float32 [n, dim] to the rows from `start`, on their workers.
+
+        Raises:
+            ValueError: the values' dtype or shape does not fit, or rows that can't be assigned would change.
+        """
+        self.check_range(start, start + len(values))
+        told = []
+        for worker in range(self.partition.workers):
+            low, high = (self.partition.below(worker, row) for row in (start, start + len(values)))
+            if high == low:
+                continue
+            part = np.ascontiguousarray(values[self.partition.numbers(worker, low, high) - start])
+            if worker == self._worker:
+                self.write_own(low, part, slot)
+            else:
+                head = {"command": "write", "table": self.name, "slot": slot, "start": low}
+                self._all().send(worker, head, [part])
+                told.append(worker)
+        for worker in told:
+            if (wrong := self._all().reply(worker)[0].get("wrong")) is not None:
+                raise ValueError(wrong)
+
+    def read_own(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
+        """Rows [start, stop) of this worker's, float32 [stop - start, dim]."""
+        return self.own.read(start, stop, slot)
+
+    def write_own(self, start: int, values: np.ndarray, slot: str | None = None) -> None:
+        """Assigns float32 [n, dim] to this worker's rows from `start`; see `write`."""
+        self.own.checkpointed(slot).assign(start, values)
+
+    @cached_property
+    def touched_state(self) -> TouchedRows | None:
+        """Which rows training steps have looked up, on all workers, and when; None: not tracked."""
+        if self.touched is None:
+            return None
+        return TouchedRows(self.name, self.rows, flags=self._flags, clear=self._clear)
+
+    def own_flags(self) -> np.ndarray:
+        """Bool: which rows of this worker were looked up since they were last cleared."""
+        return np.asarray(self.touched.numpy()[: self.partition.count(self._worker)] != 0)
+
+    def clear_own_flags(self) -> None:
+        """From now on, no row of this worker was looked up."""
+        self.touched.assign(tf.zeros_like(self.touched))
+
+    def _flags(self) -> np.ndarray:
+        found = np.zeros(self.rows, np.bool_)
+        leader = self._all()
+        leader.tell({"command": "flags", "table": self.name})
+        for worker in range(self.partition.workers):
+            count = self.partition.count(worker)
+            flags = self.own_flags() if worker == self._worker else leader.reply(worker)[1][0]
+            found[self.partition.numbers(worker, 0, count)] = flags
+        return found
+
+    def _clear(self) -> None:
+        self.clear_own_flags()
+        self._all().tell({"command": "clear", "table": self.name})
+        self._all().replies()
+
+    def _own_rows(self, source: Rows) -> OwnRows:
+        return OwnRows(source, self.partition, self._worker)
+
+    def _all(self) -> Leader:
+        if self._leader is None:
+            raise RuntimeError(f"table {self.name!r}: only worker 0 reads and writes rows of others")
+        return self._leader
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """The state between `enqueue` and `apply_gradients`."""
+
+    inputs: Any
+    read: dict[str, Occurrences]
+    distinct: dict[str, Distinct]
+    asked: dict[str, Asked]
+    rows: dict[str, Any]
+
+
+class ShardedRows:
+    """The `EmbeddingBackend` of a worker."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, ShardedTable],
+        features: Mapping[str, Feature],
+        optimizers: Mapping[str, TableOptimizer],
+        *,
+        worker: int,
+        step: Any,
+        total_steps: int,
+    ) -> None:
+        """Makes the exchange, and the engine of the worker's own rows; see `RowEngine`."""
+        used = [name for name in tables if any(feature.table == name for feature in features.values())]
+        self._tables = {name: tables[name] for name in used}
+        self._features = dict(features)
+        own = {name: table.own for name, table in self._tables.items()}
+        plain = {name: Feature(table=name) for name in used}
+        self._engine = RowEngine(own, plain, optimizers, step=step, total_steps=total_steps)
+        self.exchange = Exchange(
+            worker,
+            {name: table.partition for name, table in self._tables.items()},
+            {name: table.dim for name, table in self._tables.items()},
+        )
+        fused = all(
+            not table.frozen and fused_rows.moves(table.own, optimizers[name]) for name, table in self._tables.items()
+        )
+        self._unique = fused_rows.unique if fused else tf.unique
+        self._current: _Step | None = None
+        self._snapshots: dict[str, Any] = {}
+
+    @without_autograph
+    def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
+        """Asks the owners for the rows of the worker's ids; see `EmbeddingBackend.enqueue`."""
+        inputs.check_names("enqueue", features, self._features)
+        read = {
+            name: inputs.occurrences(name, feature, self._tables[feature.table].combiner, features[name])
+            for name, feature in self._features.items()
+        }
+        distinct = {name: self._distinct(name, read) for name in self._tables}
+        asked = self.exchange.ask({name: each.ids for name, each in distinct.items()})
+        self._engine.enqueue({name: each.own for name, each in asked.items()}, training=training)
+        rows = self.exchange.rows(asked, self._engine.activations())
+        self._current = _Step(features, read, distinct, asked, rows)
+
+    @without_autograph
+    def activations(self) -> dict[str, Any]:
+        """Combines the rows that have come; see `EmbeddingBackend.activations`."""
+        step = self._step()
+        return {
+            name: row_updates.activations(
+                read, step.rows[self._features[name].table], self._positions(step, name, read)
+            )
+            for name, read in step.read.items()
+        }
+
+    @without_autograph
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Sends the gradients to the owners, who move the rows; see `EmbeddingBackend.apply_gradients`."""
+        inputs.check_names("apply_gradients", gradients, self._features)
+        step = self._step()
+        self._current = None
+        sent = {}
+        for name, table in self._tables.items():
+            if not table.frozen:
+                mine = self._of_table(name, step.read)
+                summed = summed_gradients(step.distinct[name], mine, gradients, table.dim)
+                sent[name] = tf.zeros_like(step.rows[name]) if summed is None else summed
+        found = self.exchange.gradients(step.asked, sent) if sent else {}
+        self._engine.apply_gradients({name: found.get(name) for name in self._tables})
+
+    def serve(self) -> list[Any]:
+        """Answers one lookup of worker 0 without asking anything; returns tensors that are there after it."""
+        none = {name: tf.zeros([0], self.exchange.id_dtype) for name in self._tables}
+        asked = self.exchange.ask(none)
+        self._engine.enqueue({name: each.own for name, each in asked.items()}, training=False)
+        rows = self.exchange.rows(asked, self._engine.activations())
+        return list(rows.values())
+
+    def rows(self, feature: str, start: int, stop: int) -> Any:
+        """Rows of a feature's table, as `snapshot` has read them; see `EmbeddingBackend.rows`."""
+        return tf.gather(self._snapshots[self._features[feature].table].read_value(), tf.range(start, stop))
+
+    def snapshot(self, feature: str) -> None:
+        """Reads all rows of a feature's table into the memory of worker 0, in blocks, for `rows`."""
+        table = self._tables[self._features[feature].table]
+        if table.name not in self._snapshots:
+            self._snapshots[table.name] = tf.Variable(tf.zeros([table.rows, table.dim]), trainable=False)
+        variable = self._snapshots[table.name]
+        for start in range(0, table.rows, _SNAPSHOT_ROWS):
+            stop = min(start + _SNAPSHOT_ROWS, table.rows)
+            TableVariable(table.name, variable, read_whole=True).write(start, table.read(start, stop))
+
+    def _step(self) -> _Step:
+        if self._current is None:
+            raise RuntimeError("activations() and apply_gradients() come after enqueue()")
+        return self._current
+
+    def _distinct(self, table: str, read: Mapping[str, Occurrences]) -> Distinct:
+        by_source: dict[tuple[Any, ...], Any] = {}
+        for feature, occurrences in self._of_table(table, read).items():
+            if occurrences.source not in by_source:
+                check = inputs.check(feature, table, self._tables[table].rows, occurrences.ids)
+                with tf.control_dependencies([check]):
+                    by_source[occurrences.source] = tf.identity(occurrences.ids)
+        return distinct_ids(by_source, narrow=self.exchange.id_dtype == tf.int32, unique=self._unique)
+
+    def _positions(self, step: _Step, feature: str, read: Occurrences) -> Any:
+        return step.distinct[self._features[feature].table].positions[read.source]
+
+    def _of_table(self, table: str, read: Mapping[str, Occurrences]) -> dict[str, Occurrences]:
+        return {name: read[name] for name, feature in self._features.items() if feature.table == table}
+
+
+def make_tables(
+    plans: Mapping[str, TablePlan], *, worker: int, workers: int, block: int, leader: Leader | None
+) -> dict[str, ShardedTable]:
+    """The tables of a run, of each of which this worker has its rows.
+
+    Args:
+        block: rows of a block at most.
+        leader: asks the other workers; None: this is one of them.
+    """
+    return {
+        name: ShardedTable(plan, Partition.of(plan.source.rows, workers, block), worker, leader)
+        for name, plan in plans.items()
+    }

@@ -1,0 +1,190 @@
+"""Runs of several processes on loopback against runs of one, whose values are the oracle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embexp.strategies.cluster import rendezvous
+from tests.strategies.cluster.cluster_runs import (
+    LIMIT,
+    RATE,
+    STEPS,
+    children,
+    command,
+    done,
+    gone,
+    run,
+    running,
+    short,
+    summary,
+    values,
+)
+
+FROZEN = ("freeze@tables.item.freeze=rows", "tables.item.freeze.rows=[[0,20],[40,45]]")
+SAVED = ("checkpoint.save=training", "checkpoint.every_steps=40", "checkpoint.keep=null")
+
+
+@pytest.fixture(scope="module")
+def cpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(tmp_path_factory.mktemp("runs") / "cpu", *FROZEN)
+
+
+@pytest.fixture(scope="module")
+def two(cpu: Path) -> Path:
+    return run(cpu.parent / "two", *FROZEN, *SAVED, "strategy=multi_worker")
+
+
+def within_float32(found: Path, expected: Path) -> None:
+    """Rows and dense weights within 2e-6 (|w0| + sum of |dw|); a step moves a number by the learning rate at most."""
+    one, other = values(found), values(expected)
+    assert sorted(one) == sorted(other)
+    for key, value in other.items():
+        if value.dtype.kind == "f" and key.startswith(("embedding/", "model/")) and ".S" not in key:
+            moved = STEPS * RATE
+            assert (np.abs(one[key] - value) <= 2e-6 * (np.abs(value) + 2 * moved)).all(), key
+
+
+def test_two_workers_learn_what_one_process_learns(cpu: Path, two: Path) -> None:
+    within_float32(two, cpu)
+    found, expected = summary(two), summary(cpu)
+    assert found["tables"]["item"]["storage"] == "sharded"
+    for split, metrics in expected["metrics"].items():
+        assert found["metrics"][split] == pytest.approx(metrics, rel=1e-4)
+    assert found["freeze"] == expected["freeze"]
+    assert found["cluster"]["workers"] == 2
+    assert 0 <= found["cluster"]["padding"] < 0.5
+
+
+def test_frozen_rows_have_their_bits(cpu: Path, two: Path) -> None:
+    key = "embedding/item/.ATTRIBUTES/VARIABLE_VALUE"
+    for rows in (slice(0, 20), slice(40, 45)):
+        assert values(two)[key][rows].tobytes() == values(cpu)[key][rows].tobytes()
+    assert summary(two)["freeze"]["item"]["frozen_rows_changed"] == 0
+
+
+def test_one_worker_is_the_strategy_cpu(cpu: Path) -> None:
+    alone = run(cpu.parent / "alone", *FROZEN, "strategy=multi_worker", "strategy.workers=1")
+    for key, value in values(cpu).items():
+        assert values(alone)[key].tobytes() == value.tobytes(), key
+
+
+@pytest.mark.slow
+def test_again_and_resumed_the_bits_are_the_same(two: Path) -> None:
+    again = run(two.parent / "again", *FROZEN, *SAVED, "strategy=multi_worker")
+    for key, value in values(two).items():
+        assert values(again)[key].tobytes() == value.tobytes(), key
+    assert summary(again)["run_id"] == summary(two)["run_id"]
+    # As if it had been killed after the save of step 80.
+    for left in ("summary.json", "inventory.json"):
+        (again / left).unlink()
+    for file in (again / "checkpoints" / "final").iterdir():
+        file.unlink()
+    (again / "checkpoints" / "final").rmdir()
+    assert "resuming from step 80 of 100" in done(command("resume", str(again)))
+    for key, value in values(two).items():
+        assert values(again)[key].tobytes() == value.tobytes(), key
+    assert summary(again)["tables"] == summary(two)["tables"]
+
+
+@pytest.mark.slow
+def test_three_workers_and_rules_that_move_all_rows(cpu: Path) -> None:
+    settings = {"lazy_adam": "false", "weight_decay_factor": "0.01", "learning_rate": f"{RATE}"}
+    adam = (
+        "optimizer@tables.item.optimizer=adam",
+        *(f"tables.item.optimizer.{name}={value}" for name, value in settings.items()),
+    )
+    one = run(cpu.parent / "one", *adam)
+    three = run(cpu.parent / "three", *adam, "strategy=multi_worker", "strategy.workers=3")
+    within_float32(three, one)
+
+
+def slept(directory: Path, *, stopped: bool) -> tuple[str, float]:
+    """What a run of three prints whose worker 2 is killed or stopped, and how long all take to end."""
+    settings = ("train.log_every=20", "strategy=multi_worker", "strategy.workers=3")
+    with running(directory, *settings) as process:
+        others = children(process.pid)
+        assert len(others) == 2
+        began = time.monotonic()
+        os.kill(others[1], signal.SIGSTOP if stopped else signal.SIGKILL)
+        said, _ = process.communicate(timeout=60)
+        seconds = time.monotonic() - began
+        assert process.returncode == 1, said
+        while not all(map(gone, others)):
+            assert time.monotonic() - began < 30
+            time.sleep(0.05)
+    return said, seconds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_lost_worker_ends_all_and_is_named(stopped: bool, cpu: Path) -> None:
+    said, seconds = slept(cpu.parent / f"lost {stopped}", stopped=stopped)
+    assert seconds < 15
+    assert "worker 2 at 127.0.0.1:" in said.splitlines()[-1]
+    assert ("nothing was heard of it for 10 seconds" in said) == stopped
+
+
+def environments(start: str) -> list[dict[str, str]]:
+    """What a scheduler sets in each of two processes."""
+    first, second = rendezvous.free_address(), rendezvous.free_address()
+    if start == "TF_CONFIG":
+        cluster = {"worker": [first, second]}
+        tasks = [{"cluster": cluster, "task": {"type": "worker", "index": number}} for number in range(2)]
+        return [{"TF_CONFIG": json.dumps(task)} for task in tasks]
+    port = first.rpartition(":")[2]
+    step = {"SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_STEP_RESV_PORTS": f"{port}-{port}"}
+    return [step | {"SLURM_PROCID": str(number), "SLURMD_NODENAME": "127.0.0.1"} for number in range(2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["TF_CONFIG", "Slurm"])
+def test_started_by_a_scheduler(start: str, two: Path) -> None:
+    directory = two.parent / start
+    words = short(directory, *FROZEN, *SAVED, "strategy=multi_worker")
+    started = [
+        subprocess.Popen(words, env=os.environ | each, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for each in environments(start)
+    ]
+    said = [process.communicate(timeout=LIMIT)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    for key, value in values(two).items():
+        assert values(directory)[key].tobytes() == value.tobytes(), key
+
+
+@pytest.mark.slow
+def test_a_run_begins_again_after_a_loss(two: Path) -> None:
+    """Killed once, on loopback: the bits are those of a run that was never interrupted."""
+    directory = two.parent / "restarted"
+    words = short(directory, *FROZEN, *SAVED, "strategy=multi_worker", "strategy.restarts=1")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        while not (directory / "checkpoints" / "step_00000040").exists():
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.01)
+        os.kill(children(process.pid)[0], signal.SIGKILL)
+        said, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, said
+    assert "worker 1 at 127.0.0.1:" in said
+    assert "restart 1 of 1" in said
+    for key, value in values(two).items():
+        assert values(directory)[key].tobytes() == value.tobytes(), key
+
+
+@pytest.mark.slow
+def test_without_worker_0_the_others_end(cpu: Path) -> None:
+    settings = ("train.log_every=20", "strategy=multi_worker", "strategy.workers=3")
+    with running(cpu.parent / "headless", *settings) as process:
+        others = children(process.pid)
+        process.kill()
+        process.wait()
+        began = time.monotonic()
+        while not all(map(gone, others)):
+            assert time.monotonic() - began < 15
+            time.sleep(0.05)
