@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embexp.errors import WorkerLostError
-from embexp.specs.strategies import MultiWorker, Strategy
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
+    from embexp.specs.strategies import Strategy
 
 _AGAIN = "EMBEXP_RESTARTED"
 """Variable of the environment of a command that is a restart: it makes no restarts of its own."""
@@ -26,6 +26,7 @@ def is_led(strategy: Strategy) -> bool:
     Raises:
         RunError: what is set in the environment contradicts the config.
     """
+    from embexp.specs.strategies import MultiWorker
     from embexp.strategies.cluster import places
 
     return isinstance(strategy, MultiWorker) and places.place(strategy, os.environ).worker > 0
@@ -53,6 +54,8 @@ def restart(lost: WorkerLostError, strategy: Strategy, directory: Path, allowed:
     Raises:
         WorkerLostError: `lost`, where there are no restarts.
     """
+    from embexp.specs.strategies import MultiWorker
+
     restarts = strategy.restarts if isinstance(strategy, MultiWorker) and _AGAIN not in os.environ else 0
     if not restarts:
         raise lost

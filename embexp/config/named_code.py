@@ -66,7 +66,9 @@ _VARIABLES = re.compile(
 """Numbers of threads, visible devices, kernels and log levels. None is a path, an address or a switch for code."""
 _OWN_VARIABLE = re.compile(r"EMBEXP_\w+")
 """Variables for the user's own model; those that embexp reads itself are not among them."""
-_READ_BY_EMBEXP = frozenset({"EMBEXP_DATA", "EMBEXP_PARENT", "EMBEXP_ISOLATED_BY"})
+_READ_BY_EMBEXP = frozenset(
+    f"EMBEXP_{name}" for name in ("DATA", "PARENT", "ISOLATED_BY", "WORKER", "LEADER", "RESTARTED")
+)
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 _CLASSES = {
     "handlers": (

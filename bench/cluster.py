@@ -1,0 +1,167 @@
+"""Several workers on this machine against one process: time of a step, and bytes that workers exchange.
+
+    python -m bench.cluster [--quick] [--cases NAME…] [--workers N] [--json FILE]
+
+Each case trains with `strategy=cpu` and two threads, and with workers of one thread each, in turn, in several rounds.
+Ratios of a step's time are taken within a round, and their median is reported. There is no network between workers on
+one machine, so this is what sharing costs by itself.
+
+Bytes are those of the loopback device, in a network namespace of its own where the system lets this user make one. Two
+runs of different length are compared, so that what a start sends is left out. The formula is that of
+docs/multi_worker.md, with the rooms that the run has recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import harness
+from embexp.tensor_bundle.index import index_of, read_index
+
+_WIDE = (
+    "experiment=clicks",
+    "data.examples=100000",
+    "data.users=100000",
+    "data.items=50000",
+    "data.split.validation=0",
+    "data.split.test=0",
+    "tables.user.dim=64",
+    "tables.item.dim=64",
+    "train.batch_size=4096",
+)
+CASES = {
+    "mlp": (*_WIDE, "model=mlp", "model.hidden=[512,256]"),
+    "dlrm": (*_WIDE, "model=dlrm", "model.bottom=[64]", "model.top=[256,64]"),
+}
+"""Settings by name: wide rows, wide layers."""
+STEPS, LONGER, ROUNDS = 100, 200, 3
+_OUTPUT = ("output.plots=false", "output.tensorboard=false", "output.baselines=false", "output.digests=false")
+_COUNTING = 'ip link set lo up && "$@"; status=$?; grep lo: /proc/net/dev; exit $status'
+_ALONE = ("unshare", "--net", "sh", "-c", _COUNTING, "-")
+
+
+def settings_of(name: str, folder: Path, steps: int) -> list[str]:
+    """Of a run of so many steps, which writes into a folder."""
+    length = [f"train.steps={steps}", "train.epochs=null"]
+    return [*CASES[name], *length, f"output.cache={folder / 'cache'}", "checkpoint.save=end", *_OUTPUT]
+
+
+def of_strategy(workers: int) -> list[str]:
+    """The settings of `strategy=cpu` for one worker, and of so many others."""
+    if workers == 1:
+        return ["strategy=cpu", "strategy.intra_op_threads=2"]
+    threads = ["strategy.intra_op_threads=1", "strategy.inter_op_threads=4"]
+    return ["strategy=multi_worker", f"strategy.workers={workers}", *threads]
+
+
+def run(settings: Sequence[str], directory: Path, *, counted: bool = False) -> tuple[dict[str, Any], int]:
+    """The summary of a run, and the bytes on its loopback device; 0 if they are not counted."""
+    shutil.rmtree(directory, ignore_errors=True)
+    command = [sys.executable, "-m", "embexp", "run", *settings, f"hydra.run.dir={directory}"]
+    ended = subprocess.run([*(_ALONE if counted else ()), *command], capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise RuntimeError(ended.stdout[-2000:] + ended.stderr[-2000:])
+    found = json.loads((directory / "summary.json").read_text())
+    line = next((line for line in ended.stdout.splitlines() if line.strip().startswith("lo:")), "lo: 0")
+    return found, int(line.split(":")[1].split()[0])
+
+
+def countable() -> bool:
+    """Whether this user may make a network namespace."""
+    probe = subprocess.run([*_ALONE, "true"], capture_output=True, check=False) if shutil.which("unshare") else None
+    return probe is not None and probe.returncode == 0
+
+
+def formula(summary: Mapping[str, Any], dense: int) -> float:
+    """Bytes of a step of all workers, with the parts that the run has had at its end.
+
+    Args:
+        dense: numbers of the dense part.
+    """
+    shared, tables = summary["cluster"], summary["tables"]
+    workers = shared["workers"]
+    each = sum(
+        room * (4 + 4 * tables[name]["dim"] * (1 if summary["freeze"][name]["trainable_rows"] == 0 else 2))
+        for name, room in shared["rooms"].items()
+    )
+    heads = 4 * len(shared["rooms"])
+    return float(workers * (workers - 1) * (each + heads) + 8 * (workers - 1) * dense)
+
+
+def dense_numbers(directory: Path) -> int:
+    """Trained numbers of the dense part, as in the final checkpoint of a run."""
+    stored = read_index(index_of(directory / "checkpoints" / "final" / "checkpoint"))
+    shapes = [entry.shape for key, entry in stored.items() if key.startswith("optimizer/_trainable_variables/")]
+    return sum(math.prod(shape) for shape in shapes)
+
+
+def measured(name: str, folder: Path, workers: int, rounds: int, *, bytes_too: bool) -> dict[str, Any]:
+    """The figures of one case."""
+    ratios, times = [], []
+    for _ in range(rounds):
+        step = {
+            count: run([*settings_of(name, folder, STEPS), *of_strategy(count)], folder / f"run{count}")[0][
+                "throughput"
+            ]["step_ms_median"]
+            for count in (1, workers)
+        }
+        ratios.append(step[workers] / step[1])
+        times.append(step)
+    result: dict[str, Any] = {
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+        "step_ms": {str(count): statistics.median(each[count] for each in times) for count in (1, workers)},
+    }
+    if bytes_too:
+        sent = {}
+        for steps in (STEPS, LONGER):
+            settings = [*settings_of(name, folder, steps), *of_strategy(workers)]
+            summary, sent[steps] = run(settings, folder / "counted", counted=True)
+        expected = formula(summary, dense_numbers(folder / "counted"))
+        found = (sent[LONGER] - sent[STEPS]) / (LONGER - STEPS)
+        result |= {"bytes": found, "formula": expected, "padding": summary["cluster"]["padding"]}
+    return result
+
+
+def main(argv: list[str]) -> int:
+    """Prints a line for each case; returns 0."""
+    parser = harness.parser("cluster", __doc__, quick="one round", repetitions="rounds")
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args(argv)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    described = harness.introduce_in_a_line()
+    bytes_too, found = countable(), {}
+    for name in options.cases:
+        rounds = options.repetitions or (1 if options.quick else ROUNDS)
+        with tempfile.TemporaryDirectory() as folder:
+            found[name] = measured(name, Path(folder), options.workers, rounds, bytes_too=bytes_too)
+        print(line(name, found[name], options.workers), flush=True)
+    harness.save(options.json, described, cases=found)
+    return 0
+
+
+def line(name: str, found: Mapping[str, Any], workers: int) -> str:
+    """The figures of one case as text."""
+    one, all_ = found["step_ms"]["1"], found["step_ms"][str(workers)]
+    text = f"{name:12} {workers} workers {all_:.1f} ms, cpu {one:.1f} ms: {found['ratio']:.2f} x"
+    if "bytes" in found:
+        share = found["bytes"] / found["formula"]
+        text += (
+            f"; {found['bytes']:,.0f} bytes a step, {share:.3f} x the formula, padding {found['padding']:.0%} of ids"
+        )
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
