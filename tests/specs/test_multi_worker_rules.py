@@ -24,7 +24,7 @@ def faults(*overrides: str) -> dict[str, str]:
         (["tables.item.dtype=bfloat16"], "tables.item.dtype", "leave it float32"),
         (["tables.item.slot_dtype=bfloat16"], "tables.item.slot_dtype", "leave it float32"),
         (["tables.item.storage=memory_map"], "tables.item.storage", "leave it auto"),
-        (["experiment=recommendation"], "strategy", "choose strategy=cpu"),
+        (["experiment=recommendation", "data.path=.", "loss=softmax"], "strategy", "choose strategy=cpu"),
         (["strategy.block_rows=12"], "strategy", "block_rows is a power of two"),
         (["strategy.addresses=[a:1]"], "strategy", "name one for each"),
         (["strategy.addresses=[a,b:2]"], "strategy", "host:port, such as node1:2222"),

@@ -23,6 +23,8 @@ from embexp.strategies.cluster.rendezvous import Joined, Member
 from embexp.system.printable import print
 
 _BEAT_SECONDS = 1.0
+_GRACE_SECONDS = 4.0
+"""How long worker 0 may take to hear of a worker that was lost: with `silence_seconds` of 10, it ends within 15."""
 _FAREWELL_SECONDS = 3.0
 """How long a worker may take to end by itself once the run has ended."""
 Arrays = Sequence[np.ndarray]
@@ -47,7 +49,7 @@ class Leader:
         self.fault: str | None = None
         self._kind: type[RunError] = WorkerLostError
         self._ended = threading.Event()
-        self._known = threading.Event()
+        self._known, self._heard = threading.Event(), threading.Event()
         threads = [threading.Thread(target=self._listen, args=(each,), daemon=True) for each in members]
         threads.append(threading.Thread(target=_beat, args=(self._beats(), self._ended), daemon=True))
         for thread in threads:
@@ -96,6 +98,8 @@ class Leader:
             WorkerLostError: a worker was lost.
         """
         self._known.wait(_BEAT_SECONDS if worker is not None else self._silence + _FAREWELL_SECONDS)
+        self._known.set()  # nobody waits twice
+        self._heard.set()
         if self.fault is None and worker is not None:
             self._lose(worker, str(error))
         if self.fault is not None:
@@ -146,9 +150,15 @@ class Leader:
                 RunError if own else WorkerLostError,
             )
         self._known.set()
+        threading.Thread(target=self._leave_unless_heard, args=(self.fault,), daemon=True).start()
         self._abort(self.fault)
         for member in self._members.values():  # which ends a wait for a reply
             member.connections["commands"].close()
+
+    def _leave_unless_heard(self, fault: str) -> None:
+        """Ends this process if its main thread does not come to hear of the fault."""
+        if not self._heard.wait(_GRACE_SECONDS) and not self._ended.is_set():
+            _leave(f"error: {fault}", 1)
 
 
 class Follower:

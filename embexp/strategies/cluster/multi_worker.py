@@ -65,6 +65,10 @@ class MultiWorker(Strategy):
     def __init__(self, spec: specs.MultiWorker, place: places.Place) -> None:
         """Starts nothing, see `active`."""
         self.place, self._spec = place, spec
+        self.notes = (
+            "strategy multi_worker: TensorFlow's servers listen on all network interfaces of their machines, for"
+            " anybody: keep the ports of the workers closed to others",
+        )
         self.devices = tuple(f"worker {worker}, CPU:0" for worker in range(spec.workers))
         self._device = f"/job:worker/replica:0/task:{place.worker}/device:CPU:0"
         self._leader: Leader | None = None

@@ -3,7 +3,7 @@
 TensorFlow waits for a worker that never starts, without an end. So worker 0 first listens itself at its address. Each
 other worker connects there twice, once for commands and once to be heard of, and says who it is and what it is about to
 do: versions, spec, data and code, each as a digest or a word. Worker 0 compares this with its own, and answers all of
-them at once. Then it stops to listen, and TensorFlow listens at the same address: no other port is ever open.
+them at once. Then it stops to listen. TensorFlow listens at the same port, on all interfaces of the machine.
 """
 
 from __future__ import annotations
