@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path

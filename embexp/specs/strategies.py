@@ -277,6 +277,10 @@ def _unshared(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
         if (kind := getattr(table, key)) is not RowType.FLOAT32:
             rule = "workers exchange and keep rows in float32"
             yield CombinationFault(f"{path}.{key}", kind.value, rule, f"leave it float32, or {_ELSEWHERE}")
+    for key in ("adapter", "reset"):
+        if (value := getattr(table, key)) is not None:
+            rule = "no worker does this yet with its part of a table"
+            yield CombinationFault(f"{path}.{key}", str(value), rule, f"leave it null, or {_ELSEWHERE}")
 
 
 def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored | MultiWorker) -> Iterator[CombinationFault]:
