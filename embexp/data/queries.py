@@ -35,7 +35,7 @@ from embexp.data.sources.openke import Names
 from embexp.data.sources.triples import files_of, lines_of
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
-from embexp.specs.data import CANDIDATES, INVERSE, RELATION, SOURCE, NewEntities, Place, TrainedTriples, Triples
+from embexp.specs.graphs import CANDIDATES, INVERSE, RELATION, SOURCE, NewEntities, Place, TrainedTriples, Triples
 from embexp.system import digests
 from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.parallel import Progress
@@ -398,6 +398,7 @@ class Candidates:
         import tensorflow as tf
 
         assert self.shares is not None  # they are shared
+        assert self.negatives is not None
         answers = tf.cast(batch.labels, tf.int32)
         candidates = tf.concat([answers, self._uniform(step, [self.negatives], self.entities)], 0)
         of_batch = tf.cast(tf.size(answers), tf.float64) * tf.gather(self.shares, candidates)

@@ -15,8 +15,9 @@ from pydantic import BeforeValidator, Field
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import inits, metrics
 from embexp.specs.base import JobCount, Scope, Seed, Spec, for_each, summarize_names, where_known
-from embexp.specs.data import Columnar, Data, Triples
+from embexp.specs.data import Columnar, Data
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
+from embexp.specs.graphs import Triples
 from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.losses import (
     ChosenMetric,

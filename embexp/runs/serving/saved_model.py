@@ -45,7 +45,7 @@ from embexp.runs.prepare import read_data
 from embexp.runs.serving.best_items import BestItems
 from embexp.runs.serving.inputs import Served, served, traced, transformed_numbers, words_of_texts
 from embexp.runs.serving.recommending import Vectors
-from embexp.specs.data import CANDIDATES, RELATION, SOURCE, Triples
+from embexp.specs.graphs import CANDIDATES, RELATION, SOURCE, Triples
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Combiner, Feature
@@ -486,8 +486,7 @@ class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return self._best(self._entities.rows(tail), self._relations.rows(relation), k, inverse=True)
 
     def _best(self, source: Any, relation: Any, k: Any, *, inverse: bool) -> dict[str, Any]:
-        everything = tf.range(self._entities.size, dtype=tf.int64)[None]
-        scores = self._scores(source, relation, everything, inverse=inverse)
+        scores = self._scores(source, relation, tf.range(self._entities.size, dtype=tf.int64)[None], inverse=inverse)
         best, rows = tf.math.top_k(scores, tf.minimum(k, self._entities.size))
         return {"entities": tf.gather(self._names.read_value(), rows), "scores": best}
 
