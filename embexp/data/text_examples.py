@@ -114,11 +114,13 @@ class Pairs:
 
     def chunks(self) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
         """Of each chunk: int64 [n, 2] rows of center and context, bool [n] labels, and the fraction that is done."""
-        for number, (rows, texts, done) in enumerate(self._words()):
-            seed = digests.seed_of(self._data.seed, "skipgram", number)
-            random = np.random.Generator(np.random.Philox(key=seed))
-            kept = random.random(len(rows)) < self._kept[rows]
-            yield *self._draw(random, rows[kept], texts[kept]), done
+        draws = self._data.draws
+        for draw in range(draws):
+            for number, (rows, texts, done) in enumerate(self._words()):
+                names = ("skipgram", number, draw) if draw else ("skipgram", number)
+                random = np.random.Generator(np.random.Philox(key=digests.seed_of(self._data.seed, *names)))
+                kept = random.random(len(rows)) < self._kept[rows]
+                yield *self._draw(random, rows[kept], texts[kept]), (draw + done) / draws
 
     def _words(self) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
         """Rows of words in their order, the number of the text of each, and the fraction that is done."""

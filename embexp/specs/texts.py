@@ -52,6 +52,10 @@ def _is_long(value: object) -> bool:
     return value is Words.LONG
 
 
+def _is_one(value: object) -> bool:
+    return value == 1
+
+
 class Texts(DividedData):
     """Sources made of texts."""
 
@@ -135,6 +139,8 @@ class SkipGram(Texts):
     """Random words drawn for each positive pair."""
     power: NonNegative = 0.75
     """Negatives are drawn with p ~ count ^ power."""
+    draws: Annotated[Count, Field(exclude_if=_is_one)] = 1
+    """How often pairs are drawn from the texts, each time others; an epoch has those of all draws."""
     seed: Seed = 0
     """Seed of all random draws, independent of the run's seed."""
 

@@ -159,6 +159,23 @@ def test_a_label_before_a_tab_is_no_part_of_the_text(tmp_path: Path) -> None:
     assert scan(data, columns(), cache=tmp_path / "cache").vocabularies["word"].tokens() == ["aa", "bb"]
 
 
+def test_further_draws_have_other_pairs_and_the_first_stays(tmp_path: Path) -> None:
+    """The first of several draws is that of a single one; each has its own negatives, and its own words left out."""
+    texts = [[f"w{(3 * i + j) % 11}" for j in range(9)] for i in range(40)]
+    settings = {"min_count": 1, "subsample": 0.05, "negatives": 3, "split": Split(validation=0.0, test=0.0)}
+    path = write(texts, tmp_path)
+    found = {}
+    for draws in (1, 3):
+        data = SkipGram(path=str(path), draws=draws, **settings)  # type: ignore[arg-type]
+        found[draws] = scan(data, columns(), cache=tmp_path / "cache").examples.ids[:]
+    once, thrice = found[1], found[3]
+    first = len(once)
+    assert thrice[:first].tolist() == once.tolist()
+    assert 2 * first < len(thrice) < 4 * first
+    assert thrice[first : 2 * first].tolist() != once.tolist()
+    assert "draws" not in SkipGram().model_dump(mode="json")
+
+
 def test_memory_is_bounded_by_cutting_a_long_text(tmp_path: Path) -> None:
     path = write([[f"w{i % 9}" for i in range(50_000)]], tmp_path)
     data = SkipGram(path=str(path), context_window=5, **PLAIN)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ WORDS = "words"
 """The one id column of labelled texts, several words per example."""
 PAIR = ("center", "context")
 """The id columns of pairs of words."""
-_DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", "power", "seed"}
+_DRAWN = {"min_count", "max_words", "context_window", "subsample", "negatives", "power", "draws", "seed"}
 """The settings of which the pairs are a function, with the texts."""
 
 
