@@ -236,7 +236,7 @@ class MultiWorker(_Threads):
     @property
     def described(self) -> str:
         """With the number of workers."""
-        return f"multi_worker of {_counted(self.workers, 'process')}"
+        return f"multi_worker of {_counted(self.workers, 'worker')}"
 
 
 Strategy = Annotated[CPU | GPU | Mirrored | MultiWorker | TPU | TPUSimulator, Field(discriminator="kind")]

@@ -17,23 +17,26 @@ import numpy as np
 import tensorflow as tf
 
 RATE, STEPS = 0.05, 100
+QUIET = (
+    f"train.steps={STEPS}",
+    "train.epochs=null",
+    "output.plots=false",
+    "output.tensorboard=false",
+    "output.baselines=false",
+    "strategy.intra_op_threads=1",
+    "strategy.inter_op_threads=2",
+)
 SHORT = (
     "experiment=clicks",
     "data.examples=4000",
     "data.users=300",
     "data.items=80",
     "train.batch_size=128",
-    f"train.steps={STEPS}",
-    "train.epochs=null",
     "optimizer=adagrad",
     f"optimizer.learning_rate={RATE}",
     "dense_optimizer=adagrad",
     f"dense_optimizer.learning_rate={RATE}",
-    "output.plots=false",
-    "output.tensorboard=false",
-    "output.baselines=false",
-    "strategy.intra_op_threads=1",
-    "strategy.inter_op_threads=2",
+    *QUIET,
 )
 LIMIT = 240
 

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from embexp.strategies.cluster import rendezvous
+from tests import planted_triples
 from tests.strategies.cluster.cluster_runs import (
     LIMIT,
+    QUIET,
     RATE,
     STEPS,
     children,
@@ -104,6 +106,35 @@ def test_three_workers_and_rules_that_move_all_rows(cpu: Path) -> None:
     one = run(cpu.parent / "one", *adam)
     three = run(cpu.parent / "three", *adam, "strategy=multi_worker", "strategy.workers=3")
     within_float32(three, one)
+
+
+RULES = (f"optimizer.learning_rate={RATE}", "optimizer=adagrad", "optimizer.initial_accumulator_value=0.1")
+OTHERS = {
+    "recommendation": ("experiment=recommendation", "data.timestamp=time", "train.batch_size=64"),
+    "bpr": ("experiment=recommendation", "data.timestamp=time", "loss=bpr", "train.batch_size=64"),
+    "complex": ("experiment=knowledge_graph", "data.negatives=8", "model.dropout=0", "train.batch_size=64"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(OTHERS))
+def test_items_and_entities_are_compared_alike(name: str, tmp_path: Path) -> None:
+    """Negatives that are drawn for a batch are those of one process, and all candidates are ranked."""
+    data = tmp_path / "data.csv"
+    if name == "complex":
+        data = planted_triples.divided(tmp_path / "graph", planted_triples.circle(30), test=20, valid=20)
+    else:
+        random = np.random.default_rng(3)
+        pairs = {(user, item) for user in range(60) for item in random.integers(0, 90, 12)}
+        rows = [f"{user},{item},{random.integers(1000)}" for user, item in sorted(pairs)]
+        data.write_text("\n".join(["user,item,time", *rows, ""]))
+    settings = (*OTHERS[name], *RULES, f"data.path={data}", "train.early_stopping.patience=null", *QUIET)
+    one, two = tmp_path / "one", tmp_path / "two"
+    for directory, strategy in ((one, ()), (two, ("strategy=multi_worker",))):
+        done(command("run", *settings, *strategy, f"hydra.run.dir={directory}"))
+    within_float32(two, one)
+    for split, metrics in summary(one)["metrics"].items():
+        assert summary(two)["metrics"][split] == pytest.approx(metrics, rel=1e-3), split
 
 
 def slept(directory: Path, *, stopped: bool) -> tuple[str, float]:
