@@ -187,3 +187,17 @@ def test_reading_a_mapped_file_takes_no_memory_of_its_size(tmp_path, kind):
     before = anonymous_bytes()
     read()
     assert anonymous_bytes() - before < found.ids.nbytes / 2  # 64 of 128 MB
+
+
+@pytest.mark.parametrize("start_step", [0, 2])
+def test_shares_of_a_batch_are_its_parts(start_step: int) -> None:
+    found = examples(40)
+    rows, settings = np.arange(3, 33), {"start_step": start_step}
+    whole = list(training(found, rows, **settings))
+    shares = [list(training(found, rows, share=share, **settings)) for share in (slice(0, 2), slice(2, 4), slice(4, 5))]
+    assert len(whole) == 6 - start_step
+    for batch, *parts in zip(whole, *shares, strict=True):
+        expected = rows_of(batch, found)
+        assert [row for part in parts for row in rows_of(part, found)] == expected
+        for part in parts:
+            check(part, found, rows_of(part, found))

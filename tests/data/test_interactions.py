@@ -132,3 +132,30 @@ def test_the_history_of_a_training_example_lacks_its_own_item() -> None:
         history = batch.ids["item of each user"].to_list()
         for user, item, own in zip(batch.ids["user"].numpy(), batch.ids["item"].numpy(), history, strict=False):
             assert sorted(own) == [other for who, other in PAIRS if who == user and other != item]
+
+
+@pytest.mark.parametrize("loss", [BPR(negatives=4), BPR(negatives=2, exclude_seen=False), SampledSoftmax(negatives=7)])
+def test_a_share_of_a_batch_is_compared_with_what_the_batch_is(loss: Any) -> None:
+    train = np.arange(len(PAIRS))
+    known: Any = {"user": SimpleNamespace(first=1, size=5), "item": SimpleNamespace(first=1, size=9)}
+    found = with_histories(examples(PAIRS), COLUMNS, train, known)
+    items = Items(of(PAIRS, train), found, train, loss, 3, COLUMNS)
+
+    def read(share: slice | None) -> list[batches.Batch]:
+        settings: dict[str, Any] = {"batch_size": 5, "seed": 1, "shuffle": True, "window": 100, "steps": 4}
+        return list(batches.training_batches(found, train, COLUMNS, **settings, items=items, share=share))
+
+    shares = (slice(0, 2), slice(2, 5))
+    for whole, *parts in zip(read(None), *map(read, shares), strict=True):
+        item, label = whole.ids["item"].numpy(), whole.labels.numpy()
+        for share, part in zip(shares, parts, strict=True):
+            np.testing.assert_array_equal(part.ids["user"], whole.ids["user"][share])
+            others, labels = item[5:], label[share]
+            if isinstance(loss, BPR):
+                others = others.reshape(5, -1)[share].ravel()
+            else:
+                labels = np.concatenate([labels, label[5:]])
+            np.testing.assert_array_equal(part.ids["item"], np.concatenate([item[:5][share], others]))
+            np.testing.assert_array_equal(part.labels, labels)
+            history = "item of each user"
+            assert part.ids[history].to_list() == whole.ids[history].to_list()[share]
