@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from embexp.specs.inits import MemoryMap
 from embexp.specs.models import KnowledgeGraph
 from embexp.specs.optimizers import slots_of
 from embexp.specs.run import RunSpec
+from embexp.specs.strategies import MultiWorker, Strategy
 from embexp.specs.tables import Storage
 
 _FLOAT_BYTES = 4
@@ -99,9 +101,22 @@ def rows_known(spec: RunSpec, rows: Mapping[str, int | None]) -> dict[str, Rows]
     return found
 
 
+def rows_here(strategy: Strategy, environment: Mapping[str, str]) -> float:
+    """The least share of the rows of a run's tables that one machine must have; 1 where all workers may be on one."""
+    if not isinstance(strategy, MultiWorker):
+        return 1.0
+    if strategy.addresses is not None:
+        hosts = [address.rpartition(":")[0] for address in strategy.addresses]
+        return min(hosts.count(host) for host in hosts) / strategy.workers
+    several = "TF_CONFIG" in environment or environment.get("SLURM_NTASKS", "1") != "1"
+    return 1 / strategy.workers if several else 1.0
+
+
 def needs(spec: RunSpec, rows: Mapping[str, Rows], dims: Mapping[str, int], examples: int | None = None) -> list[Need]:
     """What a run needs, as far as it is known."""
     found: list[Need] = []
+    if (share := rows_here(spec.strategy, os.environ)) != 1:
+        rows = {name: Rows(int(each.in_memory * share), int(each.with_slots * share)) for name, each in rows.items()}
     if not spec.strategy.own_memory or spec.strategy.simulated:
         found += _tables(spec, rows, dims)
     found += [*_batch(spec, dims), *_dense(spec, dims), *_data(spec, examples)]

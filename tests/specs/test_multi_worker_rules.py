@@ -6,7 +6,8 @@ import pytest
 
 import embexp
 from embexp.errors import ConfigError
-from embexp.specs.strategies import MultiWorker
+from embexp.specs import footprint
+from embexp.specs.strategies import CPU, MultiWorker
 
 
 def faults(*overrides: str) -> dict[str, str]:
@@ -40,6 +41,31 @@ def test_fault(overrides: list[str], path: str, said: str) -> None:
 def test_a_loss_over_all_entities() -> None:
     found = faults("experiment=knowledge_graph", "data.path=.", "data.negatives=null")
     assert "set data.negatives to a number" in found["data.negatives"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "environment", "share"),
+    [
+        (CPU(), {"SLURM_NTASKS": "4"}, 1),
+        (MultiWorker(workers=4), {}, 1),  # all on this machine
+        (MultiWorker(workers=4), {"SLURM_NTASKS": "4"}, 1 / 4),
+        (MultiWorker(workers=4), {"TF_CONFIG": "{}"}, 1 / 4),
+        (MultiWorker(workers=3, addresses=("a:1", "a:2", "b:1")), {}, 1 / 3),
+        (MultiWorker(workers=2, addresses=("a:1", "a:2")), {}, 1),
+    ],
+)
+def test_a_machine_needs_memory_for_its_workers_rows(
+    strategy: CPU | MultiWorker, environment: dict[str, str], share: float
+) -> None:
+    assert footprint.rows_here(strategy, environment) == share
+
+
+def test_a_table_may_be_larger_than_one_machine() -> None:
+    rows = "model=mlp", "data.users=1000000000", "tables.user.dim=64"  # 512 GB with slots
+    assert "needs at least" in str(faults(*rows, "strategy.workers=1000"))
+    addresses = ",".join(f"n{number}:1" for number in range(1000))
+    settings = [*rows, "strategy.workers=1000", "train.batch_size=1024", f"strategy.addresses=[{addresses}]"]
+    embexp.compose(["strategy=multi_worker", *settings])
 
 
 def test_one_worker_takes_everything() -> None:
