@@ -110,7 +110,7 @@ def saved_before_the_first_step(spec: RunSpec, kind: RuntimeKind, directory: Pat
     strategy = strategies.build(spec.strategy)
     directory.mkdir()
     with strategy.active():
-        training = execute.training_batches(prepared)
+        training = execute.training_batches(prepared, strategy)
         made = execute.build(prepared, sources, training.element_spec, strategy, directory / "estimator")
         try:
             store.write_by(made.save, directory / "saved")

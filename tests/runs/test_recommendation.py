@@ -234,10 +234,12 @@ def test_only_rows_above_the_threshold_are_interactions(run: Made) -> None:
 
 def test_a_resumed_training_draws_what_it_would_have_drawn(run: Made, file: Path, tmp_path: Path) -> None:
     from embexp.runs import execute, prepare
+    from embexp.strategies import strategy as strategies
 
     prepared = prepare.prepare(spec_of(file))
-    whole = list(execute.training_batches(prepared).take(4))
-    later = next(iter(execute.training_batches(prepared, 3)))
+    strategy = strategies.build(prepared.spec.strategy)
+    whole = list(execute.training_batches(prepared, strategy).take(4))
+    later = next(iter(execute.training_batches(prepared, strategy, 3)))
     for column, ids in whole[3].ids.items():
         assert ids.numpy().tolist() == later.ids[column].numpy().tolist()
 

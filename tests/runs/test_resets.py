@@ -13,6 +13,7 @@ import pytest
 
 import embexp
 from embexp.errors import ConfigError
+from embexp.records.folder import RunFolder
 from embexp.runs import run as single
 from embexp.runs import verification
 from embexp.runs.execute import execute, initial_rows
@@ -70,7 +71,7 @@ def test_rows_and_their_slots_start_again_and_others_stay(folder: Path, freeze: 
     spec = embexp.compose(overrides(folder, *more))
     prepared = prepare(spec)
     strategy = single.prepare_machine(spec.strategy)
-    with execute(prepared, strategy, tmp_path) as started:
+    with execute(prepared, strategy, RunFolder(tmp_path)) as started:
         table, initial = started.execution.tables["item"], initial_rows(prepared.tables)["item"]
         before = initial.read(0, table.rows)
         started.execution.runtime.train(iter(started.batches), 12)
