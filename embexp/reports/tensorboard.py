@@ -39,11 +39,19 @@ class TensorBoard:
         """
         self._directory = directory
         self._writers: dict[str, Any] = {}
+        self._unwritten: TrackedRun | None = None
         self._stored: set[tuple[str, int]] = set()
         """Tags and steps of the run's own values that an earlier process has written."""
 
     def start(self, run: TrackedRun) -> None:
+        """Writes nothing yet: with the first operation TensorFlow runs, and a cluster has to be formed before."""
+        self._unwritten = run
+
+    def _begin(self) -> None:
         """Writes the config, and the hyperparameters unless an earlier process has: TensorBoard reads the first."""
+        if (run := self._unwritten) is None:
+            return
+        self._unwritten = None
         if run.first_step:
             self._stored = set(_own_points(self._directory))
         with self._writer("").as_default(step=run.first_step):
@@ -54,6 +62,7 @@ class TensorBoard:
 
     def log(self, points: Sequence[Point]) -> None:
         """Writes scalars; they are on disk before this returns."""
+        self._begin()
         for point in points:
             by_writer: dict[str, dict[str, float]] = {}
             for name, value in point.metrics.items():
@@ -78,6 +87,7 @@ class TensorBoard:
 
     def end(self, status: str) -> None:
         """Writes how the run ended, and closes the files."""
+        self._begin()
         success = status in ("completed", "stopped_early")
         state = api_pb2.Status.Value("STATUS_SUCCESS" if success else "STATUS_FAILURE")
         with self._writer("").as_default(step=0):

@@ -100,6 +100,7 @@ def test_the_config_is_a_block_of_code(tmp_path: Path) -> None:
     config = "name: '<b>```'\ntables:\n  item: {}\n"
     board = TensorBoard(tmp_path)
     board.start(run(tmp_path, config=config))
+    board.log([])
     events = EventAccumulator(str(tmp_path)).Reload()
     assert events.SummaryMetadata("config").plugin_data.plugin_name == "text"
     (event,) = events.Tensors("config")
@@ -111,6 +112,7 @@ def test_a_resumed_run_shows_the_config_of_each_part_and_its_hyperparameters_onc
     for first_step, config in ((0, "steps: 10\n"), (10, "steps: 20\n")):
         board = TensorBoard(tmp_path)
         board.start(run(tmp_path, config=config, first_step=first_step))
+        board.log([])
     events = EventAccumulator(str(tmp_path)).Reload()
     texts = {event.step: tf.make_ndarray(event.tensor_proto).item().decode() for event in events.Tensors("config")}
     assert texts == {0: "    steps: 10\n", 10: "    steps: 20\n"}

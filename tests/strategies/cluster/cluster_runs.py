@@ -21,7 +21,6 @@ QUIET = (
     f"train.steps={STEPS}",
     "train.epochs=null",
     "output.plots=false",
-    "output.tensorboard=false",
     "output.baselines=false",
     "strategy.intra_op_threads=1",
     "strategy.inter_op_threads=2",
