@@ -185,7 +185,8 @@ PAIRS = [("function", layout) for layout in LAYOUTS] + [("session", "variable")]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("runtime", "layout"), [*PAIRS, pytest.param("session", "split", marks=left_out()), ("estimator", "variable")]
+    ("runtime", "layout"),
+    [*PAIRS, *(pytest.param(*each, marks=left_out()) for each in (("session", "split"), ("estimator", "variable")))],
 )
 def test_runs_report_it(file: Path, tmp_path: Path, runtime: str, layout: str) -> None:
     frozen = ["freeze@tables.item.freeze=rows", "tables.item.freeze.rows=[[0,30]]"]

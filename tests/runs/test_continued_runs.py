@@ -21,7 +21,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import strategy as strategies
 from embexp.vectors.alignment import Alignment
-from tests.thoroughness import left_out
+from tests.thoroughness import chosen, left_out
 
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
 SLOTS = ("momenta", "velocities")
@@ -342,7 +342,7 @@ def test_a_table_that_was_kept_in_its_file_is_found_there(world: World, tmp_path
         world.run("changed", "more", *OLD, f"pretrained.path={before}")
 
 
-@pytest.mark.parametrize("runtime", ["function", "session", "estimator"])
+@pytest.mark.parametrize("runtime", chosen(["function", "session", "estimator"], ["function"]))
 def test_a_dense_part_that_does_not_fit_is_told_before_training(world: World, first: Path, runtime: str) -> None:
     wide = ("model.hidden=[5]", "pretrained=checkpoint", f"pretrained.path={first}", f"runtime={runtime}")
     with pytest.raises(CheckpointError) as error:

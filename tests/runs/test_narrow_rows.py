@@ -16,6 +16,7 @@ from embexp.runs import exporting
 from embexp.runs import run as single
 from embexp.system import digests, native
 from tests import checkpoint_values
+from tests.thoroughness import chosen
 
 NARROW = ("tables.user.dtype=bfloat16", "tables.item.dtype=float16", "tables.item.slot_dtype=bfloat16")
 FROZEN = ("freeze@tables.user.freeze=rows", "tables.user.freeze.rows=[[3,40]]", "optimizer.weight_decay_factor=0.01")
@@ -186,7 +187,7 @@ def item(path: Path, dtype: str) -> tuple[str, ...]:
     )
 
 
-@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("dtype", chosen(KINDS, ["bfloat16"]))
 def test_frozen_rows_stay_in_a_file_of_16_bits(run: Any, files: dict[str, Path], dtype: str) -> None:
     results = [
         run(*item(files[stored], dtype), *FROZEN_ROWS, *where)
@@ -244,7 +245,7 @@ def test_rows_of_8_bits_that_another_run_takes_over(run: Any, files: dict[str, P
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc")
-@pytest.mark.parametrize("dtype", [*KINDS, "int8"])
+@pytest.mark.parametrize("dtype", chosen([*KINDS, "int8"], ["bfloat16", "int8"]))
 def test_a_mapped_table_takes_no_memory(tmp_path: Path, dtype: str) -> None:
     path, rows, dim = tmp_path / "m.npy", 200_000, 256
     made = np.lib.format.open_memmap(path, "w+", np.float32 if dtype == "int8" else dtype, (rows, dim))

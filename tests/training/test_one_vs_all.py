@@ -110,7 +110,7 @@ def test_loss_and_gradients_against_float64(case: Case, monkeypatch: pytest.Monk
 
     @tf.function(autograph=False, input_signature=[{name: tf.TensorSpec(x.shape) for name, x in given().items()}])
     def loss_and_gradients(inputs: Any) -> Any:
-        assert loss_of.takes(inputs)
+        assert loss_of.takes(inputs, tf.constant(LABELS))
         watched = {name: value for name, value in inputs.items() if name != DENSE}
         with tf.GradientTape() as tape:
             tape.watch(watched)
@@ -154,6 +154,8 @@ def test_few_candidates_or_own_ones_are_left_to_the_whole_model() -> None:
 
     def takes(*candidates: int) -> bool:
         inputs = {"source": tf.TensorSpec([512, DIM]), "candidates": tf.TensorSpec([*candidates, DIM])}
-        return loss_of.takes(inputs)
+        return loss_of.takes(inputs, tf.TensorSpec([512]))
 
     assert [takes(1, 135), takes(1, 40_943), takes(512, 40_943)] == [False, True, False]
+    shared = {"source": tf.TensorSpec([512, DIM]), "candidates": tf.TensorSpec([1, 40_943, DIM])}
+    assert not loss_of.takes(shared, tf.TensorSpec([40_943, 2]))
