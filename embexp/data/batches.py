@@ -28,11 +28,11 @@ from embexp.data.columns import Columns
 from embexp.data.example_weights import ExampleWeights
 from embexp.data.examples import Examples, History, ListColumn
 from embexp.data.interactions import Interactions
-from embexp.data.queries import Candidates, KnownAnswers, stored
+from embexp.data.queries import Candidates, KnownAnswers, negatives_seed, stored
 from embexp.data.splits import Order, batch_groups
 from embexp.specs.graphs import KNOWN
 from embexp.specs.losses import DrawnNegatives, RecommendationLoss, SharedNegatives
-from embexp.system import arrays, digests
+from embexp.system import arrays
 
 _GROUP_CELLS = 262_144
 _AHEAD = 4
@@ -412,10 +412,7 @@ class Items:
 
     def _uniform(self, step: Any, shape: Any) -> Any:
         """Random numbers of a step from [0, 1), float64."""
-        high, low = digests.seed_of(self._seed, "negatives")
-        return tf.random.stateless_uniform(
-            shape, tf.stack([tf.constant((high << 32) + low, tf.int64), step]), dtype=tf.float64
-        )
+        return tf.random.stateless_uniform(shape, negatives_seed(self._seed, step), dtype=tf.float64)
 
     def _drawn(self, step: Any, users: Any, numbers: Any, count: int) -> Any:
         """Negatives, int32 [B, count]."""

@@ -354,6 +354,14 @@ class KnownAnswers:
         return ListColumn(self.lists.values[taken], np.concatenate([[0], ends]))
 
 
+def negatives_seed(seed: int, step: Any) -> Any:
+    """What the negatives of a step are drawn with: int64 [2]."""
+    import tensorflow as tf  # not above: a run is prepared without it
+
+    high, low = digests.seed_of(seed, "negatives")
+    return tf.stack([tf.constant((high << 32) + low, tf.int64), step])
+
+
 @dataclass(frozen=True)
 class Candidates:
     """How the column is made.
@@ -390,9 +398,7 @@ class Candidates:
     def _uniform(self, step: Any, shape: Any, below: int) -> Any:
         import tensorflow as tf
 
-        high, low = digests.seed_of(self.seed, "negatives")
-        seed = tf.stack([tf.constant((high << 32) + low, tf.int64), step])
-        return tf.random.stateless_uniform(shape, seed, 0, below, tf.int32)
+        return tf.random.stateless_uniform(shape, negatives_seed(self.seed, step), 0, below, tf.int32)
 
     def _shared(self, step: Any, batch: Any) -> Any:
         import tensorflow as tf

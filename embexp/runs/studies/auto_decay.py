@@ -115,8 +115,8 @@ class Chosen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the status, the table of the runs, which decay was chosen, the metrics, files and warnings."""
-        status, metric = str(self.summary["status"]), self.summary["metric"]
-        yield Text(f"{self.summary['name']}: {status}", "bold green" if status == "completed" else "bold yellow")
+        metric = self.summary["metric"]
+        yield stages.headline(self.summary)
         table = results.rich_table(
             results.frames(options), ["run"], ["weight decay", f"{metric} on validation", "best step", "steps"]
         )

@@ -245,8 +245,7 @@ class Comparison:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the status, the table of the runs, a summary, and the files."""
-        status = str(self.summary["status"])
-        yield Text(f"{self.summary['name']}: {status}", "bold green" if status == "completed" else "bold yellow")
+        yield stages.headline(self.summary)
         frames = results.frames(options)
         yield from results.spaced([self._table(frames)], frames)
         yield from self._sentences()

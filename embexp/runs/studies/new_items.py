@@ -324,8 +324,7 @@ class Served:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields the status, a table for each part, what was chosen, the files and warnings."""
-        status = str(self.summary["status"])
-        yield Text(f"{self.summary['name']}: {status}", "bold green" if status == "completed" else "bold yellow")
+        yield stages.headline(self.summary)
         frames = results.frames(options)
         parts = self.summary.get("served", {})
         yield from results.spaced([self._table(part, methods, frames) for part, methods in parts.items()], frames)

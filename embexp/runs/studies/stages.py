@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from rich.text import Text
+
 from embexp.errors import DivergedError, RunError
 from embexp.records import inventory
 from embexp.records.folder import RunFolder, check_code, json_object, named_functions
@@ -100,6 +102,12 @@ def run(
 
 Begin = Callable[[RunSpec, Path, Observer, Replay | None], RunResult]
 Resume = Callable[[Path, RunSpec, RunSpec | None, Collection[str], Observer], RunResult]
+
+
+def headline(summary: Mapping[str, Any]) -> Text:
+    """The name and the status of a study, green if it is completed."""
+    style = "bold green" if summary["status"] == "completed" else "bold yellow"
+    return Text(f"{summary['name']}: {summary['status']}", style)
 
 
 def resuming(begin: Begin) -> Resume:
