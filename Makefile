@@ -15,7 +15,8 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(shell $(BIN)/python -c 'import
 # Whatever the shell says, bytecode is kept: pytest would rewrite the asserts of every test in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
 # All files with cases that are not in every run.
-THOROUGH = $(shell grep -rlE 'tests[.](thoroughness|contracts) ' tests --include='test_*.py' | sort) tests/tables/test_frozen_rows.py
+THOROUGH = $(sort tests/tables/test_frozen_rows.py $(shell grep -rlE 'tests[.](thoroughness|contracts) ' tests --include='test_*.py'; \
+  sed -n 's/^- \(.*\.py\)::.*/tests\/\1/p' tests/left_out.yaml))
 OVERRIDES ?=
 NAMES ?=
 FUZZ ?=

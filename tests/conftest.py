@@ -25,11 +25,9 @@ from embexp.config import composition
 from embexp.config.loader import Loader
 from embexp.config.named_code import OWN_MODULES, Permission
 from tests import preloaded
-from tests.thoroughness import PROFILES
+from tests.thoroughness import PROFILES, leave_out
 
 PROCESSORS = 4
-COMMANDS = "EMBEXP_TESTS_COMMANDS"
-"""Variable of the environment with the folder of `forked`, which all processes of a distributed run share."""
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -52,15 +50,17 @@ def pytest_configure(config: pytest.Config) -> None:
         stack = contextlib.ExitStack()
         config.add_cleanup(stack.close)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        os.environ[COMMANDS] = str(stack.enter_context(preloaded.commands(folder)))
+        os.environ[preloaded.COMMANDS] = str(stack.enter_context(preloaded.commands(folder)))
     elif not config.option.collectonly:
         from embexp.strategies import mirrored
 
         mirrored.logical_processors(PROCESSORS)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before -k and -m take cases away
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files that take long go first, so that no process is left alone with one at the end."""
+    leave_out(items, whole_files=not any("::" in each for each in config.args))
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path.name != "test_docs.py", item.path not in slow))
 
@@ -106,8 +106,8 @@ def new_loader() -> Iterator[Callable[..., Loader]]:
 @pytest.fixture(scope="session")
 def forked() -> Iterator[Path]:
     """A folder with the commands `embexp` and `python` that start with TensorFlow imported: forked, in milliseconds."""
-    if COMMANDS in os.environ:
-        yield Path(os.environ[COMMANDS])
+    if preloaded.COMMANDS in os.environ:
+        yield Path(os.environ[preloaded.COMMANDS])
     else:
         with tempfile.TemporaryDirectory() as folder, preloaded.commands(Path(folder)) as found:
             yield found

@@ -27,6 +27,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+COMMANDS = "EMBEXP_TESTS_COMMANDS"
+"""Variable of the environment with the folder of `commands` that all processes of a distributed run share."""
+
 _COMMAND = """#!{python} -IS
 import array, json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as to:

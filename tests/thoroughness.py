@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import settings
+
+LEFT_OUT = Path(__file__).parent / "left_out.yaml"
+"""What else `make test` leaves out: lists of ids by their reason."""
 
 IN_EVERY_RUN = 25
 """`max_examples` of the profile that tests run with."""
@@ -36,3 +41,25 @@ def chosen(cases: Iterable[str], always: Iterable[str]) -> list[Any]:
     """Cases as parameters of a test: all but those of `always` are left out of most runs."""
     some = frozenset(always)
     return [pytest.param(case, marks=() if case in some else left_out()) for case in cases]
+
+
+def leave_out(items: Sequence[pytest.Item], *, whole_files: bool) -> None:
+    """Marks the collected cases that `LEFT_OUT` lists.
+
+    Args:
+        items: what was collected.
+        whole_files: all cases of each file are there.
+
+    Raises:
+        pytest.UsageError: a listed case is not in its file (any more).
+    """
+    listed = {
+        f"tests/{case}" for cases in yaml.safe_load(LEFT_OUT.read_text(encoding="utf-8")).values() for case in cases
+    }
+    found = {item.nodeid: item for item in items if item.nodeid in listed}
+    for item in found.values():
+        item.add_marker(left_out())
+    files = {item.nodeid.partition("::")[0] for item in items}
+    gone = sorted(case for case in listed - found.keys() if case.partition("::")[0] in files)
+    if whole_files and gone:
+        raise pytest.UsageError(f"{LEFT_OUT.name} lists cases that are not there: {', '.join(gone)}")
