@@ -11,7 +11,7 @@ from enum import StrEnum
 from embexp.config.patterns import is_pattern
 from embexp.data.files.samples import ColumnFacts, Kind, Sample
 from embexp.errors import CommandLineError
-from embexp.specs.sources import POSITIVE
+from embexp.specs.data.sources import POSITIVE
 
 _LABELS = re.compile(
     r"^(?:is_)?(?:label|target|click(?:ed)?|rating|stars?|score|y|class|bought|converted?|conversion|liked?"

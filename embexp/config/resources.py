@@ -20,7 +20,7 @@ from embexp.data import datasets, fetching
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs import footprint, metrics, tracking, vocabularies
 from embexp.specs.base import NamedCode, Scope, Spec, is_complete, known_or, named_code, where_known
-from embexp.specs.data import Clicks, Data
+from embexp.specs.data.choices import Clicks, Data
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.models import Model, Task
 from embexp.specs.pretrained import NoPretrained, Pretrained

@@ -30,7 +30,7 @@ from embexp.data.examples import Examples, History, ListColumn
 from embexp.data.interactions import Interactions
 from embexp.data.queries import Candidates, KnownAnswers, negatives_seed, stored
 from embexp.data.splits import Order, batch_groups
-from embexp.specs.graphs import KNOWN
+from embexp.specs.data.graphs import KNOWN
 from embexp.specs.losses import DrawnNegatives, RecommendationLoss, SharedNegatives
 from embexp.system import arrays
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data import Columnar, Data
+from embexp.specs.data.choices import Columnar, Data
+from embexp.specs.data.sources import NumericColumn
 from embexp.specs.models import Task
-from embexp.specs.sources import NumericColumn
 from embexp.specs.tables import Feature, Table
 from embexp.specs.vocabularies import Buckets, SettledRules, settled
 

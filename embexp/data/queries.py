@@ -35,7 +35,7 @@ from embexp.data.sources.openke import Names
 from embexp.data.sources.triples import files_of, lines_of
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
-from embexp.specs.graphs import CANDIDATES, INVERSE, RELATION, SOURCE, NewEntities, Place, TrainedTriples, Triples
+from embexp.specs.data.graphs import CANDIDATES, INVERSE, RELATION, SOURCE, NewEntities, Place, TrainedTriples, Triples
 from embexp.system import digests
 from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.parallel import Progress

@@ -24,7 +24,7 @@ from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
 from embexp.data.vocabularies import token_rows
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
-from embexp.specs.data import Data
+from embexp.specs.data.choices import Data
 from embexp.system import caching, digests
 from embexp.system.arrays import mapped_array
 from embexp.system.parallel import Progress, quiet

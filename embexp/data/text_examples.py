@@ -27,7 +27,7 @@ from embexp.data.texts import Corpus, Text
 from embexp.data.vocabularies.token_rows import from_counts
 from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.errors import DataError
-from embexp.specs.texts import SkipGram
+from embexp.specs.data.texts import SkipGram
 from embexp.specs.vocabularies import UnknownPolicy, VocabularyRules
 from embexp.system import digests
 from embexp.system.arrays import ArrayWriter

@@ -13,7 +13,7 @@ from embexp.errors import ConfigError
 from embexp.models import layers
 from embexp.models.layers import Head
 from embexp.specs.base import implementation
-from embexp.specs.graphs import CANDIDATES
+from embexp.specs.data.graphs import CANDIDATES
 from embexp.specs.models import DENSE, MLP, KerasModel, KnowledgeGraph, Model, Shapes
 from embexp.system import digests
 from embexp.system.user_code import NamedFunction, described, kind_of

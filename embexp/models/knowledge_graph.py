@@ -28,8 +28,8 @@ import tensorflow as tf
 
 from embexp.models import layers
 from embexp.models.layers import Head
+from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE
 from embexp.specs.footprint import DIFFERENCES
-from embexp.specs.graphs import CANDIDATES, RELATION, SOURCE
 from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
 from embexp.system import native
 

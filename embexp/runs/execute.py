@@ -33,7 +33,7 @@ from embexp.records.folder import RunFolder
 from embexp.runs.evaluations import Evaluator
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
-from embexp.specs.graphs import CANDIDATES, Triples
+from embexp.specs.data.graphs import CANDIDATES, Triples
 from embexp.specs.losses import CustomLoss, Loss, RecommendationLoss
 from embexp.specs.models import KnowledgeGraph, Model, Recommender, Task
 from embexp.specs.optimizers import DenseOptimizer

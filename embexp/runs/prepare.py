@@ -33,8 +33,8 @@ from embexp.records import identity
 from embexp.records.folder import RunFolder, around, check_checkpoint, named_functions
 from embexp.records.identity import Identity
 from embexp.specs import footprint
+from embexp.specs.data.graphs import Positives, Triples
 from embexp.specs.footprint import Rows
-from embexp.specs.graphs import Positives, Triples
 from embexp.specs.inits import ConstantInGraph
 from embexp.specs.models import Recommender, Task
 from embexp.specs.pretrained import Checkpoint, Match

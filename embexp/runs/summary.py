@@ -20,7 +20,7 @@ from embexp.runs.execute import Started
 from embexp.runs.prepare import Prepared
 from embexp.specs import metrics as metric_specs
 from embexp.specs.base import merged, summarize_names
-from embexp.specs.graphs import CANDIDATES
+from embexp.specs.data.graphs import CANDIDATES
 from embexp.specs.models import Task
 from embexp.system.parallel import Progress, part, quiet
 from embexp.tables.variables import ReadableTable

@@ -15,9 +15,10 @@ from pydantic import BeforeValidator, Field
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import inits, metrics
 from embexp.specs.base import JobCount, Scope, Seed, Spec, for_each, summarize_names, where_known
-from embexp.specs.data import Columnar, Data
+from embexp.specs.data.choices import Columnar, Data
+from embexp.specs.data.graphs import Triples
+from embexp.specs.data.sources import GivenFiles, Paths
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
-from embexp.specs.graphs import Triples
 from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.losses import (
     ChosenMetric,
@@ -31,7 +32,6 @@ from embexp.specs.models import KnowledgeGraph, Model, Task
 from embexp.specs.optimizers import DenseOptimizer, TableOptimizer
 from embexp.specs.pretrained import Checkpoint, NoPretrained, Pretrained, Sample
 from embexp.specs.running import Checkpointing, Output, Restoring, Runtime, RuntimeKind, Sweep, Train
-from embexp.specs.sources import GivenFiles, Paths
 from embexp.specs.strategies import CPU, Strategy
 from embexp.specs.studies.choices import NoStudy, Study
 from embexp.specs.tables import Feature, Table

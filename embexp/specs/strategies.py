@@ -21,8 +21,8 @@ from embexp.specs.base import (
     known_or,
     where_known,
 )
+from embexp.specs.data.graphs import Triples
 from embexp.specs.freezing import FreezeSchedule, FreezeTable, NoFreeze
-from embexp.specs.graphs import Triples
 from embexp.specs.inits import MemoryMap
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import RowType, Storage

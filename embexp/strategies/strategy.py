@@ -19,7 +19,7 @@ from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
 from embexp.specs import strategies as specs
 from embexp.specs.base import implementation
-from embexp.specs.graphs import KNOWN
+from embexp.specs.data.graphs import KNOWN
 from embexp.specs.strategies import CPU
 from embexp.specs.tables import Feature
 from embexp.tables.inputs import without_autograph

@@ -19,8 +19,8 @@ import keras
 import tensorflow as tf
 
 from embexp.models.knowledge_graph import Scoring
+from embexp.specs.data.graphs import CANDIDATES
 from embexp.specs.footprint import ROWS, TRAINED_SCORES
-from embexp.specs.graphs import CANDIDATES
 from embexp.specs.models import RankingLoss
 from embexp.tables.row_updates import add_at
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from embexp.models import build as models
-from embexp.specs.graphs import CANDIDATES, KNOWN
+from embexp.specs.data.graphs import CANDIDATES, KNOWN
 from embexp.tables.inputs import EveryRow
 from embexp.tables.row_engine import EmbeddingBackend
 from embexp.training.one_vs_all import OneVsAll, block_rows, standings

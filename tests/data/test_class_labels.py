@@ -14,7 +14,7 @@ from embexp.data.columns import columns_of
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
-from embexp.specs.data import CSV, Parquet
+from embexp.specs.data.choices import CSV, Parquet
 from embexp.specs.models import Task
 from embexp.specs.tables import Feature
 

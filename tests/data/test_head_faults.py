@@ -15,7 +15,7 @@ import pytest
 from embexp.data.columns import Columns, columns_of
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError
-from embexp.specs.data import CSV, Clicks, Data, Parquet, RecBole
+from embexp.specs.data.choices import CSV, Clicks, Data, Parquet, RecBole
 from embexp.specs.tables import Feature
 
 GOOD = "user,item,tags,times,age,y\n" + "u1,i1,a b,1 2,30,1\n" * 1100
@@ -402,7 +402,7 @@ import json, sys
 from pydantic import TypeAdapter
 from embexp.data.columns import Columns
 from embexp.data.sources.source import source_of
-from embexp.specs.data import Data
+from embexp.specs.data.choices import Data
 data = TypeAdapter(Data).validate_python({{"kind": {kind!r}, "path": {str(tmp_path)!r}, "label": "y"}})
 assert source_of(data).head_faults(Columns(ids={{"user": "u"}}, label="y")) == []
 print(json.dumps(sorted({{"tensorflow", "pyarrow", "numpy", "keras"}} & set(sys.modules))))

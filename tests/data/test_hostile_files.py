@@ -21,7 +21,7 @@ from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts
-from embexp.specs.data import Data
+from embexp.specs.data.choices import Data
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.tables import Feature
 from embexp.system.parallel import quiet

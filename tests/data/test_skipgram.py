@@ -17,9 +17,9 @@ from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.data.texts import Corpus
 from embexp.errors import ConfigError, DataError
-from embexp.specs.sources import Split
+from embexp.specs.data.sources import Split
+from embexp.specs.data.texts import SkipGram
 from embexp.specs.tables import Feature
-from embexp.specs.texts import SkipGram
 
 FEATURES = {"center": Feature(table="word"), "context": Feature(table="context")}
 PLAIN = {"min_count": 1, "subsample": 0.0, "negatives": 0, "split": Split(validation=0.0, test=0.0)}

@@ -19,7 +19,7 @@ from embexp.data.columns import columns_of
 from embexp.data.scan import encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
-from embexp.specs.data import Data
+from embexp.specs.data.choices import Data
 from embexp.specs.tables import Feature
 
 ROWS = [(f"u{number % 7}", f"i{number % 5}", number % 2) for number in range(40)]

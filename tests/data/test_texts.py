@@ -21,9 +21,9 @@ from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.data.texts import words
 from embexp.errors import ConfigError, DataError
-from embexp.specs.sources import Split
+from embexp.specs.data.sources import Split
+from embexp.specs.data.texts import Text, Words
 from embexp.specs.tables import Feature
-from embexp.specs.texts import Text, Words
 from embexp.specs.vocabularies import VocabularyRules
 
 TEXTS = [

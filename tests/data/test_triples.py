@@ -21,7 +21,7 @@ from embexp.data.queries import Candidates, answer_shares, distinct_queries, hea
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError, VocabularyError
-from embexp.specs.graphs import Place, Triples
+from embexp.specs.data.graphs import Place, Triples
 from embexp.specs.tables import Feature
 
 FEATURES = {
@@ -342,7 +342,7 @@ def test_the_look_imports_neither_tensorflow_nor_arrow_nor_numpy(tmp_path: Path)
 import sys
 from embexp.data.columns import Columns
 from embexp.data.sources.source import source_of
-from embexp.specs.graphs import Triples
+from embexp.specs.data.graphs import Triples
 assert source_of(Triples(path={str(folder)!r})).head_faults(Columns(ids={{"source": "entity"}}, label="answer")) == []
 print(sorted({{"tensorflow", "pyarrow", "numpy", "keras"}} & set(sys.modules)))
 """

@@ -22,7 +22,7 @@ from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary
 from embexp.errors import DataError
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts
-from embexp.specs.data import Data
+from embexp.specs.data.choices import Data
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.specs.tables import Feature, RowType

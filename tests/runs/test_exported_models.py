@@ -17,7 +17,7 @@ from embexp.data.texts import words as python_words
 from embexp.runs import run as single
 from embexp.runs.prepare import read_data
 from embexp.runs.serving.inputs import words_of_texts
-from embexp.specs.texts import Words
+from embexp.specs.data.texts import Words
 from embexp.system.parallel import quiet
 from embexp.training.metrics import predictions
 from tests import planted_triples, short_runs

@@ -6,8 +6,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from embexp.specs import run
-from embexp.specs.data import Clicks, Data
-from embexp.specs.graphs import Place, Triples
+from embexp.specs.data.choices import Clicks, Data
+from embexp.specs.data.graphs import Place, Triples
 from embexp.specs.models import MLP, ComplEx, Model, Task, TransE
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Feature

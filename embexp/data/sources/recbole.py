@@ -19,7 +19,7 @@ from embexp.data.files.table_files import Files, Side
 from embexp.data.files.text_table import TextTable, header_fields, with_examples
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Fault
-from embexp.specs.data import RecBole
+from embexp.specs.data.choices import RecBole
 from embexp.system import compressed
 
 _DIALECT = Dialect(delimiter="\t", quoted=False)

@@ -16,8 +16,8 @@ from embexp.data import fetching
 from embexp.data.columns import Columns
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.base import implementation
-from embexp.specs.data import Data
-from embexp.specs.sources import SplitKind
+from embexp.specs.data.choices import Data
+from embexp.specs.data.sources import SplitKind
 from embexp.specs.tables import list_rule
 from embexp.system import caching, digests
 from embexp.system.parallel import Progress

@@ -15,8 +15,8 @@ from embexp.data.sources.columnar import TokenSource
 from embexp.data.sources.source import Description, Source, cached, single_columns, unknown_columns
 from embexp.data.texts import Corpus
 from embexp.errors import ConfigError, Fault
-from embexp.specs.sources import GivenFiles, Split, SplitKind
-from embexp.specs.texts import SkipGram, Text
+from embexp.specs.data.sources import GivenFiles, Split, SplitKind
+from embexp.specs.data.texts import SkipGram, Text
 from embexp.system import digests
 from embexp.system.parallel import Progress
 

@@ -30,7 +30,7 @@ from embexp.data.sources.source import (
     unknown_columns,
 )
 from embexp.errors import ConfigError, DataError, Fault, excerpt, plural
-from embexp.specs.graphs import CANDIDATES, RELATION, SOURCE, Triples
+from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE, Triples
 from embexp.system import caching, compressed, digests
 from embexp.system.files import fault_of
 from embexp.system.parallel import Progress

@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from embexp.data.numbers import FittedColumn
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary, TokenVocabulary, Vocabulary
-from embexp.specs.sources import Transform
-from embexp.specs.texts import Words
+from embexp.specs.data.sources import Transform
+from embexp.specs.data.texts import Words
 from embexp.system import files
 
 _LINES = 65_536

@@ -45,11 +45,11 @@ from embexp.runs.prepare import read_data
 from embexp.runs.serving.best_items import BestItems
 from embexp.runs.serving.inputs import Served, served, traced, transformed_numbers, words_of_texts
 from embexp.runs.serving.recommending import Vectors
-from embexp.specs.graphs import CANDIDATES, RELATION, SOURCE, Triples
+from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE, Triples
+from embexp.specs.data.texts import Text
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Combiner, Feature
-from embexp.specs.texts import Text
 from embexp.strategies.strategy import OneDevice
 from embexp.system import digests
 from embexp.system.arrays import ArrayRows, Rows

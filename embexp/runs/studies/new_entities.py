@@ -21,7 +21,7 @@ from embexp.runs.experiment import Study
 from embexp.runs.finished import load_run
 from embexp.runs.run import Observer, RunResult
 from embexp.runs.studies import stages
-from embexp.specs.graphs import CANDIDATES
+from embexp.specs.data.graphs import CANDIDATES
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import BASE, FULL, GROWN
 from embexp.system import digests

@@ -51,7 +51,7 @@ class KnowledgeGraph(DenseModel):
 
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
         """Other features than source, relation and candidates, and vectors that are not of one dim."""
-        from embexp.specs.graphs import CANDIDATES, RELATION, SOURCE
+        from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE
 
         required = (SOURCE, RELATION, CANDIDATES)
         if missing := [name for name in required if name not in shapes]:

@@ -20,8 +20,8 @@ from embexp.specs.base import (
     known_or,
     where_known,
 )
+from embexp.specs.data.graphs import NewEntities, TrainedTriples, Triples
 from embexp.specs.freezing import FreezeOldRows, NoFreeze
-from embexp.specs.graphs import NewEntities, TrainedTriples, Triples
 from embexp.specs.losses import Newcomers
 from embexp.specs.models import Task
 from embexp.specs.pretrained import Checkpoint, NoPretrained

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from embexp.errors import Fault
 from embexp.specs.base import Choice, NonNegative, different, known_or, where_known
+from embexp.specs.data.sources import DividedData, GivenFiles
 from embexp.specs.optimizers import CosineSchedule
-from embexp.specs.sources import DividedData, GivenFiles
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope

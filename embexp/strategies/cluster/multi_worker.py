@@ -20,7 +20,7 @@ from tensorflow.python.eager import context as eager
 from embexp.errors import EmbexpError, RunError
 from embexp.initialization.filling import TablePlan
 from embexp.specs import strategies as specs
-from embexp.specs.graphs import CANDIDATES, KNOWN
+from embexp.specs.data.graphs import CANDIDATES, KNOWN
 from embexp.specs.tables import Feature
 from embexp.strategies.cluster import places, rendezvous
 from embexp.strategies.cluster.control import Follower, Leader

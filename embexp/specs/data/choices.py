@@ -24,9 +24,8 @@ from embexp.specs.base import (
     is_null,
     where_known,
 )
-from embexp.specs.graphs import Triples, held_by, mixed_tables
-from embexp.specs.models import Task
-from embexp.specs.sources import (
+from embexp.specs.data.graphs import Triples, held_by, mixed_tables
+from embexp.specs.data.sources import (
     DataSetName,
     DateFormat,
     Delimiter,
@@ -39,7 +38,8 @@ from embexp.specs.sources import (
     Paths,
     given,
 )
-from embexp.specs.texts import SkipGram, Text
+from embexp.specs.data.texts import SkipGram, Text
+from embexp.specs.models import Task
 from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:

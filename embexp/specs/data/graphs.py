@@ -11,8 +11,8 @@ from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import RowCount, Seed, Spec, different, for_each, where_known
+from embexp.specs.data.sources import DataSetName, Source
 from embexp.specs.models import KnowledgeGraph, RankingLoss, Task
-from embexp.specs.sources import DataSetName, Source
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope

@@ -19,8 +19,7 @@ from embexp.specs.base import (
     is_null,
     where_known,
 )
-from embexp.specs.models import Task
-from embexp.specs.sources import (
+from embexp.specs.data.sources import (
     UTF8,
     DataSetName,
     Delimiter,
@@ -30,6 +29,7 @@ from embexp.specs.sources import (
     given,
     is_utf8,
 )
+from embexp.specs.models import Task
 from embexp.specs.vocabularies import VocabularyRules
 
 if TYPE_CHECKING:
