@@ -60,12 +60,21 @@ class FileSource:
         cache: folder for converted files, and for facts about files.
         non_finite: what becomes of NaN and infinities. A mapped file is checked once, and the result cached; not under
             KEEP.
+        token_column: of several columns, or datasets, of the file that could hold the tokens, the one that was asked
+            for: a matrix is converted with its tokens.
     """
 
     def __init__(
-        self, matrix: Stored, *, cache: Path, non_finite: NonFinite = NonFinite.ERROR, progress: Progress = quiet
+        self,
+        matrix: Stored,
+        *,
+        cache: Path,
+        non_finite: NonFinite = NonFinite.ERROR,
+        token_column: str | None = None,
+        progress: Progress = quiet,
     ) -> None:
         self._stored, self._cache, self._non_finite = matrix, cache, non_finite
+        self._token_column = token_column
         self._progress = progress
         self._name, self._dtype = matrix.name, matrix.dtype
         self._mapped_as = RowType.FLOAT32
@@ -250,6 +259,7 @@ class FileSource:
     def _key(self, *more: str) -> str:
         """Cache key of this matrix's content and of its conversion."""
         part = [self._name.removeprefix(str(self._stored.files[0])), self.rows, self.dim, self._dtype.str]
+        part += [] if self._token_column is None else [self._token_column]
         return digests.of_json([stored.VERSION, self.digest, part, *more])
 
 
@@ -317,7 +327,7 @@ def open_vectors(
     else:
         found = read(path, Wanted(cache, key, token_column, progress))
     found = _with_tokens(path, found, tokens_file)
-    return FileSource(found, cache=cache, non_finite=non_finite, progress=progress)
+    return FileSource(found, cache=cache, non_finite=non_finite, token_column=token_column, progress=progress)
 
 
 def format_of(path: Path) -> Format:

@@ -280,6 +280,18 @@ def test_tokens_of_hdf5(tmp_path: Path) -> None:
         opened(path, token_column="w")
 
 
+def test_conversions_with_other_tokens(tmp_path: Path) -> None:
+    save(pa.table({"t": ["a"], "u": ["b"], "m": [[1.0]]}), tmp_path / "v.parquet")
+    with h5py.File(tmp_path / "v.h5", "w") as file:
+        file["m"], file["t"], file["u"] = np.array([[1.0]]), ["a"], ["b"]
+    for path, columns in (("v.parquet", ("t", "u")), ("v.h5", (None, "t", "u"))):
+        for column in columns:
+            source = opened(tmp_path / path, token_column=column)
+            source.memory_map()
+            tokens = None if source.tokens is None else source.tokens.to_pylist()
+            assert tokens == {None: None, "t": ["a"], "u": ["b"]}[column]
+
+
 def test_a_file_of_tokens(tmp_path: Path) -> None:
     values = matrix(rows=2)
     np.save(tmp_path / "v.npy", values)
