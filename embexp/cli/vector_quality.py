@@ -1,124 +1,21 @@
-"""What `embexp vectors evaluate` and `compare` measure, as JSON, as tables in the terminal, and as a picture."""
+"""What `embexp vectors evaluate` and `compare` measure, as tables in the terminal."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 from rich.text import Text
 
-from embexp.errors import DataError, plural
+from embexp.errors import plural
 from embexp.system import terminal
-from embexp.system.parallel import Progress
 from embexp.system.printable import print
-from embexp.vectors import comparison, quality, word_tests
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from embexp.system.arrays import Rows
-    from embexp.vectors.comparison import Vectors
-
-
-def evaluate(
-    name: str,
-    matrix: Rows,
-    tokens: pa.Array | None,
-    *,
-    tests: Mapping[str, Sequence[str]],
-    rows: int,
-    any_case: bool,
-    progress: Progress,
-) -> dict[str, Any]:
-    """Evaluates vectors by the tests in files.
-
-    Args:
-        name: of the vectors.
-        tests: files by kind: `similarity`, `analogies`, `categories`.
-        rows: so many of the first rows count.
-
-    Returns:
-        What `--json` prints.
-
-    Raises:
-        DataError: the vectors have no tokens; or a file is not of its form.
-    """
-    read = {
-        "similarity": word_tests.read_pairs,
-        "analogies": word_tests.read_analogies,
-        "categories": word_tests.read_categories,
-    }
-    # All files are read before anything is computed.
-    found: Any = {kind: [read[kind](Path(file)) for file in files] for kind, files in tests.items()}
-    if tokens is None:
-        raise DataError(
-            f"{name}: found rows without tokens, expected a token for each row, by which the words of a test find their"
-            " rows: name a file of tokens with --tokens, or put NAME.tokens.txt next to the file"
-        )
-    lookup = word_tests.Lookup(tokens, rows=rows, any_case=any_case)
-    content: dict[str, Any] = {"vectors": name, "rows": matrix.rows, "dim": matrix.dim, "counted": len(lookup.keys)}
-    content["similarity"] = [
-        _similarity(test, quality.similarity(matrix, lookup, test)) for test in found["similarity"]
-    ]
-    content["analogies"] = [
-        _analogies(test, quality.analogies(matrix, lookup, test, progress=progress), tokens)
-        for test in found["analogies"]
-    ]
-    content["categories"] = [
-        _categories(test, quality.categorisation(matrix, lookup, test)) for test in found["categories"]
-    ]
-    return content
-
-
-def _similarity(test: word_tests.Pairs, found: quality.Similarity) -> dict[str, Any]:
-    rows = zip(test.words, test.scores.tolist(), found.cosines.tolist(), strict=True)
-    listed = [{"a": a, "b": b, "score": score, "cosine": cosine} for (a, b), score, cosine in rows]
-    return {"file": str(test.path), **_plain(found), "each": listed}
-
-
-def _analogies(test: word_tests.Analogies, found: quality.Answers, tokens: pa.Array) -> dict[str, Any]:
-    add, mul = ([tokens[row].as_py() if row >= 0 else None for row in rows.tolist()] for rows in (found.add, found.mul))
-    listed = [
-        {"question": list(question), "section": test.sections[section], "3CosAdd": by_add, "3CosMul": by_mul}
-        for question, section, by_add, by_mul in zip(test.questions, test.section, add, mul, strict=True)
-    ]
-    return {"file": str(test.path), "sections": [_plain(each) for each in found.sections], "each": listed}
-
-
-def _categories(test: word_tests.Categories, found: quality.Categorisation) -> dict[str, Any]:
-    rows = zip(test.words, test.categories, found.clusters.tolist(), strict=True)
-    listed = [
-        {"word": word, "category": category, "cluster": None if cluster < 0 else cluster}
-        for word, category, cluster in rows
-    ]
-    return {"file": str(test.path), **_plain(found), "each": listed}
-
-
-def _plain(found: Any) -> dict[str, Any]:
-    """A data class as objects of JSON, without its arrays."""
-    return {key: value for key, value in dataclasses.asdict(found).items() if not isinstance(value, np.ndarray)}
-
-
-def compare(sets: Sequence[Vectors], *, count: int, sample: int, moved: int, progress: Progress) -> dict[str, Any]:
-    """Compares sets of vectors.
-
-    Returns:
-        What `--json` prints: a `Comparison` (`embexp.vectors.comparison`), with percentiles 0 to 100 of the distances.
-    """
-    found = comparison.compare(sets, count=count, sample=sample, moved=moved, progress=progress)
-    pairs = [
-        _plain(pair) | {"distance_percentiles": np.percentile(pair.distances, range(101)).tolist()}
-        for pair in found.pairs
-    ]
-    return _plain(found) | {"pairs": pairs}
 
 
 def show_evaluation(content: Mapping[str, Any]) -> None:
-    """Prints the figures of `evaluate`."""
+    """Prints the figures of `embexp.vectors.quality.evaluate`."""
     counted = f"; the first {content['counted']:,} count" if content["counted"] < content["rows"] else ""
     print(f"{content['vectors']}: {plural(content['rows'], 'row')} of dimension {content['dim']}{counted}\n")
     _print(
@@ -166,7 +63,7 @@ def _covered(each: Mapping[str, Any], of: str) -> dict[str, str]:
 
 
 def show_comparison(content: Mapping[str, Any]) -> None:
-    """Prints the figures of `compare`."""
+    """Prints the figures of `embexp.vectors.comparison.as_json`."""
     shared, count, dropped = content["shared"], content["count"], content["without_direction"]
     zeros = f", besides {plural(dropped, 'token')} with a row of zeros" if dropped else ""
     sampled = "all" if content["sampled"] == shared else f"{content['sampled']:,}"

@@ -58,6 +58,7 @@ _PATHS = (
     "data.path",
     *(f"data.path.{split}" for split in ("train", "validation", "test")),
     "output.cache",
+    *(f"output.vectors.{kind}" for kind in ("similarity", "analogies", "categories")),
     "restore.path",
     *_PATHS_OF_TABLES,
     *(f"tables.*.{path}" for path in _PATHS_OF_TABLES),

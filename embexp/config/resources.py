@@ -25,7 +25,7 @@ from embexp.specs.freezing import FreezeRows
 from embexp.specs.models import Model, Task
 from embexp.specs.pretrained import NoPretrained, Pretrained
 from embexp.specs.run import RunSpec
-from embexp.specs.running import RuntimeKind
+from embexp.specs.running import RuntimeKind, VectorTests
 from embexp.specs.tables import Feature, Table
 from embexp.system import machine, user_code
 
@@ -83,6 +83,7 @@ def faults(
             lambda: _pretrained_faults(spec.settings_of("pretrained"), pretrained, some_tables),
             lambda: _restored_faults(spec.restore.path),
             lambda: _frozen_faults(spec.settings_of("freeze")),
+            lambda: _test_faults(spec.output.vectors),
         ]
     if here:
         rules += [
@@ -199,6 +200,19 @@ def _frozen_faults(settings: Iterable[tuple[Scope, Any]]) -> Iterator[Fault]:
                 if path is not None and not Path(path).is_file():
                     what = "it is a folder, not a file" if Path(path).is_dir() else "there is no such file"
                     yield Fault(f"{scope.path}.{key}", repr(path), what)
+
+
+def _test_faults(tests: VectorTests) -> Iterator[Fault]:
+    for kind, paths in tests.files.items():
+        names = [Path(path).stem for path in paths]
+        for place, path in enumerate(paths):
+            at = f"output.vectors.{kind}.{place}"
+            if not Path(path).is_file():
+                what = "it is a folder, not a file" if Path(path).is_dir() else "there is no such file"
+                yield Fault(at, repr(path), what)
+            elif names.index(names[place]) < place:
+                rule = f"another test of the kind {kind} is named {names[place]}, too"
+                yield Fault(at, repr(path), rule, "give the file another name")
 
 
 def _memory_faults(spec: RunSpec) -> Iterator[Fault]:

@@ -47,8 +47,8 @@ _NUMBER = re.compile(r"[-+](\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+](inf|nan)")
 _CSV = "sweep.csv"
 PAGE = "report.html"
 
-Maps = Callable[[Sequence[Record]], Sequence[Mapping[str, Any]]]
-"""Makes maps of tables for the page: see `embexp.runs.table_maps`."""
+Tables = Callable[[Report], Mapping[str, Sequence[Mapping[str, Any]]]]
+"""Reads the tables of runs for the page: see `embexp.runs.table_maps`."""
 
 
 def as_csv(report: Report, *, by_number: bool = False) -> str:
@@ -167,7 +167,7 @@ def _mean(group: Group, keys: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def write_reports(directory: Path, console: Console, maps: Maps) -> None:
+def write_reports(directory: Path, console: Console, tables: Tables) -> None:
     """Writes the results of a sweep and prints its table.
 
     The sweep has ended, so a report that can't be written is a warning, not an error.
@@ -178,7 +178,8 @@ def write_reports(directory: Path, console: Console, maps: Maps) -> None:
     try:
         write_results(found, directory)
         written.append(directory / _CSV)
-        write_page(found, directory / PAGE, maps)
+        for line in write_page(found, directory / PAGE, tables):
+            console.print(Text(line), soft_wrap=True)
         written.append(directory / PAGE)
     except OSError as error:
         console.print(Text(f"warning: the report can't be written to {directory}: {error.strerror}"), soft_wrap=True)
@@ -191,8 +192,26 @@ def write_results(found: Report, directory: Path) -> None:
     files.write_text(directory / RESULTS, as_json(found, by_number=True))
 
 
-def write_page(found: Report, path: Path, maps: Maps) -> None:
-    """Writes the HTML page, whole or not at all."""
+def write_page(found: Report, path: Path, tables: Tables) -> list[str]:
+    """Writes the HTML page, whole or not at all.
+
+    Returns:
+        How alike the tables of the first setting are over its seeds, a line each.
+    """
     from embexp.reports import page
 
-    page.write_page(found.records, path, maps=maps(found.records))
+    read = tables(found)
+    settings = page.settings_of(found.groups, found.keys)
+    stability = [{**each, "setting": settings[each["setting"]]} for each in read["stability"]]
+    page.write_page(found.records, path, maps=read["maps"], stability=stability)
+    first = [each for each in stability if each["setting"] == stability[0]["setting"]]
+    return list(map(_stability, first))
+
+
+def _stability(each: Mapping[str, Any]) -> str:
+    interval = "" if each["low"] is None else f", 95% interval {each['low']:.1%} to {each['high']:.1%}"
+    what = f"table {each['table']}" + (f" of {each['setting']}" if each["setting"] else "")
+    return (
+        f"{what}: {each['mean']:.1%} of the {each['count']} nearest rows of a row are the same with another seed"
+        f" ({each['runs']} seeds{interval}; unrelated rows: {each['chance']:.1%})"
+    )

@@ -26,8 +26,8 @@ from typing import Any
 from embexp.records.folder import RunFolder, finite, read_metrics
 from embexp.reports import grid
 from embexp.reports.collected import varying
-from embexp.reports.groups import of_setting
-from embexp.reports.record import Record, Status, at, finite_number, text_of
+from embexp.reports.groups import Group, of_setting
+from embexp.reports.record import Record, Status, at, finite_number, mapping, text_of
 from embexp.reports.results import shown_path
 from embexp.specs import metrics as metric_specs
 from embexp.specs.metrics import DIRECTIONS, Direction, direction
@@ -52,6 +52,7 @@ _SCRIPTS = (
     "costs",
     "compare",
     "maps",
+    "vectors",
     "main",
 )
 _CHARTS, _NEIGHBOURS = "vendor/echarts.min.js", "vendor/umap-js.min.js"
@@ -59,13 +60,19 @@ _UNSAFE = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
-def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+def of_runs(
+    records: Sequence[Record],
+    *,
+    maps: Sequence[Mapping[str, Any]] = (),
+    stability: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
     """What the scripts of the page read.
 
     Returns:
         `runs`; `columns`, keys of the settings that vary; `common`, pairs of the settings that all runs share;
         `groups`, what runs that differ in the seed only have in common; `metrics`, `primary`, `higher`; `steps`, the
-        steps of curves, many of which have the same; `search`; `maps`. Pairs, not objects, where keys are the user's.
+        steps of curves, many of which have the same; `search`; `maps`; `stability`, of tables over seeds. Pairs, not
+        objects, where keys are the user's.
     """
     columns = varying(records)[:_MOST_COLUMNS] if len(records) > 1 else []
     common = _common(records)
@@ -119,6 +126,7 @@ def of_runs(records: Sequence[Record], *, maps: Sequence[Mapping[str, Any]] = ()
         "steps": list(steps),
         "search": _search(records),
         "maps": list(maps),
+        "stability": list(stability),
     }
 
 
@@ -148,6 +156,12 @@ def _common(records: Sequence[Record]) -> dict[str, Any]:
         for key, value in (known[0].items() if known else ())
         if all(key in each and type(each[key]) is type(value) and each[key] == value for each in known)
     }
+
+
+def settings_of(groups: Sequence[Group], keys: Sequence[str]) -> list[str]:
+    """Each setting over its repetitions, as a line; "" of the only one."""
+    differing = [key for key in keys if len({repr(group.first.value(key)) for group in groups}) > 1]
+    return [_described(differing, [group.first.value(key) for key in differing if of_setting(key)]) for group in groups]
 
 
 def _described(columns: Sequence[str], values: Sequence[Any]) -> str:
@@ -242,39 +256,65 @@ _TEXTS_OF_TABLE = {"storage": "tables.storage", "digest": "tables.digest", "meth
 
 def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Steps, throughput, warnings, cost of initialization, rows by table, and classes; null what the summary lacks."""
-    initialization, warnings = _object(summary.get("initialization")), summary.get("warnings")
+    initialization, warnings = mapping(summary.get("initialization")), summary.get("warnings")
     return {
         **_numbers(summary, _FIGURES),
         "strategy": " · ".join(str(summary[key]) for key in ("strategy", "runtime") if summary.get(key)),
         "runId": str(summary.get("run_id") or ""),
         "warnings": [str(warning) for warning in warnings] if isinstance(warnings, list) else [],
         "init": _initialization(initialization) if initialization else None,
-        "tables": [_table(summary, name) for name in _object(summary.get("tables"))],
+        "tables": [_table(summary, name) for name in mapping(summary.get("tables"))],
         "classes": _classes(summary),
+        "vectors": _of_vectors(summary),
     }
 
 
 def _classes(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     """Names and confusion of the classes of the last split, of the final evaluation; None where there are none."""
-    details = _object(summary.get("evaluation"))
+    details = mapping(summary.get("evaluation"))
     for split in ("test", "validation"):
-        found = _object(details.get(split))
-        names, counts = list(_object(found.get("classes"))), found.get("confusion")
+        found = mapping(details.get(split))
+        names, counts = list(mapping(found.get("classes"))), found.get("confusion")
         if names and isinstance(counts, list) and all(isinstance(row, list) for row in counts):
             return {"split": split, "names": names, "confusion": [list(map(finite, row)) for row in counts]}
     return None
 
 
+_OF_TEST = {
+    "similarity": {"value": "spearman", "low": "low", "high": "high", "other": "pearson", "of": "pairs"},
+    "analogies": {"value": "add.share", "low": "add.low", "high": "add.high", "other": "mul.share", "of": "questions"},
+    "categories": {"value": "purity", "low": "low", "high": "high", "other": "chance", "of": "words"},
+}
+"""Figures of each kind of test of vectors: the main one and its interval, another one, and its number of questions."""
+
+
+def _of_vectors(summary: Mapping[str, Any]) -> list[list[Any]]:
+    """Figures of vectors by tests: kind, table, name of the test, numbers; of analogies by section."""
+    found: list[list[Any]] = []
+    for kind, figures in _OF_TEST.items():
+        for table, tests in mapping(mapping(summary.get("vectors")).get(kind)).items():
+            for name, test in mapping(tests).items():
+                sections = mapping(test).get("sections")
+                parts = [mapping(each) for each in sections] if isinstance(sections, list) else []
+                named = [(f"{name}: {part.get('name')}", part) for part in parts]
+                if len(parts) < 3:  # the only section, and all
+                    named = [(name, part) for part in (parts or [mapping(test)])[-1:]]
+                found += [
+                    [kind, table, each, _numbers(part, {**figures, "covered": "covered"})] for each, part in named
+                ]
+    return found
+
+
 def _initialization(facts: Mapping[str, Any]) -> dict[str, Any]:
-    tables = [_object(each) for each in _object(facts.get("tables")).values()]
+    tables = [mapping(each) for each in mapping(facts.get("tables")).values()]
     methods = " + ".join(sorted({str(table["method"]) for table in tables if table.get("method")}))
     return {"method": methods or str(facts.get("method") or "unknown"), **_numbers(facts, _OF_INITIALIZATION)}
 
 
 def _table(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
-    of_filling = _object(at(summary, "initialization.tables"))
-    parts = {"tables": summary["tables"], "freeze": _object(summary.get("freeze")), "filled": of_filling}
-    facts = {part: _object(by_table.get(name)) for part, by_table in parts.items()}
+    of_filling = mapping(at(summary, "initialization.tables"))
+    parts = {"tables": summary["tables"], "freeze": mapping(summary.get("freeze")), "filled": of_filling}
+    facts = {part: mapping(by_table.get(name)) for part, by_table in parts.items()}
     texts = {key: value if isinstance(value := at(facts, path), str) else None for key, path in _TEXTS_OF_TABLE.items()}
     found = {"name": name, **_numbers(facts, _OF_TABLE), **texts}
     if found["neverMet"] is not None:
@@ -285,10 +325,6 @@ def _table(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _numbers(content: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
     return {key: finite_number(at(content, path)) for key, path in paths.items()}
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 @dataclass(frozen=True)
@@ -370,13 +406,19 @@ def _value(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def write_page(records: Sequence[Record], path: Path, *, maps: Sequence[Mapping[str, Any]] = ()) -> None:
+def write_page(
+    records: Sequence[Record],
+    path: Path,
+    *,
+    maps: Sequence[Mapping[str, Any]] = (),
+    stability: Sequence[Mapping[str, Any]] = (),
+) -> None:
     """Writes the page of a report, whole or not at all.
 
     Metrics and curves are read from the directories of the records, without TensorFlow. Of what can't be
     read, the page has nothing.
     """
-    data = of_runs(records, maps=maps)
+    data = of_runs(records, maps=maps, stability=stability)
     files.write_text(path, document(data, title=_title(records)))
 
 

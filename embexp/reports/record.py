@@ -40,6 +40,10 @@ _FIELDS: Mapping[str, Reader] = {
     "seconds": lambda record: record.seconds,
     "train_seconds": lambda record: record.train_seconds,
 }
+VECTORS = "vectors."
+"""How keys of the figures of vectors by tests begin."""
+_OF_TESTS = {"similarity": "spearman", "analogies": "add", "categories": "purity"}
+"""The main figure of each kind of test of vectors."""
 _COMPARES: Mapping[str, Callable[[float, float], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _OPENING, _CLOSING = "[{(", "]})"
 _LINE_TIME = re.compile(rb'"step": (\d{1,18}),.*"timing": \{"seconds": (\d{1,18}(?:\.\d+)?(?:e-?\d{1,2})?)')
@@ -321,6 +325,22 @@ def at(content: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
+
+
+def compared_keys(records: Sequence[Record]) -> list[str]:
+    """Keys of summaries that are compared: those of any run's `output.compare`, and the main figures of vectors."""
+    lists = (record.settings.get("output.compare") for record in records)
+    found = dict.fromkeys(key for each in lists if isinstance(each, list) for key in each if isinstance(key, str))
+    for record in records:
+        for kind, figure in _OF_TESTS.items():
+            for table, tests in mapping(at(record.summary, f"{VECTORS}{kind}")).items():
+                found |= dict.fromkeys(f"{VECTORS}{kind}.{table}.{test}.{figure}" for test in mapping(tests))
+    return list(found)
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """A value that is a mapping; an empty one for anything else."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def finite_number(value: Any) -> float | int | None:

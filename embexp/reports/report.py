@@ -20,7 +20,18 @@ from embexp.reports import groups as grouping
 from embexp.reports.collected import collect, varying
 from embexp.reports.grid import Column
 from embexp.reports.groups import CONFIDENCE, FEW, REPEATS, Group, of_setting
-from embexp.reports.record import Record, Status, at, condition, ordered, reader, select
+from embexp.reports.record import (
+    VECTORS,
+    Record,
+    Status,
+    at,
+    compared_keys,
+    condition,
+    mapping,
+    ordered,
+    reader,
+    select,
+)
 from embexp.specs.metrics import Direction
 from embexp.system.terminal import SafeConsole
 from embexp.training.baseline import OTHERS, worse
@@ -54,7 +65,7 @@ class Report(Sequence[Mapping[str, Any]]):
         others: all others: failed, skipped, interrupted, pruned, running, planned.
         keys: settings that vary among all runs.
         metrics: names of all metrics of any run, such as "test rmse".
-        compared: keys of `output.compare` of any run.
+        compared: keys of `output.compare` of any run, and of the figures of vectors by tests.
         metric: which chooses the best, such as "rmse"; "" where runs have different ones, or none on validation data.
         direction: which way it gets better, or None.
         best: the run with the best validation value of `metric`, or None.
@@ -221,10 +232,7 @@ def tabulate(
     ranked = sorted(ended, key=lambda each: grouping.rank(each.validation, direction)) if direction else ended
     has_best = direction is not None and ranked and grouping.rank(ranked[0].validation, direction) < math.inf
     keys = varying(selected)
-    lists = (record.settings.get("output.compare") for record in selected)
-    compared = list(
-        dict.fromkeys(key for each in lists if isinstance(each, list) for key in each if isinstance(key, str))
-    )
+    compared = compared_keys(selected)
     results = ordered(ended, sort) if sort else ranked
     repeated, tested, doubts = _repeated(results, compared, metric, direction, baseline)
     if direction and not sort:
@@ -392,7 +400,8 @@ def _compared(report: Report, cells: Callable[[str], Sequence[str]]) -> Iterator
     present = [key for key in report.compared if any(at(record.summary, key) is not None for record in report.results)]
     taken = ["job", "run", "runs", "status", "seconds", "train_seconds", *report.keys, *report.headlines]
     for place, (key, heading) in enumerate(grid.headings(present, taken=taken).items()):
-        yield Column(heading, tuple(cells(key)), right=True, rank=grid.COMPARED + place)
+        rank = grid.METRIC + len(report.headlines) if key.startswith(VECTORS) else grid.COMPARED
+        yield Column(heading, tuple(cells(key)), right=True, rank=rank + place)
 
 
 def _comparison(groups: Sequence[Group]) -> list[Column]:
@@ -449,12 +458,14 @@ def _worse_than_baselines(records: Sequence[Record]) -> Iterator[str]:
     for record in records:
         for baseline, words in _BASELINES.items():
             by_split = at(record.summary, f"baselines.{baseline}")
-            parts = []
-            for split, values in by_split.items() if isinstance(by_split, Mapping) else ():
-                found = at(record.summary, f"metrics.{split}")
-                names = worse(found, values) if isinstance(found, Mapping) and isinstance(values, Mapping) else []
-                parts += [f"{split} {', '.join(names)}"] if names and split != "train" else []
-            if parts:
+            by_part = {
+                split: worse(mapping(at(record.summary, f"metrics.{split}")), mapping(values))
+                for split, values in mapping(by_split).items()
+                if split != "train"
+            }
+            if judged := {split: [record.metric] for split, names in by_part.items() if record.metric in names}:
+                by_part = judged  # the other metrics mostly say the same, each run with others of them
+            if parts := [f"{split} {', '.join(names)}" for split, names in by_part.items() if names]:
                 same.setdefault((words, "; ".join(parts)), []).append(record)
     for (words, metrics), runs in list(same.items())[:_MOST]:
         yield f"warning: {_named(runs)} {'is' if len(runs) == 1 else 'are'} worse than {words}: {metrics}"

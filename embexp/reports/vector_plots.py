@@ -25,7 +25,7 @@ def write(content: Mapping[str, Any], path: Path) -> Path:
     """Draws an evaluation or a comparison into a PNG file.
 
     Args:
-        content: of `evaluate` or `compare` in `embexp.cli.vector_quality`.
+        content: of `quality.evaluate` or `comparison.as_json` in `embexp.vectors`.
     """
     return save(evaluation_figure(content) if "vectors" in content else comparison_figure(content), path)
 

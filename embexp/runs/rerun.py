@@ -23,7 +23,7 @@ from embexp.records.folder import RunFolder, named_functions
 from embexp.records.identity import DECIDES_NOTHING
 from embexp.runs import runs_compared
 from embexp.specs.run import RunSpec
-from embexp.specs.running import OnError, Save
+from embexp.specs.running import OnError, Save, VectorTests
 from embexp.specs.studies.choices import NoStudy
 from embexp.specs.tracking import NoTracking
 from embexp.system import digests, environment
@@ -31,8 +31,9 @@ from embexp.system.printable import print
 from embexp.training.baseline import FITTED, about_fitted
 from embexp.training.loop import Replay
 
-_NO_RESULT = ("run_id", "throughput", "fused_operations", "resumed_at", "baseline_fits")
-"""Keys of summary.json that may differ: `run_id` is a circumstance. Fitted baselines are not fitted again."""
+_NO_RESULT = ("run_id", "throughput", "fused_operations", "resumed_at", "baseline_fits", "vectors")
+"""Keys of summary.json that may differ: `run_id` is a circumstance. Fitted baselines are not fitted again, and vectors
+take no tests again: their tables are compared, and the files may be gone."""
 _OF_THE_PROCESS = ("seconds", "peak_anonymous_bytes", "graph_def_bytes", "total_graph_def_bytes")
 """The same of its `initialization`."""
 _OF_TRACKERS = ("TensorBoard: ", "MLflow: ", "Weights & Biases: ", "the projector's files ")
@@ -237,7 +238,8 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
     others = set(DECIDES_NOTHING) - {"name", "output", "checkpoint"}
     defaults = {name: RunSpec.model_fields[name].default for name in others}
     spec = folder.recorded_spec().model_copy(update=defaults)
-    output = spec.output.model_copy(update={"tensorboard": False, "plots": False, "baselines": False})
+    less = {"tensorboard": False, "plots": False, "baselines": False, "vectors": VectorTests()}
+    output = spec.output.model_copy(update=less)
     spec = spec.model_copy(update={"tracking": NoTracking()})
     if not isinstance(spec.study, NoStudy):
         return Rerun(spec.model_copy(update={"output": output}))

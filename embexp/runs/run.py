@@ -18,7 +18,7 @@ from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import results
 from embexp.reports.tracking import Tracking, reason, track
-from embexp.runs import fitted_baselines, saving
+from embexp.runs import fitted_baselines, saving, table_vectors
 from embexp.runs.evaluations import EVALUATING, Details
 from embexp.runs.execute import Started, execute
 from embexp.runs.prepare import Prepared, check_memory, prepare, reading_sources
@@ -35,6 +35,7 @@ from embexp.system.parallel import Progress, if_long, quiet
 from embexp.training import loop
 from embexp.training.listeners import Listener, MetricsFile
 from embexp.training.loop import EarlyStopping, Outcome, Replay
+from embexp.vectors import quality
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ def complete(
         RunError: the run fails for a reason in the data, a file or the machine.
     """
     spec = prepared.requested
+    tests = quality.read_tests(spec.output.vectors.files)
     check_memory(prepared)
     saving.check_room(prepared, folder)
     listeners, progress = observer.listeners(), observer.progress
@@ -149,6 +151,10 @@ def complete(
                 fit = fitted_baselines.fitted(evaluator, data, caching.cache_folder(spec.output.cache), long)
             summary = summarise(prepared, started, outcome, final, baselines | fit.metrics, details, long)
             summary["baseline_fits"] = fit.facts
+            if any(tests.values()):
+                vocabularies = prepared.data.vocabularies
+                tables = {name: (table, vocabularies[name]) for name, table in started.execution.tables.items()}
+                summary["vectors"] = table_vectors.evaluated(tables, tests, long)
             if cluster := strategy.facts():
                 summary["cluster"] = cluster
             summary["fused_operations"] = {"used": started.execution.runtime.fused_operations, "missing": unbuilt}

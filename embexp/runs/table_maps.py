@@ -1,5 +1,7 @@
 """Maps of the tables of finished runs, for reports: sampled rows by principal components, and what is known of each.
 
+Next to them stand the nearest rows of some, lengths by frequency, and the pretrained rows that moved most.
+
 A run records the tokens and frequencies of its rows, but of provenance and freezing only counts. Both follow from its
 spec and its files, as they did in the run.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import base64
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +20,45 @@ import numpy as np
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import EmbexpError
 from embexp.freezing.policies import RowFacts, first_steps, group
-from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows, pretrained_before
 from embexp.pretrained.earlier import EarlierCheckpoint
-from embexp.pretrained.tables import settings_of
+from embexp.pretrained.tables import PretrainedTable, row_source, settings_of
 from embexp.reports import groups
 from embexp.reports.record import Record
+from embexp.reports.report import Report
+from embexp.runs import table_vectors
+from embexp.runs.table_vectors import UNREADABLE
 from embexp.specs.freezing import FreezeTable, NoFreeze
-from embexp.system import caching
-from embexp.vectors import checkpoint
+from embexp.system.arrays import Rows, SomeRows, blocks
+from embexp.vectors import checkpoint, neighbors
 from embexp.vectors.alignment import RowKind
+from embexp.vectors.neighbors import directions
 
 MOST_RUNS, MOST_TABLES = 3, 8
 """Runs, and tables in all, that have maps: each takes some 100 kB of the page."""
 _LONGEST_TOKEN = 60
-_UNREADABLE = (EmbexpError, OSError, KeyError, ValueError, TypeError, AttributeError)
-"""What reading a run can raise whose files are damaged, or from another version: then the page has no map of it."""
 _MOST_ALIGNED = 1_000_000
 """Rows of a table whose provenance is found again; more would take too long for a report."""
+_MOST_READ = 20_000_000
+"""Numbers of a table that are read for what stands next to its map: those of its first rows."""
+_MOST_NEAR, _NEAREST, _MOST_MOVED = 400, 8, 12
+"""Rows of a map whose nearest rows the page has, how many of each, and how many rows that moved it names."""
+_BANDS = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
+"""How many tokens are more frequent than those of a band."""
+_MOVED = 1e-6
+"""A cosine distance that is none of rounding."""
+_BLOCK_BYTES = 1 << 24
 _TOUCHED = "touched.npz"
 MOST_ROWS = 2_000
 """Rows of a table on a map, at most."""
 COMPONENTS = 10
 """Components that the page gets; the map shows two, UMAP begins with all."""
 _INT16 = 32_767
+
+
+def of_report(found: Report) -> dict[str, list[dict[str, Any]]]:
+    """What a page shows of tables: maps, and how alike runs with other seeds are."""
+    return {"maps": of_best(found.records), "stability": table_vectors.over_seeds(found.groups)}
 
 
 def of_best(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -65,16 +82,15 @@ def _of_run(directory: Path | None, place: int) -> Iterator[dict[str, Any]]:
     if directory is None:
         return
     try:
-        run = earlier.open_run(directory, cache=caching.cache_folder(None))
-        run = replace(run, cache=caching.cache_folder(run.spec.output.cache))  # where its files were converted to
+        run = table_vectors.opened(directory)
         tables = [name for name in run.tables if run.shape(name)[1] >= 2 and run.shape(name)[0] >= 3]
         tables.sort(key=lambda name: -run.shape(name)[0])
-    except _UNREADABLE:
+    except UNREADABLE:
         return
     for table in tables:
         try:
             found = _of_table(run, table)
-        except _UNREADABLE:
+        except UNREADABLE:
             continue
         if found is not None:
             yield {"run": place, "table": table, **found}
@@ -90,7 +106,8 @@ def _of_table(run: EarlierCheckpoint, table: str) -> dict[str, Any] | None:
     vocabulary = run.vocabulary(table)
     ranked = isinstance(vocabulary, TokenVocabulary)
     numbers = sampled(rows, ranked=ranked)
-    values = _read(_reader(run, table), numbers, rows)
+    source = _source(run, table)
+    values = _read(source.read, numbers, rows)
     finite = np.isfinite(values).all(axis=1)
     if finite.sum() < 3:
         return None
@@ -100,7 +117,8 @@ def _of_table(run: EarlierCheckpoint, table: str) -> dict[str, Any] | None:
     if scores.shape[1] < 2:
         return None
     packed, scale = packed_scores(scores)
-    marks, notes = _marks_of_table(run, table, vocabulary)
+    origin = _origin(run, table, rows)
+    marks, notes = _marks_of_table(run, table, vocabulary, origin)
     return {
         "total": rows,
         "dim": dim,
@@ -117,14 +135,92 @@ def _of_table(run: EarlierCheckpoint, table: str) -> dict[str, Any] | None:
             for mark in sorted(marks, key=lambda mark: not mark.names)
         ],
         "notes": [*([f"{lost} rows with numbers that are not finite are left out."] if lost else []), *notes],
+        "near": _near(source, vocabulary, numbers, values),
+        "lengths": _lengths(source, vocabulary),
+        "moved": _moved(run, table, source, vocabulary, origin),
     }
 
 
-def _reader(run: EarlierCheckpoint, table: str) -> Callable[[int, int], np.ndarray]:
-    """What reads rows start to stop of a table: from the checkpoint or, of a frozen table, from its pretrained file."""
+def _source(run: EarlierCheckpoint, table: str) -> Rows:
+    """The rows of a table: in the checkpoint or, of a frozen table, in its pretrained file."""
     if run.holds(table):
-        return checkpoint.stored_tensor(run.index, run.tensors, f"embedding/{table}").read
-    return earlier_rows(run, table).read
+        return checkpoint.stored_tensor(run.index, run.tensors, f"embedding/{table}")
+    return earlier_rows(run, table)
+
+
+def _read_rows(source: Rows) -> int:
+    return min(source.rows, max(1, _MOST_READ // source.dim))
+
+
+def _near(source: Rows, vocabulary: Vocabulary, numbers: np.ndarray, values: np.ndarray) -> list[Any]:
+    """The nearest of the first rows of a table to some of a map: place on the map, tokens, cosines."""
+    some = np.flatnonzero(values.any(axis=1) & (numbers >= vocabulary.first) & (numbers < _read_rows(source)))
+    if not isinstance(vocabulary, TokenVocabulary):
+        some = some[np.linspace(0, len(some) - 1, min(_MOST_NEAR, len(some)), dtype=np.int64)]
+    some = some[:_MOST_NEAR]
+    if not some.size:
+        return []
+    searched = SomeRows(source, np.arange(_read_rows(source)))
+    rows, cosines = neighbors.nearest_rows(searched, values[some], numbers[some], _NEAREST)
+    found = []
+    for place, near, each in zip(some.tolist(), rows, cosines, strict=True):
+        there = near >= 0
+        found.append([place, _tokens(vocabulary, near[there]), [round(float(cosine), 3) for cosine in each[there]]])
+    return found
+
+
+def _lengths(source: Rows, vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """Lengths of rows by frequency: of the most frequent tokens, the next ones, and so on; none without frequencies."""
+    if not isinstance(vocabulary, TokenVocabulary):
+        return []
+    numbers = np.arange(vocabulary.first, min(vocabulary.size, _read_rows(source)))
+    lengths = np.array([])
+    for _, values in blocks(SomeRows(source, numbers), _BLOCK_BYTES):
+        lengths = np.append(lengths, np.linalg.norm(values, axis=1))
+    counts = np.asarray(vocabulary.frequencies)[numbers]
+    edges = [0, *(edge for edge in _BANDS if edge < len(numbers)), len(numbers)]
+    return [
+        {
+            "rows": stop - start,
+            "counts": [int(counts[start]), int(counts[stop - 1])],
+            "lengths": [float(f"{each:.5g}") for each in np.quantile(lengths[start:stop], (0.1, 0.5, 0.9))],
+        }
+        for start, stop in itertools.pairwise(edges)
+        if stop > start and np.isfinite(lengths[start:stop]).all()
+    ]
+
+
+def _moved(
+    run: EarlierCheckpoint, table: str, source: Rows, vocabulary: Vocabulary, origin: _Origin
+) -> dict[str, Any] | None:
+    """The pretrained rows that training turned most, and least; None where there are none, or it turned none."""
+    if origin.found is None:
+        return None
+    rows, dim = run.shape(table)
+    settled = run.spec.tables[table].model_copy(update={"dim": dim})
+    initial = row_source(table, settled, rows, run.spec.seed, origin.found)
+    numbers = np.flatnonzero(origin.found.alignment.pretrained[: _read_rows(source)])
+    before, after = SomeRows(initial, numbers), SomeRows(source, numbers)
+    distances = np.array([])
+    for start, values in blocks(after, _BLOCK_BYTES):
+        pair = [directions(each, np.float64)[0] for each in (before.read(start, start + len(values)), values)]
+        distances = np.append(distances, np.maximum(1 - np.einsum("ij,ij->i", *pair), 0))
+    if distances.max(initial=0) < _MOVED:
+        return None
+    order = np.argsort(-distances, kind="stable")
+    most = min(_MOST_MOVED, len(order) // 2)
+    listed = {"most": order[:most], "least": order[len(order) - most :]}
+    return {
+        "rows": len(numbers),
+        "mean": float(f"{distances.mean():.4g}"),
+        **{
+            name: [
+                [token, float(f"{distance:.4g}")]
+                for token, distance in zip(_tokens(vocabulary, numbers[each]), distances[each].tolist(), strict=True)
+            ]
+            for name, each in listed.items()
+        },
+    }
 
 
 def _read(read: Callable[[int, int], np.ndarray], numbers: np.ndarray, rows: int) -> np.ndarray:
@@ -166,22 +262,25 @@ class _Origin:
 
     pretrained: np.ndarray | None
     old: np.ndarray | None = None
+    found: PretrainedTable | None = None
     special: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     known: bool = True
 
 
-def _marks_of_table(run: EarlierCheckpoint, table: str, vocabulary: Vocabulary) -> tuple[list[Mark], list[str]]:
+def _marks_of_table(
+    run: EarlierCheckpoint, table: str, vocabulary: Vocabulary, origin: _Origin
+) -> tuple[list[Mark], list[str]]:
     """What is known of the rows of a table of a finished run.
 
     Args:
         vocabulary: what its rows stand for.
+        origin: where they come from.
 
     Returns:
         Marks in which rows differ, and a sentence on each that all rows share or that could not be found out.
     """
     rows, _ = run.shape(table)
-    origin = _origin(run, table, rows)
     marks: list[Mark] = []
     notes = [*origin.notes]
     if origin.pretrained is not None:
@@ -216,7 +315,7 @@ def _origin(run: EarlierCheckpoint, table: str, rows: int) -> _Origin:
     except (EmbexpError, OSError, KeyError) as error:
         return _Origin(None, notes=(f"Provenance is not known: {error}.",), known=False)
     kinds = found.alignment.kinds
-    return _Origin(np.asarray(found.alignment.pretrained), found.old, kinds == RowKind.SPECIAL)
+    return _Origin(np.asarray(found.alignment.pretrained), found.old, found, kinds == RowKind.SPECIAL)
 
 
 def _provenance(origin: _Origin, rows: int) -> Mark:

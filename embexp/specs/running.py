@@ -133,6 +133,23 @@ class Existing(StrEnum):
     """Resume the run in it, which must have the same spec."""
 
 
+class VectorTests(Spec):
+    """Files with tests of vectors, as `embexp vectors evaluate` reads them."""
+
+    similarity: tuple[Key, ...] = ()
+    """Pairs of words and a number, such as WordSim-353."""
+    analogies: tuple[Key, ...] = ()
+    """Lines of four words, such as Google's."""
+    categories: tuple[Key, ...] = ()
+    """Words and their categories."""
+
+    @property
+    def files(self) -> dict[str, tuple[str, ...]]:
+        """The files by kind; empty: there are none."""
+        found = {"similarity": self.similarity, "analogies": self.analogies, "categories": self.categories}
+        return {kind: each for kind, each in found.items() if each}
+
+
 class Output(Spec):
     """What a run writes; not part of its identity."""
 
@@ -150,6 +167,8 @@ class Output(Spec):
     """Compute a digest of each final table and report changed rows, by hashes of all rows (7 s for 3 GB)."""
     baselines: bool = True
     """Fit a simple model, such as logistic regression, to compare with."""
+    vectors: VectorTests = VectorTests.model_construct()
+    """Tests that the vectors of each table take at the end, if it has their words."""
     compare: tuple[Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")], ...] = ()
     """Keys of summary.json, dotted, whose values become columns of a sweep's table."""
 

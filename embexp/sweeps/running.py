@@ -143,7 +143,7 @@ class Runner:
         from embexp.runs import table_maps
 
         with interruption.finished_first():
-            write_reports(self.ledger.directory, self.shown.console, table_maps.of_best)
+            write_reports(self.ledger.directory, self.shown.console, table_maps.of_report)
         return all(job.state.is_settled for job in self.ledger.jobs())
 
     def _own(self, job: LedgerJob) -> str:

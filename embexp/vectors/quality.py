@@ -7,18 +7,33 @@ left out and counted. Rows of zeros have no direction, and count as missing.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from embexp.errors import DataError
 from embexp.system.arrays import Rows, SomeRows
 from embexp.system.parallel import Progress, at_once, quiet
+from embexp.vectors import word_tests
 from embexp.vectors.neighbors import directions
 from embexp.vectors.word_tests import Analogies, Categories, Lookup, Pairs
+
+KINDS = {
+    "similarity": word_tests.read_pairs,
+    "analogies": word_tests.read_analogies,
+    "categories": word_tests.read_categories,
+}
+"""What reads the files of each kind of test."""
+ROWS = 300_000
+"""So many of the first rows count, if nothing else is asked for."""
 
 _EPSILON = 0.001
 """In the denominator of 3CosMul (Levy & Goldberg 2014, section 4)."""
@@ -122,6 +137,112 @@ class Categorisation:
     high: float | None
     chance: float | None
     clusters: np.ndarray
+
+
+def read_tests(files: Mapping[str, Sequence[str]]) -> dict[str, list[Any]]:
+    """Reads the files of tests, by kind, so that nothing is computed before all are known to be tests.
+
+    Raises:
+        DataError: a file is not of its form.
+    """
+    return {kind: [read(Path(file)) for file in files.get(kind, ())] for kind, read in KINDS.items()}
+
+
+def evaluate(
+    name: str,
+    matrix: Rows,
+    tokens: pa.Array | None,
+    tests: Mapping[str, Sequence[Any]],
+    *,
+    rows: int = ROWS,
+    any_case: bool = True,
+    progress: Progress = quiet,
+) -> dict[str, Any]:
+    """Evaluates vectors by tests.
+
+    Args:
+        name: of the vectors.
+        tests: by kind, see `read_tests`.
+        rows: so many of the first rows count.
+
+    Returns:
+        What `embexp vectors evaluate --json` prints.
+
+    Raises:
+        DataError: the vectors have no tokens.
+    """
+    if tokens is None:
+        raise DataError(
+            f"{name}: found rows without tokens, expected a token for each row, by which the words of a test find their"
+            " rows: name a file of tokens with --tokens, or put NAME.tokens.txt next to the file"
+        )
+    lookup = Lookup(tokens, rows=rows, any_case=any_case)
+    return {
+        "vectors": name,
+        "rows": matrix.rows,
+        "dim": matrix.dim,
+        "counted": len(lookup.keys),
+        "similarity": [_similarity(test, similarity(matrix, lookup, test)) for test in tests["similarity"]],
+        "analogies": [
+            _analogies(test, analogies(matrix, lookup, test, progress=progress), tokens) for test in tests["analogies"]
+        ],
+        "categories": [_categories(test, categorisation(matrix, lookup, test)) for test in tests["categories"]],
+    }
+
+
+def _similarity(test: Pairs, found: Similarity) -> dict[str, Any]:
+    rows = zip(test.words, test.scores.tolist(), found.cosines.tolist(), strict=True)
+    listed = [{"a": a, "b": b, "score": score, "cosine": cosine} for (a, b), score, cosine in rows]
+    return {"file": str(test.path), **_plain(found), "each": listed}
+
+
+def _analogies(test: Analogies, found: Answers, tokens: pa.Array) -> dict[str, Any]:
+    add, mul = ([tokens[row].as_py() if row >= 0 else None for row in rows.tolist()] for rows in (found.add, found.mul))
+    listed = [
+        {"question": list(question), "section": test.sections[section], "3CosAdd": by_add, "3CosMul": by_mul}
+        for question, section, by_add, by_mul in zip(test.questions, test.section, add, mul, strict=True)
+    ]
+    return {"file": str(test.path), "sections": [_plain(each) for each in found.sections], "each": listed}
+
+
+def _categories(test: Categories, found: Categorisation) -> dict[str, Any]:
+    rows = zip(test.words, test.categories, found.clusters.tolist(), strict=True)
+    listed = [
+        {"word": word, "category": category, "cluster": None if cluster < 0 else cluster}
+        for word, category, cluster in rows
+    ]
+    return {"file": str(test.path), **_plain(found), "each": listed}
+
+
+def _plain(found: Any) -> dict[str, Any]:
+    """A data class as objects of JSON, without its arrays."""
+    return {key: value for key, value in dataclasses.asdict(found).items() if not isinstance(value, np.ndarray)}
+
+
+def by_test(content: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """The figures of an evaluation for the summary of a run: by kind, and by the name of the test.
+
+    Tests of which the vectors have no word are left out. A name has no dots, so that it can be a part of a key.
+
+    Args:
+        content: of `evaluate`.
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for kind in KINDS:
+        for each in content[kind]:
+            figures = {key: value for key, value in each.items() if key not in ("file", "each")}
+            if kind == "analogies":
+                whole = each["sections"][-1]
+                figures |= {key: whole[key] for key in ("questions", "covered")}
+                figures |= {way: (whole[way] or {}).get("share") for way in ("add", "mul")}
+            if figures["covered"]:
+                found.setdefault(kind, {})[test_name(each["file"])] = figures
+    return found
+
+
+def test_name(file: str) -> str:
+    """The name of the test in a file."""
+    return Path(file).stem.replace(".", "_")
 
 
 def similarity(matrix: Rows, lookup: Lookup, test: Pairs) -> Similarity:

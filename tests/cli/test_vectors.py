@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -318,15 +319,54 @@ def test_evaluations_and_comparisons_of_runs(words: Path, capsys: pytest.Capture
     for seed in (0, 1):
         (folder := words.with_name("runs") / str(seed)).mkdir(parents=True)
         single.run(embexp.compose(["data.examples=200", "train.steps=1", f"seed={seed}", *less]), folder)
-    assert run("compare", "runs", "--table", "item", "--json") == 0
+    assert run("compare", "runs", "--table", "item", "--json", "--sample", "500") == 0
     content = json.loads(capsys.readouterr().out)
     assert [each["name"] for each in content["shapes"]] == ["runs/0", "runs/1"]
+    assert commands.main(["report", "runs"]) == 0
+    shared = f"table item: {content['pairs'][0]['overlap']['mean']:.1%} of the 10 nearest rows of a row are the same"
+    assert shared in capsys.readouterr().out
     assert run("compare", "runs/0", "--table", "item") == 2
     assert "found only runs/0, expected two or more" in capsys.readouterr().err
     assert run("compare", "runs/0", "runs/1") == 2
     assert "runs/0 has several tables, choose one with --table" in capsys.readouterr().err
     assert run("evaluate", "runs/0", "--table", "item", *TESTS) == 1
     assert "runs/0: found rows without tokens" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_runs_and_reports_measure_the_same(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pairs.csv").write_text("king,queen,9\nking,man,5\nqueen,man,1\nking,none,2\n")
+    Path("analogies.txt").write_text("no such words here\n")
+    assert run("evaluate", finished, "--similarity", "pairs.csv", "--json") == 0
+    (figures,) = json.loads(capsys.readouterr().out)["similarity"]
+    expected = {key: value for key, value in figures.items() if key not in ("file", "each")}
+    tests = ["--similarity", "pairs.csv", "--analogies", "analogies.txt"]
+    assert commands.main(["report", str(finished), *tests, "--html", "a.html", "--csv", "a.csv"]) == 0
+    assert f'["similarity","word","pairs",{{"value":{figures["spearman"]}' in Path("a.html").read_text()
+    assert str(figures["spearman"]) in Path("a.csv").read_text()
+    capsys.readouterr()
+    assert commands.main(["report", str(finished), *tests[2:]]) == 1
+    assert "no table of a run that has ended has a word of these tests" in capsys.readouterr().err
+    again = (finished / "spec.json").read_text()
+    spec = embexp.RunSpec.model_validate_json(again)
+    tests = spec.output.vectors.model_copy(update={"similarity": (str(Path("pairs.csv").absolute()),)})
+    Path("tested").mkdir()
+    tested = single.run(
+        spec.model_copy(update={"output": spec.output.model_copy(update={"vectors": tests})}), Path("tested")
+    )
+    assert tested.summary["vectors"] == {"similarity": {"word": {"pairs": expected}}}
+    assert tested.summary["run_id"] == embexp.load_run(finished).summary["run_id"]
+    Path("other.csv").write_text(Path("pairs.csv").read_text())
+    (finished / "checkpoints" / "final" / "checkpoint.index").rename("index")
+    assert commands.main(["report", "run", "tested", "--similarity", "other.csv", "--format", "csv"]) == 0
+    out, error = capsys.readouterr()
+    rows = {row["run"]: row for row in csv.DictReader(out.splitlines())}
+    measured = {
+        name: [row[f"vectors.similarity.word.{test}.spearman"] for test in ("pairs", "other")]
+        for name, row in rows.items()
+    }
+    assert measured == {"run": ["", ""], "tested": [str(figures["spearman"])] * 2}
+    assert error.startswith("warning: the tables of run run take no tests: run holds no checkpoint to take rows from")
 
 
 QUALITY_FAULTS = {

@@ -156,9 +156,25 @@ def run(
                 name: {"vocabulary_size": rows, "dim": width, "storage": "variable", "digest": "ab" * 32}
                 for name, (rows, width) in TABLES.items()
             },
+            "vectors": vectors_of(seed),
             "warnings": list(warnings),
         },
     )
+
+
+def vectors_of(seed: int) -> dict[str, Any]:
+    """Figures of a table's vectors by tests, as a run has them."""
+    share = {"share": 0.2, "low": 0.1, "high": 0.4}
+    sections = [
+        {"name": name, "questions": 30, "covered": 10, "add": share, "mul": share} for name in ("a", "b", "all")
+    ]
+    men = {"pairs": 3000, "covered": 900, "spearman": 0.2 + seed / 50, "low": 0.1, "high": 0.3, "pearson": 0.19}
+    kinds = {"words": 40, "covered": 30, "purity": 0.7, "low": 0.6, "high": 0.7, "chance": 0.4}
+    return {
+        "similarity": {"item": {"men": men}},
+        "analogies": {"item": {"google": {"add": 0.2, "mul": 0.2, "sections": sections}}},
+        "categories": {"item": {"kinds": kinds}},
+    }
 
 
 def initialization(method: str, generator: np.random.Generator) -> dict[str, Any]:
@@ -227,6 +243,14 @@ def a_map(run: int, *, rows: int = 300, token: str = "token") -> dict[str, Any]:
             {"name": "frequency", "names": None, "values": (1 + 5000 // (1 + np.arange(rows))).tolist()},
         ],
         "notes": [],
+        "near": [
+            [row, [f"{token} {row + 1}", f"{token} {row + 2}"], [0.9, 0.25]] for row in range(0, min(rows, 200), 2)
+        ],
+        "lengths": [
+            {"rows": 10 * band, "counts": [500 // band, 100 // band], "lengths": [0.5, 1.0 / band, 1.5]}
+            for band in (1, 2)
+        ],
+        "moved": {"rows": rows, "mean": 0.4, "most": [[f"{token} 1", 0.9]], "least": [[f"{token} 2", 0.1]]},
     }  # fmt: skip
 
 

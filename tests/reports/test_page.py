@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import embexp
 from embexp import reports
 from embexp.reports.collected import collect
 from embexp.reports.page import (
@@ -259,3 +260,21 @@ def test_maps_of_a_real_run_know_where_its_rows_come_from(tmp_path_factory: pyte
     first = np.linalg.svd(rows - rows.mean(0))[2][0]
     np.testing.assert_allclose(np.abs(points[:, 0]), np.abs((rows - rows.mean(0)) @ first), atol=item["scale"] / 10_000)
     assert "user" in found
+    # Nearest rows, lengths and distances from the file, by plain NumPy.
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = units @ units.T - 2 * np.eye(len(rows))
+    for place, tokens, near in item["near"]:
+        order = np.argsort(-cosines[place])[:8]
+        assert tokens == [item["tokens"][row] for row in order]
+        np.testing.assert_allclose(near, cosines[place, order], atol=6e-4)
+    assert item["moved"] is None  # the pretrained rows were frozen
+    result = short_runs.runner(tmp_path_factory)(short_runs.PRETRAINED[0])
+    item = next(each for each in table_maps.of_best(collect([result.directory])) if each["table"] == "item")
+    run = embexp.load_run(result.directory)
+    path = Path(run.spec.tables["item"].pretrained.path)
+    tokens = path.with_suffix(".tokens.txt").read_text().splitlines()
+    before, after = np.load(path).astype(np.float64), run.table("item")[[int(token) for token in tokens]]
+    cosines = (before * after).sum(1) / np.linalg.norm(before, axis=1) / np.linalg.norm(after, axis=1)
+    expected = sorted(zip(1 - cosines, tokens, strict=True), reverse=True)
+    assert [token for token, _ in item["moved"]["most"]] == [token for _, token in expected[:12]]
+    np.testing.assert_allclose(item["moved"]["mean"], (1 - cosines).mean(), rtol=1e-3)

@@ -227,7 +227,7 @@ def test_the_history_of_a_search_is_by_trial_and_objective(browser: webdriver.Ch
     check_quiet(browser, page)
 
 
-@pytest.mark.parametrize("section", ["curves", "parameters", "parallel", "history", "costs", "rows", "maps"])
+@pytest.mark.parametrize("section", ["curves", "parameters", "parallel", "history", "costs", "rows", "vectors", "maps"])
 def test_every_section_draws(opened: webdriver.Chrome, section: str) -> None:
     assert series(opened, section)
     painted = """
@@ -245,6 +245,18 @@ def test_a_neighbour_map_is_computed_on_demand(opened: webdriver.Chrome) -> None
     found = points(opened, "maps")
     assert found.keys() == pca.keys()
     assert found != pca
+
+
+def test_a_press_on_the_map_lists_the_nearest_rows(opened: webdriver.Chrome) -> None:
+    opened.execute_script("document.getElementById('maps').scrollIntoView()")
+    WebDriverWait(opened, 20).until(lambda _: points(opened, "maps"))
+    press_row = """
+        const box = document.querySelector("#maps .chart");
+        echarts.getInstanceByDom(box).trigger("click", { data: { row: arguments[0] } });
+        return [...document.querySelectorAll(".nearest > div")].map((line) => line.textContent);
+    """
+    assert opened.execute_script(press_row, 4) == ["token 50.900", "token 60.250"]
+    assert opened.execute_script(press_row, 5) == ["token 50.900", "token 60.250"]  # it has no list of its own
 
 
 def test_light_and_dark(opened: webdriver.Chrome) -> None:

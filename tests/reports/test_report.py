@@ -319,11 +319,11 @@ def test_records_of_other_origin(swept: Path) -> None:
 
 
 def test_a_line_names_runs_that_are_worse_than_a_constant(tmp_path: Path) -> None:
-    """By each split and metric; those of all runs that are alike are in one line."""
+    """By each split and the metric that runs are judged by; those of all runs that are alike are in one line."""
     constant = {"train": {"loss": 0.1}, "validation": {"rmse": 1.5, "mae": 0.5}, "test": {"rmse": 1.0, "mae": 0.5}}
     for place, (own, popular) in enumerate([(1.2, 0.1), (1.2, 0.1), (0.9, 0.1), (0.9, None)]):
         baselines = {"constant": constant, "popularity": {"test": {"ndcg_at_10": popular}}, "other": constant}
-        values = {"rmse": own, "mae": 0.4, "ndcg_at_10": 0.05}
+        values = {"rmse": own, "mae": 0.6 if place == 0 else 0.4, "ndcg_at_10": 0.05}
         run(
             tmp_path / f"{place}",
             spec(seed=place),

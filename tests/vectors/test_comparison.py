@@ -165,6 +165,10 @@ def test_stability_is_the_jackknife_over_sets() -> None:
     assert three.stability is not None
     assert three.stability.mean == pytest.approx(np.mean([pair.overlap.mean for pair in three.pairs]))
     assert three.pairs[1].overlap.mean == 1
+    alone = comparison.stable([a, b, a], count=5)
+    assert (alone.count, alone.chance, alone.mean) == (5, three.chance, three.stability)
+    two = comparison.stable([a, b], count=5, sample=20)
+    assert two.mean == compare([a, b], count=5, sample=20).pairs[0].overlap
 
 
 def test_a_repeated_token_stands_for_its_first_row() -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from embexp.cli.arguments import Parser
-from embexp.cli.commands import DONE
+from embexp.cli.commands import DONE, warn
 from embexp.errors import CommandLineError, RunError
 from embexp.system import printable
 from embexp.system.printable import print
 
+if TYPE_CHECKING:
+    from embexp.reports.record import Record
+
+_TESTS = ("similarity", "analogies", "categories")
 HELP = """\
 usage: embexp report DIR… [--sort KEY[:desc]] [--filter CONDITION]… [--baseline CONDITION] [--csv FILE] …
 
@@ -28,6 +33,9 @@ Below the table are the jobs that are queued, running, interrupted or cancelled 
     --json FILE           write runs and figures over seeds
     --latex FILE          write a table for the LaTeX package booktabs
     --format FORMAT       print csv, json or latex instead of the table
+    --similarity FILE…    test the vectors of each run's tables by pairs of words and a number, such as WordSim-353
+    --analogies FILE…     … by lines of four words, such as Google's
+    --categories FILE…    … by words and their categories; `embexp vectors evaluate --help` says more
     --html FILE           write the page to FILE (default: DIR/report.html, if one folder of runs is given)
     --no-html             write no page
 
@@ -46,17 +54,23 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--filter", action="append", default=[])
     for name in ("csv", "json", "latex", "html"):
         parser.add_argument(f"--{name}", type=Path, metavar="FILE")
+    for name in _TESTS:
+        parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar="FILE")
     parser.add_argument("--format", choices=("table", "csv", "json", "latex"), default="table")
     parser.switches("--no-html")
     options = parser.parse(arguments)
     if options.html and options.no_html:
         raise CommandLineError("--html names a file for the page and --no-html writes none: give one of them")
     from embexp.reports import formats
-    from embexp.reports.report import report, show
+    from embexp.reports.collected import collect
+    from embexp.reports.report import show, tabulate
     from embexp.runs import table_maps
     from embexp.system import files, terminal
 
-    found = report(options.directories, sort=options.sort, filters=options.filter, baseline=options.baseline)
+    records: Sequence[Record] = collect(options.directories)
+    if tests := {name: getattr(options, name) for name in _TESTS if getattr(options, name)}:
+        records = _evaluated(records, tests)
+    found = tabulate(records, sort=options.sort, filters=options.filter, baseline=options.baseline)
     writers = {"csv": formats.as_csv, "json": formats.as_json, "latex": formats.as_latex}
     if options.format == "table":
         show(found, terminal.console())
@@ -69,13 +83,32 @@ def main(arguments: Sequence[str]) -> int:
         if path is not None:
             try:
                 if name == "html":
-                    formats.write_page(found, path, table_maps.of_best)
+                    for line in formats.write_page(found, path, table_maps.of_report):
+                        print(line, file=messages)
                 else:
                     files.write_text(path, writers[name](found))
             except OSError as error:
                 raise RunError(f"{path} can't be written: {error.strerror}") from None
             print(f"written: {path}", file=messages)
     return DONE
+
+
+def _evaluated(records: Sequence[Record], tests: Mapping[str, Sequence[str]]) -> Sequence[Record]:
+    """The runs with figures of their vectors by the tests in files."""
+    from embexp.cli.stages import show_stages
+    from embexp.runs import table_vectors
+    from embexp.system.parallel import if_long
+    from embexp.vectors import quality
+
+    read = quality.read_tests(tests)
+    with show_stages() as stages:
+        found = table_vectors.of_records(records, read, if_long(stages), warn=warn)
+    if not any(record.summary.get("vectors") for record in found):
+        raise RunError(
+            "no table of a run that has ended has a word of these tests: tests of words need runs of words, such as"
+            " those of experiment=skipgram"
+        )
+    return found
 
 
 def _default_page(directories: Sequence[str], output: str) -> Path | None:

@@ -239,18 +239,18 @@ def _neighbors(path: Path, queries: Sequence[str], options: argparse.Namespace) 
 
 
 def _evaluate(path: Path, options: argparse.Namespace) -> None:
-    from embexp.cli import vector_quality
     from embexp.cli.stages import show_stages
     from embexp.system.parallel import if_long
+    from embexp.vectors import quality
 
     with show_stages() as stages:
         matrix, tokens, _ = _rows(path, options, stages, whole=False)
         rows = _ROWS if options.rows is None else options.rows
-        content = vector_quality.evaluate(
+        content = quality.evaluate(
             str(path),
             matrix,
             tokens,
-            tests={name: getattr(options, name) for name in _TESTS},
+            quality.read_tests({name: getattr(options, name) for name in _TESTS}),
             rows=rows or matrix.rows,
             any_case=not options.match_case,
             progress=if_long(stages),
@@ -259,9 +259,9 @@ def _evaluate(path: Path, options: argparse.Namespace) -> None:
 
 
 def _compare(paths: Sequence[Path], options: argparse.Namespace) -> None:
-    from embexp.cli import vector_quality
     from embexp.cli.stages import show_stages
     from embexp.system.parallel import if_long
+    from embexp.vectors import comparison
     from embexp.vectors.comparison import Vectors
     from embexp.vectors.file_source import FileSource
 
@@ -274,13 +274,14 @@ def _compare(paths: Sequence[Path], options: argparse.Namespace) -> None:
             rows, tokens, _ = _rows(path, options, stages, whole=False)
             values = rows.memory_map() if isinstance(rows, FileSource) else rows.read(0, rows.rows)
             sets.append(Vectors(str(path), values, tokens))
-        content = vector_quality.compare(
+        found = comparison.compare(
             sets,
             count=options.count or _COUNT,
             sample=options.sample or _SAMPLE,
             moved=_MOVED if options.moved is None else options.moved,
             progress=if_long(stages),
         )
+        content = comparison.as_json(found)
     _written(content, options, "comparison")
 
 

@@ -14,8 +14,10 @@ function setUpMaps() {
   const ways = segmented("Projection", [["pca", "PCA"], ["umap", "UMAP"]], "pca", (value) => ((chosen.way = value), draw()));
   const names = DATA.maps.map((map, place) => [String(place), `${RUNS[map.run].label} · ${map.table} (${count(map.total)} × ${map.dim})`]);
   const find = el("input", { type: "search", placeholder: "find a token", "aria-label": "Find a token on the map", spellcheck: "false", input: () => ((chosen.words = find.value.toLowerCase()), draw()) });
-  section.append(el("div", { class: "controls" }, select("table", names, "0", (value) => ((chosen.map = Number(value)), recolour(), draw())), ways, compute, colourHolder, find), keys, holder, note);
+  const inside = insideOf(() => DATA.maps[chosen.map]);
+  section.append(el("div", { class: "controls" }, select("table", names, "0", (value) => ((chosen.map = Number(value)), recolour(), draw(), inside.draw())), ways, compute, colourHolder, find), keys, holder, note, inside.box);
   const chart = makeChart(holder, "Map of a table's rows", (drawn) => mapOption(), { height: (width) => Math.min(560, Math.max(340, width * 0.6)), events: ["theme"] });
+  chart.pressed = (point) => point?.row !== undefined && inside.show(point.row);
   const draw = () => {
     const map = opened(DATA.maps[chosen.map]);
     ways.hidden = !map.umap;
@@ -109,6 +111,75 @@ function setUpMaps() {
 
   recolour();
   draw();
+}
+
+/** The nearest rows of a token, lengths by frequency, and what moved most: of the table of `get()`. */
+function insideOf(get) {
+  const listed = el("div", { class: "nearest" });
+  const tokens = el("select", { "aria-label": "Token whose nearest rows are listed", change: () => list() });
+  const parts = {
+    near: el("div", { class: "cell" }, el("h3", {}, "nearest rows, by cosine"), tokens, listed),
+    lengths: el("div", { class: "cell" }, el("h3", {}, "lengths by frequency")),
+    moved: el("div", { class: "cell" }, el("h3", {}, "pretrained rows that training turned most, and least")),
+  };
+  const charts = [
+    makeChart(parts.lengths, "Lengths of rows by the frequency of their tokens", () => lengthsOption(get()), { height: 260, events: ["theme"] }),
+    makeChart(parts.moved, "Cosine distance of rows from their pretrained values", () => movedOption(get()), { height: () => 70 + 16 * (get().moved ? get().moved.most.length + get().moved.least.length : 0), events: ["theme"] }),
+  ];
+  const list = () => {
+    const [, names, cosines] = get().near.find(([place]) => String(place) === tokens.value) ?? [null, [], []];
+    listed.replaceChildren(...names.map((name, place) => el("div", {}, el("span", { class: "bar", "aria-hidden": "true" }), el("span", {}, name), el("span", { class: "number" }, cosines[place].toFixed(3)))));
+    listed.querySelectorAll(".bar").forEach((bar, place) => (bar.style.width = `${Math.max(0, 100 * cosines[place])}%`));
+  };
+  const draw = () => {
+    const map = get();
+    parts.near.hidden = map.near.length === 0;
+    parts.lengths.hidden = map.lengths.length === 0;
+    parts.moved.hidden = !map.moved;
+    tokens.replaceChildren(...map.near.map(([place]) => option(String(place), map.tokens[place])));
+    list();
+    charts.forEach((chart) => chart.draw());
+  };
+  const show = (row) => {
+    if (!get().near.some(([place]) => place === row)) return;
+    tokens.value = String(row);
+    list();
+  };
+  draw();
+  return { box: el("div", { class: "halves spaced" }, parts.near, parts.lengths, parts.moved), draw, show };
+}
+
+function lengthsOption({ lengths }) {
+  if (lengths.length === 0) return "Nothing is known of frequencies.";
+  const [low, middle, high] = [0, 1, 2].map((place) => lengths.map((band) => band.lengths[place]));
+  const colour = palette()[0];
+  const names = lengths.map(({ counts: [most, least] }) => (most === least ? count(most) : `${count(most)} to ${count(least)}`));
+  const line = (data, more) => ({ type: "line", data, symbol: "none", lineStyle: { opacity: 0 }, stack: "band", silent: true, ...more });
+  return {
+    grid: { left: 58, right: 16, top: 12, bottom: 76 },
+    xAxis: { type: "category", data: names, ...axis("how often tokens occur", { nameGap: 58 }), axisLabel: { color: themed("muted"), fontSize: 11, rotate: 30 } },
+    yAxis: { type: "value", ...axis(""), scale: false, min: 0 },
+    tooltip: tooltip(([{ dataIndex }]) => tipOf(names[dataIndex], [["median length", plain(middle[dataIndex])], ["8 of 10 rows", `${plain(low[dataIndex])} to ${plain(high[dataIndex])}`], ["tokens", count(lengths[dataIndex].rows)]], null), { trigger: "axis" }),
+    series: [
+      line(low, {}),
+      line(high.map((value, place) => value - low[place]), { areaStyle: { color: colour, opacity: 0.18 } }),
+      { type: "line", data: middle, symbolSize: 6, lineStyle: { color: colour, width: 2 }, itemStyle: { color: colour } },
+    ],
+  };
+}
+
+function movedOption({ moved }) {
+  if (!moved) return "No row is pretrained and trained.";
+  const colours = palette();
+  const rows = [...moved.most.map((each) => [...each, colours[1]]), ...moved.least.map((each) => [...each, colours[0]])];
+  const names = rows.map(([token]) => token);
+  return {
+    grid: { left: 14 + widest(names, 150), right: 24, top: 6, bottom: 44 },
+    xAxis: { type: "value", ...axis(`cosine distance; mean of ${count(moved.rows)} rows: ${plain(moved.mean)}`), scale: false, min: 0 },
+    yAxis: { type: "category", inverse: true, data: names, ...axis(""), splitLine: { show: false }, axisLabel: { color: themed("text"), fontSize: 11, width: 152, overflow: "truncate", interval: 0 } },
+    tooltip: tooltip(({ dataIndex }) => tipOf(names[dataIndex], [["cosine distance", plain(rows[dataIndex][1])]], null)),
+    series: [{ type: "bar", data: rows.map(([, distance, colour]) => ({ value: distance, itemStyle: { color: colour } })), barWidth: 10 }],
+  };
 }
 
 /** Decodes the points of a map once: int16 numbers, little-endian, row by row, scaled to the largest. */

@@ -17,7 +17,10 @@ function makeChart(parent, label, build, { height = 320, events = ["runs", "colo
     delete box.dataset.stale;
     const size = typeof height === "function" ? height(box.clientWidth) : height;
     box.style.height = `${size}px`;
-    entry.chart ??= echarts.init(box, null, { renderer: "canvas" });
+    if (!entry.chart) {
+      entry.chart = echarts.init(box, null, { renderer: "canvas" });
+      entry.chart.on("click", ({ data }) => entry.pressed?.(data));
+    }
     entry.chart.resize();
     const found = build(entry.chart, box);
     const none = typeof found === "string";
