@@ -1,7 +1,7 @@
 /* What vectors are worth by tests: similarity, analogies, categories; each run or, of several seeds, their mean and range. */
 
 const TESTS = [
-  ["similarity", "similarity", "Spearman correlation with the similarity that people gave", "Spearman", "Pearson", "pairs"],
+  ["similarity", "similarity", "Spearman correlation with people", "Spearman", "Pearson", "pairs"],
   ["analogies", "analogies", "right answers by 3CosAdd", "3CosAdd", "3CosMul", "questions"],
   ["categories", "categories", "purity of clusters", "purity", "by chance", "words"],
 ];
