@@ -117,6 +117,15 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:half]}…{text[-half:]}"
 
 
+def numeric(text: str) -> bool:
+    """Whether a cell is empty, or a number."""
+    try:
+        float(text or "0")
+    except ValueError:
+        return False
+    return True
+
+
 def headings(keys: Sequence[str], *, taken: Collection[str] = ()) -> dict[str, str]:
     """The heading of each key's column: the fewest last parts of the key that are unique among keys and `taken`.
 

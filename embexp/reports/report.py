@@ -113,11 +113,17 @@ class Report(Sequence[Mapping[str, Any]]):
 
     @property
     def headlines(self) -> tuple[str, ...]:
-        """The metrics to show: that of the best on validation and test data, then others of the test split."""
+        """The metrics to show: that of the best on validation and test data, then others of the test split.
+
+        Of metrics that are the same in all runs, such as recall and hit rate of one held-out item each, one is shown.
+        """
         main = [
             name for judge in self.judges for name in (f"validation {judge}", f"test {judge}") if name in self.metrics
         ]
         test = [name for name in self.metrics if name.startswith("test ") and name not in main]
+        values = {name: repr([record.metrics.get(name) for record in self.results]) for name in (*main, *test)}
+        first = {each: name for name, each in reversed(values.items())}
+        test = [name for name in test if first[values[name]] == name]
         others = [name for name in test if not name.endswith(" loss")] or test
         room = max(0, _SHOWN - sum(name.startswith("test ") for name in main))
         return (*main, *others[:room]) if main or others else self.metrics[:_SHOWN]
@@ -376,7 +382,7 @@ def _settings(keys: Sequence[str], records: Sequence[Record]) -> list[Column]:
     for place, key in enumerate(keys):
         cells = tuple(grid.setting(record.value(key)) for record in records)
         if len(cells) < 2 or len(set(cells)) > 1:
-            right = all(map(_numeric, cells))
+            right = all(map(grid.numeric, cells))
             found.append(Column(key, cells, right=right, rank=grid.SETTING + place, short=short[key]))
     return found
 
@@ -416,14 +422,6 @@ def _comparison(groups: Sequence[Group]) -> list[Column]:
         Column("difference", differences, right=True, rank=grid.METRIC),
         Column("p (Holm)" if several else "p", ps, right=True, rank=grid.METRIC),
     ]
-
-
-def _numeric(text: str) -> bool:
-    try:
-        float(text or "0")
-    except ValueError:
-        return False
-    return True
 
 
 def _lines(report: Report) -> Iterator[str]:

@@ -335,3 +335,11 @@ def test_a_line_names_runs_that_are_worse_than_a_constant(tmp_path: Path) -> Non
     assert "warning: 2 runs (0, 1) are worse than a constant prediction: test rmse" in lines
     assert "warning: 2 runs (0, 1) are worse than popularity: test ndcg_at_10" in lines
     assert not any("run 2" in line or "run 3" in line for line in lines if line.startswith("warning"))
+
+
+def test_one_of_several_equal_metrics_is_shown(tmp_path: Path) -> None:
+    for seed, value in enumerate((0.3, 0.4)):
+        test = {"rmse": 1.0 - value, "recall": value, "hit_rate": value, "mae": 0.1 * (seed == 0) + value}
+        run(tmp_path / str(seed), spec(seed=seed), validation={"rmse": 1.0 - value}, test=test)
+    assert report(tmp_path).headlines == ("validation rmse", "test rmse", "test recall", "test mae")
+    assert "test hit_rate" in report(tmp_path).columns
