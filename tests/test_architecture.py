@@ -32,7 +32,7 @@ ALLOWED = {
     "runs": "checkpoints data errors estimator freezing initialization models pretrained records reports"
     " specs strategies system tables tensor_bundle training vectors",
     "specs": "errors",
-    "strategies": "errors initialization specs system tables training",
+    "strategies": "errors initialization specs system tables tensor_bundle training",
     "sweeps": "config errors records reports runs specs system training",
     "system": "errors",
     "tables": "errors specs system",

@@ -255,8 +255,10 @@ def assign_rows(variable: Any, values: Values) -> None:
                 each.scatter_update(tf.IndexedSlices(block, rows))
             start += len(block)
     else:
+        together = getattr(variable, "together", None)
         try:
-            variable.restore(values.blocks(variable.rows_per_block))
+            if together is None or not together.restore(variable, values):
+                variable.restore(values.blocks(variable.rows_per_block))
         except ValueError as error:
             folder = values.entry.pieces[0].path.parent
             raise CheckpointError(f"{folder} does not fit what it is restored into: {values.key}: {error}") from error

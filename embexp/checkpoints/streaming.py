@@ -1,8 +1,8 @@
 """Checkpoints of a run, eager or in a session of TensorFlow 1, and SavedModels: their tables are written in blocks.
 
 So memory never holds a second copy of a table. TensorFlow writes everything else, and the object graph, from tables of
-no rows. Their rows are in one more data file, under the keys that TensorFlow would use, so that it can read them like
-any others. `restoring` reads them in blocks.
+no rows. Their rows are in one more data file, or in one of each process that has some of them, under the keys that
+TensorFlow would use, so that it can read them like any others. `restoring` reads them in blocks.
 """
 
 from __future__ import annotations
@@ -91,6 +91,12 @@ def _add(
     """Adds the rows of tables to a checkpoint that has only their keys; returns those of which it has some rows."""
     some = {name: np.flatnonzero(mask) for name, mask in changed.items() if not mask.all()}
     matrices: dict[str, SomeRows] = {}
+    shared = {key: table for key, table in tables.items() if table.together is not None and table.table not in some}
+    together = next((table.together for table in shared.values()), None)
+    if together is not None and together.write(Path(prefix), shared, progress):
+        tables = {key: table for key, table in tables.items() if key not in shared}
+    if not tables:
+        return {}
     counts = {key: len(some.get(table.table, range(table.shape[0]))) for key, table in tables.items()}
     sizes = {key: counts[key] * int(table.shape[1]) for key, table in tables.items()}
     done, total = 0, max(1, sum(sizes.values()))

@@ -195,7 +195,7 @@ class MultiWorker(_Threads):
     workers: DeviceCount = 2
     """Number of processes that share each batch and the rows."""
     block_rows: BlockRows = 16
-    """Neighbouring rows that one worker has together, a power of two."""
+    """Neighbouring rows that one worker has together at a table's beginning, a power of two; they double along it."""
     addresses: tuple[str, ...] | None = None
     """Address of each worker, host:port, in order; null: from the scheduler, or on this machine."""
     start_seconds: Positive = 300.0

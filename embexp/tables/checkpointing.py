@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from embexp.system import arrays
+from embexp.system.parallel import Progress
 from embexp.tables.variables import ReadableTable
 
 _KEY = "VARIABLE_VALUE"
@@ -48,6 +50,31 @@ class TableCheckpoint(tf.__internal__.tracking.AutoTrackable):  # type: ignore[m
         return [part for part in parts if isinstance(part, tf.Variable)]
 
 
+class Together(Protocol):
+    """Processes that write and read the rows of their tables together, each its own, in files that all of them see."""
+
+    def write(self, prefix: Path, tables: Mapping[str, StreamedTable], progress: Progress) -> bool:
+        """Adds the rows of tables, by key, to a checkpoint, as slices in data files of their own, which are on disk.
+
+        Returns:
+            Whether they did: False if one does not see its folder; nothing is written then.
+
+        Raises:
+            OSError: a file can't be written.
+        """
+
+    def restore(self, part: StreamedTable, values: Any) -> bool:
+        """Assigns all rows of a tensor of a checkpoint, `Values`.
+
+        Returns:
+            Whether they did: False if one does not see its files.
+
+        Raises:
+            DataError: a file is damaged.
+            ValueError: rows that can't be assigned would change.
+        """
+
+
 class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
     """A table, or one of its slots, as checkpoints see it: one variable with all rows.
 
@@ -58,6 +85,8 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
         shape: [rows, width].
         dtype: what checkpoints hold; rows are read and assigned as float32.
         covered: the variables that hold the rows.
+        slot: the slot; None: the table itself.
+        together: writes and reads the rows; None: this process does.
     """
 
     def __init__(
@@ -67,6 +96,7 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
         covered: list[Any],
         read: Callable[[int, int], np.ndarray],
         write: Callable[[int, np.ndarray], None],
+        together: Together | None = None,
     ) -> None:
         """Reads and writes nothing.
 
@@ -77,7 +107,9 @@ class StreamedTable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
             read: returns rows [start, stop), float32 [stop - start, dim].
             write: assigns float32 [n, dim] to the rows from `start`. Raises ValueError if rows that can't be assigned
                 would change.
+            together: see the attribute.
         """
+        self.slot, self.together = slot, together
         self.name, self.table = table.name if slot is None else f"{table.name}/{slot}", table.name
         self.shape = tf.TensorShape([table.rows, table.width(slot)])
         self.covered, self._read, self._write = covered, read, write

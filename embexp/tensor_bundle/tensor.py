@@ -6,10 +6,13 @@ lengths, and all characters. Source: `WriteStringTensor` in tensorflow/core/util
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import google_crc32c
 import ml_dtypes
@@ -108,11 +111,14 @@ class Tensor:
         if not 0 <= start <= stop <= rows:
             raise DataError(f"{self.name}: there are no rows {start:,} to {stop:,}, it has {rows:,}")
         dtype = self._readable()
-        self.check_place()
+        starts, ends = self._extent
+        some = self.entry.pieces[bisect.bisect_right(ends, start) : bisect.bisect_left(starts, stop)]
+        for piece in {piece.path: piece for piece in some}.values():
+            _check_there(self.key, piece)
         parts = [
             (piece, max(start, piece.start[0]), min(stop, piece.start[0] + piece.shape[0]))
-            for piece in self.entry.pieces
-            if piece.start[0] < stop and piece.start[0] + piece.shape[0] > start
+            for piece in some
+            if piece.start[0] + piece.shape[0] > start
         ]
         if len(parts) == 1 and parts[0][0].shape[1:] == tuple(rest):
             [(piece, low, high)] = parts
@@ -123,6 +129,13 @@ class Tensor:
             place = (slice(low - start, high - start), *columns)
             values[place] = self._values(piece, low - piece.start[0], high - piece.start[0])
         return values
+
+    @cached_property
+    def _extent(self) -> tuple[list[int], list[int]]:
+        """Of each piece, its first row, and where it or one before it ends at the latest; once all are known to fit."""
+        self.check_place()
+        ends = accumulate((piece.start[0] + piece.shape[0] for piece in self.entry.pieces), max)
+        return [piece.start[0] for piece in self.entry.pieces], list(ends)
 
     def value(self) -> np.ndarray:
         """All of it, see `read`; of a scalar, an array without dimensions.
@@ -169,11 +182,15 @@ class Tensor:
         """
         self.check_place()
         for piece in self.entry.pieces:
-            if self.entry.kind == STRING:
-                self._strings(piece)
-            else:
-                for _ in read_content(self.key, piece, _CHUNK_BYTES):
-                    pass
+            self.verify_piece(piece)
+
+    def verify_piece(self, piece: Piece) -> None:
+        """`verify` for one of its pieces."""
+        if self.entry.kind == STRING:
+            self._strings(piece)
+        else:
+            for _ in read_content(self.key, piece, _CHUNK_BYTES):
+                pass
 
     def _readable(self) -> np.dtype:
         if self.dtype is None:

@@ -1,7 +1,7 @@
 """Writing a TensorFlow checkpoint piece by piece, without TensorFlow: no tensor is ever in memory whole.
 
-`index` has the form and its sources. Every tensor is in one piece and begins at a multiple of 64 bytes, so that it
-can be mapped and used without a copy.
+`index` has the form and its sources. Every tensor begins at a multiple of 64 bytes, and is in one piece, so that it can
+be mapped and used without a copy; but for those that several processes write, each its slices into a file of its own.
 
 A checkpoint gets other keys without a copy, too: only its index has them. An object-based and a name-based one differ
 in their keys, and in the string `OBJECT_GRAPH`, which only the first one has. A directory that has both kinds is
@@ -74,13 +74,15 @@ class BundleWriter:
     The data file is `PREFIX.data-00000-of-00001`, or the last one of a checkpoint that is there already.
     """
 
-    def __init__(self, prefix: Path, *, adding: bool = False) -> None:
+    def __init__(self, prefix: Path, *, adding: bool = False, shard: tuple[int, int] | None = None) -> None:
         """Makes the data file.
 
         Args:
             prefix: of the checkpoint; its folder is there.
             adding: it is there too: tensors come beside its own, or in their place. Its data files are renamed at
                 once, as their names say how many there are, so until `finish` it can't be read.
+            shard: number of the data file, and how many there are: other processes write the others, and one of them
+                the index, see `finish_shard` and `shards.merge`.
 
         Raises:
             FileExistsError: there is a checkpoint, and nothing is to be added to it.
@@ -89,10 +91,10 @@ class BundleWriter:
         self._index = index_of(prefix)
         self._entries, self._shard = read_encoded(self._index) if adding else ({}, 0)
         shards = self._shard + 1
-        for shard in range(self._shard):
-            file = data_file(self._index, shard, self._shard)
-            if file.exists():  # one without a tensor may have been left out
-                file.rename(data_file(self._index, shard, shards))
+        if adding:
+            renumber(self._index, self._shard, shards)
+        if shard is not None:
+            self._shard, shards = shard
         self._file: IO[bytes] = data_file(self._index, self._shard, shards).open("xb")
 
     def add(self, key: str, shape: tuple[int, int], blocks: Iterable[np.ndarray], kind: int = FLOAT32) -> None:
@@ -127,6 +129,46 @@ class BundleWriter:
             raise ValueError(f"{key}: found {size:,} bytes, expected a matrix of {shape[0]} × {shape[1]}")
         self._enter(key, kind, shape, offset, size, masked(crc))
 
+    def add_slices(
+        self,
+        key: str,
+        shape: tuple[int, int],
+        slices: Iterable[tuple[int, int]],
+        blocks: Iterable[np.ndarray],
+        kind: int = FLOAT32,
+    ) -> None:
+        """Writes slices of a matrix, one behind the other.
+
+        Args:
+            shape: rows and dim of the whole.
+            slices: the rows [start, stop) of each.
+            blocks: their rows in this order, in float32, cut anywhere.
+            kind: see `add`.
+
+        Raises:
+            ValueError: the blocks are not these slices.
+        """
+        offset, dtype, left = self._aligned(), number_type(kind), iter(blocks)
+        assert dtype is not None
+        data = np.empty(0, np.uint8)
+        for start, stop in slices:
+            size, crc = (stop - start) * shape[1] * dtype.itemsize, 0
+            remaining = size
+            while remaining:
+                if not len(data):
+                    block = next(left, None)
+                    if block is None or block.dtype != np.float32 or block.shape[1:] != shape[1:] or not len(block):
+                        raise ValueError(f"{key}: found no rows of {shape[1]} float32 for {start} to {stop}")
+                    data = np.ascontiguousarray(block, dtype).view(np.uint8).reshape(-1)
+                    self._file.write(data.data)
+                part, data = data[:remaining], data[remaining:]
+                crc, remaining = google_crc32c.extend(crc, part), remaining - len(part)
+            name = slice_key(key.encode(), ((start, stop - start), (0, shape[1])))
+            self._enter(name, kind, (stop - start, shape[1]), offset, size, masked(crc))
+            offset += size
+        if len(data) or next(left, None) is not None:
+            raise ValueError(f"{key}: found more rows than its slices have")
+
     def add_bytes(self, key: str, kind: int, shape: tuple[int, ...], data: bytes | np.ndarray) -> None:
         """Writes numbers of any type, as they are in memory: in row-major order, little-endian.
 
@@ -152,17 +194,29 @@ class BundleWriter:
     def copy(self, key: str, entry: Entry) -> None:
         """Copies a tensor of another checkpoint, of any type, as it is.
 
+        Slices of whole rows are written as one piece.
+
         Raises:
-            DataError: its checksum is wrong, or it is in several pieces.
+            DataError: a checksum is wrong, or it has other slices.
         """
         (piece, *more) = entry.pieces
-        if more:
-            raise DataError(f"{piece.path}: found {key} in {1 + len(more)} pieces, expected one")
-        offset = self._aligned()
-        # Checksums of strings are taken over lengths and characters apart, not over the bytes.
-        for data in read_content(key, piece, _CHUNK_BYTES, checked=entry.kind != STRING):
-            self._file.write(data)
-        self._enter(key, entry.kind, entry.shape, offset, piece.size, piece.checksum)
+        if any(each.shape[1:] != entry.shape[1:] for each in more):
+            raise DataError(f"{piece.path}: found {key} in {1 + len(more)} pieces, expected whole rows")
+        offset, crc = self._aligned(), 0
+        for each in entry.pieces:
+            # Checksums of strings are taken over lengths and characters apart, not over the bytes.
+            for data in read_content(key, each, _CHUNK_BYTES, checked=entry.kind != STRING):
+                self._file.write(data)
+                crc = google_crc32c.extend(crc, data) if more else 0
+        checksum = masked(crc) if more else piece.checksum
+        self._enter(key, entry.kind, entry.shape, offset, self._file.tell() - offset, checksum)
+
+    def finish_shard(self) -> bytes:
+        """Returns the entries of this file as the content of an index, when all of it is on disk (fsync)."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return index_content(self._entries, 1)
 
     def finish(self) -> None:
         """Writes the index; the checkpoint is whole then."""
@@ -177,8 +231,10 @@ class BundleWriter:
         self._file.write(bytes(-self._file.tell() % arrays.ALIGNMENT))
         return self._file.tell()
 
-    def _enter(self, key: str, kind: int, shape: tuple[int, ...], offset: int, size: int, checksum: int) -> None:
-        self._entries[key.encode()] = (
+    def _enter(
+        self, key: str | bytes, kind: int, shape: tuple[int, ...], offset: int, size: int, checksum: int
+    ) -> None:
+        self._entries[key.encode() if isinstance(key, str) else key] = (
             _number(1, kind)
             + _shape(shape)
             + _number(3, self._shard)
@@ -187,6 +243,14 @@ class BundleWriter:
             + b"\x35"
             + struct.pack("<I", checksum)
         )
+
+
+def renumber(index: Path, shards: int, now: int) -> None:
+    """Renames the data files of a checkpoint, whose names say how many there are."""
+    for shard in range(shards):
+        file = data_file(index, shard, shards)
+        if file.exists():  # one without a tensor may have been left out
+            file.rename(data_file(index, shard, now))
 
 
 def _varint(value: int) -> bytes:

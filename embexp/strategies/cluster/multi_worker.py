@@ -22,9 +22,10 @@ from embexp.initialization.filling import TablePlan
 from embexp.specs import strategies as specs
 from embexp.specs.data.graphs import CANDIDATES, KNOWN
 from embexp.specs.tables import Feature
-from embexp.strategies.cluster import places, rendezvous
+from embexp.strategies.cluster import places, rendezvous, shard_files
 from embexp.strategies.cluster.control import Follower, Leader
 from embexp.strategies.cluster.processes import Workers
+from embexp.strategies.cluster.shard_files import ShardFiles
 from embexp.strategies.cluster.sharded_rows import ShardedRows, ShardedTable, make_tables
 from embexp.strategies.mirrored import sizes
 from embexp.strategies.strategy import Embeddings, OneDevice, Run, Strategy
@@ -75,6 +76,7 @@ class MultiWorker(Strategy):
         self._follower: Follower | None = None
         self._rows: ShardedRows | None = None
         self._tables: Mapping[str, ShardedTable] = {}
+        self._files: ShardFiles | None = None
         self._parts: Assembly | None = None
         self._share = 1.0
         self.told: Mapping[str, Any] = {}
@@ -195,6 +197,10 @@ class MultiWorker(Strategy):
             block=self._spec.block_rows,
             leader=self._leader,
         )
+        if self._leader is not None:
+            self._files = ShardFiles(self._tables, self._leader, self._spec.workers)
+            for table in self._tables.values():
+                table.together = self._files
         optimizers = {name: plan.optimizer for name, plan in plans.items() if plan.optimizer is not None}
         self._rows = ShardedRows(
             self._tables, features, optimizers, worker=self.place.worker, step=counter, total_steps=total_steps
@@ -257,6 +263,7 @@ class MultiWorker(Strategy):
         return {
             "workers": self._spec.workers,
             "block_rows": {name: table.partition.block for name, table in self._tables.items()},
+            "shares_files": self._files is None or self._files.shared,
             **self._exchange.facts(),
         }
 
@@ -290,29 +297,7 @@ class MultiWorker(Strategy):
                 case "end":
                     return
                 case _:
-                    self._serve_rows(follower, head, arrays)
-
-    def _serve_rows(self, follower: Follower, head: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> None:
-        """Reads or writes rows of this worker."""
-        table, slot = self._tables[head["table"]], head.get("slot")
-        match head["command"]:
-            case "read":
-                follower.answer({}, [table.read_own(head["range"][0], head["range"][1], slot)])
-            case "take":
-                follower.answer({}, [table.own.take(arrays[0], slot)])
-            case "write":
-                try:
-                    table.write_own(head["start"], arrays[0], slot)
-                    follower.answer({})
-                except ValueError as error:
-                    follower.answer({"wrong": str(error)})
-            case "flags":
-                follower.answer({}, [table.own_flags()])
-            case "clear":
-                table.clear_own_flags()
-                follower.answer({})
-            case other:
-                raise RunError(f"worker 0 says {other!r}, which this worker does not know")
+                    serve_rows(self._tables, self.place.worker, follower, head, arrays)
 
     def _dense(self) -> list[Any]:
         """All variables but those of tables, in the same order on all workers."""
@@ -405,6 +390,41 @@ class _Announced:
         for batch in self._batches:
             self._leader.tell({"command": "lookup"})
             yield batch
+
+
+def serve_rows(
+    tables: Mapping[str, ShardedTable],
+    worker: int,
+    follower: Follower,
+    head: Mapping[str, Any],
+    arrays: Sequence[np.ndarray],
+) -> None:
+    """Reads or writes rows of a worker, in its memory or in files, as worker 0 says.
+
+    Raises:
+        RunError: worker 0 says something else, or is gone.
+    """
+    if shard_files.serve(tables, worker, follower, head):
+        return
+    table, slot = tables[head["table"]], head.get("slot")
+    match head["command"]:
+        case "read":
+            follower.answer({}, [table.read_own(head["range"][0], head["range"][1], slot)])
+        case "take":
+            follower.answer({}, [table.own.take(arrays[0], slot)])
+        case "write":
+            try:
+                table.write_own(head["start"], arrays[0], slot)
+                follower.answer({})
+            except ValueError as error:
+                follower.answer({"wrong": str(error)})
+        case "flags":
+            follower.answer({}, [table.own_flags()])
+        case "clear":
+            table.clear_own_flags()
+            follower.answer({})
+        case other:
+            raise RunError(f"worker 0 says {other!r}, which this worker does not know")
 
 
 def _abort(reason: str) -> None:

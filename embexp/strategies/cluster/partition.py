@@ -1,16 +1,24 @@
 """Which worker owns which rows: blocks of neighbours, dealt in turn.
 
-Row r is in block r // b. Worker block % W owns it, as its row (block // W) * b + r % b. So a range of rows of a table
-is one range of rows of each worker, and rows that are looked up often, which a vocabulary has at its beginning, are
-spread over all workers.
+The first blocks have b rows. After every `turns` of W blocks, one for each worker, they have twice as many. So the
+blocks of level l have b 2^l rows, and begin at row turns W b (2^l - 1). Within a level that starts at row s with blocks
+of c rows, row r is in block (r - s) // c. Worker block % W owns it, as its row s / W + block // W * c + (r - s) % c.
+
+So a range of rows of a table is one range of rows of each worker. Rows that are looked up often, which a vocabulary has
+at its beginning, are spread over all workers by small blocks. And the blocks are few, as their number grows with the
+logarithm of that of the rows: a checkpoint has a slice for each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+_TURNS = 32
+"""A block is a 32nd of the rows of a worker before it at most, and so much more may one have than another."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +28,14 @@ class Partition:
     Attributes:
         rows: of the table.
         workers: that share them.
-        block: rows of a block, a power of two.
+        block: rows of the first blocks, a power of two.
+        turns: blocks of a worker after which they double.
     """
 
     rows: int
     workers: int
     block: int
+    turns: int = _TURNS
 
     @classmethod
     def of(cls, rows: int, workers: int, block: int) -> Partition:
@@ -36,33 +46,74 @@ class Partition:
 
     def below(self, worker: int, row: int) -> int:
         """How many of the rows before `row` a worker owns: also its own number of the first that it owns from there."""
-        block, within = divmod(row, self.block)
+        own_start, size = self._level(row, self.turns * self.block * self.workers)
+        block, within = divmod(row - own_start * self.workers, size)
         turn, place = divmod(block, self.workers)
         if worker < place:
-            return (turn + 1) * self.block
-        return turn * self.block + (within if worker == place else 0)
+            return own_start + (turn + 1) * size
+        return own_start + turn * size + (within if worker == place else 0)
 
     def count(self, worker: int) -> int:
         """How many rows a worker owns; 0 of a table with fewer rows than workers."""
         return self.below(worker, self.rows)
 
+    def slices(self, worker: int) -> Iterator[tuple[int, int]]:
+        """The ranges of neighbours in the table, as [start, stop), that make up a worker's rows, in its order."""
+        own, count = 0, self.count(worker)
+        while own < count:
+            own_start, size = self._level(own, self.turns * self.block)
+            turn = (own - own_start) // size
+            first = own_start * self.workers + (turn * self.workers + worker) * size
+            length = min(size, count - own)
+            yield first, first + length
+            own += length
+
     def numbers(self, worker: int, start: int, stop: int) -> np.ndarray:
         """The rows of the table, int64, that a worker has as its rows [start, stop)."""
         own = np.arange(start, stop, dtype=np.int64)
-        turn, within = own // self.block, own % self.block
-        return (turn * self.workers + worker) * self.block + within
+        own_start, size = self._levels(own, self.turns * self.block)
+        turn, within = np.divmod(own - own_start, size)
+        found: np.ndarray = own_start * self.workers + (turn * self.workers + worker) * size + within
+        return found
 
     def split(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The owner of each of some rows, and the owner's number of it, int64 both."""
-        block, within = numbers // self.block, numbers % self.block
-        return block % self.workers, block // self.workers * self.block + within
+        own_start, size = self._levels(numbers, self.turns * self.block * self.workers)
+        block, within = np.divmod(numbers - own_start * self.workers, size)
+        return block % self.workers, own_start + block // self.workers * size + within
 
     def traced(self, ids: Any) -> tuple[Any, Any]:
         """`split` of a tensor of ids, int32 or int64 [n]: int32 owners, and numbers of the ids' type."""
         import tensorflow as tf  # not above: `plan` deals rows without it
 
-        block, within = ids // self.block, ids % self.block
-        return tf.cast(block % self.workers, tf.int32), block // self.workers * self.block + within
+        first = self.turns * self.block
+        own_start, size = 0, self.block
+        if self.rows > first * self.workers:
+            count = (self.rows // (first * self.workers) + 1).bit_length()
+            own_starts = [first * ((1 << level) - 1) for level in range(count)]
+            starts = tf.constant([each * self.workers for each in own_starts], ids.dtype)
+            level = tf.searchsorted(starts, ids, side="right") - 1
+            own_start = tf.gather(tf.constant(own_starts, ids.dtype), level)
+            size = tf.gather(tf.constant([self.block << level for level in range(count)], ids.dtype), level)
+        within = ids - own_start * self.workers
+        block = within // size
+        owners = tf.cast(block % self.workers, tf.int32)
+        return owners, own_start + block // self.workers * size + within % size
+
+    def _level(self, row: int, first: int) -> tuple[int, int]:
+        """Where in a worker's rows the level of a row starts, and the rows of its blocks.
+
+        Args:
+            row: of the table, or of a worker.
+            first: rows of the first level, of the table or of a worker.
+        """
+        factor = 1 << ((row // first + 1).bit_length() - 1)
+        return self.turns * self.block * (factor - 1), self.block * factor
+
+    def _levels(self, rows: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """`_level` of many rows, int64 both."""
+        factor = np.int64(1) << (np.frexp((rows // first + 1).astype(np.float64))[1].astype(np.int64) - 1)
+        return self.turns * self.block * (factor - 1), self.block * factor
 
 
 class OwnRows:

@@ -24,7 +24,7 @@ from embexp.strategies.cluster.exchange import Asked, Exchange
 from embexp.strategies.cluster.partition import OwnRows, Partition
 from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import fused_rows, inputs, row_updates
-from embexp.tables.checkpointing import StreamedTable
+from embexp.tables.checkpointing import StreamedTable, Together
 from embexp.tables.inputs import Occurrences, without_autograph
 from embexp.tables.row_engine import RowEngine
 from embexp.tables.row_updates import Distinct, MovingTable, distinct_ids, summed_gradients
@@ -40,6 +40,7 @@ class ShardedTable(ReadableTable):
         own: the rows of this worker, a table.
         partition: who owns which rows.
         slots: names of the slots, each with the variable of this worker.
+        together: of worker 0, has all workers write and read their rows of checkpoints.
     """
 
     storage = "sharded"
@@ -54,6 +55,7 @@ class ShardedTable(ReadableTable):
         self.combiner, self.by_reference, self.frozen = plan.combiner, plan.by_reference, plan.optimizer is None
         self.precision, self.partition = plan.precision, partition
         self._worker, self._leader = worker, leader
+        self.together: Together | None = None
         own = OwnRows(plan.source, partition, worker)
         made = filling.make_tables({plan.name: plan.part(own, own.of_array)})
         self.own = cast(MovingTable, made[plan.name])
@@ -72,9 +74,9 @@ class ShardedTable(ReadableTable):
         return []
 
     def checkpointed(self, slot: str | None = None) -> Any:
-        """The whole table, or one slot, as a checkpoint holds it, read and written in blocks."""
+        """The whole table, or one slot, as a checkpoint holds it."""
         read, write = partial(self.read, slot=slot), partial(self.write, slot=slot)
-        return StreamedTable(self, slot, self.own.checkpointed(slot).covered, read, write)
+        return StreamedTable(self, slot, self.own.checkpointed(slot).covered, read, write, self.together)
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, from all workers, float32 [stop - start, dim]."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 from hypothesis import given
@@ -10,7 +12,13 @@ from hypothesis import strategies as st
 from embexp.strategies.cluster.partition import OwnRows, Partition
 from embexp.system.arrays import ArrayRows
 
-PARTITIONS = st.builds(Partition, st.integers(1, 200), st.integers(1, 5), st.sampled_from([1, 2, 4, 16, 64]))
+PARTITIONS = st.builds(
+    Partition,
+    st.integers(1, 200),
+    st.integers(1, 5),
+    block=st.sampled_from([1, 2, 4, 16, 64]),
+    turns=st.sampled_from([1, 3, 32]),
+)
 
 
 @given(PARTITIONS)
@@ -22,7 +30,18 @@ def test_each_row_has_one_owner(partition: Partition) -> None:
     assert sorted(row for rows in found.values() for row in rows) == list(range(partition.rows))
     for row, (owner, place) in enumerate(zip(owners.tolist(), local.tolist(), strict=True)):
         assert found[owner][place] == row
-        assert row // partition.block % partition.workers == owner
+        if row < partition.turns * partition.block * partition.workers:
+            assert row // partition.block % partition.workers == owner
+
+
+@given(PARTITIONS)
+def test_slices_are_the_rows_in_order(partition: Partition) -> None:
+    for worker in range(partition.workers):
+        slices = list(partition.slices(worker))
+        found = [row for start, stop in slices for row in range(start, stop)]
+        assert found == partition.numbers(worker, 0, partition.count(worker)).tolist()
+        sizes = [stop - start for start, stop in slices]
+        assert all(2 * size >= after for size, after in itertools.pairwise(sizes))
 
 
 @given(PARTITIONS, st.data())
@@ -61,6 +80,14 @@ def test_blocks_are_smaller_where_not_every_worker_would_get_one() -> None:
     assert Partition.of(1_000, 3, 16).block == 16
     assert Partition.of(40, 3, 16).block == 8
     assert [Partition.of(2, 3, 16).count(worker) for worker in range(3)] == [1, 1, 0]
+
+
+def test_blocks_are_few_and_shares_alike() -> None:
+    for rows in (10**5, 10**7, 10**9):
+        partition = Partition.of(rows, 3, 16)
+        assert sum(1 for worker in range(3) for _ in partition.slices(worker)) < 2_200
+        counts = [partition.count(worker) for worker in range(3)]
+        assert max(counts) - min(counts) <= rows / 3 / 32
 
 
 def test_rows_looked_up_often_are_spread() -> None:
