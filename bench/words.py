@@ -38,7 +38,7 @@ def measured(who: str, epochs: int, corpus: Path, pairs: list[Path]) -> dict[str
         file = _gensim(epochs, corpus, Path(folder)) if who == "gensim" else _embexp(epochs, corpus, Path(folder))
         seconds, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
         processor = used.ru_utime + used.ru_stime
-        return {"processor": processor, "seconds": seconds, "spearman": _spearman(file, pairs, Path(folder))}
+        return {"processor": processor, "seconds": seconds, "spearman": spearman(file, pairs, Path(folder))}
 
 
 def _gensim(epochs: int, corpus: Path, folder: Path) -> Path:
@@ -63,14 +63,22 @@ def _embexp(epochs: int, corpus: Path, folder: Path) -> Path:
         "checkpoint.save=end",
     ]
     threads = ["strategy.intra_op_threads=2", f"output.cache={folder}/cache", *quiet]
-    run = embexp.load_run(embexp.run(embexp.compose([*settings, *threads]), folder / "run").directory)
+    return written(embexp.run(embexp.compose([*settings, *threads]), folder / "run").directory, folder)
+
+
+def written(directory: Path, folder: Path) -> Path:
+    """The file of a run's word vectors, in a folder."""
+    import embexp
+
+    run = embexp.load_run(directory)
     tokens, rows = run.vocabulary("word").tokens(), run.table("word")
     np.save(folder / "words.npy", rows)
     (folder / "words.tokens.txt").write_text("".join(f"{token}\n" for token in tokens), "utf-8")
     return folder / "words.npy"
 
 
-def _spearman(file: Path, pairs: list[Path], folder: Path) -> float:
+def spearman(file: Path, pairs: list[Path], folder: Path) -> float:
+    """The mean of Spearman's coefficients with people's similarities, over files of pairs."""
     from embexp.vectors import quality, word_tests
     from embexp.vectors.file_source import open_vectors
 

@@ -1,0 +1,242 @@
+"""Shipped defaults on public data, each beside honest baselines on the same split, as one table.
+
+    python -m bench.public_sets FOLDER [NAME…] [--seeds 3] [--json FILE] [--set KEY=VALUE …]
+
+FOLDER has the data as its owners give it, see SETS: `adult/adult.csv`, `umls/train.txt` and so on; a set that is not
+there is left out. `planted_items.csv` is what `bench.planted_items` writes. NAME is a part of the name of a set;
+without one, those of LONG are left out. A run is what `embexp new FILE` writes, or a shipped experiment, with paths,
+names of columns and a seed, which also draws splits that do not come with the data. The baselines are those that a run
+fits itself; for lists also ALS of `implicit`, with the best of 16 settings by the validation split, and for words
+gensim. In the last column, `above` means better than every baseline, in the mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import harness, words
+
+QUIET = ("output.plots=false", "output.tensorboard=false", "output.digests=false")
+ALS: dict[str, list[Any]] = {"factors": [32, 128], "regularization": [10.0, 50.0], "alpha": [1, 4, 15, 40]}
+"""Settings of `implicit.als.AlternatingLeastSquares` that are tried, each with 15 iterations."""
+USERS_TO_CHOOSE = 5_000
+"""Users of the validation split by which they are chosen, at most."""
+PAIRS = ("men", "simlex999", "wordsim353-rel", "wordsim353-sim")
+
+
+@dataclass(frozen=True)
+class PublicSet:
+    """A data set, and how the defaults are called on it.
+
+    Attributes:
+        needed: a file in the folder of data.
+        metric: of the test split; less is better if it is the RMSE.
+        settings: overrides, where `@` is the folder of data; or arguments of `embexp new`, if the first is `new`.
+        drawn: the seed draws the split, too.
+    """
+
+    needed: str
+    metric: str
+    settings: tuple[str, ...]
+    drawn: bool = False
+
+
+def _graph(name: str, experiment: str = "knowledge_graph") -> PublicSet:
+    return PublicSet(f"{name}/train.txt", "mrr", (f"experiment={experiment}", f"data.path=@/{name}"))
+
+
+def _new(file: str, metric: str, *more: str) -> PublicSet:
+    return PublicSet(file, metric, ("new", f"@/{file}", *more), drawn=True)
+
+
+MOVIES, PLANTED = "ml-100k/ml-100k.inter", "planted_items.csv"
+STARS = (
+    "experiment=ratings",
+    "data=recbole",
+    "data.path=@/ml-100k",
+    "data.label=rating",
+    "features.user.column=user_id",
+    "features.item.column=item_id",
+)
+LASTFM = (
+    "experiment=recommendation",
+    "data.path={train: @/lastfm/data1.txt, test: @/lastfm/test1.txt}",
+    "data.delimiter=tab",
+    "data.names=[user,item,count]",
+    "data.timestamp=null",
+    "data.split={kind: random, within: user, group: user}",
+)
+SETS = {
+    "Adult": _new("adult/adult.csv", "auc", "--label", "income"),
+    "subj": _new("texts/subj.all", "accuracy"),
+    "custrev": _new("texts/custrev.all", "accuracy"),
+    "FilmTrust, ratings": _new("filmtrust/ratings.txt", "rmse"),
+    "MovieLens, ratings": PublicSet(MOVIES, "rmse", STARS, drawn=True),
+    "FilmTrust, lists": _new("filmtrust/ratings.txt", "ndcg_at_10", "--task", "recommendation"),
+    "MovieLens, lists": PublicSet(MOVIES, "ndcg_at_10", ("experiment=movielens_recommendation", "data.path=@/ml-100k")),
+    "LastFM, lists": PublicSet("lastfm/data1.txt", "ndcg_at_10", LASTFM),
+    "UMLS": _graph("umls"),
+    "Kinship": _graph("kinship"),
+    "Nations": _graph("nations"),
+    "corpus, words": PublicSet(
+        "texts/corpus.txt", "spearman", ("experiment=skipgram", "data.path=@/texts/corpus.txt", "checkpoint.save=end")
+    ),
+    "Gowalla, lists": PublicSet("gowalla/train.txt", "ndcg_at_10", ("new", "@/gowalla")),
+    "planted, lists": PublicSet(
+        PLANTED, "ndcg_at_10", ("experiment=recommendation", f"data.path=@/{PLANTED}", "data.timestamp=time")
+    ),
+    "WN18RR": _graph("wn18rr", "knowledge_graph_large"),
+}
+LONG = ("Gowalla, lists", "planted, lists", "WN18RR")
+
+
+def composed(each: PublicSet, data: Path, seed: int, scratch: Path, more: list[str]) -> Any:
+    """The spec of the defaults on a set, with a seed."""
+    import embexp
+
+    settings, config = [setting.replace("@", str(data)) for setting in each.settings], None
+    if settings[0] == "new":
+        config = scratch / "conf"
+        command = [sys.executable, "-m", "embexp", *settings, "--name", "tried", "--out", str(config)]
+        subprocess.run(command, check=True, capture_output=True)
+        settings = ["experiment=tried"]
+    if each.drawn:
+        settings.append(f"data.split.seed={seed}")
+    cache = f"output.cache={scratch / 'cache'}"
+    return embexp.compose([*settings, f"seed={seed}", cache, *QUIET, *more], config_dir=config)
+
+
+def measured(each: PublicSet, data: Path, seed: int, more: list[str]) -> dict[str, Any]:
+    """The test metric of a run, those of its baselines, the interval of 95%, and the run's seconds.
+
+    On a split that the seed does not draw, the baselines are fitted with the first seed only.
+    """
+    import embexp
+
+    fitting = each.drawn or seed == 0
+    if not fitting:
+        more = ["output.baselines=false", *more]
+
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        spec = composed(each, data, seed, scratch, more)
+        began = time.perf_counter()
+        run = embexp.run(spec, scratch / "run")
+        found: dict[str, Any] = {"seconds": time.perf_counter() - began, "steps": run.summary["steps"]}
+        fits = run.summary.get("baseline_fits", {}).values()
+        found["seconds"] -= sum(fit["seconds"] for fit in fits)
+        if each.metric == "spearman":
+            pairs = [data / "word-pairs" / f"{name}.csv" for name in PAIRS]
+            value = words.spearman(words.written(run.directory, scratch), pairs, scratch)
+            theirs = {}
+            if fitting:
+                theirs = {"gensim": words.measured("gensim", 5, data / "texts" / "corpus.txt", pairs)["spearman"]}
+            return found | {"embexp": value, "baselines": theirs}
+        summary = run.summary
+        found["embexp"] = summary["metrics"]["test"][each.metric]
+        found["validation"] = summary["metrics"]["validation"][each.metric]
+        found["interval"] = summary["evaluation"]["test"]["intervals"].get(each.metric)
+        by_name = {name: splits["test"][each.metric] for name, splits in summary["baselines"].items()}
+        if each.metric == "ndcg_at_10" and fitting:
+            by_name |= als(spec, each.metric)
+        return found | {"baselines": by_name}
+
+
+def als(spec: Any, metric: str) -> dict[str, float]:
+    """The test metric of ALS with the settings that are best on the validation split; nothing without `implicit`."""
+    try:
+        from implicit.cpu.als import AlternatingLeastSquares
+    except ImportError:
+        return {}
+    from bench.recommendation import Split
+    from embexp.training import ranking
+
+    split = Split(spec)
+    some = split.held["validation"].some(USERS_TO_CHOOSE)
+
+    def of(model: Any, held: Any) -> float:
+        items = np.asarray(model.item_factors)
+        scores = ranking.products(np.asarray(model.user_factors)[held.users], items)
+        lists = {"relevant": held.relevant, "unknown": held.unknown, "seen": held.seen, "cutoffs": (10, 20)}
+        return float(ranking.evaluate_lists(scores, len(items), **lists)[metric])
+
+    best: tuple[float, dict[str, Any], Any] = (-1.0, {}, None)
+    for values in itertools.product(*ALS.values()):
+        settings = dict(zip(ALS, values, strict=True))
+        model = AlternatingLeastSquares(**settings, iterations=15, random_state=0)
+        model.fit(split.train, show_progress=False)
+        best = max(best, (of(model, some), settings, model), key=lambda each: each[0])
+    print(f"ALS: {best[1]}, {best[0]:.4f} on validation", file=sys.stderr, flush=True)
+    return {f"ALS {'/'.join(map(str, best[1].values()))}": of(best[2], split.held["test"])}
+
+
+def row(name: str, found: list[dict[str, Any]]) -> tuple[str, bool]:
+    """The line of the table for the runs of a set, and whether it is above its baselines."""
+    metric, values = SETS[name].metric, [each["embexp"] for each in found]
+    spread = f"{min(values):.4f} to {max(values):.4f}"
+    if len(found) == 1 and found[0].get("interval"):
+        spread = "{:.4f} to {:.4f}, 95%".format(*found[0]["interval"])
+    baselines: dict[str, list[float]] = {}
+    for each in found:
+        for who, value in each["baselines"].items():
+            baselines.setdefault(who.split(" ")[0], []).append(value)
+    means = {who: float(np.mean(theirs)) for who, theirs in baselines.items()}
+    sign = -1 if metric == "rmse" else 1
+    above = all(sign * float(np.mean(values)) > sign * value for value in means.values())
+    seconds = np.mean([each["seconds"] for each in found])
+    shown = ", ".join(f"{who} {value:.4f}" for who, value in means.items())
+    word = "above" if above else "BELOW"
+    return f"| {name} | {metric} | {np.mean(values):.4f} | {spread} | {shown} | {seconds:.0f} | {word} |", above
+
+
+def main(argv: list[str]) -> int:
+    """Prints the table; the status is 1 if a set is not above its baselines."""
+    parser = argparse.ArgumentParser(prog="python -m bench.public_sets", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--set", action="append", default=[], help="a further setting of the runs, to try it")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "OPENBLAS_NUM_THREADS": "1"}  # the latter as implicit asks for
+    warnings.filterwarnings("ignore")
+    data = options.folder.resolve()
+    if options.one is not None:
+        print(json.dumps(measured(SETS[options.names[0]], data, options.one, options.set)))
+        return 0
+    described, tables, met = harness.introduce_in_a_line(), dict[str, Any](), True
+    print(
+        "| data | metric | embexp | lowest to highest | baselines | seconds | |\n|---|---|---|---|---|---|---|",
+        flush=True,
+    )
+    for name, each in SETS.items():
+        if not any(part in name for part in options.names) if options.names else name in LONG:
+            continue
+        if not (data / each.needed).exists():
+            print(f"{name}: {data / each.needed} is not there", flush=True)
+            continue
+        further = [word for setting in options.set for word in ("--set", setting)]
+        runs = [harness.figures("public_sets", data, name, "--one", seed, *further) for seed in range(options.seeds)]
+        line, above = row(name, runs)
+        tables[name], met = runs, met and above
+        print(line, flush=True)
+        harness.save(options.json, described, sets=tables)
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
