@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from embexp.checkpoints import store
 from embexp.strategies.cluster import rendezvous
 from tests import planted_triples
 from tests.strategies.cluster.cluster_runs import (
@@ -29,7 +30,7 @@ from tests.strategies.cluster.cluster_runs import (
     summary,
     values,
 )
-from tests.thoroughness import chosen
+from tests.thoroughness import chosen, left_out
 
 FROZEN = ("freeze@tables.item.freeze=rows", "tables.item.freeze.rows=[[0,20],[40,45]]")
 SAVED = ("checkpoint.save=training", "checkpoint.every_steps=40", "checkpoint.keep=null")
@@ -205,6 +206,38 @@ def test_a_run_begins_again_after_a_loss(two: Path) -> None:
     assert process.returncode == 0, said
     assert "worker 1 at 127.0.0.1:" in said
     assert "restart 1 of 1" in said
+    for key, value in values(two).items():
+        assert values(directory)[key].tobytes() == value.tobytes(), key
+
+
+KILLED = """
+import os, signal
+fsync = os.fsync
+def killed(file):
+    path = os.readlink(f"/proc/self/fd/{file}")
+    if "step_00000080" in path and path.endswith("data-00002-of-00003"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    fsync(file)
+os.fsync = killed
+"""
+"""What Python executes first: worker 1 is killed when the rows of its second checkpoint are written."""
+
+
+@left_out()
+@pytest.mark.slow
+def test_a_worker_killed_in_a_save_leaves_the_checkpoint_before(two: Path) -> None:
+    directory, first = two.parent / "killed", two.parent / "first"
+    first.mkdir()
+    (first / "sitecustomize.py").write_text(KILLED)
+    words = short(directory, *FROZEN, *SAVED, "strategy=multi_worker")
+    path = os.pathsep.join([str(first), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ended = subprocess.run(words, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=LIMIT)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "worker 1 at 127.0.0.1:" in ended.stdout + ended.stderr
+    checkpoints = directory / "checkpoints"
+    assert [each.name for each in checkpoints.iterdir()] == ["step_00000040"]
+    store.check_content(checkpoints / "step_00000040")
+    assert "resuming from step 40 of 100" in done(command("resume", str(directory)))
     for key, value in values(two).items():
         assert values(directory)[key].tobytes() == value.tobytes(), key
 
