@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from embexp.errors import DataError
+from embexp.tensor_bundle import shards
 from embexp.tensor_bundle.index import read_index
 from embexp.tensor_bundle.tensor import Tensor
 from embexp.tensor_bundle.writer import BundleWriter
@@ -148,3 +149,29 @@ def test_blocks_of_a_tensor_in_pieces(tmp_path: Path, rows: int) -> None:
     np.testing.assert_array_equal(np.concatenate(blocks), tf.concat(pieces, 0))
     with pytest.raises(DataError, match=r"c\.data-\d+-of-00002: found number in a piece of \[\], expected whole rows"):
         next(Tensor("c", "number", entries["number"]).blocks(rows))
+
+
+def test_slices_of_several_processes_are_one_tensor_and_are_copied_as_one_piece(tmp_path: Path) -> None:
+    values, slices = np.arange(60, dtype=np.float32).reshape(20, 3), [[(0, 4), (8, 20)], [(4, 8)]]
+    first = BundleWriter(tmp_path / "c")
+    first.finish()
+    contents = []
+    for number, own in enumerate(slices, 1):
+        writer = BundleWriter(tmp_path / "c", shard=(number, 3))
+        rows = np.concatenate([values[start:stop] for start, stop in own])
+        writer.add_slices("m", (20, 3), own, (rows[start : start + 3] for start in range(0, len(rows), 3)))
+        contents.append(writer.finish_shard())
+    index = tmp_path / "c.index"
+    shards.merge(index, contents, {"m": (1, (20, 3), [(0, 4), (4, 8), (8, 20)])})
+    entry = read_index(index)["m"]
+    assert [piece.shape[0] for piece in entry.pieces] == [4, 4, 12]
+    copier = BundleWriter(tmp_path / "copy")
+    copier.copy("m", entry)
+    copier.finish()
+    copied = Tensor("copy", "m", read_index(tmp_path / "copy.index")["m"])
+    copied.verify()
+    assert len(copied.entry.pieces) == 1
+    for prefix in ("c", "copy"):
+        np.testing.assert_array_equal(tf.train.load_checkpoint(str(tmp_path / prefix)).get_tensor("m"), values)
+    with pytest.raises(ValueError, match="are missing"):
+        shards.merge(index, contents, {"m": (1, (20, 3), [(0, 20)])})
