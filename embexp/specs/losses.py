@@ -83,12 +83,7 @@ class SharedNegatives(RecommendationLoss):
     negatives: RowCount | None
     """Number of negatives of a step; null: the items of the batch, negatives of each other."""
     power: Annotated[float, Field(ge=0, le=1, exclude_if=lambda value: value == 0)] = 0.0
-    """Negatives are drawn with p ~ count^power, so that 0 is uniform."""
-
-    def inert(self, path: str) -> Iterator[str]:
-        """A power of negatives that are not drawn."""
-        if self.negatives is None and self.power:
-            yield f"{path}.power: negatives is null, so none are drawn"
+    """Negatives that are drawn are so with p ~ count^power: 0 is uniform."""
 
 
 class SampledSoftmax(SharedNegatives):

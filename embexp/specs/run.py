@@ -25,7 +25,6 @@ from embexp.specs.losses import (
     Loss,
     LossOfTask,
     Recommendation,
-    SharedNegatives,
     chosen_metrics,
 )
 from embexp.specs.models import KnowledgeGraph, Model, Task
@@ -354,7 +353,6 @@ def inert_settings(spec: RunSpec) -> list[str]:
         *_samples(spec),
         *(line for scope, optimizer in spec.settings_of("optimizer") for line in optimizer.inert(scope.path)),
         *_model(spec),
-        *(spec.loss.inert("loss") if isinstance(spec.loss, SharedNegatives) else ()),
         *_train(spec),
     ]
 
