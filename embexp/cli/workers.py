@@ -32,15 +32,22 @@ def is_led(strategy: Strategy) -> bool:
     return isinstance(strategy, MultiWorker) and places.place(strategy, os.environ).worker > 0
 
 
-def follow(spec: RunSpec) -> int:
-    """Takes part in a run that another process leads; returns the exit status."""
+def follow(spec: RunSpec, directory: Path | None = None) -> int:
+    """Takes part in a run that another process leads; returns the exit status.
+
+    Args:
+        directory: of a run that may be complete, so that nobody leads; None: worker 0 begins one, or trains it longer.
+    """
+    from embexp.records.folder import RunFolder
     from embexp.system import environment
 
+    folder = None if directory is None else RunFolder(directory)
+    if folder is not None and folder.summary.exists() and folder.read_summary()["status"] != "interrupted":
+        return 0  # worker 0 says so
     environment.load_tensorflow()
     from embexp.runs.runtimes import worker
 
-    worker.follow(spec)
-    return 0
+    return worker.follow(spec)
 
 
 def restart(lost: WorkerLostError, strategy: Strategy, directory: Path, allowed: Iterable[str]) -> int:

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP: each asks for the end, which is a tidy one.
+"""SIGINT, SIGTERM and SIGHUP, and SIGUSR1 in jobs of Slurm: each asks for the end, which is a tidy one.
 
 While a command has taken the signals over, one of them raises `Interrupted`: blocks clean up behind themselves, and the
 process ends with the status that shells give it, 128 + the signal's number. Three kinds of blocks do something else:
@@ -29,8 +29,9 @@ from typing import Any
 
 from embexp.system.printable import print
 
-NUMBERS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""The signals that ask for the end: Ctrl-C, a scheduler or `kill`, a terminal that is closed."""
+_WARNING = ("SIGUSR1",) if "SLURM_JOB_ID" in os.environ else ()  # elsewhere, it is the user's own
+NUMBERS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", *_WARNING) if hasattr(signal, name))
+"""The signals that ask for the end: Ctrl-C, a scheduler or `kill`, a terminal that is closed, Slurm's warning."""
 STATUSES = tuple(128 + number for number in NUMBERS)
 """The exit statuses of processes that they have ended, by convention."""
 
@@ -106,14 +107,19 @@ def received() -> bool:
     return bool(_state.received)
 
 
+def last() -> int | None:
+    """The last of the signals that have come; None: none has."""
+    return _state.received[-1] if _state.received else None
+
+
 def exit_status() -> int:
     """The status of a process that the last signal has ended: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP."""
-    return 128 + (_state.received[-1] if _state.received else int(signal.SIGINT))
+    return 128 + (last() or int(signal.SIGINT))
 
 
 def name() -> str:
     """The name of the last signal."""
-    return signal.Signals(_state.received[-1] if _state.received else signal.SIGINT).name
+    return signal.Signals(last() or signal.SIGINT).name
 
 
 @contextmanager
@@ -157,17 +163,42 @@ def training() -> Iterator[Interruption]:
     """
     interruption = Interruption()
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        _restore(previous)
-        note(number)
+    def stop(number: int) -> None:
         interruption.request()
         with contextlib.suppress(OSError):  # the terminal may be gone
             print(
                 "\nStopping and keeping what is trained; interrupt again to quit at once.", file=sys.stderr, flush=True
             )
 
-    with _handled(handle) as previous:
+    with noted(stop):
         yield interruption
+
+
+@contextmanager
+def noted(then: Callable[[int], object]) -> Iterator[None]:
+    """Within the block, the first signal only calls `then`; a second one has the effect that it had before.
+
+    Outside the main thread, where signals can't be caught, nothing is changed.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        _restore(previous)
+        note(number)
+        then(number)
+
+    with _handled(handle) as previous:
+        yield
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """At the end of the block, signals have the handlers of its beginning, whatever C++ code has set in between."""
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            _restore({number: handler for number, handler in before.items() if handler is not None})
 
 
 @contextmanager
@@ -231,9 +262,14 @@ def _dropped(report: Callable[[sys.UnraisableHookArgs], Any], dropped: sys.Unrai
 
 def _send_again(number: int) -> None:
     time.sleep(AGAIN_AFTER)
+    send(number)
+
+
+def send(number: int) -> None:
+    """Sends a signal to the main thread, whose waiting it ends."""
     main = threading.main_thread().ident
     if main is not None:
-        signal.pthread_kill(main, number)  # to the main thread, whose waiting it ends
+        signal.pthread_kill(main, number)
 
 
 def _handle_by(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:

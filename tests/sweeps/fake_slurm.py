@@ -1,21 +1,26 @@
 """A small Slurm of this machine, as far as submitit and embexp use it: its commands, in the folder of a test.
 
-`install` writes sbatch, squeue, sacct, scancel and srun into a folder for PATH. Each job has a process of its own that
-starts its tasks, as many at once as there are slots, and kills all that a task has started when it is cancelled or its
-time is over, whatever session that belongs to. These files in the folder of the state steer it:
+`install` writes sbatch, squeue, sacct, scancel, scontrol and srun into a folder for PATH. Each job has a process of its
+own that starts its tasks, as many at once as there are slots, and kills all that a task has started when it is
+cancelled or its time is over, whatever session that belongs to. These files in the folder of the state steer it:
 
 - `hold`: no task begins.
 - `limit`: seconds that a task may take.
 - `requeue`: what is killed by the limit is queued once more.
 - `silent`: squeue fails.
+
+`#SBATCH --signal=TERM@20` sends that signal to the tasks of steps, not to the script, 20 seconds before `limit`.
+`scontrol requeue` queues a job once more, without its limit. `srun --ntasks=3` starts a step of as many processes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,7 +29,7 @@ from typing import Any
 
 import psutil
 
-COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "srun")
+COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "srun")
 GRACE = 1.0
 """Seconds between the signals TERM and KILL to a task."""
 
@@ -86,6 +91,7 @@ def sbatch(state: Path, arguments: list[str]) -> None:
 
 def control(state: Path, arguments: list[str]) -> None:
     [number] = arguments
+    early = re.search(r"#SBATCH --signal=(\w+)@(\d+)", (state / f"{number}.sh").read_text())
     running: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
     while running or any(task["state"] == "PENDING" for task in tasks(state, number).values()):
         for key, task in tasks(state, number).items():
@@ -99,17 +105,19 @@ def control(state: Path, arguments: list[str]) -> None:
             if process.poll() is not None:
                 if word == "RUNNING":
                     change(state, key, state="COMPLETED" if process.returncode == 0 else "FAILED")
-            elif word == "CANCELLED" or time.monotonic() - began > limit:
+            elif word in ("CANCELLED", "REQUEUED") or time.monotonic() - began > limit:
                 kill(process.pid)
                 process.wait()
-                again = (state / "requeue").exists()
-                if word != "CANCELLED":
-                    change(state, key, state="PENDING" if again else "TIMEOUT")
-                if again:
-                    (state / "requeue").unlink()
-                    (state / "limit").unlink()
+                if word == "RUNNING":
+                    change(state, key, state="REQUEUED" if (state / "requeue").exists() else "TIMEOUT")
             else:
+                if early and time.monotonic() - began > limit - int(early[2]):
+                    signal_steps(state, key, getattr(signal, f"SIG{early[1]}"))
                 continue
+            if tasks(state)[key]["state"] == "REQUEUED":
+                for steered in ("requeue", "limit"):
+                    (state / steered).unlink(missing_ok=True)
+                change(state, key, state="PENDING", restarts=tasks(state)[key].get("restarts", 0) + 1)
             del running[key]
         time.sleep(0.05)
 
@@ -117,15 +125,32 @@ def control(state: Path, arguments: list[str]) -> None:
 def started(state: Path, key: str) -> subprocess.Popen[bytes]:
     number, _, index = key.partition("_")
     variables = {"SLURM_JOB_ID": number, "SLURM_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_NODEID": "0"}
-    variables |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+    variables |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_NODELIST": socket.gethostname()}
+    directives = (state / f"{number}.sh").read_text()
+    if asked := re.search(r"#SBATCH --ntasks=(\d+)", directives):
+        variables["SLURM_NTASKS"] = asked[1]
+    if restarts := tasks(state)[key].get("restarts"):
+        variables["SLURM_RESTART_COUNT"] = str(restarts)
+    output = re.search(r"#SBATCH --output=([^\s%]+)$", directives, re.MULTILINE)  # without a pattern
     if index:
         variables |= {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index}
     return subprocess.Popen(
         ["bash", str(state / f"{number}.sh")],
         env={**os.environ, **variables},
         stdin=subprocess.DEVNULL,
+        stdout=Path(output[1]).open("ab") if output else None,
+        stderr=subprocess.STDOUT if output else None,
         start_new_session=True,
     )
+
+
+def signal_steps(state: Path, key: str, number: int) -> None:
+    """Sends a signal to all tasks of the running steps of a job, once."""
+    for step in state.glob(f"{key}.*.step"):
+        for each in map(int, step.read_text().split()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, number)
+        step.unlink(missing_ok=True)
 
 
 def kill(leader: int) -> None:
@@ -140,20 +165,54 @@ def kill(leader: int) -> None:
 
 
 def srun(state: Path, arguments: list[str]) -> None:
-    output = error = ""
+    output, error, count, ports = "", "", 1, False
     while arguments[0].startswith("-"):
         option = arguments.pop(0)
+        if option.startswith("--ntasks="):
+            count = int(option.partition("=")[2])
+        ports = ports or option.startswith("--resv-ports=")
         if option in ("--output", "--error"):
             path = arguments.pop(0).replace("%t", "0").replace("%j", os.environ["SLURM_JOB_ID"])
             path = path.replace("%A", os.environ.get("SLURM_ARRAY_JOB_ID", ""))
             path = path.replace("%a", os.environ.get("SLURM_ARRAY_TASK_ID", ""))
             output, error = (path, error) if option == "--output" else (output, path)
+    if count > 1:
+        sys.exit(step(state, arguments, count, ports=ports))
     give_up = time.monotonic() + 10
     while not Path(output).parent.exists() and time.monotonic() < give_up:
         time.sleep(0.05)
     for path, number in ((output, 1), (error, 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.execvp(arguments[0], arguments)
+
+
+def step(state: Path, command: list[str], count: int, *, ports: bool) -> int:
+    """Runs a step of several tasks on this node; returns the highest exit status, 128 and more after a signal."""
+    job = os.environ["SLURM_JOB_ID"]
+    number = sum(call.startswith("--ntasks") for call in calls(state, "srun")) - 1
+    variables = {"SLURM_STEP_ID": str(number), "SLURM_STEP_NODELIST": socket.gethostname(), "SLURM_NTASKS": str(count)}
+    variables |= {"SLURMD_NODENAME": socket.gethostname(), "SLURM_STEP_NUM_TASKS": str(count)}
+    if ports:
+        with socket.socket() as free:
+            free.bind(("", 0))
+            variables["SLURM_STEP_RESV_PORTS"] = str(free.getsockname()[1])
+    started = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **variables, "SLURM_PROCID": str(each), "SLURM_LOCALID": str(each)},
+            start_new_session=True,
+        )
+        for each in range(count)
+    ]
+    written = state / f"{job}.{number}.step"
+    written.write_text(" ".join(str(process.pid) for process in started))
+    found = [process.wait() for process in started]
+    written.unlink(missing_ok=True)
+    found = [128 - status if status < 0 else status for status in found]
+    for each, status in enumerate(found):
+        if status:
+            print(f"srun: error: node: task {each}: Exited with exit code {status}", file=sys.stderr)
+    return max(found)
 
 
 def squeue(state: Path, arguments: list[str]) -> None:
@@ -180,6 +239,11 @@ def scancel(state: Path, arguments: list[str]) -> None:
         for key, task in tasks(state, job).items():
             if task["state"] in ("PENDING", "RUNNING"):
                 change(state, key, state="CANCELLED")
+
+
+def scontrol(state: Path, arguments: list[str]) -> None:
+    [_, job] = arguments
+    change(state, job, state="REQUEUED")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     led = RunFolder(directory).recorded_spec()
     if workers.is_led(led.strategy):
         check_code(named_functions(led), options.allow_code, record=RunFolder(directory).spec)
-        return workers.follow(led)
+        return workers.follow(led, None if options.overrides else directory)
     try:
         return exit_status(resume_run(directory, options.overrides, options.allow_code))
     except WorkerLostError as error:

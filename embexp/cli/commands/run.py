@@ -151,7 +151,8 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     with interruption.nothing_begun():
         job = composition.job(config_loader(options), options.overrides)
     if workers.is_led(job.spec.strategy):
-        return workers.follow(job.spec)
+        continues = job.spec.output.existing is Existing.CONTINUE
+        return workers.follow(job.spec, hydra_job.run_directory(job.composition.config) if continues else None)
     environment.begin_collecting()
     config = job.composition.config
     callbacks = Callbacks(config, allowed)

@@ -12,8 +12,8 @@ from embexp.system import environment, processes
 from embexp.system.printable import print
 
 
-def follow(spec: RunSpec) -> None:
-    """Takes part in a run of which another process is worker 0, until that ends it.
+def follow(spec: RunSpec) -> int:
+    """Takes part in a run of which another process is worker 0, until that ends it; returns the exit status.
 
     Raises:
         RunError: the run fails, or worker 0 is gone.
@@ -33,7 +33,7 @@ def follow(spec: RunSpec) -> None:
             # Worker 0 restores what is to be restored, and sends it.
             fresh = replace(prepared, restored=None, dense=None)
             execution = build(fresh, initial_rows(prepared.tables), batches.element_spec, strategy, Path("unused"))
-            strategy.serve(execution.runtime, iter(batches))
+            return strategy.serve(execution.runtime, iter(batches))
 
 
 def main(folder: Path) -> int:
@@ -43,11 +43,10 @@ def main(folder: Path) -> int:
     processes.die_with_parent(processes.parent())
     environment.load_tensorflow()
     try:
-        follow(RunFolder(folder).recorded_spec())
+        return follow(RunFolder(folder).recorded_spec())
     except EmbexpError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

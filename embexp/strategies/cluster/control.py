@@ -1,5 +1,8 @@
 """Worker 0 leads: it tells the others what to do, and all of them listen for whether the others are alive.
 
+A scheduler sends its signals to all workers. Worker 0 decides what follows, a save and the end; the others only tell
+it, after some seconds, as it may be the only one that has not got the signal. All end with the same exit status.
+
 TensorFlow reports a lost worker late, or never, and not always by its name. So each worker is heard of every second by
 a connection of its own. A worker that closes it is lost at once, one that is silent for `silence_seconds` is lost then.
 Worker 0 ends what TensorFlow waits for, and fails with a message that names it; the other workers end themselves.
@@ -20,6 +23,7 @@ import numpy as np
 from embexp.errors import RunError, WorkerLostError
 from embexp.strategies.cluster.messages import Connection, HungUpError
 from embexp.strategies.cluster.rendezvous import Joined, Member
+from embexp.system import interruption
 from embexp.system.printable import print
 
 _BEAT_SECONDS = 1.0
@@ -27,6 +31,8 @@ _GRACE_SECONDS = 4.0
 """How long worker 0 may take to hear of a worker that was lost: with `silence_seconds` of 10, it ends within 15."""
 _FAREWELL_SECONDS = 3.0
 """How long a worker may take to end by itself once the run has ended."""
+_ALONE_SECONDS = 4.0
+"""How long a worker waits before it tells worker 0 of a signal: a second one would end the run without a save."""
 Arrays = Sequence[np.ndarray]
 
 
@@ -50,8 +56,9 @@ class Leader:
         self._kind: type[RunError] = WorkerLostError
         self._ended = threading.Event()
         self._known, self._heard = threading.Event(), threading.Event()
+        self._passed_on = threading.Lock()  # taken for ever by the first signal of another worker
         threads = [threading.Thread(target=self._listen, args=(each,), daemon=True) for each in members]
-        threads.append(threading.Thread(target=_beat, args=(self._beats(), self._ended), daemon=True))
+        threads.append(threading.Thread(target=_beat, args=(self._beats(), self._ended, dict), daemon=True))
         for thread in threads:
             thread.start()
 
@@ -107,12 +114,12 @@ class Leader:
         raise error
 
     def end(self) -> None:
-        """Tells all workers that the run has ended."""
+        """Tells all workers that the run has ended, and which signal has ended it, if one has."""
         self._ended.set()
         for member in self._members.values():
             for connection in member.connections.values():
                 with contextlib.suppress(HungUpError):
-                    connection.send({"command": "end"})
+                    connection.send({"command": "end", "signal": interruption.last()})
 
     def close(self) -> None:
         """Closes all connections."""
@@ -135,6 +142,8 @@ class Leader:
                 if not self._ended.is_set():
                     self._lose(worker, str(error))
                 return
+            if "signal" in head and not interruption.received() and self._passed_on.acquire(blocking=False):
+                interruption.send(int(head["signal"]))
             if "failed" in head:
                 self._lose(worker, str(head["failed"]), own=True)
                 return
@@ -169,7 +178,8 @@ class Follower:
         self._commands, self._heard = joined.connections["commands"], joined.connections["beats"]
         self._address, self._worker, self._silence = joined.addresses[0], worker, silence_seconds
         self._ended = threading.Event()
-        threading.Thread(target=_beat, args=([self._heard], self._ended), daemon=True).start()
+        self._signal: tuple[int, float] | None = None
+        threading.Thread(target=_beat, args=([self._heard], self._ended, self._news), daemon=True).start()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def next(self) -> tuple[dict[str, Any], list[np.ndarray]]:
@@ -193,6 +203,15 @@ class Follower:
             self._commands.send(head, arrays)
         except HungUpError as error:
             raise RunError(f"worker 0 at {self._address} was lost: {error}") from error
+
+    def signalled(self, number: int) -> None:
+        """Takes note of a signal to this worker, which goes on until worker 0 says that the run has ended."""
+        self._signal = (number, time.monotonic())
+
+    def _news(self) -> dict[str, Any]:
+        if self._signal is None or time.monotonic() - self._signal[1] < _ALONE_SECONDS:
+            return {}
+        return {"signal": self._signal[0]}
 
     def report(self, reason: str) -> None:
         """Tells worker 0 why this worker fails."""
@@ -224,16 +243,21 @@ class Follower:
             if head.get("command") == "end":
                 # The main thread ends this process, unless TensorFlow waits for a step that will never be.
                 if not self._ended.wait(_FAREWELL_SECONDS):
-                    _leave("the run has ended in the middle of a step", 0)
+                    _leave("the run has ended in the middle of a step", status(head.get("signal")))
                 return
 
 
-def _beat(connections: Sequence[Connection], ended: threading.Event) -> None:
-    """Lets the others hear of this process."""
+def status(number: int | None) -> int:
+    """The exit status of a worker, by the signal that has ended the run; None: none has."""
+    return 0 if number is None else 128 + number
+
+
+def _beat(connections: Sequence[Connection], ended: threading.Event, news: Callable[[], dict[str, Any]]) -> None:
+    """Lets the others hear of this process, and its news."""
     while not ended.wait(_BEAT_SECONDS):
         for connection in connections:
             with contextlib.suppress(HungUpError):
-                connection.send({})
+                connection.send(news())
 
 
 def _leave(sentence: str, status: int) -> NoReturn:

@@ -23,12 +23,13 @@ from embexp.specs import strategies as specs
 from embexp.specs.data.graphs import CANDIDATES, KNOWN
 from embexp.specs.tables import Feature
 from embexp.strategies.cluster import places, rendezvous, shard_files
-from embexp.strategies.cluster.control import Follower, Leader
+from embexp.strategies.cluster.control import Follower, Leader, status
 from embexp.strategies.cluster.processes import Workers
 from embexp.strategies.cluster.shard_files import ShardFiles
 from embexp.strategies.cluster.sharded_rows import ShardedRows, ShardedTable, make_tables
 from embexp.strategies.mirrored import sizes
 from embexp.strategies.strategy import Embeddings, OneDevice, Run, Strategy
+from embexp.system import interruption
 from embexp.training.loop import Runtime
 from embexp.training.step import Assembly, ReplicaBatch
 
@@ -149,7 +150,8 @@ class MultiWorker(Strategy):
         self._follower = Follower(joined, self.place.worker, silence_seconds=self._spec.silence_seconds)
         try:
             self._form(joined.addresses)
-            yield
+            with interruption.noted(self._follower.signalled):
+                yield
         except _OF_OTHERS as error:
             self._follower.wait_for_cause()
             self._follower.report(_first_line(error))
@@ -171,8 +173,9 @@ class MultiWorker(Strategy):
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=tf.distribute.experimental.CommunicationImplementation.RING
         )
-        # Its object is kept, as it ends its cluster with itself.
-        self._cluster = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+        with interruption.kept():  # TensorFlow takes SIGTERM for itself, and does nothing
+            # Its object is kept, as it ends its cluster with itself.
+            self._cluster = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
 
     def host(self) -> AbstractContextManager[Any]:
         """The processor of this worker."""
@@ -267,11 +270,14 @@ class MultiWorker(Strategy):
             **self._exchange.facts(),
         }
 
-    def serve(self, runtime: Runtime, iterator: Any) -> None:
+    def serve(self, runtime: Runtime, iterator: Any) -> int:
         """As another worker than 0, does what worker 0 says until the end.
 
         Args:
             iterator: yields this worker's parts of the batches.
+
+        Returns:
+            The exit status: that of the signal which has ended the run, if one has.
 
         Raises:
             RunError: worker 0 is gone, or a fault of the inputs.
@@ -295,7 +301,7 @@ class MultiWorker(Strategy):
                 case "dense":
                     self._take_dense(arrays)
                 case "end":
-                    return
+                    return status(head.get("signal"))
                 case _:
                     serve_rows(self._tables, self.place.worker, follower, head, arrays)
 

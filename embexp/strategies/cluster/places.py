@@ -112,9 +112,12 @@ def _of_slurm(environment: Mapping[str, str], workers: int) -> Place:
     tasks = int(environment["SLURM_NTASKS"])
     if tasks != workers:
         raise RunError(f"Slurm has started {tasks} tasks, and strategy.workers is {workers}: make them equal")
-    nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST")
-    if not nodes:
-        raise RunError("Slurm says nothing of its nodes (SLURM_STEP_NODELIST): start the workers by srun")
+    nodes = environment.get("SLURM_STEP_NODELIST")
+    if not nodes:  # as in a batch script, which is one process
+        raise RunError(
+            f"Slurm has {tasks} tasks for this job, and no step (SLURM_STEP_NODELIST): start the workers by"
+            f" srun --ntasks={tasks}"
+        )
     reserved = re.match(r"\d+", environment.get("SLURM_STEP_RESV_PORTS", ""))
     job = int(environment.get("SLURM_JOB_ID", "0") or 0) + 101 * int(environment.get("SLURM_STEP_ID", "0") or 0)
     port = int(reserved[0]) if reserved else _FIRST_PORT + job % _PORTS

@@ -165,26 +165,18 @@ def test_a_lost_worker_ends_all_and_is_named(stopped: bool, cpu: Path) -> None:
     assert ("nothing was heard of it for 5 seconds" in said) == stopped
 
 
-def environments(start: str) -> list[dict[str, str]]:
-    """What a scheduler sets in each of two processes."""
-    first, second = rendezvous.free_address(), rendezvous.free_address()
-    if start == "TF_CONFIG":
-        cluster = {"worker": [first, second]}
-        tasks = [{"cluster": cluster, "task": {"type": "worker", "index": number}} for number in range(2)]
-        return [{"TF_CONFIG": json.dumps(task)} for task in tasks]
-    port = first.rpartition(":")[2]
-    step = {"SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_STEP_RESV_PORTS": f"{port}-{port}"}
-    return [step | {"SLURM_PROCID": str(number), "SLURMD_NODENAME": "127.0.0.1"} for number in range(2)]
-
-
+@left_out()
 @pytest.mark.slow
-@pytest.mark.parametrize("start", chosen(["TF_CONFIG", "Slurm"], ["Slurm"]))
-def test_started_by_a_scheduler(start: str, two: Path) -> None:
-    directory = two.parent / start
+def test_started_by_a_scheduler(two: Path) -> None:
+    """By TF_CONFIG; by Slurm, see `test_under_slurm`."""
+    directory = two.parent / "TF_CONFIG"
     words = short(directory, *FROZEN, *SAVED, "strategy=multi_worker")
+    cluster = {"worker": [rendezvous.free_address(), rendezvous.free_address()]}
+    tasks = [{"cluster": cluster, "task": {"type": "worker", "index": number}} for number in range(2)]
+    environments = [os.environ | {"TF_CONFIG": json.dumps(task)} for task in tasks]
     started = [
-        subprocess.Popen(words, env=os.environ | each, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for each in environments(start)
+        subprocess.Popen(words, env=each, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for each in environments
     ]
     said = [process.communicate(timeout=LIMIT)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0], said

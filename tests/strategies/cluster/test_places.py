@@ -56,7 +56,7 @@ def test_known_from(strategy: MultiWorker, environment: Mapping[str, str], expec
         (LISTED, {"EMBEXP_WORKER": "3"}, ["EMBEXP_WORKER is '3'", "workers 0 to 2"]),
         (LISTED, {"EMBEXP_WORKER": "one"}, ["EMBEXP_WORKER is 'one'"]),
         (THREE, SLURM | {"SLURM_NTASKS": "2"}, ["2 tasks", "strategy.workers is 3"]),
-        (THREE, {"SLURM_NTASKS": "3", "SLURM_PROCID": "1"}, ["srun"]),
+        (THREE, {"SLURM_NTASKS": "3", "SLURM_PROCID": "0", "SLURM_JOB_NODELIST": "node1"}, ["srun --ntasks=3"]),
         (THREE, {"TF_CONFIG": "{"}, ["TF_CONFIG can't be read"]),
         (THREE, {"TF_CONFIG": "[]"}, ["TF_CONFIG can't be read"]),
         (THREE, tf_config("worker", 0, worker=["a:1"]), ["TF_CONFIG has 1 workers", "strategy.workers is 3"]),

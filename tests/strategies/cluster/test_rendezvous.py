@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from embexp.errors import RunError
-from embexp.strategies.cluster import rendezvous
+from embexp.strategies.cluster import control, rendezvous
 from embexp.strategies.cluster.control import Follower, Leader
 from embexp.strategies.cluster.messages import Connection, HungUpError
+from embexp.system import interruption
 
 FACTS = {"numpy": "2.0", "spec": "a1"}
 
@@ -202,6 +203,26 @@ def test_a_worker_that_fails_says_why() -> None:
     assert aborted.come.wait(5)
     with pytest.raises(RunError, match=f"worker 1 at {address} failed: feature 'item' looks up id 7"):
         leader.replies()
+    follower.close()
+    leader.close()
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_worker_0_hears_once_of_a_signal_that_it_has_not_got(both: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it has got it, too, a second one would end the run without a save."""
+    sent: list[int] = []
+    monkeypatch.setattr(control, "_ALONE_SECONDS", 0.0)
+    monkeypatch.setattr(interruption, "send", sent.append)
+    monkeypatch.setattr(interruption, "received", lambda: both)
+    monkeypatch.setattr(interruption, "last", lambda: 15)
+    leader, joined, _, _ = led(30.0)
+    follower = Follower(joined, 1, silence_seconds=60.0)
+    follower.signalled(15)
+    time.sleep(2.5)  # two beats
+    assert sent == ([] if both else [15])
+    leader.end()
+    head, _ = follower.next()
+    assert control.status(head["signal"]) == 143
     follower.close()
     leader.close()
 
