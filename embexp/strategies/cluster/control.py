@@ -57,6 +57,8 @@ class Leader:
         self._ended = threading.Event()
         self._known, self._heard = threading.Event(), threading.Event()
         self._passed_on = threading.Lock()  # taken for ever by the first signal of another worker
+        for connection in self._beats():
+            connection.patience(silence_seconds)
         threads = [threading.Thread(target=self._listen, args=(each,), daemon=True) for each in members]
         threads.append(threading.Thread(target=_beat, args=(self._beats(), self._ended, dict), daemon=True))
         for thread in threads:
@@ -134,7 +136,6 @@ class Leader:
     def _listen(self, worker: int) -> None:
         """Listens for one worker until the end."""
         connection = self._members[worker].connections["beats"]
-        connection.patience(self._silence)
         while not self._ended.is_set():
             try:
                 head, _ = connection.receive()
@@ -179,6 +180,7 @@ class Follower:
         self._address, self._worker, self._silence = joined.addresses[0], worker, silence_seconds
         self._ended = threading.Event()
         self._signal: tuple[int, float] | None = None
+        self._heard.patience(silence_seconds)
         threading.Thread(target=_beat, args=([self._heard], self._ended, self._news), daemon=True).start()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -229,7 +231,6 @@ class Follower:
         self._ended.wait(self._silence + _FAREWELL_SECONDS)
 
     def _listen(self) -> None:
-        self._heard.patience(self._silence)
         while True:
             try:
                 head, _ = self._heard.receive()
