@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from bench import harness
-from bench.memory import write_log
+from bench.memory import anonymous, write_log
 
 _INTERVAL = 0.02
 _BLOCK = 1 << 14
@@ -44,15 +44,6 @@ def write_matrix(path: Path, rows: int, dim: int) -> None:
     generator = np.random.default_rng(dim)
     for start in range(0, rows, _BLOCK):
         values[start : start + _BLOCK] = generator.standard_normal((min(_BLOCK, rows - start), dim), np.float32)
-
-
-def anonymous(process: int) -> int:
-    """Bytes of anonymous memory of a process, 0 of one that is gone."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text("ascii").splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), 0)
 
 
 def workers_of(process: int) -> list[int]:
@@ -82,7 +73,7 @@ def watched(command: Sequence[str], directory: Path) -> dict[str, Any]:
     ):
         while process.poll() is None:
             for each in workers_of(process.pid):
-                peaks[each] = max(peaks.get(each, 0), anonymous(each))
+                peaks[each] = max(peaks.get(each, 0), anonymous(each) or 0)
             began = began or (time.monotonic() if any(checkpoints.glob(".final.*")) else 0.0)
             ended = ended or (time.monotonic() if (checkpoints / "final").exists() else 0.0)
             time.sleep(_INTERVAL)

@@ -99,7 +99,7 @@ def watch(folder: Path, data: Path, steps: int) -> tuple[list[Sample], Path]:
     said = (folder / f"{data.stem}.log").open("w+b")
     with said, subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT) as process:
         while process.poll() is None:
-            size = _anonymous(process.pid)
+            size = anonymous(process.pid)
             if size is not None:
                 samples.append(Sample(_step(run), size))
             time.sleep(INTERVAL)
@@ -109,7 +109,8 @@ def watch(folder: Path, data: Path, steps: int) -> tuple[list[Sample], Path]:
     return samples, run
 
 
-def _anonymous(process: int) -> int | None:
+def anonymous(process: int) -> int | None:
+    """Bytes of anonymous memory of a process; None of one that is gone, or without /proc."""
     try:
         text = Path(f"/proc/{process}/status").read_text("ascii")
     except (FileNotFoundError, ProcessLookupError):
