@@ -53,10 +53,23 @@ def write(path: Path, rows: int, dim: int) -> None:
     matrix.flush()
 
 
+class Block:
+    """Takes the place of a table: rows are copied into one and the same block."""
+
+    def __init__(self, rows: int, dim: int) -> None:
+        self.name, self.rows, self.dim = "t", rows, dim
+        self._block = np.ones((BLOCK // (4 * dim), dim), np.float32)
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Copies float32 [n, dim] over what was copied before."""
+        self._block[: len(values)] = values
+
+
 def measure(path: Path, steps: list[Any], *, cached: bool) -> dict[str, float]:
     """Seconds to read all rows of a file after some steps, and peak memory beyond that before, in bytes."""
     from pydantic import TypeAdapter
 
+    from embexp.initialization.assign import assign_rows
     from embexp.specs.pretrained import NonFinite
     from embexp.specs.tables import Normal
     from embexp.specs.transforms.chain import Transform, settled
@@ -76,17 +89,13 @@ def measure(path: Path, steps: list[Any], *, cached: bool) -> dict[str, float]:
             transform = Transformation(source, chain, dim, table, identity={}, cache=Path(cache))
         others = InitializerRows(Normal(), source.rows, source.dim, 0, "t")
         rows = AlignedRows(source, by_position(source.rows), others, transform)
-        step = BLOCK // (4 * max(rows.dim, source.dim))
-        block = np.ones((step, rows.dim), np.float32)
         np.ones(BLOCK, np.uint8) @ np.ones(BLOCK, np.uint8)  # threads of the linear algebra
         if not cached:
             with path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         with PeakMemory() as memory:
             began, worked = time.perf_counter(), time.process_time()
-            for start in range(0, rows.rows, step):
-                found = rows.read(start, min(start + step, rows.rows))
-                block[: len(found)] = found
+            assign_rows(Block(rows.rows, rows.dim), rows, chunk_bytes=2 * BLOCK)
             seconds, processor = time.perf_counter() - began, time.process_time() - worked
         return {"seconds": seconds, "processor": processor, "bytes": float(memory.added or 0)}
 
@@ -115,8 +124,10 @@ def main(argv: list[str]) -> int:
         write(path, megabytes * MB // (4 * options.dim), options.dim)
         where = "in memory" if options.cached else "not in memory"
         print(f"\n{megabytes:,} MB of dim {options.dim}, {where}; seconds (of processors) and MB of anonymous memory")
-        for _ in range(repetitions):
-            for name, each in costs.items():
+        for number in range(repetitions):
+            # In another order each time, as the one after a plain reading often takes twice as long.
+            for name in [*costs][number:] + [*costs][:number]:
+                each = costs[name]
                 steps = CASES[name][0] if name in CASES else []
                 words = [
                     "--measure",

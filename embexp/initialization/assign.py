@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from embexp.initialization.method import Fills, InitMethod, Pairs, SessionFills,
 from embexp.specs.inits import CHUNK_BYTES, Assign, MemoryMap
 from embexp.system import arrays
 from embexp.system.arrays import Rows
+from embexp.system.parallel import ahead
 from embexp.tables.variables import WritableRows, scatter_rows
 
 _BYTES_PER_VALUE = 4
@@ -42,10 +44,10 @@ def chunks(rows: int, dim: int, chunk_bytes: int) -> tuple[range, ...]:
 
 
 def assign_rows(table: WritableRows, source: Rows, chunk_bytes: int = CHUNK_BYTES) -> None:
-    """Reads a chunk of rows from the source and assigns it, until the table is full.
+    """Reads rows from the source and assigns them, until the table is full; what is next is read meanwhile.
 
     Args:
-        chunk_bytes: largest chunk, in bytes; a single row may be larger.
+        chunk_bytes: most bytes of rows that are in flight; a single row may be larger.
 
     Raises:
         ValueError: the source's shape is not the table's.
@@ -54,8 +56,10 @@ def assign_rows(table: WritableRows, source: Rows, chunk_bytes: int = CHUNK_BYTE
         raise ValueError(
             f"table {table.name!r} is {table.rows} × {table.dim}, its source of rows is {source.rows} × {source.dim}"
         )
-    for chunk in chunks(table.rows, table.dim, chunk_bytes):
-        table.write(chunk.start, source.read(chunk.start, chunk.stop))
+    halves = chunks(table.rows, table.dim, chunk_bytes // 2)  # one is read while the other is assigned
+    with closing(ahead(((each.start, source.read(each.start, each.stop)) for each in halves), depth=1)) as parts:
+        for start, values in parts:
+            table.write(start, values)
 
 
 class AssignInSession:
