@@ -19,7 +19,9 @@ from embexp.reports import results
 from embexp.runs.prepare import Prepared, check_memory, prepare
 from embexp.specs import footprint
 from embexp.specs.base import merged, named_code, summarize_names
+from embexp.specs.data.graphs import RELATION
 from embexp.specs.freezing import FreezeTable, NoFreeze
+from embexp.specs.models import KnowledgeGraph
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample
 from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settings
@@ -306,7 +308,8 @@ def _sizes(prepared: Prepared) -> Iterator[str]:
     if prepared.data.candidates is not None:
         spec, entities = prepared.spec, prepared.data.candidates.entities
         queries = footprint.evaluation_batch(entities, spec.evaluation_batch_size)
-        step, evaluation = footprint.step_bytes(spec, entities), footprint.evaluation_bytes(spec, entities)
+        step = footprint.step_bytes(spec, entities, prepared.data.candidates.relations)
+        evaluation = footprint.evaluation_bytes(spec, entities)
         yield f"memory: a step takes about {byte_size(step)} beyond tables and slots"
         yield (
             f"memory: an evaluation takes about {byte_size(evaluation)} beyond tables, ranking {queries:,} queries at a"
@@ -325,7 +328,10 @@ def _notes(plan: Plan) -> Iterator[str]:
         optimizer = spec.optimizer_of(name)
         if optimizer.moves_every_row and not spec.frozen(name):
             yield f"O(vocabulary): tables.{name}: adam with lazy_adam=false updates every row at every step"
-    for column, setting in source_of(spec.data).description().whole_tables.items():
+    whole = dict(source_of(spec.data).description().whole_tables)
+    if isinstance(spec.model, KnowledgeGraph) and spec.model.relation_prediction:
+        whole[RELATION] = f"model.relation_prediction={spec.model.relation_prediction:g}"
+    for column, setting in whole.items():
         for table in {feature.table for name, feature in spec.features.items() if spec.column_of(name) == column}:
             if not spec.frozen(table):
                 yield f"O(vocabulary): tables.{table}: {setting} updates every row at every step"

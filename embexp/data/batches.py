@@ -120,7 +120,7 @@ def training_batches(
 
     batches = batches.map(_plain(with_columns))
     if candidates is not None:
-        batches = candidates.for_training(batches, start_step)
+        batches = batches.enumerate(start_step).map(_plain(candidates.for_training))
     if items is not None and read_items is not None:
         batches = items.added(batches, read_items.batch, start_step, share)
     elif share is not None and early is None:

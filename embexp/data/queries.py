@@ -2,8 +2,7 @@
 
 Of triple i, example 2i is the query (head, relation, ?) and example 2i + 1 is (tail, inverse of relation, ?).
 
-What the answers to a knowledge graph's queries are ranked among, and the known answers that ranks leave aside. No file
-holds the column `candidates`: it is made of entities, one of them the answer.
+No file holds the column `candidates`: it is made of entities, one of them the answer.
 
 | | candidates | label |
 |---|---|---|
@@ -24,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,13 +34,11 @@ from embexp.data.sources.openke import Names
 from embexp.data.sources.triples import files_of, lines_of
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
+from embexp.specs.data import graphs
 from embexp.specs.data.graphs import CANDIDATES, INVERSE, RELATION, SOURCE, NewEntities, Place, TrainedTriples, Triples
 from embexp.system import digests
 from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.parallel import Progress
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 ENTITIES, RELATIONS = "entities", "relations"
 """Stems of the files, in the folder, with what the ids stand for."""
@@ -371,6 +368,7 @@ class Candidates:
         negatives: so many are drawn for each training query; None: all entities are candidates.
         positives: the training answers of each training query, by its row among the examples (KvsAll); None: one each.
         shares: float64 [entities], how often each answers a training query; None: negatives are each query's own.
+        relations: how many there are, where batches are to have all of them; 0: nobody wants them.
     """
 
     entities: int
@@ -378,22 +376,25 @@ class Candidates:
     seed: int
     positives: KnownAnswers | None = None
     shares: np.ndarray | None = None
+    relations: int = 0
 
-    def for_training(self, batches: tf.data.Dataset, start_step: int) -> tf.data.Dataset:
-        """Adds the column to the batches of a training that begins with `start_step`."""
-        import tensorflow as tf  # not above: a run is prepared without it
-
-        plain = tf.autograph.experimental.do_not_convert
+    def for_training(self, step: Any, batch: Any) -> Any:
+        """Adds the column to the batch of a step of training."""
         if self.negatives is None:
-            return batches.map(plain(self.for_all))
-        numbered = batches.enumerate(start_step)
-        return numbered.map(plain(self._drawn if self.shares is None else self._shared))
+            return self.for_all(batch)
+        return self._drawn(step, batch) if self.shares is None else self._shared(step, batch)
 
     def for_all(self, batch: Any) -> Any:
         """Adds all entities to a batch."""
         import tensorflow as tf  # not above: a run is prepared without it
 
-        return batch._replace(ids={**batch.ids, CANDIDATES: tf.range(self.entities, dtype=tf.int32)[None]})
+        return self._added(batch, tf.range(self.entities, dtype=tf.int32)[None])
+
+    def _added(self, batch: Any, candidates: Any) -> Any:
+        import tensorflow as tf
+
+        every = {graphs.ALL_RELATIONS: tf.range(self.relations, dtype=tf.int32)[None]} if self.relations else {}
+        return batch._replace(ids={**batch.ids, CANDIDATES: candidates, **every})
 
     def _uniform(self, step: Any, shape: Any, below: int) -> Any:
         import tensorflow as tf
@@ -410,7 +411,7 @@ class Candidates:
         of_batch = tf.cast(tf.size(answers), tf.float64) * tf.gather(self.shares, candidates)
         expected = tf.math.log(of_batch + self.negatives / self.entities)
         labels = tf.stack([tf.cast(candidates, tf.float32), tf.cast(expected, tf.float32)], 1)
-        return batch._replace(ids={**batch.ids, CANDIDATES: candidates[None]}, labels=labels)
+        return self._added(batch, candidates[None])._replace(labels=labels)
 
     def _drawn(self, step: Any, batch: Any) -> Any:
         import tensorflow as tf
@@ -421,8 +422,7 @@ class Candidates:
         drawn = self._uniform(step, shape, self.entities - 1)
         drawn += tf.cast(drawn >= answers, tf.int32)
         drawn = tf.ensure_shape(drawn, [batch.labels.shape[0], self.negatives])
-        ids = {**batch.ids, CANDIDATES: tf.concat([answers, drawn], 1)}
-        return batch._replace(ids=ids, labels=tf.zeros_like(batch.labels))
+        return self._added(batch, tf.concat([answers, drawn], 1))._replace(labels=tf.zeros_like(batch.labels))
 
 
 def stored(columns: Columns) -> Columns:

@@ -13,7 +13,7 @@ from embexp.errors import ConfigError
 from embexp.models import layers
 from embexp.models.layers import Head
 from embexp.specs.base import implementation
-from embexp.specs.data.graphs import CANDIDATES
+from embexp.specs.data.graphs import ALL_RELATIONS, CANDIDATES
 from embexp.specs.models import DENSE, MLP, KerasModel, KnowledgeGraph, Model, Shapes
 from embexp.system import digests
 from embexp.system.user_code import NamedFunction, described, kind_of
@@ -92,8 +92,12 @@ def standardized(model: keras.Model, *, shapes: Shapes, dense_width: int, mean: 
 
 
 def inputs(activations: Mapping[str, Any], dense: Any) -> dict[str, Any]:
-    """The inputs of a model's call: activations by feature name, and `dense` [B, n] under `DENSE` if n > 0."""
-    return {**activations, DENSE: dense} if dense.shape[-1] else dict(activations)
+    """The inputs of a model's call: activations by feature name, and `dense` [B, n] under `DENSE` if n > 0.
+
+    All relations are none: only their prediction takes them.
+    """
+    taken = {name: each for name, each in activations.items() if name != ALL_RELATIONS}
+    return {**taken, DENSE: dense} if dense.shape[-1] else taken
 
 
 def random_state(model: keras.Model) -> list[Any]:

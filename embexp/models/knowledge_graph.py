@@ -11,6 +11,8 @@ vector is inverted, so that a triple has the same score in both directions:
 | complex | Re(sum s r conj(c)) | conj(r) |
 | rotate | margin - sum |s r/|r| - c| | conj(r) |
 
+The same layers score all relations between a source and an answer, for the loss that predicts relations.
+
 Candidates may be a query's own. Those that all queries share may be as many as there are entities: `scores` and
 `gradients` then work on blocks of them, so that nothing is larger than scores [B, C] and rows [C, dim].
 """
@@ -43,12 +45,14 @@ inverse, under `DENSE` 1 for an inverse relation and 0 for others, [B, 1]."""
 Combine = Callable[[Any, Any, Any], Any]
 """From source and relation, [B, dim], and -1 for inverse and 1 for other relations, [B, 1] or None, to [B, dim]."""
 
+Distance = Callable[[Any], Any]
+"""From differences [..., dim] to distances [...]."""
+
 
 def transe(model: TransE, activations: Activations, head: Head) -> Any:
     """Bordes et al.: "Translating embeddings for modeling multi-relational data" (2013). Returns scores [B, C]."""
     query = _query(model, activations, _translated, head)
-    distance = absolute if model.norm == 1 else euclidean
-    return Distances(distance, model.margin, name="head.distances")([query, activations[CANDIDATES]])
+    return Distances(_norm(model), model.margin, name="head.distances")([query, activations[CANDIDATES]])
 
 
 def distmult(model: DistMult, activations: Activations, head: Head) -> Any:
@@ -133,6 +137,10 @@ def _turned(source: Any, relation: Any, sign: Any) -> Any:
     return _rotated(source, relation / keras.ops.concatenate([modulus, modulus], axis=-1), sign)
 
 
+def _norm(model: TransE) -> Distance:
+    return absolute if model.norm == 1 else euclidean
+
+
 def _modulus(numbers: Any) -> Any:
     """Moduli of complex numbers, whose real parts come first: [..., dim] -> [..., dim / 2]."""
     real, imaginary = keras.ops.split(keras.ops.square(numbers), 2, axis=-1)
@@ -142,8 +150,6 @@ def _modulus(numbers: Any) -> Any:
 SMALL = 16 << 20
 """Bytes of scores up to which a training step makes them all at once, with their gradients."""
 
-Distance = Callable[[Any], Any]
-"""From differences [..., dim] to distances [...]."""
 _TRIED = 16
 """Queries on which the bits of both ways are compared."""
 
@@ -257,6 +263,17 @@ class Distances(Scoring):
         return self._margin - self._distance(query[:, None, :] - candidates)
 
 
+class Turns(Distances):
+    """Margin minus distances of RotatE between sources and answers, for relations as candidates.
+
+    Takes source and answer one after the other, [B, 2 dim], and relations [..., dim].
+    """
+
+    def _plain(self, query: Any, candidates: Any) -> Any:
+        source, answer = tf.split(query[:, None, :], 2, axis=-1)
+        return self._margin - moduli(_turned(source, candidates, None) - answer)
+
+
 class _Blocks:
     """Candidates as equal blocks, the last one filled up with zeros.
 
@@ -351,3 +368,82 @@ def euclidean(differences: Any) -> Any:
 def moduli(differences: Any) -> Any:
     """The sum of the moduli of complex differences."""
     return keras.ops.sum(_modulus(differences), axis=-1)
+
+
+class RelationPrediction:
+    """-log p[relation] of a query's source and answer, times a weight: the mean over the queries.
+
+    p is the softmax of the scores of all relations between source and answer. With reciprocal relations these are twice
+    as many. See Chen et al.: "Relation prediction as an auxiliary training objective for improving multi-relational
+    graph representations" (2021), eq. 2, where the weight is lambda.
+    """
+
+    def __init__(self, model: KnowledgeGraph) -> None:
+        """Takes a model's description."""
+        self._weight, self._between, self._scoring = model.relation_prediction, *_relations(model)
+
+    def __call__(self, inputs: Mapping[str, Any], relations: Any, labels: Any) -> Any:
+        """The loss, a float32 scalar.
+
+        Args:
+            inputs: of the whole model.
+            relations: the rows of all relations, [1, R, dim].
+            labels: of the loss of candidates: the answers' positions among these, [B], or of shared candidates [C, 2].
+        """
+        source, candidates = inputs[SOURCE], inputs[CANDIDATES]
+        if labels.shape.rank == 2:
+            answer = candidates[0, : tf.shape(source)[0]]
+        elif candidates.shape[0] == 1:
+            answer = tf.gather(tf.squeeze(candidates, 0), tf.cast(labels, tf.int32))
+        else:
+            answer = candidates[:, 0]
+        pair = self._between(source, answer, 1 - 2 * inputs[DENSE] if DENSE in inputs else None)
+        own = self._scoring([pair, inputs[RELATION][:, None]])[:, 0]
+        return self._weight * tf.reduce_mean(self._normalizer(pair, tf.squeeze(relations, 0)) - own)
+
+    def _normalizer(self, pair: Any, relations: Any) -> Any:
+        """The logarithms of the denominators of the softmax, [B], whose gradients are made in bounded memory."""
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def normalizer(pair: Any, relations: Any) -> Any:
+            scores = self._scoring.scores(pair, relations)
+
+            def gradients(upstream: Any) -> Any:
+                return self._scoring.gradients(pair, relations, tf.nn.softmax(scores), upstream[:, None])
+
+            return tf.reduce_logsumexp(scores, 1), gradients
+
+        return normalizer(pair, relations)
+
+
+def _relations(model: KnowledgeGraph) -> tuple[Combine, Scoring]:
+    """What combines source and answer, as `Combine` does source and relation, and what scores it with relations."""
+    match model:
+        case TransE():
+            return _difference, Distances(_norm(model), model.margin)
+        case ComplEx():
+            return _quotient, Products()
+        case RotatE():
+            return _both, Turns(moduli, model.margin)
+    return _scaled, Products()
+
+
+def _difference(source: Any, answer: Any, sign: Any) -> Any:
+    """|s + r - o| = |(o - s) - r|, and |s - r - o| = |(s - o) - r|."""
+    return answer - source if sign is None else (answer - source) * sign
+
+
+def _quotient(source: Any, answer: Any, sign: Any) -> Any:
+    """Re(s r conj(o)) is the scalar product of conj(s) o and r; Re(s conj(r) conj(o)) that of s conj(o) and r."""
+    a, b = tf.split(source, 2, axis=-1)
+    c, d = tf.split(answer, 2, axis=-1)
+    imaginary = a * d - b * c
+    return tf.concat([a * c + b * d, imaginary if sign is None else imaginary * sign], -1)
+
+
+def _both(source: Any, answer: Any, sign: Any) -> Any:
+    """|s conj(r) - o| = |conj(s) r - conj(o)|."""
+    if sign is None:
+        return tf.concat([source, answer], -1)
+    parts = [each for both in (source, answer) for each in tf.split(both, 2, axis=-1)]
+    return tf.concat([parts[0], parts[1] * sign, parts[2], parts[3] * sign], -1)

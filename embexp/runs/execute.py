@@ -9,7 +9,7 @@ import contextlib
 import math
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -28,12 +28,13 @@ from embexp.freezing.watching import Watch, Watched
 from embexp.initialization.filling import FileRows, Grouped, Shared, TablePlan
 from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
+from embexp.models.knowledge_graph import RelationPrediction
 from embexp.pretrained.tables import beside_file, mapping_of, row_source, slot_sources
 from embexp.records.folder import RunFolder
 from embexp.runs.evaluations import Evaluator
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
-from embexp.specs.data.graphs import CANDIDATES, Triples
+from embexp.specs.data.graphs import ALL_RELATIONS, CANDIDATES, RELATION, Triples
 from embexp.specs.losses import CustomLoss, Loss, RecommendationLoss
 from embexp.specs.models import KnowledgeGraph, Model, Recommender, Task
 from embexp.specs.optimizers import DenseOptimizer
@@ -181,11 +182,16 @@ def build(
         # 1 also of labels that are all the same.
         label_deviation=(data.constant(spec.task).deviation or 1.0) if spec.standardizes_labels else 1.0,
     )
+    features = dict(spec.features)
+    if data.candidates is not None and data.candidates.relations:
+        features[ALL_RELATIONS] = Feature(table=spec.features[RELATION].table)
+        every = Input(ALL_RELATIONS, every_row=not spec.strategy.own_memory)
+        dense = replace(dense, inputs={**dense.inputs, ALL_RELATIONS: every})
     return start(
         prepared.runtime,
         Blueprint(
             plans=table_plans(prepared.tables, initial, _decay_shares(prepared)),
-            features=spec.features,
+            features=features,
             columns={name: each.ids for name, each in dense.inputs.items()},
             assemble=partial(assemble, dense, strategy),
             strategy=strategy,
@@ -352,6 +358,9 @@ def assemble(dense: DenseSettings, strategy: Strategy, embeddings: Embeddings, c
         counter=counter,
         one_vs_all=OneVsAll(model, dense.model.loss, dense.model.label_smoothing)
         if isinstance(dense.model, KnowledgeGraph)
+        else None,
+        relation_prediction=RelationPrediction(dense.model)
+        if isinstance(dense.model, KnowledgeGraph) and ALL_RELATIONS in dense.inputs
         else None,
         # The squared error of standardised labels is that of the labels by their variance.
         gradient_scale=1.0

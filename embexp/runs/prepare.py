@@ -33,10 +33,10 @@ from embexp.records import identity
 from embexp.records.folder import RunFolder, around, check_checkpoint, named_functions
 from embexp.records.identity import Identity
 from embexp.specs import footprint
-from embexp.specs.data.graphs import Positives, Triples
+from embexp.specs.data.graphs import RELATION, Positives, Triples
 from embexp.specs.footprint import Rows
 from embexp.specs.inits import ConstantInGraph
-from embexp.specs.models import Recommender, Task
+from embexp.specs.models import KnowledgeGraph, Recommender, Task
 from embexp.specs.pretrained import Checkpoint, Match
 from embexp.specs.pretrained import Pretrained as PretrainedSetting
 from embexp.specs.run import RunSpec, doubtful_settings
@@ -167,9 +167,15 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
     candidates = source_of(spec.data).candidates(sizes, seed=spec.seed)  # a DataError if there is only one
     if candidates is not None and positives is not None:
         candidates = replace(candidates, positives=positives)
-    if candidates is not None and isinstance(spec.data, Triples) and spec.data.shared_negatives:
-        answered = answer_shares(found.examples, found.splits["train"], candidates.entities)
-        candidates = replace(candidates, shares=answered)
+    if candidates is not None and isinstance(spec.data, Triples):
+        if spec.data.shared_negatives:
+            answered = answer_shares(found.examples, found.splits["train"], candidates.entities)
+            candidates = replace(candidates, shares=answered)
+        if isinstance(spec.model, KnowledgeGraph) and spec.model.relation_prediction:
+            if sizes[RELATION] < 2:
+                rule = "found one relation, expected 2 or more for model.relation_prediction"
+                raise DataError(f"{spec.data.path}: {rule}")
+            candidates = replace(candidates, relations=sizes[RELATION])
     return Data(columns, vocabularies, found, classes, candidates, shares, weights=weights)
 
 

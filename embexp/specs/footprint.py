@@ -225,15 +225,20 @@ def long_training_warnings(spec: RunSpec, entities: int, steps: int) -> Iterator
     )
 
 
-def step_bytes(spec: RunSpec, entities: int) -> int:
-    """About as many bytes as a training step allocates at its peak, beyond tables and slots."""
+def step_bytes(spec: RunSpec, entities: int, relations: int = 0) -> int:
+    """About as many bytes as a training step allocates at its peak, beyond tables and slots.
+
+    Args:
+        relations: how many are scored, for their prediction.
+    """
     assert isinstance(spec.data, Triples)
     dim, batch, negatives = _dim(spec), spec.train.batch_size, spec.data.negatives
+    of_relations = 4 * 4 * relations * dim + 4 * 3 * batch * relations
     if negatives is None:  # rows, their gradients, those of a block of queries, and those of sources added to them
-        return 4 * 4 * entities * dim + 2 * min(TRAINED_SCORES, 4 * batch * entities)
+        return of_relations + 4 * 4 * entities * dim + 2 * min(TRAINED_SCORES, 4 * batch * entities)
     if spec.data.shared_negatives:  # scores, their gradients and what is between, and the rows of the candidates
-        return 4 * 5 * batch * (batch + negatives) + 4 * 4 * (batch + negatives) * dim
-    return 4 * 4 * batch * (1 + negatives) * dim
+        return of_relations + 4 * 5 * batch * (batch + negatives) + 4 * 4 * (batch + negatives) * dim
+    return of_relations + 4 * 4 * batch * (1 + negatives) * dim
 
 
 def evaluation_bytes(spec: RunSpec, entities: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from embexp.models import build as models
-from embexp.specs.data.graphs import CANDIDATES, KNOWN
+from embexp.specs.data.graphs import ALL_RELATIONS, CANDIDATES, KNOWN
 from embexp.tables.inputs import EveryRow
 from embexp.tables.row_engine import EmbeddingBackend
 from embexp.training.one_vs_all import OneVsAll, block_rows, standings
@@ -132,6 +132,7 @@ class Step:
         optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
         counter: int64 variable, the number of steps done; schedules read it.
         one_vs_all: the loss of batches with many candidates; None: they have few.
+        relation_prediction: (inputs, rows of all relations, labels) → scalar, added to the loss; None: nothing is.
         gradient_scale: factor of all gradients; the loss that is returned does not have it.
     """
 
@@ -143,6 +144,7 @@ class Step:
     optimizer: Any = None
     counter: Any = None
     one_vs_all: OneVsAll | None = None
+    relation_prediction: Callable[[Mapping[str, Any], Any, Any], Any] | None = None
     gradient_scale: float = 1.0
 
     def train(self, batch: Any) -> Any:
@@ -165,6 +167,9 @@ class Step:
             random, replication = models.random_state(self.model), self.strategy
             with tf.name_scope("forward"), replica_seeds(random, replication.replicas, replication.number):
                 loss = self._loss(models.inputs(activations, batch.dense), batch)
+                if self.relation_prediction is not None:
+                    inputs = models.inputs(activations, batch.dense)
+                    loss += self.relation_prediction(inputs, activations[ALL_RELATIONS], batch.labels)
             if batch.share is not None:
                 loss *= batch.share
             scaled = loss if self.gradient_scale == 1.0 else loss * self.gradient_scale
@@ -224,7 +229,7 @@ class Step:
         found: dict[str, Any] = {}
         for feature, source in self.inputs.items():
             ids = batch.ids[source.ids]
-            if not training and source.ids == CANDIDATES and KNOWN in batch.ids:
+            if not training and source.ids in (CANDIDATES, ALL_RELATIONS) and KNOWN in batch.ids:
                 found[feature] = ids[:, :0]
             elif training and source.every_row:
                 found[feature] = EveryRow(ids)

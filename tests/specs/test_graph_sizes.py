@@ -63,3 +63,5 @@ def test_a_step_of_40_000_entities_takes_less_than_500_mb(spec_of: Compose) -> N
 def test_a_step_of_shared_negatives_costs_what_the_batch_costs(spec_of: Compose) -> None:
     spec = spec_of("experiment=knowledge_graph_large", "train.batch_size=1024", "data.negatives=4096")
     assert footprint.step_bytes(spec, 40_943) == footprint.step_bytes(spec, 100_000_000) <= 200e6
+    relations = footprint.step_bytes(spec, 40_943, 500) - footprint.step_bytes(spec, 40_943)
+    assert relations == 4 * 4 * 500 * 1024 + 4 * 3 * 1024 * 500  # rows twice with gradients, and scores

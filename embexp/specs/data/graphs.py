@@ -29,6 +29,9 @@ class Place(StrEnum):
 
 SOURCE, RELATION, CANDIDATES = "source", "relation", "candidates"
 """Id columns of the queries of a knowledge graph."""
+ALL_RELATIONS = "relation.all"
+"""Id column of every relation, int32 [1, R], where a model predicts relations; it is a feature of that name, too. No
+feature of a config has a dot."""
 KNOWN = "known"
 """Id column of all known answers of each query: in an evaluation, and those of the training split in KvsAll."""
 INVERSE = "inverse"

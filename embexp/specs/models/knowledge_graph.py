@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from embexp.errors import Fault
-from embexp.specs.base import Fraction, NonNegative
+from pydantic import Field
+
+from embexp.errors import CombinationFault, Fault
+from embexp.specs.base import Fraction, NonNegative, where_known
 from embexp.specs.models.dense_model import DenseModel, Shapes, Task, listed, vector_faults
 
 if TYPE_CHECKING:
@@ -37,6 +40,9 @@ class KnowledgeGraph(DenseModel):
     """Weight of the L2 regularizer: the mean over the queries of sum x^2 over source and relation."""
     dropout: Fraction = 0.0
     """Dropout rate of the combination of source and relation."""
+    relation_prediction: Annotated[NonNegative, Field(exclude_if=operator.not_)] = 0.0
+    """Weight of -log p[relation], added to the loss: p is the softmax of the scores that all relations have between
+    source and answer (Chen et al. 2021)."""
     has_weights = False
     by_distance: ClassVar[bool] = False
     """Whether scores are a margin minus distances, which take more time and memory than products."""
@@ -44,10 +50,26 @@ class KnowledgeGraph(DenseModel):
     """Whether two of a row's numbers are a complex number."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
-        """A task other than ranking."""
+        """A task other than ranking, and what does not go with the prediction of relations."""
         if spec.task is not Task.RANKING:
             rule = f"it scores the candidates of queries, and task {spec.task} has none"
             yield Fault(scope.path, self.kind, rule, "choose another model, or experiment=knowledge_graph")
+        if self.relation_prediction:
+            yield from where_known(self._of_all_positives(spec, scope), self._of_workers(spec, scope))
+
+    def _of_all_positives(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        from embexp.specs.data.graphs import Positives, Triples
+
+        if isinstance(spec.data, Triples) and spec.data.positives is Positives.ALL:
+            rule = "it predicts the relation between source and answer, and with data.positives=all a query has several"
+            path, value = f"{scope.path}.relation_prediction", f"{self.relation_prediction:g}"
+            yield Fault(path, value, rule, "set data.positives=one, or leave it 0")
+
+    def _of_workers(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
+        if spec.strategy.kind == "multi_worker":
+            rule = "a step then scores all relations, and each worker has only some of them"
+            path, value = f"{scope.path}.relation_prediction", f"{self.relation_prediction:g}"
+            yield CombinationFault(path, value, rule, "leave it 0, or set strategy=cpu or strategy=mirrored")
 
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
         """Other features than source, relation and candidates, and vectors that are not of one dim."""
