@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from embexp.runs import exporting
 from embexp.runs.exporting import Exported
 from embexp.runs.prepare import PreparedTables, prepare_tables, read_data
 from embexp.runs.serving import recommending
+from embexp.runs.serving.content import with_new_items
 from embexp.specs import arguments
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, MemoryMap
@@ -40,7 +41,7 @@ from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
-from embexp.system import caching, digests, user_code
+from embexp.system import caching, digests
 from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import Progress, quiet
 from embexp.training.metrics import predicted, predictions
@@ -297,6 +298,8 @@ class Run:
         count: int = 10,
         *,
         include_seen: bool = False,
+        content: Path | str | None = None,
+        only_new: bool = False,
         progress: Progress = quiet,
     ) -> dict[str, list[tuple[str, float]]]:
         """The best items for users of the run's own data, for task recommendation; equal ones by rising row.
@@ -305,6 +308,9 @@ class Run:
             users: their names; None: all users of the training split. Their features are those of their last example.
             count: items of each list; a user who has seen nearly everything gets fewer.
             include_seen: list items too that the user has in any split of that data.
+            content: file of vectors of the content of items, with their ids, to list those that the run does not know,
+                as `study=new_items` measures it; None: no new items.
+            only_new: list nothing but new items.
             progress: called with stages, and how much of each is done.
 
         Returns:
@@ -312,12 +318,19 @@ class Run:
 
         Raises:
             RunError: the task is another.
-            UsageError: `count` is less than 1.
+            UsageError: `count` is less than 1, or `only_new` has no `content`.
             VocabularyError: a user is unknown.
+            DataError: `content` is no file of vectors, or has none of known items, or of new ones.
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise UsageError(f"Run.recommend: count must be a whole number of at least 1, not {count!r}")
-        found = self.vectors(users, progress=progress).named_lists(count, include_seen=include_seen, progress=progress)
+        if only_new and content is None:
+            raise UsageError("Run.recommend: only_new lists items by their content, and content is None")
+        vectors, model = self.vectors(users, progress=progress), self.spec.model
+        if content is not None:
+            cache = caching.cache_folder(self.spec.output.cache)
+            vectors = with_new_items(vectors, model, str(content), only=only_new, cache=cache, progress=progress)
+        found = vectors.named_lists(count, include_seen=include_seen, progress=progress)
         return found if users is None else {user: found[user] for user in users}
 
     def vectors(self, users: Sequence[str] | None = None, *, progress: Progress = quiet) -> recommending.Vectors:
@@ -483,14 +496,4 @@ def fitted_numbers(folder: RunFolder, columns: Columns) -> tuple[FittedColumn, .
             f"{folder.numbers} has other numeric columns than data.dense_features of the run: it is that of another"
             " run; put the one back with which the run was trained"
         )
-    return found
-
-
-def import_sentences(folder: RunFolder, functions: Iterable[str]) -> list[str]:
-    """From where the code is imported that a recorded spec names, and whether it is still what the run has recorded."""
-    found = []
-    for file in user_code.read_user_code(*functions).files.values():
-        copy = folder.code / file.name
-        state = "" if not copy.is_file() or copy.read_bytes() == file.content else f"; it differs from {copy}"
-        found.append(f"code: {file.path}{state}")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from rich.console import Console
 
 import embexp
+from embexp.cli.commands import finished
 from embexp.data.cold_starts import drawn
-from embexp.errors import DataError
+from embexp.errors import DataError, UsageError
 from embexp.records import inventory
 from embexp.runs import experiment, rerun
 from embexp.runs import run as single
@@ -142,6 +144,44 @@ def test_new_users_are_served_by_their_items(study: single.RunResult, data: Path
     metrics = served["folded_in"]["metrics"]
     assert (metrics["ndcg_at_3"], metrics["recall_at_3"]) == pytest.approx(np.mean(found, axis=0), abs=1e-6)
     assert set(served) == {"folded_in", "ease", "popularity", "random"}
+
+
+def test_recommend_lists_what_the_study_measures(
+    study: single.RunResult, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, of_new = embexp.load_run(study.directory / "base"), lists_of(study.directory, "new_items")
+    of_users, of_items = known(study.directory)
+    seen: dict[str, set[str]] = {}
+    for user, item, _ in rows(data):
+        seen.setdefault(user, set()).add(item)
+    only_new = run.recommend(count=ITEMS, content=data / "content.npy", only_new=True)
+    together = run.recommend(["u3", "u2"], ITEMS, content=data / "content.npy")
+    assert only_new.keys() == of_users.keys()
+    assert list(together) == ["u3", "u2"]
+    for found, others in ((only_new, {}), (together, of_items)):
+        for user, listed in found.items():
+            hidden = set() if others is not of_items else seen[user]
+            wanted = {**of_new, **{item: vector for item, vector in others.items() if item not in hidden}}
+            assert {item for item, _ in listed} == set(wanted)
+            scores = [score for _, score in listed]
+            assert scores == sorted(scores, reverse=True)
+            assert scores == pytest.approx([float(of_users[user] @ wanted[item]) for item, _ in listed], abs=2e-6)
+    content = ["--content", str(data / "content.npy"), "--only-new", "--count", "2"]
+    assert finished.recommend([str(study.directory / "base"), "--user", "u2", "--json", *content]) == 0
+    shown = {"u2": [(each["item"], each["score"]) for each in json.loads(capsys.readouterr().out)["u2"]]}
+    assert shown == {"u2": only_new["u2"][:2]}
+
+
+def test_content_without_new_items_is_an_error(study: single.RunResult, data: Path) -> None:
+    run, (_, of_items) = embexp.load_run(study.directory / "base"), known(study.directory)
+    np.save(data / "old.npy", np.ones((len(of_items), 2), np.float32))
+    (data / "old.tokens.txt").write_text("".join(f"{item}\n" for item in of_items))
+    with pytest.raises(
+        DataError, match=r"old.npy has vectors of 0 new items, and one is needed: its tokens, such as i"
+    ):
+        run.recommend(["u2"], content=data / "old.npy")
+    with pytest.raises(UsageError, match="only_new lists items by their content, and content is None"):
+        run.recommend(["u2"], only_new=True)
 
 
 def test_nothing_that_was_trained_changes(study: single.RunResult, data: Path, tmp_path: Path) -> None:

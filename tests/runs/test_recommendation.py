@@ -392,6 +392,7 @@ def planted(random: np.random.Generator, users: int, items: int) -> recommending
         items=np.arange(1, items + 1),
         of_users=random.integers(-1, 2, (users, 5)).astype(np.float32),
         of_items=random.integers(-1, 2, (items, 5)).astype(np.float32),
+        counts=np.ones(items, np.int64),
         seen=seen,
         vocabularies=(IdentityVocabulary(users + 1), IdentityVocabulary(items + 2)),
     )

@@ -60,8 +60,8 @@ run's data (labels may be missing). Writes CSV in the order of the file, with th
 """
 
 RECOMMEND_HELP = """\
-usage: embexp recommend DIR [--user NAME] [--users FILE] [--count N] [--include-seen] [--out FILE] [--json]
-                        [--allow-code MODULE:FUNCTION]
+usage: embexp recommend DIR [--user NAME] [--users FILE] [--count N] [--include-seen] [--content FILE [--only-new]]
+                        [--out FILE] [--json] [--allow-code MODULE:FUNCTION]
 
 Writes the best items for each user, by a run of task recommendation, without items that the user has seen in the run's
 data. Writes CSV with the columns `user`, `rank`, `item` and `score`, the best item of each user first.
@@ -70,6 +70,9 @@ data. Writes CSV with the columns `user`, `rank`, `item` and `score`, the best i
     --users FILE    Names a text file with a user per line.
     --count N       Sets the number of items for each user (default: 10).
     --include-seen  Lists items too that the user has seen in the run's data.
+    --content FILE  Names a file of vectors of the content of items, with their ids. Lists those too that the run does
+                    not know, by vectors that are predicted from their content, as study=new_items measures it.
+    --only-new      Lists only items that the run does not know.
     --out FILE      Names the file to write (default: standard output).
     --json          Writes one JSON object instead: by user a list of objects with `item` and `score`.
     --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
@@ -140,18 +143,29 @@ def _texts(values: np.ndarray) -> list[str]:
 def recommend(arguments: Sequence[str]) -> int:
     """Runs the command."""
     parser = Parser.of_run("recommend", RECOMMEND_HELP)
-    parser.values("--users", "--out")
-    parser.switches("--include-seen", "--json")
+    parser.values("--users", "--out", "--content")
+    parser.switches("--include-seen", "--only-new", "--json")
     parser.add_argument("--user", action="append", default=[])
     parser.add_argument("--count", default="10")
     options = parser.parse(arguments)
     if not options.count.isdecimal() or not int(options.count):
         raise CommandLineError(f"--count {options.count}: it must be a whole number of at least 1")
+    if options.content is None and options.only_new:
+        raise CommandLineError("--only-new: new items are listed by their content: give --content FILE")
+    if options.content is not None and not Path(options.content).exists():
+        raise CommandLineError(f"--content {options.content}: there is no such file or folder")
     check_out(options.out, "items.csv")
     users = options.user + ([] if options.users is None else _users(Path(options.users)))
     run = load_finished(options.directory, "recommend", allow_code=options.allow_code)
     with _stages() as progress:
-        found = run.recommend(users or None, int(options.count), include_seen=options.include_seen, progress=progress)
+        found = run.recommend(
+            users or None,
+            int(options.count),
+            include_seen=options.include_seen,
+            content=options.content,
+            only_new=options.only_new,
+            progress=progress,
+        )
     if options.json:
         lists = {user: [{"item": item, "score": score} for item, score in items] for user, items in found.items()}
         _write(options.out, json.dumps(lists, ensure_ascii=False) + "\n")

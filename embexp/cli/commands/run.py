@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from embexp.cli import commands, workers
 from embexp.cli.arguments import Parser, add_config_arguments, config_folders, config_loader, is_multirun, permission
 from embexp.cli.commands import DONE, FAILED, exit_status
 from embexp.errors import CommandLineError, ConfigError, WorkerLostError
-from embexp.system import environment, interruption, printable
+from embexp.system import environment, interruption, printable, user_code
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -316,8 +316,16 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
     existing = Existing.NUMBER if hydra_job.is_dated(composed.config) else spec.output.existing
     with output_directory.opened(directory, spec, existing, warn=commands.warn) as found:
         print(f"{spec.name} in {found.path}", flush=True)
-        from embexp.runs.finished import import_sentences
-
-        for sentence in import_sentences(folder, named_functions(spec)):
+        for sentence in _import_sentences(folder, named_functions(spec)):
             print(sentence, flush=True)
         return exit_status((resumed if found.continues else runner)(spec, found.path))
+
+
+def _import_sentences(folder: RunFolder, functions: Iterable[str]) -> list[str]:
+    """From where the code is imported that a recorded spec names, and whether it is still what the run has recorded."""
+    found = []
+    for file in user_code.read_user_code(*functions).files.values():
+        copy = folder.code / file.name
+        state = "" if not copy.is_file() or copy.read_bytes() == file.content else f"; it differs from {copy}"
+        found.append(f"code: {file.path}{state}")
+    return found

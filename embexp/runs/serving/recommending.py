@@ -33,22 +33,27 @@ class Vectors:
         users: int64 [U], their rows in the vocabulary, rising.
         items: int64 [I], their rows in the vocabulary, rising; an item's place here is its number.
         of_users: float32 [U, d].
-        of_items: float32 [I, d]; a bias is one more number, where that of the user is 1.
+        of_items: float32 [I, d], then those of new items; a bias is one more number, where that of the user is 1.
+        counts: int64 [I], the items' interactions in the training split.
         seen: numbers of the items that each user has in any split, each once, rising.
         vocabularies: of users, and of items.
+        new_items: names of items that are not of the catalogue; they come after it.
     """
 
     users: np.ndarray
     items: np.ndarray
     of_users: np.ndarray
     of_items: np.ndarray
+    counts: np.ndarray
     seen: ListColumn
     vocabularies: tuple[Vocabulary, Vocabulary]
+    new_items: tuple[str, ...] = ()
 
     def tokens(self) -> tuple[list[str], list[str]]:
         """The tokens of the users, and of the items."""
         users, items = (vocabulary.tokens() for vocabulary in self.vocabularies)
-        return [users[row] for row in self.users.tolist()], [items[row] for row in self.items.tolist()]
+        named = [items[row] for row in self.items.tolist()]
+        return [users[row] for row in self.users.tolist()], [*named, *self.new_items]
 
     def check_finite(self) -> None:
         """Raises DivergedError if a vector has a number that is not finite."""
@@ -78,7 +83,7 @@ class Vectors:
 
         nothing = ListColumn(np.empty(0, np.int64), np.zeros(users + 1, np.int64))
         hidden = nothing if include_seen else self.seen
-        for start, _, block in ranking.user_blocks(scores, users, len(self.items), hidden):
+        for start, _, block in ranking.user_blocks(scores, users, len(self.of_items), hidden):
             yield start, ranking.best_items(block, count)
 
     def named_lists(
@@ -134,4 +139,5 @@ def vectors(
     of_users, of_items = evaluator.vectors(data, runtime, data.columns, examples, rows[::-1][last[place]], progress)
     of_users, of_items = (np.ascontiguousarray(each, np.float32) for each in (of_users, of_items))
     seen = interactions.seen(examples, splits, who)
-    return Vectors(who, interactions.catalogue.rows, of_users, of_items, seen, (known, items))
+    catalogue = interactions.catalogue
+    return Vectors(who, catalogue.rows, of_users, of_items, catalogue.counts, seen, (known, items))

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from embexp.data.examples import ListColumn
 from embexp.data.interactions import HeldOut, Interactions, lists_of
-from embexp.errors import DataError
 from embexp.reports import results
 from embexp.runs.experiment import Study
 from embexp.runs.finished import load_run
 from embexp.runs.prepare import Data, read_data
 from embexp.runs.run import Observer, RunResult
+from embexp.runs.serving.content import Content, of_new_items, read_content
 from embexp.runs.serving.recommending import Vectors
 from embexp.runs.studies import stages
 from embexp.specs.models import Recommender
-from embexp.specs.pretrained import Match
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import BASE, study_runs
 from embexp.system import caching, digests, files
 from embexp.training import cold_starts, intervals, item_models, ranking
 from embexp.training.loop import Replay
 from embexp.training.ranking import Scores
-from embexp.vectors import alignment
-from embexp.vectors.file_source import FileSource, open_vectors
 
 _USERS_TO_CHOOSE = 2_000
 """Users of the validation split by which the penalties of vectors of users are chosen."""
@@ -64,9 +60,13 @@ def run(spec: RunSpec, directory: Path, observer: Observer, replay: Replay | Non
     base_spec = study_runs(spec, directory)[BASE]
     data, content = read_data(base_spec, observer.progress), None  # what is wrong with them is said before the training
     if (path := getattr(spec.study, "content", None)) is not None:
-        vocabulary = data.vocabularies[spec.features[spec.recommendation.item].table]
-        source = open_vectors(Path(path), cache=caching.cache_folder(spec.output.cache), progress=observer.progress)
-        content = _Content(path, source, data, vocabulary.tokens())
+        assert data.new is not None  # the study draws some
+        tokens = data.vocabularies[spec.features[spec.recommendation.item].table].tokens()
+        kinds = (
+            [tokens[row] for row in rows.tolist()] for rows in (_interactions(data).catalogue.rows, data.new.items)
+        )
+        cache = caching.cache_folder(spec.output.cache)
+        content = read_content("study.content", path, *kinds, cache=cache, progress=observer.progress)
 
     def served(runs: Mapping[str, Mapping[str, Any]], ended: bool) -> Mapping[str, Any]:
         base = runs[BASE]
@@ -130,49 +130,8 @@ class _Measure:
         return f"ndcg_at_{self.cutoffs[0]}"
 
 
-class _Content:
-    """Vectors of the content of known and of new items.
-
-    Attributes:
-        digest: of the file.
-        known: bool [I], which items of the catalogue have some.
-        of_known: float32 [known, c].
-        new: bool [N], which new items have some.
-        of_new: float32 [new, c].
-    """
-
-    def __init__(self, path: str, source: FileSource, data: Data, tokens: Sequence[str]) -> None:
-        """Reads the rows of items.
-
-        Args:
-            path: of the file.
-            source: its vectors.
-            tokens: of the items' vocabulary.
-
-        Raises:
-            DataError: it has no tokens, or no rows of known items, or of new ones.
-        """
-        assert data.new is not None
-        if source.tokens is None:
-            raise DataError(f"study.content: {path} has no tokens: put the ids of items into NAME.tokens.txt")
-        read, parts = source.read(0, source.rows), []
-        for kind, rows in (("known", _interactions(data).catalogue.rows), ("new", data.new.items)):
-            names = pa.array([tokens[row] for row in rows.tolist()], pa.large_string())
-            places, _ = alignment.match(names, source.tokens, Match.EXACT)
-            has = places >= 0
-            if has.sum() < 2:
-                some = ", ".join(source.tokens.slice(0, 3).to_pylist())
-                raise DataError(
-                    f"study.content: {path} has vectors of {has.sum():,} of {len(rows):,} {kind} items, and two"
-                    f" are needed: its tokens, such as {some}, must be the ids of items"
-                )
-            parts += [has, np.asarray(read[places[has]], np.float32)]
-        self.known, self.of_known, self.new, self.of_new = parts
-        self.digest = source.digest
-
-
 def _items(
-    content: _Content,
+    content: Content,
     vectors: Vectors,
     data: Data,
     model: Any,
@@ -185,11 +144,8 @@ def _items(
     assert isinstance(model, Recommender)
     known, new = _interactions(data), data.new.items[content.new]
     counts = known.catalogue.counts[content.known]
-    learned = cold_starts.content_map(content.of_known, vectors.of_items[content.known], counts)
+    of_new, penalty = of_new_items(content, vectors, model)
     popular = cold_starts.content_map(content.of_known, np.log1p(counts)[:, None], counts)
-    of_new = learned(content.of_new)
-    if model.normalize:
-        of_new = cold_starts.of_length_one(of_new, bool(model.item_biases))
     who = data.scan.examples.column(known.user, data.new.of_items)
     item = data.scan.examples.column(known.item, data.new.of_items)
     place = np.minimum(np.searchsorted(new, item), len(new) - 1)
@@ -236,9 +192,9 @@ def _items(
         "interactions": len(relevant.values),
         "without_content": missing,
         "known_items": int(content.known.sum()),
-        "penalty": learned.penalty,
+        "penalty": penalty,
     }
-    _write(out / "new_items", of_new, [vectors.vocabularies[1].tokens()[row] for row in new.tolist()])
+    _write(out / "new_items", of_new, content.names)
     if missing:
         found["warnings"].append(f"{missing:,} new items have no content, so they are not ranked")
 
