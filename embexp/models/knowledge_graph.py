@@ -373,21 +373,22 @@ def moduli(differences: Any) -> Any:
 class RelationPrediction:
     """-log p[relation] of a query's source and answer, times a weight: the mean over the queries.
 
-    p is the softmax of the scores of all relations between source and answer. With reciprocal relations these are twice
-    as many. See Chen et al.: "Relation prediction as an auxiliary training objective for improving multi-relational
-    graph representations" (2021), eq. 2, where the weight is lambda.
+    p is the softmax of the scores of all relations between source and answer; where inverse relations have rows, every
+    second one, only those of the same direction. See Chen et al.: "Relation prediction as an auxiliary training
+    objective for improving multi-relational graph representations" (2021), eq. 2, where the weight is lambda.
     """
 
     def __init__(self, model: KnowledgeGraph) -> None:
         """Takes a model's description."""
         self._weight, self._between, self._scoring = model.relation_prediction, *_relations(model)
 
-    def __call__(self, inputs: Mapping[str, Any], relations: Any, labels: Any) -> Any:
+    def __call__(self, inputs: Mapping[str, Any], relations: Any, asked: Any, labels: Any) -> Any:
         """The loss, a float32 scalar.
 
         Args:
             inputs: of the whole model.
             relations: the rows of all relations, [1, R, dim].
+            asked: integers [B], the queries' relations.
             labels: of the loss of candidates: the answers' positions among these, [B], or of shared candidates [C, 2].
         """
         source, candidates = inputs[SOURCE], inputs[CANDIDATES]
@@ -397,16 +398,26 @@ class RelationPrediction:
             answer = tf.gather(tf.squeeze(candidates, 0), tf.cast(labels, tf.int32))
         else:
             answer = candidates[:, 0]
-        pair = self._between(source, answer, 1 - 2 * inputs[DENSE] if DENSE in inputs else None)
+        numbers = tf.range(tf.shape(relations)[1])
+        if DENSE in inputs:
+            pair, others = self._between(source, answer, 1 - 2 * inputs[DENSE]), None
+        else:
+            pair, others = self._between(source, answer, None), (tf.cast(asked, tf.int32)[:, None] - numbers) % 2 == 1
         own = self._scoring([pair, inputs[RELATION][:, None]])[:, 0]
-        return self._weight * tf.reduce_mean(self._normalizer(pair, tf.squeeze(relations, 0)) - own)
+        return self._weight * tf.reduce_mean(self._normalizer(pair, tf.squeeze(relations, 0), others) - own)
 
-    def _normalizer(self, pair: Any, relations: Any) -> Any:
-        """The logarithms of the denominators of the softmax, [B], whose gradients are made in bounded memory."""
+    def _normalizer(self, pair: Any, relations: Any, others: Any) -> Any:
+        """The logarithms of the denominators of the softmax, [B], whose gradients are made in bounded memory.
+
+        Args:
+            others: bool [B, R], which relations are none of those that may be predicted; None: all may be.
+        """
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def normalizer(pair: Any, relations: Any) -> Any:
             scores = self._scoring.scores(pair, relations)
+            if others is not None:
+                scores = tf.where(others, scores.dtype.min, scores)
 
             def gradients(upstream: Any) -> Any:
                 return self._scoring.gradients(pair, relations, tf.nn.softmax(scores), upstream[:, None])

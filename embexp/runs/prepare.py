@@ -172,7 +172,7 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
             answered = answer_shares(found.examples, found.splits["train"], candidates.entities)
             candidates = replace(candidates, shares=answered)
         if isinstance(spec.model, KnowledgeGraph) and spec.model.relation_prediction:
-            if sizes[RELATION] < 2:
+            if sizes[RELATION] < 2 * (1 + spec.data.reciprocal):
                 rule = "found one relation, expected 2 or more for model.relation_prediction"
                 raise DataError(f"{spec.data.path}: {rule}")
             candidates = replace(candidates, relations=sizes[RELATION])

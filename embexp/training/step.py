@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from embexp.models import build as models
-from embexp.specs.data.graphs import ALL_RELATIONS, CANDIDATES, KNOWN
+from embexp.specs.data.graphs import ALL_RELATIONS, CANDIDATES, KNOWN, RELATION
 from embexp.tables.inputs import EveryRow
 from embexp.tables.row_engine import EmbeddingBackend
 from embexp.training.one_vs_all import OneVsAll, block_rows, standings
@@ -39,12 +39,19 @@ class ReplicaBatch:
             multiplies the loss by it, so that the sum over replicas is the mean over the batch.
         known: ragged integers [b, None], all known answers of each query: in an evaluation those that ranks leave
             aside, in training (KvsAll) all positives. None: the batch has none.
+        relations: int32 [b], the relation of each query, where relations are predicted; see `relations_of`.
     """
 
     dense: Any
     labels: Any
     share: Any = None
     known: Any = None
+    relations: Any = None
+
+
+def relations_of(batch: Any) -> Any:
+    """The relation of each query of a batch, int32 [B], where relations are predicted; else None."""
+    return batch.ids[RELATION] if ALL_RELATIONS in batch.ids else None
 
 
 class Replication(Protocol):
@@ -132,7 +139,8 @@ class Step:
         optimizer: Keras optimizer of the dense part, built for the model's trainable variables.
         counter: int64 variable, the number of steps done; schedules read it.
         one_vs_all: the loss of batches with many candidates; None: they have few.
-        relation_prediction: (inputs, rows of all relations, labels) → scalar, added to the loss; None: nothing is.
+        relation_prediction: (inputs, rows of all relations, those of the queries, labels) → scalar, added to the loss;
+            None: nothing is.
         gradient_scale: factor of all gradients; the loss that is returned does not have it.
     """
 
@@ -144,7 +152,7 @@ class Step:
     optimizer: Any = None
     counter: Any = None
     one_vs_all: OneVsAll | None = None
-    relation_prediction: Callable[[Mapping[str, Any], Any, Any], Any] | None = None
+    relation_prediction: Callable[[Mapping[str, Any], Any, Any, Any], Any] | None = None
     gradient_scale: float = 1.0
 
     def train(self, batch: Any) -> Any:
@@ -169,7 +177,7 @@ class Step:
                 loss = self._loss(models.inputs(activations, batch.dense), batch)
                 if self.relation_prediction is not None:
                     inputs = models.inputs(activations, batch.dense)
-                    loss += self.relation_prediction(inputs, activations[ALL_RELATIONS], batch.labels)
+                    loss += self.relation_prediction(inputs, activations[ALL_RELATIONS], batch.relations, batch.labels)
             if batch.share is not None:
                 loss *= batch.share
             scaled = loss if self.gradient_scale == 1.0 else loss * self.gradient_scale

@@ -95,7 +95,7 @@ def test_the_best_values_come_back(run: Run) -> None:
 @pytest.mark.parametrize(("negatives", "weight"), [("null", 0), ("8", 0), ("null", 0.5), ("8", 0.5)])
 def test_candidates_and_relations_that_all_replicas_share(tmp_path: Path, negatives: str, weight: float) -> None:
     names = [f"p{number}" for number in range(20)]
-    triples = [(name, "next", names[(place + 1) % 20]) for place, name in enumerate(names)]
+    triples = [(name, each, names[(place + 1) % 20]) for place, name in enumerate(names) for each in ("next", "near")]
     planted_triples.write(tmp_path, train=triples[3:], valid=triples[:2], test=triples[2:3])
     found, ranked = [], []
     # A TPU takes drawn candidates for a training only, and no evaluation would be possible.
