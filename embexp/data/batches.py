@@ -102,7 +102,8 @@ def training_batches(
         yield from batch_groups(order, start, batch_size=batch_size, batches=steps - start_step, group=group)
 
     read = _Reader(examples, columns, weights)
-    early = share if candidates is None and items is None else None
+    of_batch = items is not None or (candidates is not None and candidates.negatives is not None)
+    early = None if of_batch else share
     numbers = SharedArray(rows)
     places = tf.data.Dataset.from_generator(groups, output_signature=tf.TensorSpec([None, batch_size], tf.int64))
     batches = (
@@ -399,6 +400,8 @@ class Items:
 
     def _of_share(self, items: Any, batch: Any, share: slice) -> Any:
         """The items of some interactions of a batch, and what these are compared with."""
+        if self._loss.whole_catalogue:
+            return items
         others = items[batch:]
         if isinstance(self._loss, DrawnNegatives):
             others = tf.reshape(tf.reshape(others, [batch, -1])[share], [-1])

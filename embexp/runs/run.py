@@ -157,6 +157,11 @@ def complete(
                 summary["vectors"] = table_vectors.evaluated(tables, tests, long)
             if cluster := strategy.facts():
                 summary["cluster"] = cluster
+                summary["warnings"] += [
+                    f"tables.{name}: copies of workers {others} differ in bits from that of worker 0, which is kept, as"
+                    " their processors compute differently"
+                    for name, others in cluster.get("differing_copies", {}).items()
+                ]
             summary["fused_operations"] = {"used": started.execution.runtime.fused_operations, "missing": unbuilt}
             summary["warnings"] += fit.warnings
             if spec.output.tensorboard and spec.output.projector_rows:

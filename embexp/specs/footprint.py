@@ -95,7 +95,7 @@ def rows_known(spec: RunSpec, rows: Mapping[str, int | None]) -> dict[str, Rows]
         if count is None:
             continue
         some_frozen = not isinstance(spec.freeze_of(name), NoFreeze | FreezeTable)
-        apart = some_frozen and spec.tables[name].storage is not Storage.VARIABLE
+        apart = some_frozen and spec.tables[name].storage not in (Storage.VARIABLE, Storage.MIRRORED)
         mapped = isinstance(spec.init_of(name), MemoryMap) and spec.mappable(name)
         found[name] = Rows(0 if mapped else count, 0 if spec.frozen(name) or apart else count)
     return found
@@ -115,8 +115,14 @@ def rows_here(strategy: Strategy, environment: Mapping[str, str]) -> float:
 def needs(spec: RunSpec, rows: Mapping[str, Rows], dims: Mapping[str, int], examples: int | None = None) -> list[Need]:
     """What a run needs, as far as it is known."""
     found: list[Need] = []
-    if (share := rows_here(spec.strategy, os.environ)) != 1:
-        rows = {name: Rows(int(each.in_memory * share), int(each.with_slots * share)) for name, each in rows.items()}
+    if isinstance(spec.strategy, MultiWorker):
+        share = rows_here(spec.strategy, os.environ)
+        copies = {name: table.storage is Storage.MIRRORED for name, table in spec.tables.items()}
+        shares = {name: share * spec.strategy.workers if copies[name] else share for name in rows}
+        rows = {
+            name: Rows(int(each.in_memory * shares[name]), int(each.with_slots * shares[name]))
+            for name, each in rows.items()
+        }
     if not spec.strategy.own_memory or spec.strategy.simulated:
         found += _tables(spec, rows, dims)
     found += [*_batch(spec, dims), *_dense(spec, dims), *_data(spec, examples)]

@@ -281,12 +281,16 @@ def _shared_columns(spec: RunSpec) -> Iterator[Fault]:
             yield Fault(f"features.{name}", spec.column_of(name), rule, "leave it to one side")
 
 
-_ALONE = "choose strategy=cpu or strategy=gpu; strategy=multi_worker takes loss=bpr, and loss.negatives that are drawn"
+_ALONE = (
+    "choose strategy=cpu or strategy=gpu; strategy=multi_worker takes loss=bpr, loss.negatives that are drawn, and"
+    " loss=softmax"
+)
 
 
 def _apart(loss: Loss) -> bool:
     """Whether what an interaction is compared with does not depend on the other interactions of its batch."""
-    return isinstance(loss, DrawnNegatives) or (isinstance(loss, SharedNegatives) and loss.negatives is not None)
+    drawn = isinstance(loss, SharedNegatives) and loss.negatives is not None
+    return drawn or isinstance(loss, DrawnNegatives | Softmax)
 
 
 def _several_replicas(spec: RunSpec) -> Iterator[CombinationFault]:

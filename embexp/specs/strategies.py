@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -21,9 +21,11 @@ from embexp.specs.base import (
     known_or,
     where_known,
 )
-from embexp.specs.data.graphs import Triples
+from embexp.specs.data.graphs import CANDIDATES, Triples
 from embexp.specs.freezing import FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
+from embexp.specs.losses import Softmax
+from embexp.specs.models import Recommender
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import RowType, Storage
 
@@ -255,10 +257,24 @@ def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:
 
 
 def _every_candidate(spec: RunSpec) -> Iterator[CombinationFault]:
-    if isinstance(spec.data, Triples) and spec.data.negatives is None:
+    """Losses over all entities or items, of whose rows each worker has only some."""
+    model, one_vs_all = spec.model, isinstance(spec.data, Triples) and spec.data.negatives is None
+    if one_vs_all and (lacking := _not_mirrored(spec, [CANDIDATES])):
         rule = "a step then scores all entities, and each worker has only some of them"
-        remedy = "set data.negatives to a number, or set strategy=cpu or strategy=mirrored"
+        remedy = f"set {lacking}, or data.negatives to a number, or strategy=cpu"
         yield CombinationFault("data.negatives", "null", rule, remedy)
+    items = model.item_side if isinstance(spec.loss, Softmax) and isinstance(model, Recommender) else ()
+    if lacking := _not_mirrored(spec, items):
+        rule = "a step then compares all items, and each worker has only some of their rows"
+        remedy = f"set {lacking}, or choose loss=sampled_softmax loss.negatives=512"
+        yield CombinationFault("loss", spec.loss.kind, rule, remedy)
+
+
+def _not_mirrored(spec: RunSpec, features: Iterable[str]) -> str:
+    """The settings that mirror the tables of some features, of those that are not mirrored."""
+    tables = dict.fromkeys(spec.features[name].table for name in features if name in spec.features)
+    lacking = [name for name in tables if name in spec.tables and spec.tables[name].storage is not Storage.MIRRORED]
+    return " ".join(f"tables.{name}.storage=mirrored" for name in lacking)
 
 
 def _one_run(spec: RunSpec) -> Iterator[CombinationFault]:

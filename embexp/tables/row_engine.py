@@ -253,10 +253,7 @@ class RowEngine:
 
     def rows(self, feature: str, start: int, stop: int) -> Any:
         """Rows of a feature's table; see `EmbeddingBackend.rows`."""
-        table = self._tables[self._features[feature].table]
-        if isinstance(table, EmbeddingTable) and (start, stop) == (0, table.rows) and table.dtype() == tf.float32:
-            return read_without_copy(table.variable)
-        return table.gather(tf.range(start, stop))
+        return rows_between(self._tables[self._features[feature].table], start, stop)
 
     def learning_rate(self, table: str) -> Any:
         """Learning rate of a table at the current step, a float32 scalar."""
@@ -277,6 +274,13 @@ class RowEngine:
 
     def _of_table(self, table: str, read: Mapping[str, Occurrences]) -> dict[str, Occurrences]:
         return {name: read[name] for name, feature in self._features.items() if feature.table == table}
+
+
+def rows_between(table: AnyTable, start: int, stop: int) -> Any:
+    """Rows [start, stop) of a table, float32 [stop - start, dim], without a copy where that can be."""
+    if isinstance(table, EmbeddingTable) and (start, stop) == (0, table.rows) and table.dtype() == tf.float32:
+        return read_without_copy(table.variable)
+    return table.gather(tf.range(start, stop))
 
 
 def _gather_distinct(table: MovingTable, read: Mapping[str, Occurrences], distinct: Distinct) -> Touched:

@@ -275,8 +275,13 @@ def is_whole(table: MovingTable, optimizer: TableOptimizer, read: Mapping[str, O
     large = 4 * table.rows * table.dim >= _LEAST
     alike = isinstance(table, EmbeddingTable) and table.groups is None and not optimizer.moves_every_row
     alike = alike and not table.precision.narrow and table.shares is None
+    return large and alike and reads_all(table, read)
+
+
+def reads_all(table: MovingTable, read: Mapping[str, Occurrences]) -> bool:
+    """Whether a step looks up all rows of a table, in order."""
     whole = [each.static_shape[-1] == table.rows for each in read.values() if each.every_row]
-    return large and alike and bool(whole) and all(whole)
+    return bool(whole) and all(whole)
 
 
 def gather_all(table: MovingTable, read: Mapping[str, Occurrences]) -> Any:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import embexp
 from embexp.errors import ConfigError
 from embexp.specs import footprint
 from embexp.specs.strategies import CPU, MultiWorker
+from tests import planted_triples
+
+_ITEMS = ("tables.item.storage=mirrored", "tables.item_bias.storage=mirrored")
 
 
 def faults(*overrides: str) -> dict[str, str]:
@@ -25,7 +30,22 @@ def faults(*overrides: str) -> dict[str, str]:
         (["tables.item.dtype=bfloat16"], "tables.item.dtype", "leave it float32"),
         (["tables.item.slot_dtype=bfloat16"], "tables.item.slot_dtype", "leave it float32"),
         (["tables.item.storage=memory_map"], "tables.item.storage", "leave it auto"),
-        (["experiment=recommendation", "data.path=.", "loss=softmax"], "strategy", "choose strategy=cpu"),
+        (
+            ["experiment=recommendation", "data.path=.", "loss=softmax", "tables.item_bias.storage=mirrored"],
+            "loss",
+            "set tables.item.storage=mirrored, or choose loss=sampled_softmax",
+        ),
+        (
+            ["experiment=recommendation", "data.path=.", "loss=sampled_softmax", "loss.negatives=null"],
+            "strategy",
+            "choose strategy=cpu",
+        ),
+        (["strategy=mirrored", "tables.item.storage=mirrored"], "tables.item.storage", "or set strategy=multi_worker"),
+        (
+            ["tables.item.storage=mirrored", "init@tables.item.init=memory_map"],
+            "tables.item.storage",
+            "choose init@tables.item.init=assign",
+        ),
         (["strategy.block_rows=12"], "strategy", "block_rows is a power of two"),
         (["strategy.addresses=[a:1]"], "strategy", "name one for each"),
         (["strategy.addresses=[a,b:2]"], "strategy", "host:port, such as node1:2222"),
@@ -40,7 +60,22 @@ def test_fault(overrides: list[str], path: str, said: str) -> None:
 
 def test_a_loss_over_all_entities() -> None:
     found = faults("experiment=knowledge_graph", "data.path=.", "data.negatives=null")
-    assert "set data.negatives to a number" in found["data.negatives"]
+    assert "set tables.entity.storage=mirrored, or data.negatives to a number" in found["data.negatives"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["experiment=knowledge_graph", "data.negatives=null", "tables.entity.storage=mirrored"],
+        ["experiment=recommendation", "data.timestamp=time", "loss=softmax", *_ITEMS],
+    ],
+)
+def test_mirrored_tables_are_compared_whole(overrides: list[str], tmp_path: Path) -> None:
+    data = tmp_path / "data.csv"
+    data.write_text("user,item,time\na,b,1\n")
+    if "experiment=knowledge_graph" in overrides:
+        data = planted_triples.divided(tmp_path / "graph", planted_triples.circle(30), test=20, valid=20)
+    embexp.compose(["strategy=multi_worker", f"data.path={data}", *overrides])
 
 
 @pytest.mark.parametrize(
@@ -66,6 +101,14 @@ def test_a_table_may_be_larger_than_one_machine() -> None:
     addresses = ",".join(f"n{number}:1" for number in range(1000))
     settings = [*rows, "strategy.workers=1000", "train.batch_size=1024", f"strategy.addresses=[{addresses}]"]
     embexp.compose(["strategy=multi_worker", *settings])
+
+
+def test_each_worker_has_a_mirrored_table_whole() -> None:
+    """A table of 10^9 rows of 64 numbers with one slot, 512 GB, on each of so many machines, or all on this one."""
+    rows = "model=mlp", "data.users=1000000000", "tables.user.dim=64", "tables.user.storage=mirrored"
+    found = faults(*rows, "strategy.workers=2")
+    assert "1.0 TB" in str(found)
+    assert "512.0 GB" in str(faults(*rows, "strategy.workers=2", "strategy.addresses=[a:1,b:1]"))
 
 
 def test_one_worker_takes_everything() -> None:

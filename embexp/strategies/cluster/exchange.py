@@ -5,13 +5,19 @@ and what is not used is padding. All workers have the same rooms: each message o
 needs, so all of them see in the same step that some need more. They enlarge the rooms alike, by an eighth more than
 that, and send the ids of that step once more. No graph is traced again.
 
+Tables are sharded, each row with one owner, or mirrored, with all rows on all workers. Ids and gradients of a mirrored
+table go to all workers, and its rows to none. Where a step looks up all rows of one, it needs no ids: their gradients
+are added by a ring, and every worker gets the same sums.
+
 TensorFlow expects one shape under one key, so keys have the number of the rooms' enlargements in them.
 
 | collective | content for W workers, tables t of dim d(t) | bytes that a worker sends |
 |---|---|---|
 | ids | [W, T + sum of room(t)], int32, or int64 where a table is that long | (W - 1) times a row |
-| rows | [W, sum of room(t) d(t)], float32 | (W - 1) times a row |
-| gradients | the same, of tables that are not frozen | (W - 1) times a row |
+| ids of a lookup | the same, of sharded tables | (W - 1) times a row |
+| rows | [W, sum of room(t) d(t)] of sharded tables, float32 | (W - 1) times a row |
+| gradients | [W, sum of room(t) d(t)] of tables that are not frozen | (W - 1) times a row |
+| whole | [sum of rows(t) d(t)] of mirrored tables looked up whole, float32, by a ring | 2 (W - 1) / W of it |
 | dense | [numbers of the dense part], float32, by a ring | 2 (W - 1) / W of it |
 """
 
@@ -26,7 +32,7 @@ import tensorflow as tf
 from embexp.strategies.cluster.partition import Partition
 
 _GROUP = 1
-_IDS, _ROWS, _GRADIENTS, _DENSE, _MEANS = range(5)
+_IDS, _ROWS, _GRADIENTS, _DENSE, _MEANS, _LOOKUPS, _WHOLE = range(7)
 _KINDS = 8
 """Keys of one enlargement; more than there are kinds of collectives."""
 _LEAST = 8
@@ -39,7 +45,8 @@ class Asked:
 
     Attributes:
         room: int32 scalar, how many ids a part has room for.
-        slots: int32 [u], where in all parts, one after the other, the worker's ids went: there their rows will be.
+        slots: int32 [u], where in all parts, one after the other, the worker's ids went: there their rows will be. Of a
+            mirrored table [W u], as they went to all workers.
         places: int64 [m], where in the received parts ids were.
         own: integers [m], these ids, the worker's own numbers: by asking worker, then in its order.
     """
@@ -58,18 +65,26 @@ class Exchange:
         worker: which one this is.
     """
 
-    def __init__(self, worker: int, partitions: Mapping[str, Partition], dims: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        worker: int,
+        workers: int,
+        sharded: Mapping[str, Partition],
+        mirrored: Mapping[str, int],
+        dims: Mapping[str, int],
+    ) -> None:
         """Creates the rooms, the same on all workers.
 
         Args:
-            partitions: of each table that is looked up.
+            sharded: the owners of the rows of each table that is looked up, and sharded.
+            mirrored: how many rows each other one has whose gradients are exchanged by ids.
             dims: of the same tables.
         """
-        self._partitions, self._dims, self._names = dict(partitions), dict(dims), list(partitions)
-        self.worker = worker
-        self.workers = next(iter(partitions.values())).workers
-        self._type = tf.int32 if all(each.rows <= tf.int32.max for each in partitions.values()) else tf.int64
-        self._rooms = tf.Variable(tf.fill([len(partitions)], _LEAST), trainable=False, name="rooms")
+        self._partitions, self._dims, self._names = dict(sharded), dict(dims), [*sharded, *mirrored]
+        self.worker, self.workers = worker, workers
+        sizes = [*(each.rows for each in sharded.values()), *mirrored.values()]
+        self._type = tf.int32 if all(rows <= tf.int32.max for rows in sizes) else tf.int64
+        self._rooms = tf.Variable(tf.fill([len(self._names)], _LEAST), trainable=False, name="rooms")
         self._enlarged = tf.Variable(0, trainable=False, name="enlarged")
         # Of all steps so far: ids that this worker has sent, itself included, and ids that would have had room.
         self._used = tf.Variable(tf.zeros([2], tf.int64), trainable=False, name="exchanged")
@@ -88,29 +103,36 @@ class Exchange:
             "padding": 0.0 if room == 0 else 1 - used / room,
         }
 
-    def ask(self, ids: Mapping[str, Any]) -> dict[str, Asked]:
-        """Sends the ids of each table to their owners.
+    def ask(self, ids: Mapping[str, Any], *, training: bool) -> dict[str, Asked]:
+        """Sends the ids of each table to their owners, and those of mirrored tables to all.
 
         Args:
-            ids: by table, integers [u], distinct.
+            ids: by table, integers [u], distinct; of all tables, or of sharded ones in a lookup.
+            training: False: it is a lookup.
         """
-        sent = {name: self._sorted(name, ids[name]) for name in self._names}
-        needed = tf.stack([tf.reduce_max(sent[name].counts) for name in self._names])
-        enlarged, rooms = self._enlarged.read_value(), self._rooms.read_value()
-        first = self._all_to_all(self._message(sent, needed, rooms), _IDS, enlarged)
-        most = tf.reduce_max(tf.cast(first[:, : len(self._names)], tf.int32), 0)
+        names = [name for name in self._names if name in ids]
+        if not names:
+            return {}
+        own = tf.constant([self._names.index(name) for name in names])
+        sent = {name: self._sorted(name, ids[name]) for name in names}
+        needed = tf.stack([tf.reduce_max(sent[name].counts) for name in names])
+        enlarged, all_rooms = self._enlarged.read_value(), self._rooms.read_value()
+        kind, rooms = _IDS if training else _LOOKUPS, tf.gather(all_rooms, own)
+        first = self._all_to_all(self._message(sent, needed, rooms), kind, enlarged)
+        most = tf.reduce_max(tf.cast(first[:, : len(names)], tf.int32), 0)
 
         def again() -> Any:
             larger = tf.where(most > rooms, most + most // 8 + _LEAST, rooms)
-            with tf.control_dependencies([self._rooms.assign(larger), self._enlarged.assign(enlarged + 1)]):
-                return self._all_to_all(self._message(sent, needed, larger), _IDS, enlarged + 1), larger
+            kept = self._rooms.assign(tf.tensor_scatter_nd_update(all_rooms, own[:, None], larger))
+            with tf.control_dependencies([kept, self._enlarged.assign(enlarged + 1)]):
+                return self._all_to_all(self._message(sent, needed, larger), kind, enlarged + 1), larger
 
         received, rooms = tf.cond(tf.reduce_any(most > rooms), again, lambda: (first, tf.identity(rooms)))
-        counts = tf.add_n([tf.size(sent[name].local, tf.int64) for name in self._names])
+        counts = tf.add_n([tf.size(sent[name].local, tf.int64) for name in names])
         self._used.assign_add(tf.stack([counts, self.workers * tf.cast(tf.reduce_sum(rooms), tf.int64)]))
-        parts = tf.split(received[:, len(self._names) :], rooms, 1, num=len(self._names))
+        parts = tf.split(received[:, len(names) :], rooms, 1, num=len(names))
         found = {}
-        for number, (name, part) in enumerate(zip(self._names, parts, strict=True)):
+        for number, (name, part) in enumerate(zip(names, parts, strict=True)):
             flat = tf.reshape(part, [-1])
             places = tf.where(flat >= 0)[:, 0]
             room = rooms[number]
@@ -122,22 +144,31 @@ class Exchange:
         """Sends the rows that others have asked for, and returns those of this worker's ids, float32 [u, dim].
 
         Args:
-            rows: by table, float32 [m, dim], of `Asked.own`.
+            rows: by sharded table, float32 [m, dim], of `Asked.own`.
         """
-        spread = [self._spread(asked[name].places, rows[name], asked[name].room) for name in self._names]
-        parts = self._sent(spread, self._names, asked, _ROWS)
-        return {name: tf.gather(part, asked[name].slots) for name, part in zip(self._names, parts, strict=True)}
+        names = list(rows)
+        spread = [self._spread(asked[name].places, rows[name], asked[name].room) for name in names]
+        parts = self._sent(spread, names, asked, _ROWS)
+        return {name: tf.gather(part, asked[name].slots) for name, part in zip(names, parts, strict=True)}
 
     def gradients(self, asked: Mapping[str, Asked], gradients: Mapping[str, Any]) -> dict[str, Any]:
-        """Sends gradients to the owners of their rows, and returns those of `Asked.own`, float32 [m, dim].
+        """Sends gradients to where ids were sent, and returns those of `Asked.own`, float32 [m, dim].
 
         Args:
             gradients: by table, float32 [u, dim], of the worker's ids; tables may be left out.
         """
         names = list(gradients)
-        spread = [self._spread(asked[name].slots, gradients[name], asked[name].room) for name in names]
+        values = {
+            name: each if name in self._partitions else tf.tile(each, [self.workers, 1])
+            for name, each in gradients.items()
+        }
+        spread = [self._spread(asked[name].slots, values[name], asked[name].room) for name in names]
         parts = self._sent(spread, names, asked, _GRADIENTS)
         return {name: tf.gather(part, asked[name].places) for name, part in zip(names, parts, strict=True)}
+
+    def wholes(self, gradients: Mapping[str, Any]) -> dict[str, Any]:
+        """The sums over all workers of gradients of mirrored tables that a step looks up whole, float32 [rows, dim]."""
+        return dict(zip(gradients, self._reduced(list(gradients.values()), _WHOLE), strict=True))
 
     def sums(self, tensors: Sequence[Any]) -> list[Any]:
         """The sums of tensors over all workers, each in one order that is the same in every step."""
@@ -170,7 +201,12 @@ class Exchange:
         ]
 
     def _sorted(self, name: str, ids: Any) -> _Sorted:
-        """Ids by owner."""
+        """Ids by owner, or of a mirrored table all ids for each worker."""
+        if name not in self._partitions:
+            each, count = tf.range(self.workers), tf.size(ids)
+            within = tf.tile(tf.range(count), [self.workers])
+            local = tf.tile(tf.cast(ids, self._type), [self.workers])
+            return _Sorted(tf.repeat(each, count), within, local, tf.fill([self.workers], count))
         owners, local = self._partitions[name].traced(ids)
         of_owners = tf.dynamic_partition(tf.range(tf.size(ids)), owners, self.workers)
         counts = tf.stack([tf.size(part) for part in of_owners])
@@ -183,8 +219,8 @@ class Exchange:
         """The parts of ids; those without room are left out, as the message is sent again then."""
         head = tf.tile(tf.cast(needed, self._type)[None], [self.workers, 1])
         parts = [head]
-        for number, name in enumerate(self._names):
-            room, each = rooms[number], sent[name]
+        for number, each in enumerate(sent.values()):
+            room = rooms[number]
             beyond = self.workers * room
             slots = tf.where(each.within < room, each.owners * room + each.within, beyond)
             empty = tf.fill([beyond + 1], tf.constant(-1, self._type))
@@ -201,6 +237,8 @@ class Exchange:
 
     def _sent(self, spread: Sequence[Any], names: Sequence[str], asked: Mapping[str, Asked], kind: int) -> list[Any]:
         """Exchanges parts of several tables at once, and returns each as [W * room, dim]."""
+        if not names:
+            return []
         widths = [asked[name].room * self._dims[name] for name in names]
         received = self._all_to_all(tf.concat(spread, 1), kind, self._enlarged.read_value())
         parts = tf.split(received, widths, 1, num=len(names))

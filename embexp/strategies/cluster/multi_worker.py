@@ -24,9 +24,10 @@ from embexp.specs.data.graphs import CANDIDATES, KNOWN
 from embexp.specs.tables import Feature
 from embexp.strategies.cluster import places, rendezvous, shard_files
 from embexp.strategies.cluster.control import Follower, Leader, status
+from embexp.strategies.cluster.mirrored_rows import MirroredTable
 from embexp.strategies.cluster.processes import Workers
 from embexp.strategies.cluster.shard_files import ShardFiles
-from embexp.strategies.cluster.sharded_rows import ShardedRows, ShardedTable, make_tables
+from embexp.strategies.cluster.sharded_rows import ShardedTable, SharedRows, WorkerTable, make_tables, sharded
 from embexp.strategies.mirrored import sizes
 from embexp.strategies.strategy import Embeddings, OneDevice, Run, Strategy
 from embexp.system import interruption
@@ -75,8 +76,8 @@ class MultiWorker(Strategy):
         self._device = f"/job:worker/replica:0/task:{place.worker}/device:CPU:0"
         self._leader: Leader | None = None
         self._follower: Follower | None = None
-        self._rows: ShardedRows | None = None
-        self._tables: Mapping[str, ShardedTable] = {}
+        self._rows: SharedRows | None = None
+        self._tables: Mapping[str, WorkerTable] = {}
         self._files: ShardFiles | None = None
         self._parts: Assembly | None = None
         self._share = 1.0
@@ -201,12 +202,19 @@ class MultiWorker(Strategy):
             leader=self._leader,
         )
         if self._leader is not None:
-            self._files = ShardFiles(self._tables, self._leader, self._spec.workers)
-            for table in self._tables.values():
+            own = sharded(self._tables)
+            self._files = ShardFiles(own, self._leader, self._spec.workers)
+            for table in own.values():
                 table.together = self._files
         optimizers = {name: plan.optimizer for name, plan in plans.items() if plan.optimizer is not None}
-        self._rows = ShardedRows(
-            self._tables, features, optimizers, worker=self.place.worker, step=counter, total_steps=total_steps
+        self._rows = SharedRows(
+            self._tables,
+            features,
+            optimizers,
+            worker=self.place.worker,
+            workers=self._spec.workers,
+            step=counter,
+            total_steps=total_steps,
         )
         return Embeddings(dict[str, Any](self._tables), _OnDevice(self._rows, self.host), load=self._send_dense)
 
@@ -231,7 +239,7 @@ class MultiWorker(Strategy):
         assert self._rows is not None
         if KNOWN in batches.element_spec.ids:
             self._rows.snapshot(CANDIDATES)
-        return _Announced(batches, self._leader)
+        return _Announced(batches, self._leader) if self._rows.asks else batches
 
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
         """Calls `function` once, with this worker's part of a batch, or with a whole batch to predict."""
@@ -261,11 +269,14 @@ class MultiWorker(Strategy):
             variable.assign(mean)
 
     def facts(self) -> dict[str, Any]:
-        """How rows are shared, and what was sent, for the summary."""
+        """How rows are shared, and what was sent, for the summary; compares the copies of mirrored tables."""
         assert self._rows is not None
+        moving = [each for each in self._tables.values() if isinstance(each, MirroredTable) and not each.frozen]
+        differing = {table.name: workers for table in moving if (workers := table.differing())}
         return {
             "workers": self._spec.workers,
-            "block_rows": {name: table.partition.block for name, table in self._tables.items()},
+            "block_rows": {name: table.partition.block for name, table in sharded(self._tables).items()},
+            **({"differing_copies": differing} if moving else {}),
             "shares_files": self._files is None or self._files.shared,
             **self._exchange.facts(),
         }
@@ -331,7 +342,7 @@ class MultiWorker(Strategy):
 class _OnDevice:
     """A backend whose operations all run on the device of this worker."""
 
-    def __init__(self, rows: ShardedRows, device: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(self, rows: SharedRows, device: Callable[[], AbstractContextManager[Any]]) -> None:
         self._rows, self._device = rows, device
 
     def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
@@ -399,7 +410,7 @@ class _Announced:
 
 
 def serve_rows(
-    tables: Mapping[str, ShardedTable],
+    tables: Mapping[str, WorkerTable],
     worker: int,
     follower: Follower,
     head: Mapping[str, Any],
@@ -410,26 +421,28 @@ def serve_rows(
     Raises:
         RunError: worker 0 says something else, or is gone.
     """
-    if shard_files.serve(tables, worker, follower, head):
+    if shard_files.serve(sharded(tables), worker, follower, head):
         return
     table, slot = tables[head["table"]], head.get("slot")
-    match head["command"]:
-        case "read":
+    match head["command"], table:
+        case "read", ShardedTable():
             follower.answer({}, [table.read_own(head["range"][0], head["range"][1], slot)])
-        case "take":
+        case "take", ShardedTable():
             follower.answer({}, [table.own.take(arrays[0], slot)])
-        case "write":
+        case "write", _:
             try:
                 table.write_own(head["start"], arrays[0], slot)
                 follower.answer({})
             except ValueError as error:
                 follower.answer({"wrong": str(error)})
-        case "flags":
+        case "digest", _:
+            follower.answer({"digest": table.digest()})
+        case "flags", ShardedTable():
             follower.answer({}, [table.own_flags()])
-        case "clear":
+        case "clear", ShardedTable():
             table.clear_own_flags()
             follower.answer({})
-        case other:
+        case other, _:
             raise RunError(f"worker 0 says {other!r}, which this worker does not know")
 
 

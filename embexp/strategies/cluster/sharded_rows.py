@@ -2,7 +2,7 @@
 
 Each worker has a table of its own rows with their slots, and a row engine that moves them. In a step it asks the owners
 for the rows of its part of the batch, and sends them the gradients, summed over its part. An owner adds what the
-workers send in the order of the workers, and moves each row once.
+workers send in the order of the workers, and moves each row once. Other tables are mirrored, see `mirrored_rows`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import tensorflow as tf
 from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
 from embexp.specs.optimizers import TableOptimizer
-from embexp.specs.tables import Feature
+from embexp.specs.tables import Feature, Storage
 from embexp.strategies.cluster.control import Leader
 from embexp.strategies.cluster.exchange import Asked, Exchange
+from embexp.strategies.cluster.mirrored_rows import CopiedRows, MirroredTable
 from embexp.strategies.cluster.partition import OwnRows, Partition
 from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import fused_rows, inputs, row_updates
@@ -182,40 +183,55 @@ class ShardedTable(ReadableTable):
         return self._leader
 
 
+WorkerTable = ShardedTable | MirroredTable
+"""A table of a cluster, as a worker has it."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """The state between `enqueue` and `apply_gradients`."""
+    """The state between `enqueue` and `apply_gradients`.
+
+    Attributes:
+        inputs: the enqueued tensors, kept alive because sources contain their `id()`.
+        lookups: by feature, rows, and the position in them of each occurrence, or None: in order.
+    """
 
     inputs: Any
     read: dict[str, Occurrences]
     distinct: dict[str, Distinct]
     asked: dict[str, Asked]
-    rows: dict[str, Any]
+    lookups: dict[str, tuple[Any, Any]]
 
 
-class ShardedRows:
+class SharedRows:
     """The `EmbeddingBackend` of a worker."""
 
     def __init__(
         self,
-        tables: Mapping[str, ShardedTable],
+        tables: Mapping[str, WorkerTable],
         features: Mapping[str, Feature],
         optimizers: Mapping[str, TableOptimizer],
         *,
         worker: int,
+        workers: int,
         step: Any,
         total_steps: int,
     ) -> None:
-        """Makes the exchange, and the engine of the worker's own rows; see `RowEngine`."""
+        """Makes the exchange, and the engines of the worker's own rows and of its copies; see `RowEngine`."""
         used = [name for name in tables if any(feature.table == name for feature in features.values())]
         self._tables = {name: tables[name] for name in used}
         self._features = dict(features)
-        own = {name: table.own for name, table in self._tables.items()}
-        plain = {name: Feature(table=name) for name in used}
+        self._sharded = {name: each for name, each in self._tables.items() if isinstance(each, ShardedTable)}
+        mirrored = {name: each for name, each in self._tables.items() if isinstance(each, MirroredTable)}
+        own = {name: table.own for name, table in self._sharded.items()}
+        plain = {name: Feature(table=name) for name in self._sharded}
         self._engine = RowEngine(own, plain, optimizers, step=step, total_steps=total_steps)
+        self._copies = CopiedRows(mirrored, optimizers, step=step, total_steps=total_steps)
         self.exchange = Exchange(
             worker,
-            {name: table.partition for name, table in self._tables.items()},
+            workers,
+            {name: table.partition for name, table in self._sharded.items()},
+            {name: table.rows for name, table in mirrored.items() if not table.frozen},
             {name: table.dim for name, table in self._tables.items()},
         )
         fused = all(
@@ -225,30 +241,46 @@ class ShardedRows:
         self._current: _Step | None = None
         self._snapshots: dict[str, Any] = {}
 
+    @property
+    def asks(self) -> bool:
+        """Whether a lookup asks other workers for rows."""
+        return bool(self._sharded)
+
     @without_autograph
     def enqueue(self, features: Mapping[str, Any], *, training: bool) -> None:
-        """Asks the owners for the rows of the worker's ids; see `EmbeddingBackend.enqueue`."""
+        """Asks the owners for the rows of the worker's ids; see `EmbeddingBackend.enqueue`.
+
+        The ids of mirrored tables whose rows may move go to all workers, as their gradients will.
+        """
         inputs.check_names("enqueue", features, self._features)
         read = {
             name: inputs.occurrences(name, feature, self._tables[feature.table].combiner, features[name])
             for name, feature in self._features.items()
         }
-        distinct = {name: self._distinct(name, read) for name in self._tables}
-        asked = self.exchange.ask({name: each.ids for name, each in distinct.items()})
-        self._engine.enqueue({name: each.own for name, each in asked.items()}, training=training)
+        distinct = {
+            name: self._distinct(name, read)
+            for name, table in self._tables.items()
+            if name in self._sharded
+            or (training and not table.frozen and not self._copies.moved_whole(name, self._of_table(name, read)))
+        }
+        asked = self.exchange.ask({name: each.ids for name, each in distinct.items()}, training=training)
+        self._engine.enqueue({name: asked[name].own for name in self._sharded}, training=training)
         rows = self.exchange.rows(asked, self._engine.activations())
-        self._current = _Step(features, read, distinct, asked, rows)
+        lookups: dict[str, tuple[Any, Any]] = {}
+        for name in self._tables:
+            mine = self._of_table(name, read)
+            if name in self._sharded:
+                positions = distinct[name].positions
+                lookups |= {feature: (rows[name], positions[each.source]) for feature, each in mine.items()}
+            else:
+                lookups |= self._copies.lookups(name, mine, distinct.get(name))
+        self._current = _Step(features, read, distinct, asked, lookups)
 
     @without_autograph
     def activations(self) -> dict[str, Any]:
         """Combines the rows that have come; see `EmbeddingBackend.activations`."""
         step = self._step()
-        return {
-            name: row_updates.activations(
-                read, step.rows[self._features[name].table], self._positions(step, name, read)
-            )
-            for name, read in step.read.items()
-        }
+        return {name: row_updates.activations(read, *step.lookups[name]) for name, read in step.read.items()}
 
     @without_autograph
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
@@ -256,30 +288,43 @@ class ShardedRows:
         inputs.check_names("apply_gradients", gradients, self._features)
         step = self._step()
         self._current = None
-        sent = {}
+        sent, whole = {}, {}
         for name, table in self._tables.items():
-            if not table.frozen:
-                mine = self._of_table(name, step.read)
+            mine = self._of_table(name, step.read)
+            if table.frozen:
+                continue
+            if name in step.distinct:
                 summed = summed_gradients(step.distinct[name], mine, gradients, table.dim)
-                sent[name] = tf.zeros_like(step.rows[name]) if summed is None else summed
-        found = self.exchange.gradients(step.asked, sent) if sent else {}
-        self._engine.apply_gradients({name: found.get(name) for name in self._tables})
+                zeros = tf.zeros([tf.size(step.distinct[name].ids), table.dim])
+                sent[name] = zeros if summed is None else summed
+            else:
+                summed = row_updates.summed_gradients_of_all(table.own, mine, gradients)
+                whole[name] = tf.zeros([table.rows, table.dim]) if summed is None else summed
+        found = self.exchange.gradients(step.asked, sent)
+        self._engine.apply_gradients({name: found.get(name) for name in self._sharded})
+        moved = {name: each for name, each in found.items() if name not in self._sharded}
+        self._copies.move({name: step.asked[name].own for name in moved}, moved, self.exchange.wholes(whole))
 
     def serve(self) -> list[Any]:
         """Answers one lookup of worker 0 without asking anything; returns tensors that are there after it."""
-        none = {name: tf.zeros([0], self.exchange.id_dtype) for name in self._tables}
-        asked = self.exchange.ask(none)
+        none = {name: tf.zeros([0], self.exchange.id_dtype) for name in self._sharded}
+        asked = self.exchange.ask(none, training=False)
         self._engine.enqueue({name: each.own for name, each in asked.items()}, training=False)
         rows = self.exchange.rows(asked, self._engine.activations())
         return list(rows.values())
 
     def rows(self, feature: str, start: int, stop: int) -> Any:
-        """Rows of a feature's table, as `snapshot` has read them; see `EmbeddingBackend.rows`."""
-        return tf.gather(self._snapshots[self._features[feature].table].read_value(), tf.range(start, stop))
+        """Rows of a feature's table, as `snapshot` has read them if it is sharded; see `EmbeddingBackend.rows`."""
+        table = self._features[feature].table
+        if table not in self._sharded:
+            return self._copies.rows(table, start, stop)
+        return tf.gather(self._snapshots[table].read_value(), tf.range(start, stop))
 
     def snapshot(self, feature: str) -> None:
         """Reads all rows of a feature's table into the memory of worker 0, in blocks, for `rows`."""
         table = self._tables[self._features[feature].table]
+        if not isinstance(table, ShardedTable):
+            return
         if table.name not in self._snapshots:
             self._snapshots[table.name] = tf.Variable(tf.zeros([table.rows, table.dim]), trainable=False)
         variable = self._snapshots[table.name]
@@ -301,23 +346,27 @@ class ShardedRows:
                     by_source[occurrences.source] = tf.identity(occurrences.ids)
         return distinct_ids(by_source, narrow=self.exchange.id_dtype == tf.int32, unique=self._unique)
 
-    def _positions(self, step: _Step, feature: str, read: Occurrences) -> Any:
-        return step.distinct[self._features[feature].table].positions[read.source]
-
     def _of_table(self, table: str, read: Mapping[str, Occurrences]) -> dict[str, Occurrences]:
         return {name: read[name] for name, feature in self._features.items() if feature.table == table}
 
 
 def make_tables(
     plans: Mapping[str, TablePlan], *, worker: int, workers: int, block: int, leader: Leader | None
-) -> dict[str, ShardedTable]:
-    """The tables of a run, of each of which this worker has its rows.
+) -> dict[str, WorkerTable]:
+    """The tables of a run, of each of which this worker has its rows, or a copy.
 
     Args:
         block: rows of a block at most.
         leader: asks the other workers; None: this is one of them.
     """
     return {
-        name: ShardedTable(plan, Partition.of(plan.source.rows, workers, block), worker, leader)
+        name: MirroredTable(plan, leader)
+        if plan.storage is Storage.MIRRORED
+        else ShardedTable(plan, Partition.of(plan.source.rows, workers, block), worker, leader)
         for name, plan in plans.items()
     }
+
+
+def sharded(tables: Mapping[str, WorkerTable]) -> dict[str, ShardedTable]:
+    """Those tables of which each worker has some rows."""
+    return {name: table for name, table in tables.items() if isinstance(table, ShardedTable)}

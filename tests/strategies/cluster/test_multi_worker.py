@@ -56,6 +56,16 @@ def within_float32(found: Path, expected: Path) -> None:
             assert (np.abs(one[key] - value) <= 2e-6 * (np.abs(value) + 2 * moved)).all(), key
 
 
+def resumed_from_step_80(directory: Path) -> None:
+    """Resumes a run that has ended, as if it had been killed after the save of step 80."""
+    for left in ("summary.json", "inventory.json"):
+        (directory / left).unlink()
+    for file in (directory / "checkpoints" / "final").iterdir():
+        file.unlink()
+    (directory / "checkpoints" / "final").rmdir()
+    assert "resuming from step 80 of 100" in done(command("resume", str(directory)))
+
+
 def test_two_workers_learn_what_one_process_learns(cpu: Path, two: Path) -> None:
     within_float32(two, cpu)
     found, expected = summary(two), summary(cpu)
@@ -80,19 +90,30 @@ def test_one_worker_is_the_strategy_cpu(cpu: Path) -> None:
         assert values(alone)[key].tobytes() == value.tobytes(), key
 
 
+def test_a_mirrored_table_beside_a_sharded_one(cpu: Path) -> None:
+    """Its ids and gradients go to all workers; its frozen rows stay, and its touched ones are counted."""
+    mixed = run(cpu.parent / "mixed", *FROZEN, *SAVED, "strategy=multi_worker", "tables.item.storage=mirrored")
+    within_float32(mixed, cpu)
+    found, expected = summary(mixed), summary(cpu)
+    assert {name: each["storage"] for name, each in found["tables"].items()} == {"user": "sharded", "item": "mirrored"}
+    assert found["freeze"] == expected["freeze"]
+    assert found["cluster"]["differing_copies"] == {}
+    key = "embedding/item/.ATTRIBUTES/VARIABLE_VALUE"
+    for rows in (slice(0, 20), slice(40, 45)):
+        assert values(mixed)[key][rows].tobytes() == values(cpu)[key][rows].tobytes()
+    before = values(mixed)
+    resumed_from_step_80(mixed)
+    for name, value in before.items():
+        assert values(mixed)[name].tobytes() == value.tobytes(), name
+
+
 @pytest.mark.slow
 def test_again_and_resumed_the_bits_are_the_same(two: Path) -> None:
     again = run(two.parent / "again", *FROZEN, *SAVED, "strategy=multi_worker")
     for key, value in values(two).items():
         assert values(again)[key].tobytes() == value.tobytes(), key
     assert summary(again)["run_id"] == summary(two)["run_id"]
-    # As if it had been killed after the save of step 80.
-    for left in ("summary.json", "inventory.json"):
-        (again / left).unlink()
-    for file in (again / "checkpoints" / "final").iterdir():
-        file.unlink()
-    (again / "checkpoints" / "final").rmdir()
-    assert "resuming from step 80 of 100" in done(command("resume", str(again)))
+    resumed_from_step_80(again)
     for key, value in values(two).items():
         assert values(again)[key].tobytes() == value.tobytes(), key
     assert summary(again)["tables"] == summary(two)["tables"]
@@ -111,19 +132,28 @@ def test_three_workers_and_rules_that_move_all_rows(cpu: Path) -> None:
 
 
 RULES = (f"optimizer.learning_rate={RATE}", "optimizer=adagrad", "optimizer.initial_accumulator_value=0.1")
+ALL_ENTITIES = ("experiment=knowledge_graph", "data.negatives=null", "model.dropout=0", "train.batch_size=64")
 OTHERS = {
     "recommendation": ("experiment=recommendation", "data.timestamp=time", "train.batch_size=64"),
     "bpr": ("experiment=recommendation", "data.timestamp=time", "loss=bpr", "train.batch_size=64"),
     "complex": ("experiment=knowledge_graph", "data.negatives=8", "model.dropout=0", "train.batch_size=64"),
+    "softmax": ("experiment=recommendation", "data.timestamp=time", "loss=softmax", "train.batch_size=64"),
+    "1-vs-all": ALL_ENTITIES,
+    "KvsAll": (*ALL_ENTITIES, "data.positives=all", "model.loss=binary"),
+}
+MIRRORED = {
+    "softmax": ("tables.item.storage=mirrored", "tables.item_bias.storage=mirrored"),
+    "1-vs-all": ("tables.entity.storage=mirrored", "strategy.workers=3"),
+    "KvsAll": ("tables.entity.storage=mirrored", "tables.relation.storage=mirrored"),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", chosen(OTHERS, ["recommendation", "complex"]))
+@pytest.mark.parametrize("name", chosen(OTHERS, ["recommendation", "complex", "1-vs-all"]))
 def test_items_and_entities_are_compared_alike(name: str, tmp_path: Path) -> None:
     """Negatives that are drawn for a batch are those of one process, and all candidates are ranked."""
     data = tmp_path / "data.csv"
-    if name == "complex":
+    if "experiment=knowledge_graph" in OTHERS[name]:
         data = planted_triples.divided(tmp_path / "graph", planted_triples.circle(30), test=20, valid=20)
     else:
         random = np.random.default_rng(3)
@@ -132,11 +162,12 @@ def test_items_and_entities_are_compared_alike(name: str, tmp_path: Path) -> Non
         data.write_text("\n".join(["user,item,time", *rows, ""]))
     settings = (*OTHERS[name], *RULES, f"data.path={data}", "train.early_stopping.patience=null", *QUIET)
     one, two = tmp_path / "one", tmp_path / "two"
-    for directory, strategy in ((one, ()), (two, ("strategy=multi_worker",))):
+    for directory, strategy in ((one, ()), (two, ("strategy=multi_worker", *MIRRORED.get(name, ())))):
         done(command("run", *settings, *strategy, f"hydra.run.dir={directory}"))
     within_float32(two, one)
     for split, metrics in summary(one)["metrics"].items():
         assert summary(two)["metrics"][split] == pytest.approx(metrics, rel=1e-3), split
+    assert not any(summary(two)["cluster"].get("differing_copies", {}).values())
 
 
 def slept(directory: Path, *, stopped: bool) -> tuple[str, float]:

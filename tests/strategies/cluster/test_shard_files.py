@@ -20,12 +20,13 @@ from embexp.errors import DataError
 from embexp.initialization.filling import TablePlan
 from embexp.specs.inits import Scaffold
 from embexp.specs.optimizers import Adam
+from embexp.specs.tables import Storage
 from embexp.strategies.cluster import multi_worker
 from embexp.strategies.cluster.control import Follower, Leader
 from embexp.strategies.cluster.messages import Connection, HungUpError
 from embexp.strategies.cluster.rendezvous import Member
 from embexp.strategies.cluster.shard_files import ShardFiles
-from embexp.strategies.cluster.sharded_rows import make_tables
+from embexp.strategies.cluster.sharded_rows import make_tables, sharded
 from embexp.system.arrays import SomeRows
 from embexp.tables.checkpointing import TableCheckpoint
 
@@ -44,18 +45,19 @@ class Thread(Follower):
 
 
 @contextlib.contextmanager
-def cluster(workers: int, *, blind: int | None = None) -> Iterator[Any]:
+def cluster(workers: int, *, blind: int | None = None, mirrored: str = "") -> Iterator[Any]:
     """The tables of worker 0 of so many.
 
     Args:
         blind: a worker that sees no files of worker 0.
+        mirrored: a table that each worker has whole.
     """
     members: dict[int, Member] = {}
     threads: list[threading.Thread] = []
     ends: list[Connection] = []
 
     def follow(worker: int, commands: Connection) -> None:
-        tables = make_tables(plans(), worker=worker, workers=workers, block=1, leader=None)
+        tables = make_tables(plans(mirrored), worker=worker, workers=workers, block=1, leader=None)
         with contextlib.suppress(HungUpError):
             while (received := commands.receive())[0]["command"] != "end":
                 if worker == blind and received[0]["command"] == "sees":
@@ -70,10 +72,10 @@ def cluster(workers: int, *, blind: int | None = None) -> Iterator[Any]:
         threads.append(threading.Thread(target=follow, args=(worker, sides["commands"][1]), daemon=True))
         threads[-1].start()
     leader = Leader(members, silence_seconds=100, abort=lambda reason: None)
-    tables = make_tables(plans(), worker=0, workers=workers, block=1, leader=leader)
+    tables = make_tables(plans(mirrored), worker=0, workers=workers, block=1, leader=leader)
     if workers > 1:
-        files = ShardFiles(tables, leader, workers)
-        for table in tables.values():
+        files = ShardFiles(sharded(tables), leader, workers)
+        for table in sharded(tables).values():
             table.together = files
     try:
         yield tables
@@ -87,7 +89,7 @@ def cluster(workers: int, *, blind: int | None = None) -> Iterator[Any]:
     assert not any(thread.is_alive() for thread in threads)
 
 
-def plans() -> dict[str, TablePlan]:
+def plans(mirrored: str = "") -> dict[str, TablePlan]:
     zeros = np.zeros((1, DIM), np.float32)
 
     class Zeros:
@@ -102,7 +104,11 @@ def plans() -> dict[str, TablePlan]:
         def memory_map(self) -> None:
             return None
 
-    return {name: TablePlan(name, Zeros(rows), Scaffold(), optimizer=Adam()) for name, rows in ROWS.items()}
+    storage = {name: Storage.MIRRORED if name == mirrored else Storage.VARIABLE for name in ROWS}
+    return {
+        name: TablePlan(name, Zeros(rows), Scaffold(), optimizer=Adam(), storage=storage[name])
+        for name, rows in ROWS.items()
+    }
 
 
 def checkpoint(tables: Any) -> Any:
@@ -174,6 +180,23 @@ def test_a_worker_that_sees_no_files_has_its_rows_from_worker_0(
     assert len(data_files(tmp_path / "c")) == 2
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("worker 2 does not see ")
+
+
+def test_a_mirrored_table_is_written_once_and_restored_into_every_copy(written: Path, tmp_path: Path) -> None:
+    expected = in_tensorflow(written)
+    with cluster(3, mirrored="user") as tables:
+        restoring.read_run(checkpoint(tables), written)
+        assert state(tables) == expected
+        assert tables["user"].differing() == []
+        store.write(checkpoint(tables), tmp_path / "mixed")
+        tables["user"].write_own(3, np.ones((1, DIM), np.float32))
+        assert tables["user"].differing() == [1, 2]
+        with pytest.raises(ValueError, match="takes float32 rows of 5"):
+            tables["user"].write(0, np.zeros((1, DIM + 1), np.float32))
+    assert in_tensorflow(tmp_path / "mixed") == expected
+    with cluster(2) as tables:
+        restoring.read_run(checkpoint(tables), tmp_path / "mixed")
+        assert state(tables) == expected
 
 
 def test_increments_of_rows_that_changed(written: Path, tmp_path: Path) -> None:
