@@ -427,7 +427,11 @@ def find_modules(module: str) -> list[ModuleSpec]:
         if path is None or not part:
             return []
         name = f"{name}.{part}" if name else part
-        spec = PathFinder.find_spec(name, path) or (None if found else _by_finder_of_a_package(name))
+        try:
+            spec = PathFinder.find_spec(name, path) or (None if found else _by_finder_of_a_package(name))
+        except KeyError:  # a package without __init__.py in another one, whose parent Python wants to be imported
+            spec = ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = [each for root in path if os.path.isdir(each := os.path.join(root, part))]
         if spec is None:
             return []
         found.append(spec)

@@ -64,6 +64,14 @@ def test_a_module_alone(project: Path) -> None:
     assert set(user_code.read_user_code("beside:function").files) == {"beside"}
 
 
+def test_folders_without_init_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(written(tmp_path, {"loose/inner/module.py": "def function(): pass\n"}))
+    assert set(user_code.read_user_code("loose.inner.module:function").files) == {"loose.inner.module"}
+    assert user_code.faults_of_function("loose.inner.module:function", "model.function") == []
+    (fault,) = user_code.faults_of_function("loose.other.module:function", "model.function")
+    assert fault.path == "model.function"
+
+
 def test_an_installed_module_brings_its_own_package_only() -> None:
     files = user_code.read_user_code("rich.table:Table").files
     assert {"rich", "rich.table", "rich.segment"} <= set(files)
