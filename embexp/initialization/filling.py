@@ -16,6 +16,7 @@ from embexp.specs.base import implementation
 from embexp.specs.inits import CHUNK_BYTES, Init
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Combiner, Storage
+from embexp.system import arrays
 from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import optimizers
 from embexp.tables.optimizers import DecayShares, RowGroups
@@ -41,6 +42,11 @@ class FileRows:
     rows: np.ndarray
     others: Rows
     scales: np.ndarray | None = None
+
+    def of(self, own: Callable[[Any], MappableRows], of_array: Callable[[np.ndarray], np.ndarray]) -> FileRows:
+        """That of some of the rows, see `TablePlan.part`."""
+        arrays.read_single_pages(self.mapping)
+        return replace(self, rows=of_array(self.rows), others=own(self.others))
 
 
 @dataclass(frozen=True)
@@ -110,19 +116,27 @@ class TablePlan:
     shares: Shared | None = None
     resets: Callable[[], np.ndarray] | None = None
 
-    def part(self, own: MappableRows, of_array: Callable[[np.ndarray], np.ndarray]) -> TablePlan:
+    def part(self, own: Callable[[Any], MappableRows], of_array: Callable[[np.ndarray], np.ndarray]) -> TablePlan:
         """The plan of some of the rows, of one part of the table in a cluster.
 
+        If none of them is to be stored apart, or there is only one, they are in one variable, whatever the layout.
+
         Args:
-            own: these rows.
+            own: from all rows of the table, these.
             of_array: from one value per row of the table, those of these rows.
         """
+        file = None if self.file is None else self.file.of(own, of_array)
+        frozen = None if self.frozen_rows is None else of_array(self.frozen_rows)
+        apart = frozen if frozen is None or file is None else frozen & (file.rows >= 0)
+        together = apart is not None and (not apart.any() or len(apart) == 1)
         return replace(
             self,
-            source=own,
+            source=own(self.source),
             groups=None if self.groups is None else self.groups.of(of_array),
             shares=None if self.shares is None else self.shares.of(of_array),
-            frozen_rows=None if self.frozen_rows is None else of_array(self.frozen_rows),
+            frozen_rows=frozen,
+            file=None if together else file,
+            storage=Storage.VARIABLE if together else self.storage,
         )
 
     @property

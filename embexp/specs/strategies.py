@@ -226,7 +226,6 @@ class MultiWorker(_Threads):
                 _shared_batches(spec, self),
                 _every_candidate(spec),
                 _one_run(spec),
-                _mapped(spec, self),
                 for_each(lambda: spec.tables, lambda name: _unshared(spec, name)),
             )
 
@@ -284,11 +283,8 @@ def _one_run(spec: RunSpec) -> Iterator[CombinationFault]:
 
 
 def _unshared(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
-    """Tables that are not shared by rows of a variable of float32."""
+    """What workers do with no table, or not with its parts."""
     table, path = spec.tables[name], f"tables.{name}"
-    if table.storage is Storage.MEMORY_MAP:
-        rule = "workers keep their rows in memory, not in a file"
-        yield CombinationFault(f"{path}.storage", repr(table.storage.value), rule, "leave it auto")
     for key in ("dtype", "slot_dtype"):
         if (kind := getattr(table, key)) is not RowType.FLOAT32:
             rule = "workers exchange and keep rows in float32"
@@ -356,7 +352,7 @@ def _layout(spec: RunSpec, strategy: _OwnMemory, name: str) -> Iterator[Combinat
         yield CombinationFault(f"tables.{name}.storage", repr(table.storage.value), rule, "leave it auto")
 
 
-def _mapped(spec: RunSpec, strategy: _OwnMemory | MultiWorker) -> Iterator[CombinationFault]:
+def _mapped(spec: RunSpec, strategy: _OwnMemory) -> Iterator[CombinationFault]:
     for scope, init in spec.settings_of("init"):
         taken = any(known_or(None, partial(spec.init_of, name)) is init for name in scope.tables)
         if isinstance(init, MemoryMap) and taken:
@@ -365,9 +361,7 @@ def _mapped(spec: RunSpec, strategy: _OwnMemory | MultiWorker) -> Iterator[Combi
             yield CombinationFault(scope.path, "memory_map", rule, remedy)
 
 
-def _where(strategy: _OwnMemory | MultiWorker) -> str:
-    if isinstance(strategy, MultiWorker):
-        return "strategy multi_worker keeps rows in the memory of its workers"
+def _where(strategy: _OwnMemory) -> str:
     return f"strategy {strategy.kind} keeps tables in the memory of the TPU"
 
 

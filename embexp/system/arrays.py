@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+import mmap
 import re
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ ALIGNMENT = 64
 """Where such memory begins: at a multiple of so many bytes. TensorFlow's kernels abort the process without."""
 
 _HUGE_PAGE = 2 * 1024 * 1024
-_MADV_HUGEPAGE = 14
+_MADV_RANDOM, _MADV_HUGEPAGE = 1, 14
 """From Linux' <asm-generic/mman-common.h>."""
 _ROWS_READ = 4_096
 _MAGIC = b"\x93NUMPY"
@@ -68,6 +69,14 @@ def prefer_huge_pages(memory: np.ndarray) -> None:
     size = (memory.ctypes.data + memory.nbytes - first) // _HUGE_PAGE * _HUGE_PAGE
     if sys.platform == "linux" and size > 0:
         ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), ctypes.c_int(_MADV_HUGEPAGE))
+
+
+def read_single_pages(mapping: np.ndarray) -> None:
+    """Asks Linux to read no more of a mapped file than the pages that are touched: neighbours are others' rows."""
+    if sys.platform == "linux" and mapping.nbytes:
+        first = mapping.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+        size = mapping.ctypes.data + mapping.nbytes - first
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), ctypes.c_int(_MADV_RANDOM))
 
 
 def widened(stored: np.ndarray, scales: np.ndarray | None = None) -> np.ndarray:

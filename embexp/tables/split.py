@@ -204,7 +204,7 @@ class SplitTable(ReadableTable):
             precision: how rows and slots are stored, those in the file too.
 
         Raises:
-            ValueError: a part would be empty, or the mapping can't be used as it is.
+            ValueError: there would be no frozen part, or the mapping can't be used as it is.
         """
         frozen = groups.frozen_rows()
         if mapping is not None:
@@ -212,13 +212,12 @@ class SplitTable(ReadableTable):
             if file_rows is None or len(file_rows) != len(frozen) or mapping.shape[1] != dim:
                 raise ValueError(f"table {name!r} is {len(frozen)} × {dim}, but its file's rows do not fit")
             check_file_rows(name, file_rows, len(mapping))
-        in_file = frozen if file_rows is None else frozen & (file_rows >= 0)
+        in_file = frozen.copy() if file_rows is None else frozen & (file_rows >= 0)
         fixed_rows, moving_rows = int(np.count_nonzero(in_file)), int(np.count_nonzero(~frozen))
-        if not fixed_rows or not moving_rows:
-            raise ValueError(
-                f"table {name!r}: {fixed_rows} frozen rows would be split off and {moving_rows} rows may move;"
-                " a table is split only where there are both"
-            )
+        if moving_rows == 0 and in_file.all():  # of a part of a table; TensorFlow gathers from no variable of no rows
+            in_file[0], fixed_rows = False, fixed_rows - 1
+        if not fixed_rows:
+            raise ValueError(f"table {name!r} is split, and none of its {len(frozen)} rows would be split off")
         self.name, self.rows, self.dim, self.combiner = name, len(frozen), dim, combiner
         self.storage = Storage.SPLIT if mapping is None else Storage.MEMORY_MAP
         self.groups, self.initial = groups, dict(slots or {})

@@ -29,7 +29,6 @@ def faults(*overrides: str) -> dict[str, str]:
         (["runtime=session"], "runtime", "set strategy=cpu, or runtime=function"),
         (["tables.item.dtype=bfloat16"], "tables.item.dtype", "leave it float32"),
         (["tables.item.slot_dtype=bfloat16"], "tables.item.slot_dtype", "leave it float32"),
-        (["tables.item.storage=memory_map"], "tables.item.storage", "leave it auto"),
         (
             ["experiment=recommendation", "data.path=.", "loss=softmax", "tables.item_bias.storage=mirrored"],
             "loss",

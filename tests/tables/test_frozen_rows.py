@@ -249,10 +249,24 @@ def test_masking_gradients_does_not_freeze(name: str, momenta: float, moves: boo
     assert changed[:10].any() == (moves and way == "masked gradients")
 
 
+def test_a_part_of_a_table_may_have_no_row_that_moves() -> None:
+    """As a worker's share of a table: slots have no rows, and read as their initial value."""
+    one, values = np.array([[0, 1]], np.float32), np.arange(3 * DIM, dtype=np.float32).reshape(3, DIM)
+    groups = RowGroups("item", np.zeros(3, np.uint8), one, [0])
+    table = SplitTable("item", groups, DIM, slots={"accumulators": 0.5})
+    table.checkpointed().assign(0, values)
+    assert table.read(0, 3).tobytes() == values.tobytes()
+    assert table.gather(tf.constant([2, 0, 0])).numpy().tobytes() == values[[2, 0, 0]].tobytes()
+    assert table.slots["accumulators"].shape == [0, DIM]
+    assert (table.read(0, 3, "accumulators") == 0.5).all()
+    table.checkpointed("accumulators").assign(0, values)
+    assert (table.read(0, 3, "accumulators") == 0.5).all()
+
+
 def test_invalid_arguments(tmp_path: Path) -> None:
     one = np.array([[0, 1]], np.float32)
-    for groups in ([0, 0], [1, 1]):
-        with pytest.raises(ValueError, match="a table is split only where there are both"):
+    for groups in ([1, 1], [0]):
+        with pytest.raises(ValueError, match=f"none of its {len(groups)} rows would be split off"):
             SplitTable("item", RowGroups("item", np.array(groups, np.uint8), one, [0]), DIM)
     with pytest.raises(ValueError, match=r"phases begin at \[0, 0\], expected 2, rising from 0"):
         RowGroups("item", np.zeros(2, np.uint8), np.ones((2, 1), np.float32), [0, 0])

@@ -82,6 +82,10 @@ class Partition:
         block, within = np.divmod(numbers - own_start * self.workers, size)
         return block % self.workers, own_start + block // self.workers * size + within
 
+    def of_array(self, worker: int, values: np.ndarray) -> np.ndarray:
+        """A worker's part of one value per row of the table; of one that owns none that of row 0, see `OwnRows`."""
+        return np.asarray(values[self.numbers(worker, 0, count) if (count := self.count(worker)) else slice(1)])
+
     def traced(self, ids: Any) -> tuple[Any, Any]:
         """`split` of a tensor of ids, int32 or int64 [n]: int32 owners, and numbers of the ids' type."""
         import tensorflow as tf  # not above: `plan` deals rows without it
@@ -142,9 +146,3 @@ class OwnRows:
     def memory_map(self) -> np.ndarray | None:
         """None: the rows are not contiguous."""
         return None
-
-    def of_array(self, values: np.ndarray) -> np.ndarray:
-        """The worker's part of one value per row of the table."""
-        if self._partition.count(self._worker) == 0:
-            return np.asarray(values[:1])
-        return np.asarray(values[self._partition.numbers(self._worker, 0, self.rows)])

@@ -57,9 +57,9 @@ class ShardedTable(ReadableTable):
         self.precision, self.partition = plan.precision, partition
         self._worker, self._leader = worker, leader
         self.together: Together | None = None
-        own = OwnRows(plan.source, partition, worker)
-        made = filling.make_tables({plan.name: plan.part(own, own.of_array)})
-        self.own = cast(MovingTable, made[plan.name])
+        of_array = partial(partition.of_array, worker)
+        made = filling.make_tables({plan.name: plan.part(self._own_rows, of_array)})
+        self.own = cast(MovingTable, made[plan.name])  # a mapped one never moves
         self.slots, self.row_slots, self.touched = self.own.slots, self.own.row_slots, self.own.touched
 
     def fills(self, source: Rows) -> list[tuple[TableVariable, Rows]]:

@@ -73,7 +73,7 @@ def test_a_worker_reads_its_rows_of_a_source(partition: Partition) -> None:
         numbers = partition.numbers(worker, 0, partition.count(worker))
         expected = values[numbers] if len(numbers) else values[:1]  # a variable has a row
         np.testing.assert_array_equal(own.read(0, own.rows), expected)
-        np.testing.assert_array_equal(own.of_array(values[:, 0]), expected[:, 0])
+        np.testing.assert_array_equal(partition.of_array(worker, values[:, 0]), expected[:, 0])
 
 
 def test_blocks_are_smaller_where_not_every_worker_would_get_one() -> None:
