@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Rich
 
+from embexp.cli import exchanged
 from embexp.cli.stages import show_stages
 from embexp.data.sources.source import source_of
 from embexp.pretrained import checks
@@ -60,7 +61,8 @@ class Plan:
         dims: by table, without those that depend on a pretrained file that was not read.
         policies: the frozen rows and the storage of each table; None until the data is read.
         run_id: digest of what decides its bits; None until the data is read.
-        sizes: what steps and evaluations take, where the graph decides it; empty until the data is read.
+        sizes: what steps and evaluations take, where the graph decides it, and what workers exchange; empty until the
+            data is read.
         shares: by table and split, how many values have a row of their own; none until the data is read.
     """
 
@@ -94,7 +96,7 @@ def from_prepared(prepared: Prepared) -> Plan:
         tables.policies,
         prepared.warnings,
         prepared.run_id,
-        list(_sizes(prepared)),
+        [*_sizes(prepared), *exchanged.lines(prepared)],
         prepared.data.shares,
     )
 
