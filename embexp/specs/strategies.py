@@ -286,8 +286,8 @@ def _unshared(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
     """What workers do with no table, or not with its parts."""
     table, path = spec.tables[name], f"tables.{name}"
     for key in ("dtype", "slot_dtype"):
-        if (kind := getattr(table, key)) is not RowType.FLOAT32:
-            rule = "workers exchange and keep rows in float32"
+        if (kind := getattr(table, key)) is not RowType.FLOAT32 and not spec.frozen(name):
+            rule = "workers exchange rows in float32, and so keep those that may move"
             yield CombinationFault(f"{path}.{key}", kind.value, rule, f"leave it float32, or {_ELSEWHERE}")
     for key in ("adapter", "reset"):
         if (value := getattr(table, key)) is not None:

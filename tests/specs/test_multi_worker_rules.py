@@ -110,6 +110,10 @@ def test_each_worker_has_a_mirrored_table_whole() -> None:
     assert "512.0 GB" in str(faults(*rows, "strategy.workers=2", "strategy.addresses=[a:1,b:1]"))
 
 
+def test_a_frozen_table_may_have_rows_of_16_bits() -> None:
+    embexp.compose(["strategy=multi_worker", "freeze@tables.item.freeze=table", "tables.item.dtype=bfloat16"])
+
+
 def test_one_worker_takes_everything() -> None:
     spec = embexp.compose(["strategy=multi_worker", "strategy.workers=1", "tables.item.dtype=bfloat16"])
     assert isinstance(spec.strategy, MultiWorker)

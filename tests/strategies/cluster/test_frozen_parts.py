@@ -54,6 +54,7 @@ CASES = {
         *FILES,
         "init=memory_map",
         "freeze@tables.user.freeze=table",
+        "tables.user.dtype=int8",
         "freeze@tables.item.freeze=pretrained_rows",
     ),
     "random rows, and rows that a function names": (
