@@ -29,7 +29,7 @@ from embexp.specs.run import INHERITED, RunSpec, doubtful_settings, inert_settin
 from embexp.specs.running import RuntimeKind
 from embexp.specs.studies.choices import BASE, DESCRIPTIONS, GROWN, NoStudy, described, study_runs
 from embexp.specs.studies.weight_decay import DECAYS, FINAL
-from embexp.specs.tables import Table
+from embexp.specs.tables import Storage, Table
 from embexp.specs.transforms.steps import Fit
 from embexp.system import environment, terminal
 from embexp.system.terminal import byte_size, say
@@ -261,8 +261,8 @@ def _counts(policy: TablePolicy | None) -> dict[str, int]:
         return {}
     if policy.grouping is None:
         return {"slots": 0 if policy.fully_frozen else policy.rows, "frozen": policy.frozen_rows}
-    split = policy.frozen_rows if policy.storage.apart else 0
-    return {"slots": policy.rows - split, "frozen": policy.frozen_rows}
+    split = policy.storage is not Storage.VARIABLE
+    return {"slots": policy.rows - (policy.frozen_rows if split else 0), "frozen": policy.frozen_rows}
 
 
 def _frozen(policies: Mapping[str, TablePolicy]) -> Iterator[str]:

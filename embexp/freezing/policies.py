@@ -194,14 +194,14 @@ def _table_policy(
     mapped = isinstance(setting.init, MemoryMap) and facts.pretrained is not None
     match freeze:
         case NoFreeze():
-            return TablePolicy(facts.rows, table.together)
+            return TablePolicy(facts.rows, Storage.VARIABLE)
         case FreezeTable():
             if freeze.random is False and not np.any(facts.pretrained):
                 raise ValueError(
                     f"random is false, and the pretrained file has nothing for table {setting.name}, so that random"
                     " values would stay as they are"
                 )
-            storage = Storage.MEMORY_MAP if mapped else table.together
+            storage = Storage.MEMORY_MAP if mapped else Storage.VARIABLE
             taken = (Taken(0, 0, freeze.kind, 0.0, facts.rows, facts.rows),)
             return TablePolicy(facts.rows, storage, fully_frozen=True, taken=taken)
     phases = freeze.as_phases
@@ -217,7 +217,7 @@ def _table_policy(
             rows=facts.rows, row_bytes=size, slot_bytes=setting.slot_bytes, frozen_rows=frozen, splits=splits
         )
     else:
-        storage = table.together
+        storage = Storage.VARIABLE
     alike = frozen == facts.rows or grouping.inert
     return TablePolicy(facts.rows, storage, None if alike else grouping, frozen == facts.rows, grouping.taken)
 

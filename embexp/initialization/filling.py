@@ -94,6 +94,7 @@ class TablePlan:
         groups: makes the groups of rows with their freeze schedules and learning rates; None: all rows are alike.
         frozen_rows: bool [rows], rows that never move; None: all rows are alike.
         file: the file that holds its frozen rows; None: a variable does.
+        mirrored: whether each worker of a cluster has all rows.
         slots: values of slots from an earlier checkpoint, by slot.
         precision: how rows and slots are stored.
         shares: makes the rows' parts of the weight decay; None: each step decays all that it touches.
@@ -111,6 +112,7 @@ class TablePlan:
     groups: Grouped | None = None
     frozen_rows: np.ndarray | None = None
     file: FileRows | None = None
+    mirrored: bool = False
     slots: Mapping[str, MappableRows] = field(default_factory=dict)
     precision: Precision = SINGLE
     shares: Shared | None = None

@@ -456,6 +456,7 @@ def table_plans(
             groups=None if grouping is None else Grouped(name, grouping.groups, grouping.multipliers, grouping.starts),
             frozen_rows=policy.frozen if policy.frozen_rows and not policy.fully_frozen else None,
             file=file,
+            mirrored=table.storage is Storage.MIRRORED,
             slots=slots,
             precision=_precision(table, name, spec.seed),
             shares=shares.get(name),

@@ -478,5 +478,5 @@ def check_memory(prepared: Prepared) -> None:
 def _rows_in_memory(policy: TablePolicy) -> Rows:
     """Rows of a table in memory, and with slots."""
     in_memory = policy.rows - (policy.frozen_rows if policy.storage is Storage.MEMORY_MAP else 0)
-    slots = policy.rows - (policy.frozen_rows if policy.storage.apart else 0)
+    slots = policy.rows - (policy.frozen_rows if policy.storage is not Storage.VARIABLE else 0)
     return Rows(in_memory, 0 if policy.fully_frozen else slots)

@@ -44,12 +44,7 @@ class Storage(StrEnum):
     MEMORY_MAP = "memory_map"
     """Frozen rows in a memory-mapped file, the others in a variable."""
     MIRRORED = "mirrored"
-    """All rows in a variable of each worker of `strategy=multi_worker`."""
-
-    @property
-    def apart(self) -> bool:
-        """Whether frozen rows are apart from the others, and have no slots."""
-        return self in (Storage.SPLIT, Storage.MEMORY_MAP)
+    """All rows on each worker of `strategy=multi_worker`, in a variable, or frozen ones in a memory-mapped file."""
 
 
 class RowType(StrEnum):
@@ -185,14 +180,9 @@ class Table(Spec):
         return sum(4 if slot in optimizer.row_slots else wide for slot in slots_of(optimizer))
 
     @property
-    def together(self) -> Storage:
-        """The layout where frozen rows are among the others."""
-        return self.storage if self.storage is Storage.MIRRORED else Storage.VARIABLE
-
-    @property
     def may_be_mapped(self) -> bool:
         """Whether its storage allows memory-mapped rows."""
-        return self.storage in (Storage.AUTO, Storage.MEMORY_MAP)
+        return self.storage in (Storage.AUTO, Storage.MEMORY_MAP, Storage.MIRRORED)
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A table without a feature, a dim that nothing sets, and an impossible storage."""
@@ -297,7 +287,7 @@ def _storage(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
         case Storage.MIRRORED if spec.strategy.kind != "multi_worker":
             rule = f"each worker of a cluster holds such a table whole, and the strategy is {spec.strategy.kind}"
             remedy = "set strategy=multi_worker"
-        case Storage.VARIABLE | Storage.MIRRORED if isinstance(table.init, MemoryMap):
+        case Storage.VARIABLE if isinstance(table.init, MemoryMap):
             rule = "the table's own init is memory_map, which keeps it in a mapped file"
             remedy = f"choose init@{choice}.init=assign"
         case Storage.MEMORY_MAP if not isinstance(init := spec.init_of(name), MemoryMap):

@@ -40,11 +40,6 @@ def faults(*overrides: str) -> dict[str, str]:
             "choose strategy=cpu",
         ),
         (["strategy=mirrored", "tables.item.storage=mirrored"], "tables.item.storage", "or set strategy=multi_worker"),
-        (
-            ["tables.item.storage=mirrored", "init@tables.item.init=memory_map"],
-            "tables.item.storage",
-            "choose init@tables.item.init=assign",
-        ),
         (["strategy.block_rows=12"], "strategy", "block_rows is a power of two"),
         (["strategy.addresses=[a:1]"], "strategy", "name one for each"),
         (["strategy.addresses=[a,b:2]"], "strategy", "host:port, such as node1:2222"),

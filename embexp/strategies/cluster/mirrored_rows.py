@@ -24,7 +24,7 @@ from embexp.tables import inputs, row_updates
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.inputs import EveryRow, Occurrences
 from embexp.tables.row_engine import RowEngine, rows_between
-from embexp.tables.row_updates import Distinct
+from embexp.tables.row_updates import Distinct, MovingTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.variables import ReadableTable, TableVariable
 
@@ -48,16 +48,16 @@ class MirroredTable(ReadableTable):
         self.name, self.rows, self.dim = plan.name, plan.source.rows, plan.source.dim
         self.combiner, self.by_reference, self.frozen = plan.combiner, plan.by_reference, plan.optimizer is None
         self.precision, self._leader = plan.precision, leader
-        self.own = cast(EmbeddingTable, filling.make_tables({plan.name: plan})[plan.name])
+        self.own = cast(MovingTable, filling.make_tables({plan.name: plan})[plan.name])  # a mapped one never moves
         self.slots, self.row_slots, self.touched = self.own.slots, self.own.row_slots, self.own.touched
 
     def fills(self, source: Rows) -> list[tuple[TableVariable, Rows]]:
-        """The variable of this worker, with all rows of `source`."""
-        return self.own.fills(source)
+        """The variables of this worker, with their rows of `source`."""
+        return list(self.own.fills(source))
 
     def slot_fills(self, slots: Mapping[str, MappableRows]) -> list[tuple[TableVariable, Rows]]:
         """The slots of this worker, each with its values from an earlier checkpoint."""
-        return self.own.slot_fills(slots)
+        return list(self.own.slot_fills(slots))
 
     def feeds(self) -> list[tuple[Any, np.ndarray]]:
         """Nothing: only graphs of TensorFlow 1 are fed."""
@@ -80,7 +80,7 @@ class MirroredTable(ReadableTable):
         """Assigns float32 [n, width] to the rows from `start`, on all workers.
 
         Raises:
-            ValueError: the values' dtype or shape does not fit.
+            ValueError: the values' dtype or shape does not fit, or rows that can't be assigned would change.
         """
         self.write_own(start, values, slot)
         if self._leader is not None:
@@ -91,7 +91,7 @@ class MirroredTable(ReadableTable):
 
     def write_own(self, start: int, values: np.ndarray, slot: str | None = None) -> None:
         """Assigns float32 [n, width] to the rows of this worker's copy from `start`."""
-        self.own.write(start, values, slot)
+        self.own.checkpointed(slot).assign(start, values)
 
     def differing(self) -> list[int]:
         """The workers whose copies do not have the bits of that of worker 0, which calls this."""
@@ -140,7 +140,7 @@ class CopiedRows:
         if distinct is not None:
             rows = own.gather(distinct.ids)
             return {feature: (rows, distinct.positions[each.source]) for feature, each in read.items()}
-        if not own.frozen and row_updates.reads_all(own, read):
+        if isinstance(own, EmbeddingTable) and not own.frozen and row_updates.reads_all(own, read):
             rows = row_updates.gather_all(own, read)
             return {feature: (rows, None if each.every_row else each.ids) for feature, each in read.items()}
         found = {}

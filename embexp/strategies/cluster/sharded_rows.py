@@ -18,7 +18,7 @@ import tensorflow as tf
 from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
 from embexp.specs.optimizers import TableOptimizer
-from embexp.specs.tables import Feature, Storage
+from embexp.specs.tables import Feature
 from embexp.strategies.cluster.control import Leader
 from embexp.strategies.cluster.exchange import Asked, Exchange
 from embexp.strategies.cluster.mirrored_rows import CopiedRows, MirroredTable
@@ -361,7 +361,7 @@ def make_tables(
     """
     return {
         name: MirroredTable(plan, leader)
-        if plan.storage is Storage.MIRRORED
+        if plan.mirrored
         else ShardedTable(plan, Partition.of(plan.source.rows, workers, block), worker, leader)
         for name, plan in plans.items()
     }

@@ -57,6 +57,14 @@ CASES = {
         "tables.user.dtype=int8",
         "freeze@tables.item.freeze=pretrained_rows",
     ),
+    "mapped files, by workers that hold the others whole": (
+        *FILES,
+        "init=memory_map",
+        "freeze@tables.user.freeze=table",
+        "tables.user.storage=mirrored",
+        "freeze@tables.item.freeze=pretrained_rows",
+        "tables.item.storage=mirrored",
+    ),
     "random rows, and rows that a function names": (
         "freeze@tables.user.freeze=random_table",
         "freeze@tables.item.freeze=custom",
@@ -94,10 +102,10 @@ def test_frozen_rows_stay_and_others_move_as_on_one_process(name: str, folder: P
     words = [word.replace("FOLDER", str(folder)) for word in CASES[name]]
     if "pretrained=checkpoint" in words:
         earlier_run(folder)
-    settings = [*DIMS, *(word for word in words if not word.startswith("strategy"))]
-    workers = [word for word in words if word.startswith("strategy")]
+    of_workers = [word for word in words if word.startswith("strategy") or word.endswith("=mirrored")]
+    settings = [*DIMS, *(word for word in words if word not in of_workers)]
     one = run(tmp_path / "one", *settings)
-    several = run(tmp_path / "several", *settings, "strategy=multi_worker", *workers)
+    several = run(tmp_path / "several", *settings, "strategy=multi_worker", *of_workers)
     within_float32(several, one)
     assert summary(several)["freeze"] == summary(one)["freeze"]
     prepared = prepare(embexp.compose([*SHORT, f"output.cache={tmp_path / 'cache'}", *settings])).tables

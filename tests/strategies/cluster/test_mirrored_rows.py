@@ -9,7 +9,7 @@ import tensorflow as tf
 from embexp.initialization.filling import TablePlan
 from embexp.specs.inits import Assign
 from embexp.specs.optimizers import Adagrad
-from embexp.specs.tables import Feature, Storage
+from embexp.specs.tables import Feature
 from embexp.strategies.cluster.mirrored_rows import CopiedRows, MirroredTable
 from embexp.tables import inputs
 from embexp.tables.inputs import EveryRow, Occurrences
@@ -34,7 +34,7 @@ class Given:
 
 def copy_of(values: np.ndarray) -> tuple[MirroredTable, CopiedRows]:
     rule = Adagrad(learning_rate=RATE, initial_accumulator_value=FIRST)
-    table = MirroredTable(TablePlan("t", Given(values), Assign(), optimizer=rule, storage=Storage.MIRRORED), None)
+    table = MirroredTable(TablePlan("t", Given(values), Assign(), optimizer=rule, mirrored=True), None)
     table.write(0, values)
     step = tf.Variable(0, dtype=tf.int64)
     return table, CopiedRows({"t": table}, {"t": rule}, step=step, total_steps=1)

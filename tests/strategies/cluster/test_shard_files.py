@@ -20,7 +20,6 @@ from embexp.errors import DataError
 from embexp.initialization.filling import TablePlan
 from embexp.specs.inits import Scaffold
 from embexp.specs.optimizers import Adam
-from embexp.specs.tables import Storage
 from embexp.strategies.cluster import multi_worker
 from embexp.strategies.cluster.control import Follower, Leader
 from embexp.strategies.cluster.messages import Connection, HungUpError
@@ -104,9 +103,8 @@ def plans(mirrored: str = "") -> dict[str, TablePlan]:
         def memory_map(self) -> None:
             return None
 
-    storage = {name: Storage.MIRRORED if name == mirrored else Storage.VARIABLE for name in ROWS}
     return {
-        name: TablePlan(name, Zeros(rows), Scaffold(), optimizer=Adam(), storage=storage[name])
+        name: TablePlan(name, Zeros(rows), Scaffold(), optimizer=Adam(), mirrored=name == mirrored)
         for name, rows in ROWS.items()
     }
 
