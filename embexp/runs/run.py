@@ -134,7 +134,8 @@ def complete(
             saver = saving.RunSaver(prepared, started, folder)
             long = if_long(progress)
             with plotted_if_diverged(prepared, started, folder):
-                outcome = train(prepared, started, saver, [*listeners, tracking], saved, replay)
+                lines = MetricsFile(folder.metrics, strategy.timing)
+                outcome = train(prepared, started, saver, [*listeners, tracking, lines], saved, replay)
             final_step = spec.train.early_stopping.final_step(outcome.steps, outcome.best_step)
             if spec.checkpoint.save is not Save.NEVER:  # first, so that no later failure can lose it
                 progress(WRITING, None)
@@ -203,7 +204,7 @@ def train(
         lower = metric_specs.direction(metric, spec.further_metrics) is metric_specs.Direction.LOWER
         saver.stopping = EarlyStopping(metric, lower, early.patience, early.min_delta)
     outcome = Outcome() if saved is None else saver.restore_state(saved)
-    everyone: list[Listener] = [*listeners, MetricsFile(saver.folder.metrics), watch]
+    everyone: list[Listener] = [*listeners, watch]
 
     def warn(sentence: str) -> None:
         execution.notes.append(sentence)

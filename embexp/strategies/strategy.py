@@ -158,6 +158,10 @@ class Strategy(Replication, ABC):
         """What the summary says of how rows are shared; empty where they are not."""
         return {}
 
+    def timing(self) -> dict[str, Any]:
+        """What a line of the log says of the time since the last one, beside the pace."""
+        return {}
+
 
 class Replicated(Strategy):
     """A `Strategy` around a `tf.distribute.Strategy`, without the methods that depend on its devices."""

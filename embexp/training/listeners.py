@@ -7,7 +7,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,12 +120,13 @@ class MetricsFile(Listener):
         {"event": "drift", "step": 100, "drift": {"item": {"mean": 0.1, "largest": 0.7, …}}, "timing": {"seconds": 2.7}}
         {"event": "reset", "step": 100, "rows": {"item": 80}, "timing": {"seconds": 2.8}}
 
-    `timing` holds everything that differs between two equal runs: `seconds` since the start, and the throughput or
-    null. Numbers that JSON lacks are the strings "NaN", "Infinity" and "-Infinity", which `float()` accepts.
+    `timing` holds everything that differs between two equal runs: `seconds` since the start, the throughput or null,
+    and what `of_time` returns. Numbers that JSON lacks are the strings "NaN", "Infinity" and "-Infinity", which
+    `float()` accepts.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, of_time: Callable[[], Mapping[str, Any]] = dict) -> None:
+        self._path, self._of_time = path, of_time
         self._start = time.monotonic()
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
@@ -140,7 +141,7 @@ class MetricsFile(Listener):
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
         """Appends a "log" line."""
         rate = None if examples_per_second is None else _number(examples_per_second)
-        self._append({"event": "log", "step": step, "loss": _number(loss)}, examples_per_second=rate)
+        self._append({"event": "log", "step": step, "loss": _number(loss)}, examples_per_second=rate, **self._of_time())
 
     def evaluated(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
         """Appends an "evaluation" line."""

@@ -23,7 +23,7 @@ TensorFlow expects one shape under one key, so keys have the number of the rooms
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,11 +88,17 @@ class Exchange:
         self._enlarged = tf.Variable(0, trainable=False, name="enlarged")
         # Of all steps so far: ids that this worker has sent, itself included, and ids that would have had room.
         self._used = tf.Variable(tf.zeros([2], tf.int64), trainable=False, name="exchanged")
+        self._seconds = tf.Variable(0.0, trainable=False, dtype=tf.float64, name="exchange_seconds")
 
     @property
     def id_dtype(self) -> Any:
         """The type of ids in messages."""
         return self._type
+
+    @property
+    def seconds(self) -> float:
+        """In which this worker has sent, received and waited for others; to be read eagerly."""
+        return float(self._seconds.numpy())
 
     def facts(self) -> dict[str, Any]:
         """Rooms by table, enlargements, and which share of what was sent was padding; to be called eagerly."""
@@ -184,15 +190,18 @@ class Exchange:
         dtypes = {tensor.dtype for tensor in tensors}
         dtype = next(iter(dtypes)) if len(dtypes) == 1 else tf.float32
         flat = tf.concat([tf.reshape(tf.cast(tensor, dtype), [-1]) for tensor in tensors], 0)
-        total = tf.raw_ops.CollectiveReduceV2(
-            input=flat,
-            group_size=self.workers,
-            group_key=_GROUP,
-            instance_key=kind,
-            ordering_token=[],
-            merge_op="Add",
-            final_op="Id",
-            communication_hint="ring",
+        total = self._timed(
+            flat,
+            lambda: tf.raw_ops.CollectiveReduceV2(
+                input=flat,
+                group_size=self.workers,
+                group_key=_GROUP,
+                instance_key=kind,
+                ordering_token=[],
+                merge_op="Add",
+                final_op="Id",
+                communication_hint="ring",
+            ),
         )
         parts = tf.split(total, [tf.size(tensor) for tensor in tensors], num=len(tensors))
         return [
@@ -245,14 +254,27 @@ class Exchange:
         return [tf.reshape(part, [-1, self._dims[name]]) for part, name in zip(parts, names, strict=True)]
 
     def _all_to_all(self, parts: Any, kind: int, enlarged: Any) -> Any:
-        return tf.raw_ops.CollectiveAllToAllV2(
-            input=parts,
-            group_size=self.workers,
-            group_key=_GROUP,
-            instance_key=_KINDS + kind + _KINDS * enlarged,
-            ordering_token=[],
-            communication_hint="ring",
+        return self._timed(
+            parts,
+            lambda: tf.raw_ops.CollectiveAllToAllV2(
+                input=parts,
+                group_size=self.workers,
+                group_key=_GROUP,
+                instance_key=_KINDS + kind + _KINDS * enlarged,
+                ordering_token=[],
+                communication_hint="ring",
+            ),
         )
+
+    def _timed(self, sent: Any, collective: Callable[[], Any]) -> Any:
+        """What a collective returns, whose time is counted from where `sent` is there."""
+        with tf.control_dependencies([sent]):
+            start = tf.timestamp()
+        with tf.control_dependencies([start]):
+            received = collective()
+        with tf.control_dependencies([received]):
+            self._seconds.assign_add(tf.timestamp() - start)
+        return received
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,6 +81,7 @@ class MultiWorker(Strategy):
         self._files: ShardFiles | None = None
         self._parts: Assembly | None = None
         self._share = 1.0
+        self._conductor: _Conductor | None = None
         self.told: Mapping[str, Any] = {}
 
     @contextlib.contextmanager
@@ -224,7 +225,8 @@ class MultiWorker(Strategy):
         if self._leader is None:
             return runtime
         self._send_dense()
-        return _Conductor(runtime, self._leader)
+        self._conductor = _Conductor(runtime, self._leader, self._exchange, self._spec.workers)
+        return self._conductor
 
     def share(self, batch_size: int) -> slice | None:
         """The examples of each batch of a training that this worker takes."""
@@ -268,6 +270,12 @@ class MultiWorker(Strategy):
         for variable, mean in zip(variables, means, strict=True):
             variable.assign(mean)
 
+    def timing(self) -> dict[str, Any]:
+        """Seconds that each worker has exchanged for since the last call: least where the others wait for it."""
+        assert self._conductor is not None
+        total, self._conductor.since = self._conductor.since, [0.0] * self._spec.workers
+        return {"exchange_seconds": [round(each, 6) for each in total]}
+
     def facts(self) -> dict[str, Any]:
         """How rows are shared, and what was sent, for the summary; compares the copies of mirrored tables."""
         assert self._rows is not None
@@ -278,6 +286,7 @@ class MultiWorker(Strategy):
             "block_rows": {name: table.partition.block for name, table in sharded(self._tables).items()},
             **({"differing_copies": differing} if moving else {}),
             "shares_files": self._files is None or self._files.shared,
+            "exchange_seconds": [] if self._conductor is None else self._conductor.seconds,
             **self._exchange.facts(),
         }
 
@@ -306,7 +315,9 @@ class MultiWorker(Strategy):
             head, arrays = follower.next()
             match head["command"]:
                 case "train":
-                    follower.answer({"loss": runtime.train(iterator, head["steps"])})
+                    before = self._exchange.seconds
+                    loss = runtime.train(iterator, head["steps"])
+                    follower.answer({"loss": loss, "seconds": self._exchange.seconds - before})
                 case "lookup":
                     lookup()
                 case "dense":
@@ -363,10 +374,16 @@ class _OnDevice:
 
 
 class _Conductor:
-    """The runtime of worker 0; `Runtime`."""
+    """The runtime of worker 0; `Runtime`.
 
-    def __init__(self, runtime: Runtime, leader: Leader) -> None:
-        self._runtime, self._leader = runtime, leader
+    Attributes:
+        seconds: of exchanges in training steps, by worker: all so far.
+        since: these since somebody set them to 0.
+    """
+
+    def __init__(self, runtime: Runtime, leader: Leader, exchange: Any, workers: int) -> None:
+        self._runtime, self._leader, self._exchange = runtime, leader, exchange
+        self.seconds, self.since = [0.0] * workers, [0.0] * workers
 
     @property
     def graph_def_bytes(self) -> int | None:
@@ -379,9 +396,14 @@ class _Conductor:
     def train(self, iterator: Any, steps: int) -> float:
         """Does `steps` steps on all workers, and returns the sum of their losses."""
         self._leader.tell({"command": "train", "steps": steps})
+        before = self._exchange.seconds
         with self._explained():
             own = self._runtime.train(iterator, steps)
-        return own + sum(float(reply["loss"]) for reply in self._leader.replies())
+        seconds, replies = [self._exchange.seconds - before], self._leader.replies()
+        seconds += [float(reply["seconds"]) for reply in replies]
+        for total in (self.seconds, self.since):
+            total[:] = [a + b for a, b in zip(total, seconds, strict=True)]
+        return own + sum(float(reply["loss"]) for reply in replies)
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Labels and logits of batches, which this worker predicts alone."""

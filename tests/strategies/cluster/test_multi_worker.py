@@ -194,6 +194,39 @@ def test_a_lost_worker_ends_all_and_is_named(stopped: bool, cpu: Path) -> None:
     assert ("nothing was heard of it for 5 seconds" in said) == stopped
 
 
+SLOW = """
+import os, time
+import keras, numpy as np, tensorflow as tf
+
+class Slow(keras.layers.Layer):
+    def call(self, x):
+        with tf.control_dependencies([tf.numpy_function(wait, [], tf.float32)]):
+            return tf.identity(x)
+
+def wait():
+    time.sleep(0.03 if os.environ.get("EMBEXP_WORKER") == "1" else 0)
+    return np.float32(0)
+
+def model(activations):
+    return keras.Model(activations, keras.layers.Dense(1)(Slow()(keras.layers.Concatenate()([*activations.values()]))))
+"""
+
+
+def test_lines_say_whom_the_others_wait_for(cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker 1 takes 0.03 s longer for each step, in which worker 0 waits for it."""
+    folder = cpu.parent / "modules"
+    folder.mkdir()
+    (folder / "slow_model.py").write_text(SLOW)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    settings = ("train.log_every=20", "model=keras", "model.function=slow_model:model")
+    found = run(cpu.parent / "slow", *settings, "strategy=multi_worker")
+    lines = [json.loads(line) for line in (found / "metrics.jsonl").read_text().splitlines()]
+    seconds = np.array([line["timing"]["exchange_seconds"] for line in lines if line["event"] == "log"])
+    np.testing.assert_allclose(seconds.sum(axis=0), summary(found)["cluster"]["exchange_seconds"], atol=1e-3)
+    assert (seconds > 0).all()
+    assert (seconds[1:, 0] - seconds[1:, 1] > 0.3).all()  # of 0.6
+
+
 @left_out()
 @pytest.mark.slow
 def test_started_by_a_scheduler(two: Path) -> None:
