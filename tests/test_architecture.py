@@ -16,22 +16,23 @@ ALLOWED = {
     "__main__": "cli",
     "api": "config errors records reports runs specs sweeps system training",
     "checkpoints": "errors system tables tensor_bundle",
-    "cli": "checkpoints config data errors freezing pretrained records reports runs specs strategies"
+    "cli": "checkpoints config data errors freezing pretrained records reports runs specs stores strategies"
     " sweeps system training vectors",
-    "config": "data errors pretrained records specs system",
-    "data": "errors specs system",
+    "config": "data errors pretrained records specs stores system",
+    "data": "errors specs stores system",
     "errors": "",
     "estimator": "errors",
     "freezing": "data errors specs system tables training",
     "initialization": "errors specs system tables",
     "models": "errors specs system",
-    "pretrained": "data errors records specs system tensor_bundle vectors",
+    "pretrained": "data errors records specs stores system tensor_bundle vectors",
     "records": "errors specs system",
     "reports": "errors records specs system training",
     "rows": "specs tables",
     "runs": "checkpoints data errors estimator freezing initialization models pretrained records reports"
-    " specs strategies system tables tensor_bundle training vectors",
+    " specs stores strategies system tables tensor_bundle training vectors",
     "specs": "errors",
+    "stores": "errors system",
     "strategies": "errors initialization specs system tables tensor_bundle training",
     "sweeps": "config errors records reports runs specs system training",
     "system": "errors",
@@ -44,6 +45,7 @@ ALLOWED = {
 HYDRA_ALLOWED = {"config", "cli", "sweeps", "__main__"}
 TENSORFLOW_FREE = {
     "api",
+    "stores",
     "errors",
     "system",
     "specs",

@@ -31,6 +31,7 @@ from embexp.specs.studies.choices import BASE, DESCRIPTIONS, GROWN, NoStudy, des
 from embexp.specs.studies.weight_decay import DECAYS, FINAL
 from embexp.specs.tables import Storage, Table
 from embexp.specs.transforms.steps import Fit
+from embexp.stores import places
 from embexp.system import environment, terminal
 from embexp.system.terminal import byte_size, say
 from embexp.training.progress import duration
@@ -193,7 +194,7 @@ def _headlines(plan: Plan) -> Iterator[tuple[str, str]]:
     length.append(f"{train.steps:,} steps" if train.steps is not None else "")
     dense = spec.dense_optimizer
     yield "run", f"{spec.name}: task {spec.task}, seed {spec.seed}"
-    yield "data", source_of(spec.data).description().headline
+    yield "data", places.named(source_of(spec.data).description().headline)
     if shown := spec.data.described_numbers():
         yield "numbers", shown
     yield "model", f"{spec.model.kind}, dense optimizer {dense.kind} (learning rate {dense.learning_rate:g})"

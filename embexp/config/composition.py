@@ -39,6 +39,7 @@ from embexp.specs import arguments, run
 from embexp.specs.models import RENAMED_TASKS
 from embexp.specs.run import RunSpec
 from embexp.specs.transforms.chain import replaced
+from embexp.stores.objects import is_url
 from embexp.system.printable import print
 
 _OWN_LAUNCHER = "embexp"
@@ -145,7 +146,7 @@ def spec_of(cfg: DictConfig, *, without: Sequence[str] = (), allow_code: Sequenc
         raise UsageError(f"embexp.spec_of: without names {', '.join(missing)}, which the config does not have")
     hydra_globals.check_interpolations(cfg)
     container, before = _resolved(cfg, hydra_globals.started_in(), own)
-    expansion = patterns.expand(container, lambda: resources.data_columns(container.get("data")))
+    expansion = patterns.expand(container, lambda: resources.data_columns(container))
     before += expansion.faults
     spec, faults = check_container(container, Permission(frozenset(allowed)), before, unknown=expansion.unknown)
     if spec is None or before or faults:
@@ -414,7 +415,7 @@ def _expand(config: DictConfig) -> Expansion:
         hydra_globals.check_interpolations(config)
         with hydra_globals.recorded(config):
             container, _ = _resolved(config, Path.cwd())
-        return resources.data_columns(container.get("data"))
+        return resources.data_columns(container)
 
     done = patterns.expand(written, columns)
     if written != before:
@@ -463,4 +464,6 @@ def _make_absolute(section: Any, path: Sequence[str], folder: Path) -> None:
 
 
 def _absolute(path: Any, folder: Path) -> Any:
-    return os.path.abspath(folder / os.path.expanduser(path)) if isinstance(path, str) and path else path
+    if not isinstance(path, str) or not path or is_url(path):
+        return path
+    return os.path.abspath(folder / os.path.expanduser(path))

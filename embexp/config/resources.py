@@ -20,14 +20,16 @@ from embexp.data import datasets, fetching
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs import footprint, metrics, tracking, vocabularies
 from embexp.specs.base import NamedCode, Scope, Spec, is_complete, known_or, named_code, where_known
-from embexp.specs.data.choices import Clicks, Data
+from embexp.specs.data.choices import Clicks, Data, named_paths
 from embexp.specs.freezing import FreezeRows
 from embexp.specs.models import Model, Task
-from embexp.specs.pretrained import NoPretrained, Pretrained
+from embexp.specs.pretrained import Checkpoint, File, NoPretrained, Pretrained, Sample, named_files
 from embexp.specs.run import RunSpec
-from embexp.specs.running import RuntimeKind, VectorTests
+from embexp.specs.running import Output, RuntimeKind, VectorTests
 from embexp.specs.tables import Feature, Table
-from embexp.system import machine, user_code
+from embexp.stores import places
+from embexp.stores.objects import is_url
+from embexp.system import caching, machine, user_code
 
 _BYTES = 32
 """Of an example of a click log in the cache, without its history: ids, splits, label, probability, division."""
@@ -58,9 +60,20 @@ def faults(
     some_tables, some_features = _complete_entries(spec, "tables"), _complete_entries(spec, "features")
     task = known_or(None, lambda: spec.task)
     classes = task is Task.CLASSIFICATION
+    files = _pretrained_files(spec.settings_of("pretrained"))
+    here_only = _files_here(
+        spec.settings_of("pretrained"),
+        spec.settings_of("freeze"),
+        _complete(spec, "output"),
+        known_or(None, lambda: spec.restore.path),
+    )
+    cache = caching.cache_folder(known_or(None, lambda: spec.output.cache))
+
+    def of_model() -> Iterator[Fault]:
+        return _model_faults(_complete(spec, "model"), tables, _complete(spec, "features"), pretrained, data, classes)
+
     rules: list[Callable[[], Iterable[Fault]]] = [
         lambda: _code_faults(named_code(spec), permission),
-        lambda: _model_faults(_complete(spec, "model"), tables, _complete(spec, "features"), pretrained, data, classes),
         lambda: _own_metric_faults(name for name, each in spec.metrics.items() if each.function is not None),
         lambda: _raised(
             lambda: metrics.watched(
@@ -79,8 +92,21 @@ def faults(
         rules.append(lambda: tracking.address_faults(spec))
     if look_at_data:
         rules += [
-            lambda: _data_faults(data, some_features, some_tables, task, fetch=fetch),
-            lambda: _pretrained_faults(spec.settings_of("pretrained"), pretrained, some_tables),
+            lambda: places.faults({**({} if data is None else named_paths(data)), **files}),
+            lambda: _url_faults(here_only),
+        ]
+    later = look_at_data and not places.are_here(files.values())  # dims are known when the file is here
+    if not later:
+        rules.insert(1, of_model)
+    found, rules = list(where_known(*rules)), []
+    if look_at_data:
+        fetch = fetch and not found
+        rules += [
+            lambda: _data_faults(data, some_features, some_tables, task, cache=cache, fetch=fetch),
+            lambda: _pretrained_faults(
+                spec.settings_of("pretrained"), pretrained, some_tables, cache=cache, fetch=fetch
+            ),
+            *([of_model] if later else []),
             lambda: _restored_faults(spec.restore.path),
             lambda: _frozen_faults(spec.settings_of("freeze")),
             lambda: _test_faults(spec.output.vectors),
@@ -90,7 +116,8 @@ def faults(
             lambda: _memory_faults(spec),
             lambda: _disk_faults(data, spec.features, spec.output.cache),
         ]
-    return list(where_known(*rules))
+    found += where_known(*rules)
+    return places.with_urls(found)
 
 
 def _complete(spec: Spec, name: str) -> Any:
@@ -161,15 +188,21 @@ def _tracking_faults(settings: tracking.Tracking) -> Iterator[Fault]:
 
 
 def _data_faults(
-    data: Data | None, features: Mapping[str, Feature], tables: Mapping[str, Table], task: Task | None, *, fetch: bool
+    data: Data | None,
+    features: Mapping[str, Feature],
+    tables: Mapping[str, Table],
+    task: Task | None,
+    *,
+    cache: Path,
+    fetch: bool,
 ) -> Iterator[Fault]:
-    if data is None or not (fetch or (name := getattr(data, "fetch", None)) is None or fetching.is_here(name)):
+    if data is None or not (fetch or fetching.are_here(data)):
         return
     from embexp.data.columns import columns_of
     from embexp.data.sources.source import source_of
 
     try:
-        _ensure(data)
+        _ensure(data, cache)
         columns, _ = columns_of(data, features, tables, task=task)
     except ConfigError as error:
         yield from error.faults
@@ -178,16 +211,21 @@ def _data_faults(
 
 
 def _pretrained_faults(
-    settings: Iterable[tuple[Scope, Any]], inherited: Pretrained | None, tables: Mapping[str, Table]
+    settings: Iterable[tuple[Scope, Any]],
+    inherited: Pretrained | None,
+    tables: Mapping[str, Table],
+    *,
+    cache: Path,
+    fetch: bool,
 ) -> Iterator[Fault]:
     if any(not isinstance(setting, NoPretrained) for _, setting in settings):
         from embexp.pretrained import checks
 
-        yield from checks.faults(inherited, tables)
+        yield from checks.faults(inherited, tables, cache=cache, fetch=fetch)
 
 
 def _restored_faults(checkpoint: str | None) -> Iterator[Fault]:
-    path = None if checkpoint is None else Path(checkpoint)
+    path = None if checkpoint is None or is_url(checkpoint) else Path(checkpoint)
     if path is not None and not path.exists() and not any(path.parent.glob(f"{glob.escape(path.name)}.*")):
         remedy = "name a run's directory, or a checkpoint: its prefix, its folder or its .index file"
         yield Fault("restore.path", repr(str(path)), "there is no such file or folder", remedy)
@@ -197,9 +235,46 @@ def _frozen_faults(settings: Iterable[tuple[Scope, Any]]) -> Iterator[Fault]:
     for scope, freeze in settings:
         if isinstance(freeze, FreezeRows) and is_complete(freeze):
             for key, path in (("tokens_file", freeze.tokens_file), ("mask_file", freeze.mask_file)):
-                if path is not None and not Path(path).is_file():
+                if path is not None and not is_url(path) and not Path(path).is_file():
                     what = "it is a folder, not a file" if Path(path).is_dir() else "there is no such file"
                     yield Fault(f"{scope.path}.{key}", repr(path), what)
+
+
+def _pretrained_files(settings: Iterable[tuple[Scope, Any]]) -> dict[str, str]:
+    """The files of pretrained settings, by config path."""
+    found: dict[str, str] = {}
+    for scope, setting in settings:
+        if isinstance(setting, File | Sample) and is_complete(setting):
+            found |= named_files(scope.path, setting)
+    return found
+
+
+def _url_faults(named: Mapping[str, str | None]) -> Iterator[Fault]:
+    """URLs in settings that are read from this machine only."""
+    for place, path in named.items():
+        if path is not None and is_url(path):
+            rule = "only data, and the files of pretrained=file, are read from a store"
+            yield Fault(place, repr(path), rule, "copy it here, and give its path")
+
+
+def _files_here(
+    pretrained: Iterable[tuple[Scope, Any]],
+    freeze: Iterable[tuple[Scope, Any]],
+    output: Output | None,
+    restored: str | None,
+) -> dict[str, str | None]:
+    """What settings name that is read from this machine only, by config path."""
+    found = {"restore.path": restored}
+    for scope, setting in (*pretrained, *freeze):
+        if isinstance(setting, Checkpoint) and is_complete(setting):
+            found[f"{scope.path}.path"] = setting.path
+        if isinstance(setting, FreezeRows) and is_complete(setting):
+            found |= {f"{scope.path}.tokens_file": setting.tokens_file, f"{scope.path}.mask_file": setting.mask_file}
+    if output is not None:
+        found["output.cache"] = output.cache
+        for kind, paths in output.vectors.files.items():
+            found |= {f"output.vectors.{kind}.{place}": path for place, path in enumerate(paths)}
+    return found
 
 
 def _test_faults(tests: VectorTests) -> Iterator[Fault]:
@@ -207,7 +282,7 @@ def _test_faults(tests: VectorTests) -> Iterator[Fault]:
         names = [Path(path).stem for path in paths]
         for place, path in enumerate(paths):
             at = f"output.vectors.{kind}.{place}"
-            if not Path(path).is_file():
+            if not is_url(path) and not Path(path).is_file():
                 what = "it is a folder, not a file" if Path(path).is_dir() else "there is no such file"
                 yield Fault(at, repr(path), what)
             elif names.index(names[place]) < place:
@@ -251,7 +326,6 @@ def _disk_faults(data: Data | None, features: Mapping[str, Feature], cache_folde
         return
     from embexp.data.columns import columns_of
     from embexp.data.sources.source import source_of
-    from embexp.system import caching
 
     cache = caching.cache_folder(cache_folder)
     path = Path(os.path.abspath(cache))
@@ -309,15 +383,15 @@ def name_faults(container: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("data.fetch", format_value(name), rule, f"choose {experiments}")
 
 
-def _ensure(data: Data) -> None:
-    """Fetches the data set that a description of data names, if it names one.
+def _ensure(data: Data, cache: Path) -> None:
+    """Fetches the data set, or the objects of a store, that a description of data names, if it names some.
 
     Raises:
-        ConfigError: it can't be had.
+        ConfigError: they can't be had.
     """
     name = getattr(data, "fetch", None)
     if name is None:
-        return
+        return fetching.ensure(data, cache=cache)
     before = _failed.get(name)
     if before is not None and time.monotonic() < before[0] + _AGAIN_SECONDS:
         raise ConfigError(before[1])
@@ -330,22 +404,27 @@ def _ensure(data: Data) -> None:
         raise ConfigError(faults) from error
 
 
-def data_columns(container: Any) -> Sequence[str]:
+def data_columns(container: Mapping[str, Any]) -> Sequence[str]:
     """The names of all columns, in the order of the file.
 
     Args:
-        container: the node `data` as plain values, with absolute paths.
+        container: the config as plain values, with absolute paths.
 
     Raises:
         ConfigError: the data is not described, is of a kind without columns, or its files can't be read.
     """
     from embexp.data.sources.source import source_of
 
+    output = container.get("output")
+    cache = output.get("cache") if isinstance(output, Mapping) else None
     try:
-        data: Data = TypeAdapter(Data).validate_python(container)
+        data: Data = TypeAdapter(Data).validate_python(container.get("data"))
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(["data", *(str(part) for part in first["loc"][1:])])
         raise ConfigError([Fault(path, "invalid", validate.rule_of(first))]) from None
-    _ensure(data)
-    return source_of(data).column_names()
+    if faults := places.faults(named_paths(data)):
+        raise ConfigError(faults)
+    _ensure(data, caching.cache_folder(cache if isinstance(cache, str) else None))
+    with places.naming_urls():
+        return source_of(data).column_names()

@@ -17,7 +17,8 @@ from pathlib import Path
 from embexp.data import datasets
 from embexp.data.datasets import DataSet, Remote
 from embexp.errors import DataError, read_by_library
-from embexp.specs.data.choices import Data
+from embexp.specs.data.choices import Columnar, Data, named_paths, with_paths
+from embexp.stores import places
 from embexp.system import caching, digests, files
 from embexp.system.locks import FileLock
 from embexp.system.parallel import Progress
@@ -89,15 +90,32 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
 
 
 def located(data: Data) -> Data:
-    """A description of data with the path that its `fetch` stands for on this machine; nothing is fetched."""
+    """A description of data with the paths that its `fetch`, or URLs, stand for on this machine; nothing is fetched."""
     name = getattr(data, "fetch", None)
-    return data if name is None else data.model_copy(update={"path": str(place(name))})
+    return with_paths(data, places.local) if name is None else data.model_copy(update={"path": str(place(name))})
 
 
-def ensure(data: Data) -> None:
-    """Fetches the data set that a description of data names, if it names one; see `fetch`."""
+def ensure(data: Data, *, cache: Path, progress: Progress | None = None) -> None:
+    """Fetches the data set, or the objects of a store, that a description of data names, if it names some.
+
+    Args:
+        cache: folder in which objects are kept.
+        progress: called as objects are fetched; None: shown on standard error.
+
+    Raises:
+        ConfigError: objects can't be had.
+        DataError: a data set can't be had; see `fetch`.
+    """
     if (name := getattr(data, "fetch", None)) is not None:
         fetch(name)
+    else:
+        places.fetch(named_paths(data), cache=cache, flat=isinstance(data, Columnar), progress=progress)
+
+
+def are_here(data: Data) -> bool:
+    """Whether what a description of data names is on this machine, as far as this process knows."""
+    name = getattr(data, "fetch", None)
+    return places.are_here(named_paths(data).values()) if name is None else is_here(name)
 
 
 def _key(data: DataSet) -> str:

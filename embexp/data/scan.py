@@ -74,7 +74,7 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
     """
     if columns.label is None and data.label_column is not None:
         raise ValueError("a scan reads the label")
-    fetching.ensure(data)
+    fetching.ensure(data, cache=cache, progress=progress)
     source = source_of(data)
     encoded = source.encode(columns, cache=cache, progress=progress)
     only_ones = interactions and encoded.layout.label

@@ -26,10 +26,11 @@ from embexp.pretrained.tables import (
     width_mismatch,
 )
 from embexp.records.folder import RunFolder
-from embexp.specs.pretrained import Checkpoint, File, Match, OtherFile, Sample
+from embexp.specs.pretrained import Checkpoint, File, Match, OtherFile, Sample, named_files
 from embexp.specs.tables import RowType
 from embexp.specs.transforms.chain import settled
 from embexp.specs.transforms.steps import Fit, Frequencies, FrequencyWeight
+from embexp.stores import places
 from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors.alignment import RowKind, by_position, by_token, coverage, used_rows
@@ -47,6 +48,7 @@ _READING |= {"others", "join"}
 """Settings of how a file is read."""
 
 
+@places.naming_urls()
 def align(
     settings: Mapping[str, PretrainedSetting],
     vocabularies: Mapping[str, Vocabulary],
@@ -71,6 +73,9 @@ def align(
         ConfigError: a file does not fit; with all of them.
         DataError: a file's content is malformed.
     """
+    for setting in settings.values():
+        if not isinstance(setting.setting, Checkpoint):
+            places.fetch(named_files(setting.path, setting.setting), cache=cache, progress=progress)
     sources: dict[tuple[object, ...], VectorSource] = {}
     checkpoints: dict[str, EarlierCheckpoint] = {}
     tables: dict[str, PretrainedTable] = {}
@@ -96,7 +101,7 @@ def align(
                 source = sources[key]
                 used[setting.path, kind, setting.mapped] = source
                 if chosen.missing_neighbours is not None:
-                    related[setting.path] = Path(chosen.missing_neighbours)
+                    related[setting.path] = Path(places.local(chosen.missing_neighbours))
         if isinstance(chosen, Checkpoint):
             aligned = _with_trained_rows(setting, chosen, run, name, vocabulary, rows)
         else:
@@ -128,12 +133,12 @@ def _opened(setting: File, *, cache: Path, progress: Progress) -> FileSource:
     all_files: tuple[File | OtherFile, ...] = (setting, *setting.others)
     found = [
         open_vectors(
-            Path(each.path),
+            Path(places.local(each.path)),
             cache=cache,
             format=each.format,
             key=each.key,
             token_column=each.token_column,
-            tokens_file=None if each.tokens_file is None else Path(each.tokens_file),
+            tokens_file=None if each.tokens_file is None else Path(places.local(each.tokens_file)),
             invalid_text=setting.invalid_text,
             non_finite=setting.non_finite,
             header_count=setting.header_count,
@@ -205,7 +210,9 @@ def _with_file_rows(
     if setting.missing_neighbours is None:
         composed = of_subwords(aligned, words, source.tokens, setting.match)
     else:
-        composed = of_neighbours(aligned, words, source.tokens, setting.match, Path(setting.missing_neighbours))
+        composed = of_neighbours(
+            aligned, words, source.tokens, setting.match, Path(places.local(setting.missing_neighbours))
+        )
     found = replace(found, composed=composed)
     of = found.coverage.missing
     note = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from embexp.data.sources.source import source_of
-from embexp.errors import DataError, Fault, RunError
+from embexp.errors import ConfigError, DataError, Fault, RunError
 from embexp.pretrained import earlier
 from embexp.pretrained.tables import Mismatch, PretrainedSetting, fit_faults, width_mismatch
 from embexp.specs import vocabularies
@@ -20,10 +20,12 @@ from embexp.specs.pretrained import (
     OtherFile,
     Pretrained,
     Sample,
+    named_files,
 )
 from embexp.specs.run import RunSpec
 from embexp.specs.tables import Table
 from embexp.specs.transforms.chain import misfit, settled
+from embexp.stores import places
 from embexp.tensor_bundle import location
 from embexp.vectors import file_source as vectors
 from embexp.vectors.file_source import FileSource
@@ -32,19 +34,25 @@ _QUICK = (Format.NPY, Format.SAFETENSORS, Format.CHECKPOINT)
 """Formats whose first bytes show rows and width; others are read, or need a library that takes time to import."""
 
 
-def faults(inherited: Pretrained | None, tables: Mapping[str, Table]) -> list[Fault]:
+def faults(
+    inherited: Pretrained | None, tables: Mapping[str, Table], *, cache: Path, fetch: bool = True
+) -> list[Fault]:
     """Faults of pretrained files, as far as their names and first bytes show.
 
     Args:
         inherited: the top-level setting; None where it has faults of its own.
         tables: those without faults.
+        cache: folder in which objects of a store are kept.
+        fetch: whether to fetch these; if not, those that are not here are not looked at.
     """
     users = {f"tables.{name}.pretrained": ({name: table}, table.pretrained) for name, table in tables.items()}
     users["pretrained"] = ({name: table for name, table in tables.items() if table.pretrained is None}, inherited)
     found: list[Fault] = []
     for path, (heirs, setting) in users.items():
         if isinstance(setting, File | Sample) and heirs:
-            found += _file_faults(path, setting, heirs)
+            files = named_files(path, setting)
+            if fetch or places.are_here(files.values()):
+                found += _fetch_faults(files, cache) or _file_faults(path, setting, heirs)
         if isinstance(setting, Checkpoint) and (heirs or path == "pretrained"):
             found += _checkpoint_faults(path, setting, heirs)
     return found
@@ -80,10 +88,17 @@ def rows(spec: RunSpec) -> dict[str, int | None]:
     return found
 
 
+def _fetch_faults(files: Mapping[str, str], cache: Path) -> list[Fault]:
+    try:
+        places.fetch(files, cache=cache)
+    except ConfigError as error:
+        return list(error.faults)
+    return []
+
+
 def _file_faults(path: str, setting: File | Sample, tables: Mapping[str, Table]) -> list[Fault]:
-    named = {f"{place}.tokens_file": each.tokens_file for place, each in _files(path, setting)}
-    named[f"{path}.missing_neighbours"] = setting.missing_neighbours
-    absent = {place: file for place, file in named.items() if file is not None and not Path(file).is_file()}
+    beside = {place: file for place, file in named_files(path, setting).items() if not place.endswith(".path")}
+    absent = {place: file for place, file in beside.items() if not Path(places.local(file)).is_file()}
     if absent:
         return [Fault(place, repr(file), "there is no such file") for place, file in absent.items()]
     lengths: list[int | None] = []
@@ -92,7 +107,9 @@ def _file_faults(path: str, setting: File | Sample, tables: Mapping[str, Table])
         try:
             lengths.append(_dim_of(each))
         except DataError as error:
-            faults.append(Fault(f"{place}.path", repr(each.path), str(error).removeprefix(f"{each.path}: ")))
+            faults.append(
+                Fault(f"{place}.path", repr(each.path), str(error).removeprefix(f"{places.local(str(each.path))}: "))
+            )
     if not faults and isinstance(setting, File) and setting.join is Join.PREFERENCE:
         rule = f"its rows have {{}} numbers, those of {setting.path} {lengths[0]}, and any of them may fill a row"
         remedy = "make them equally long, or set join=columns"
@@ -199,7 +216,7 @@ def _opened_if_quick(setting: File | Sample | OtherFile) -> FileSource | None:
     Raises:
         DataError: it is missing, or not of its format.
     """
-    path = Path(str(setting.path))
+    path = Path(places.local(str(setting.path)))
     form = setting.format or vectors.format_of(path)
     if form not in _QUICK:
         if not path.is_file():
@@ -207,7 +224,7 @@ def _opened_if_quick(setting: File | Sample | OtherFile) -> FileSource | None:
         return None
     if form is Format.CHECKPOINT and (found := location.find(path)) is not None and found.suffix != ".index":
         return None  # of TensorFlow's first format, which is converted when the run reads it
-    tokens = None if setting.tokens_file is None else Path(setting.tokens_file)
+    tokens = None if setting.tokens_file is None else Path(places.local(setting.tokens_file))
     return vectors.open_vectors(
         path, cache=Path(), format=form, key=setting.key, tokens_file=tokens, non_finite=NonFinite.KEEP
     )

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -154,10 +154,21 @@ def manifest_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Dif
     found += _code(a, b)
     for kind, keys in _SECTIONS.items():
         found += _section(kind, a, b, *keys)
+    if path := _data_path(a.get("spec")):
+        found = [
+            replace(each, note=path) if (each.kind, each.name) == (Kind.DATA, "digest") else each for each in found
+        ]
     found += _machines(a, b)
     found += _repositories(a, b)
     variables = _section(Kind.VARIABLE, a, b, "environment")
     return found + [variable for variable in variables if variable.name not in _QUIET]
+
+
+def _data_path(spec: Any) -> str:
+    """The path of a recorded spec's data; "" where there is not one."""
+    data = spec.get("data") if isinstance(spec, Mapping) else None
+    path = data.get("path") if isinstance(data, Mapping) else None
+    return path if isinstance(path, str) else ""
 
 
 def _section(kind: Kind, a: Mapping[str, Any], b: Mapping[str, Any], *keys: str) -> list[Difference]:

@@ -28,6 +28,7 @@ from embexp.specs.base import imported
 from embexp.specs.optimizers import CosineSchedule
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import STUDIES
+from embexp.stores import places
 from embexp.system import files, machine_faults
 from embexp.training.loop import Replay
 
@@ -104,15 +105,19 @@ def results(summary: Mapping[str, Any], directory: Path) -> RenderableType:
 
 @contextmanager
 def _machine_errors() -> Iterator[None]:
-    """Turns errors of the machine, such as a full disk or too little memory, into a `RunError` of one sentence."""
-    try:
-        yield
-    except EmbexpError:
-        raise
-    except Exception as error:
-        if (sentence := machine_faults.sentence(error)) is None:
+    """Turns errors of the machine, such as a full disk or too little memory, into a `RunError` of one sentence.
+
+    Those about objects of a store name these.
+    """
+    with places.naming_urls():
+        try:
+            yield
+        except EmbexpError:
             raise
-        raise RunError(sentence) from error
+        except Exception as error:
+            if (sentence := machine_faults.sentence(error)) is None:
+                raise
+            raise RunError(sentence) from error
 
 
 def resume_run(

@@ -42,6 +42,7 @@ from embexp.specs.pretrained import Pretrained as PretrainedSetting
 from embexp.specs.run import RunSpec, doubtful_settings
 from embexp.specs.running import Restoring, RuntimeKind
 from embexp.specs.tables import Storage, Table
+from embexp.stores import places
 from embexp.system import caching, digests, machine, user_code
 from embexp.system.parallel import Progress, quiet
 from embexp.system.user_code import UserCode
@@ -110,6 +111,7 @@ class Data:
         return self.columns.dense_width
 
 
+@places.naming_urls()
 def read_data(spec: RunSpec, progress: Progress) -> Data:
     """Scans the data (or finds it in the cache) and gives each table its vocabulary.
 

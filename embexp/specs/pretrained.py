@@ -276,6 +276,19 @@ class Checkpoint(Spec):
         return where_known(_table_of_all(self, scope), _second_dense_part(self, spec, scope), _composed(self, scope))
 
 
+def named_files(place: str, setting: File | Sample) -> dict[str, str]:
+    """The files that a setting names, by config path.
+
+    Args:
+        place: config path of the setting.
+    """
+    others = setting.others if isinstance(setting, File) else ()
+    found = {f"{place}.missing_neighbours": setting.missing_neighbours}
+    for path, each in ((place, setting), *((f"{place}.others.{n}", other) for n, other in enumerate(others))):
+        found |= {f"{path}.path": each.path, f"{path}.tokens_file": each.tokens_file}
+    return {path: file for path, file in found.items() if file is not None}
+
+
 Pretrained = Annotated[NoPretrained | File | Sample | Checkpoint, Field(discriminator="kind")]
 
 

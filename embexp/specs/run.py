@@ -15,9 +15,8 @@ from pydantic import BeforeValidator, Field
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import inits, metrics
 from embexp.specs.base import JobCount, Scope, Seed, Spec, for_each, summarize_names, where_known
-from embexp.specs.data.choices import Columnar, Data
+from embexp.specs.data.choices import Data, with_paths
 from embexp.specs.data.graphs import Triples
-from embexp.specs.data.sources import GivenFiles, Paths
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
 from embexp.specs.losses import (
@@ -200,24 +199,9 @@ class RunSpec(Spec):
         return self.features[feature].column or feature
 
     def with_data_paths(self, change: Callable[[str], str]) -> RunSpec:
-        """The same spec with each path of its data changed; of data without columns as it is."""
-        if not isinstance(self.data, Columnar):
-            return self
-
-        def changed(paths: Paths) -> Paths:
-            return change(paths) if isinstance(paths, str) else tuple(map(change, paths))
-
-        path = self.data.path
-        if isinstance(path, GivenFiles):
-            own = {name: paths for name, paths in path if paths is not None}
-            path = path.model_copy(update={name: changed(paths) for name, paths in own.items()})
-        else:
-            path = changed(path)
-        return (
-            self
-            if path == self.data.path
-            else self.model_copy(update={"data": self.data.model_copy(update={"path": path})})
-        )
+        """The same spec with each path of its data changed."""
+        data = with_paths(self.data, change)
+        return self if data is self.data else self.model_copy(update={"data": data})
 
     def ids_of(self, feature: str) -> str:
         """The column of ids that a feature gets; see `Feature.ids_column`."""

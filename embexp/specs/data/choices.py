@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -317,6 +317,34 @@ class CustomData(NamedCode, Columnar):
 Data = Annotated[
     Clicks | RecBole | CSV | Parquet | Adjacency | Text | SkipGram | Triples | CustomData, Field(discriminator="kind")
 ]
+
+
+def with_paths(data: Data, change: Callable[[str], str]) -> Data:
+    """A description of data with each of its paths changed; itself, if none is."""
+    path = getattr(data, "path", None)
+
+    def changed(paths: Paths) -> Paths:
+        return change(paths) if isinstance(paths, str) else tuple(map(change, paths))
+
+    if isinstance(path, GivenFiles):
+        own = {name: changed(paths) for name, paths in path if paths is not None}
+        after: Any = path.model_copy(update=own)
+    else:
+        after = None if path is None else changed(path)
+    return data if after == path else data.model_copy(update={"path": after})
+
+
+def named_paths(data: Data) -> dict[str, str]:
+    """The paths of a description of data, by config path."""
+    path = getattr(data, "path", None)
+    parts: dict[str, Paths | None] = {"data.path": None if isinstance(path, GivenFiles) else path}
+    if isinstance(path, GivenFiles):
+        parts = {f"data.path.{name}": paths for name, paths in path}
+    found: dict[str, str] = {}
+    for place, paths in parts.items():
+        several = paths if isinstance(paths, tuple) else ()
+        found |= {place: paths} if isinstance(paths, str) else {f"{place}.{n}": each for n, each in enumerate(several)}
+    return found
 
 
 def _clicks_faults(data: Clicks, spec: RunSpec) -> Iterator[Fault]:

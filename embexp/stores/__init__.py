@@ -1,0 +1,1 @@
+"""Files in object stores, and where they are on this machine."""

@@ -1,0 +1,315 @@
+"""Objects of a store, such as s3://bucket/folder/file.csv: found and read through fsspec.
+
+Credentials, endpoint and proxies are those that the libraries find in the environment; nothing of them is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import importlib.util
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embexp.system import files
+
+PACKAGES = {"s3": ("fsspec", "s3fs")}
+"""By scheme, what reads its store: the extra `remote`."""
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_AT_ONCE = 1 << 24
+"""Bytes of a request: one that breaks off is made again."""
+_THREADS = 8
+_CREDENTIALS = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, of somebody who may read it; FSSPEC_S3_ANON=true"
+    " reads what is public"
+)
+_NO_CREDENTIALS = {
+    *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"),
+    *("TokenRetrievalError", "SSOError", "PermissionError"),
+}
+_UNREACHABLE = {"ConnectionError", "HTTPClientError", "gaierror", "TimeoutError"}
+"""Names of classes: nothing of boto's is imported here."""
+_BROKEN_OFF = {"ClientPayloadError", "IncompleteRead", "IncompleteReadError", "ResponseStreamingError"}
+_NO_FILE_NAME = {"", ".", "..", ".content.json"}
+_LONGEST = 300
+
+
+class StoreError(Exception):
+    """Objects that can't be had.
+
+    Attributes:
+        rule: why, as that of a `Fault`, without the URL.
+        remedy: what helps, or "".
+    """
+
+    def __init__(self, rule: str, remedy: str = "") -> None:
+        super().__init__(rule)
+        self.rule, self.remedy = rule, remedy
+
+
+def is_url(path: object) -> bool:
+    """Whether a path is none of a file system, but has a scheme such as s3://."""
+    return isinstance(path, str) and _URL.match(path) is not None
+
+
+def check(url: str) -> None:
+    """Checks a URL, and that the packages are installed which read it; asks no store.
+
+    Raises:
+        StoreError: it can't be read.
+    """
+    found = _URL.match(url)
+    scheme = found[1] if found else ""
+    if scheme not in PACKAGES:
+        listed = " or ".join(f"{each}://BUCKET/KEY" for each in PACKAGES)
+        raise StoreError(f"no store is read by {scheme}://", f"give {listed}, or copy it here and give its path")
+    bucket = url.partition("://")[2].strip("/").partition("/")[0]
+    if not bucket or glob.has_magic(bucket):
+        rule = "the name of a bucket can't be a pattern" if bucket else "it names no bucket"
+        raise StoreError(rule, f"give {scheme}://BUCKET/KEY")
+    if missing := [each for each in PACKAGES[scheme] if importlib.util.find_spec(each) is None]:
+        verb = "which is" if len(missing) == 1 else "which are"
+        rule = f"it needs {' and '.join(missing)}, {verb} not installed"
+        raise StoreError(rule, "pip install 'embexp[remote]', or copy it here and give its path")
+
+
+@dataclass(frozen=True)
+class Object:
+    """An object.
+
+    Attributes:
+        path: bucket and key.
+        name: its path in the folder that was asked for; of a single object the last part of its key.
+        size: in bytes.
+        version: what changes with its content: the ETag, or the time of the last change.
+    """
+
+    path: str
+    name: str
+    size: int
+    version: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a URL stands for.
+
+    Attributes:
+        root: URL of the folder to which the names of the objects are relative.
+        rest: what is behind the root in the URL: the name of a single object, a pattern, or "" for a folder.
+    """
+
+    root: str
+    rest: str
+    objects: tuple[Object, ...]
+    single: bool = False
+
+
+class Store:
+    """The store of a URL."""
+
+    def __init__(self, url: str) -> None:
+        """Asks it nothing yet.
+
+        Raises:
+            StoreError: see `check`; or the environment has something that the library does not take.
+        """
+        check(url)
+        self._scheme, _, self._path = url.partition("://")
+        with _reasons():
+            import fsspec  # not above: it is rarely needed, and perhaps not installed
+
+            # A new one each time: what it has found in the environment, or listed, may have changed since.
+            options = {"skip_instance_cache": True, "use_listings_cache": False}
+            self._system: Any = fsspec.filesystem(self._scheme, **options)
+
+    def listing(self, *, flat: bool) -> Listing:
+        """What the URL stands for: an object of that name, those of a folder, or those that match a pattern.
+
+        Args:
+            flat: whether folders in a folder are an error.
+
+        Raises:
+            StoreError: there is nothing, or the store can't be asked.
+        """
+        path = self._path.strip("/")
+        with _reasons():
+            try:
+                found = self._system.info(path)
+            except FileNotFoundError as error:
+                if not glob.has_magic(path) or _is_about_bucket(error):
+                    raise
+                return self._matching(path)
+            if found["type"] == "file" and not self._path.endswith("/"):
+                folder, _, name = path.rpartition("/")
+                return Listing(f"{self._scheme}://{folder}", name, (_object(found, name),), single=True)
+            listed = self._system.ls(path, detail=True) if flat else self._system.find(path, detail=True).values()
+        entries = [each for each in listed if each["name"].strip("/") != path]
+        objects = []
+        for each in entries:
+            name = each["name"].removeprefix(f"{path}/")
+            if each["type"] != "directory":
+                objects.append(_object(each, name))
+            elif not name.startswith((".", "_")):
+                remedy = f"to read those of folders in it: {self._scheme}://{path}/*/*"
+                raise StoreError(f"a folder of data files holds files only, not the folder {name!r}", remedy)
+        return self._whole(f"{self._scheme}://{path}", "", objects, "there is no object in this folder")
+
+    def _matching(self, path: str) -> Listing:
+        parts = path.split("/")
+        fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+        root = "/".join(parts[:fixed])
+        found = self._system.glob(path, detail=True).values()
+        objects = [_object(each, each["name"].removeprefix(f"{root}/")) for each in found if each["type"] == "file"]
+        rest = "/".join(parts[fixed:])
+        return self._whole(f"{self._scheme}://{root}", rest, objects, "no object matches this pattern")
+
+    def _whole(self, root: str, rest: str, objects: list[Object], if_none: str) -> Listing:
+        kept = [each for each in objects if not each.name.endswith("/")]  # what stands for a folder
+        if not kept:
+            raise StoreError(if_none)
+        for each in kept:
+            if any(part in _NO_FILE_NAME or "\0" in part for part in each.name.split("/")):
+                raise StoreError(f"the object {each.name!r} has no name that a file can have")
+        return Listing(root, rest, tuple(sorted(kept, key=lambda each: each.name)))
+
+    def read(self, one: Object, to: Path, done: Callable[[int], None]) -> None:
+        """Writes an object into a new file, which the caller removes if this fails.
+
+        Args:
+            done: called with the bytes that have come since the last call; may raise to end it.
+
+        Raises:
+            StoreError: it can't be had, or is another meanwhile.
+            OSError: the file can't be written.
+        """
+        size = 0
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(files.naming(to))
+            target = stack.enter_context(to.open("xb"))
+            with _reasons(one, size):
+                source = stack.enter_context(self._system.open(one.path, "rb", block_size=_AT_ONCE, cache_type="none"))
+                if _version(source.details) != one.version:
+                    raise _changed()
+            while True:
+                with _reasons(one, size):
+                    block = source.read(_AT_ONCE)
+                if not block:
+                    break
+                target.write(block)
+                size += len(block)
+                done(len(block))
+        if size != one.size:
+            raise StoreError(f"the connection broke off after {size:,} of {one.size:,} bytes", "try again")
+
+
+def in_threads(work: Callable[[Object, Callable[[int], None]], None], objects: Sequence[Object]) -> Iterator[int]:
+    """Works on objects, several at a time, and yields the bytes that are done so far; an error ends all of it.
+
+    Args:
+        work: with an object, and what it calls with the bytes that have come, which raises when all is to end.
+    """
+    over, guard, total, came = threading.Event(), threading.Lock(), 0, threading.Event()
+
+    def count(size: int) -> None:
+        nonlocal total
+        if over.is_set():
+            raise StoreError("it was given up")
+        with guard:
+            total += size
+        came.set()
+
+    with ThreadPoolExecutor(min(_THREADS, len(objects)), "objects") as pool:
+        try:
+            running = [pool.submit(work, each, count) for each in objects]
+            for each in running:
+                each.add_done_callback(lambda _: came.set())
+            while not all(each.done() and each.exception() is None for each in running):
+                came.wait(1.0)
+                came.clear()
+                if failed := next((each for each in running if each.done() and each.exception() is not None), None):
+                    failed.result()
+                yield total
+        finally:
+            over.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def _object(found: dict[str, Any], name: str) -> Object:
+    return Object(found["name"], name, int(found["size"]), _version(found))
+
+
+def _version(found: dict[str, Any]) -> str:
+    return str(found.get("ETag") or found.get("LastModified") or "")
+
+
+def _changed() -> StoreError:
+    return StoreError("it was changed while it was fetched", "try again")
+
+
+@contextlib.contextmanager
+def _reasons(one: Object | None = None, size: int = 0) -> Iterator[None]:
+    """Turns what a library raises inside the block, which calls it only, into a StoreError.
+
+    Args:
+        one: the object that is read; None: nothing is.
+        size: how many bytes of it have come.
+    """
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        raise _reason(error, one, size) from error
+
+
+def _reason(error: BaseException, one: Object | None, size: int) -> StoreError:
+    chain = list(_chain(error))
+    kinds = {kind.__name__ for each in chain for kind in type(each).__mro__}
+    said = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
+    if "FileExpired" in kinds:
+        return _changed()
+    if isinstance(error, FileNotFoundError):
+        if one is not None:
+            return StoreError("it was removed while it was fetched")
+        what = "bucket" if _is_about_bucket(error) else "object or folder"
+        return StoreError(f"there is no such {what}", "look at its spelling: upper and lower case differ")
+    if kinds & _NO_CREDENTIALS:
+        rule = f"access is denied: {said}" if "PermissionError" in kinds else said[:1].lower() + said[1:]
+        return StoreError(rule, _CREDENTIALS)
+    if one is not None and kinds & _BROKEN_OFF:
+        return StoreError(f"the connection broke off after {size:,} of {one.size:,} bytes", "try again")
+    if kinds & _UNREACHABLE:
+        last = next((each for each in reversed(chain) if isinstance(each, OSError) and each.errno), None)
+        if last is not None:
+            number = last.errno or 0
+            said = os.strerror(number) if number > 0 else str(last.strerror)  # negative: of a name
+        return StoreError(f"the store can't be reached: {said}", _endpoint())
+    return StoreError(f"the store can't be read: {said}", _endpoint() if "ValueError" in kinds else "")
+
+
+def _endpoint() -> str:
+    """Where the environment says that the store is, as a remedy."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "FSSPEC_S3_ENDPOINT_URL"):
+        if value := os.environ.get(name):
+            return f"is the address right? {name} is {re.sub(r'(?<=://)[^/@]+(?=@)', '…', value)}"
+    return "is the network there? AWS_ENDPOINT_URL names another store than that of AWS"
+
+
+def _is_about_bucket(error: BaseException) -> bool:
+    return any("bucket" in str(each).lower() for each in _chain(error))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and its causes."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
