@@ -36,6 +36,8 @@ _NO_RESULT = ("run_id", "throughput", "fused_operations", "resumed_at", "baselin
 take no tests again: their tables are compared, and the files may be gone."""
 _OF_THE_PROCESS = ("seconds", "peak_anonymous_bytes", "graph_def_bytes", "total_graph_def_bytes")
 """The same of its `initialization`."""
+_OF_MESSAGES = ("shares_files", "rooms", "enlarged", "padding")
+"""The same of its `cluster`: a run that was resumed began again with small messages."""
 _OF_TRACKERS = ("TensorBoard: ", "MLflow: ", "Weights & Biases: ", "the projector's files ")
 """How warnings begin about what is not done again."""
 _VARIABLE = re.compile(r" \([^()]*\)")
@@ -98,6 +100,8 @@ def _without_times(summary: Mapping[str, Any]) -> dict[str, Any]:
     """A summary, or that of a checkpoint, without what need not be the same again."""
     kept = {key: value for key, value in summary.items() if key not in _NO_RESULT}
     kept["initialization"] = {key: value for key, value in kept["initialization"].items() if key not in _OF_THE_PROCESS}
+    if "cluster" in kept:
+        kept["cluster"] = {key: value for key, value in kept["cluster"].items() if key not in _OF_MESSAGES}
     if "warnings" in kept:
         kept["warnings"] = [
             warning

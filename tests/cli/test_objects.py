@@ -179,6 +179,17 @@ def test_settings_of_this_machine_have_no_urls(terminal: Terminal) -> None:
     assert text.count("only data, and the files of pretrained=file, are read from a store") == 3
 
 
+def test_a_finished_run_is_used_on_objects(terminal: Terminal, stored: dict[str, Any]) -> None:
+    evaluated = [terminal("evaluate", "stored", "--data", path) for path in ("s3://data/parts", "parts")]
+    assert evaluated[0] == evaluated[1]
+    predicted = [terminal("predict", "stored", "--data", path) for path in ("s3://data/parts/0.csv", "parts/0.csv")]
+    assert predicted[0] == predicted[1] != ""
+    text = terminal("evaluate", "stored", "--data", "s3://data/none.csv", status=2)
+    assert "--data s3://data/none.csv: there is no such object or folder" in text
+    text = terminal("evaluate", "stored", "--data", "s3://data/v.txt", status=1)
+    assert "s3://data/v.txt can't be read as this run's data was" in text
+
+
 def test_a_changed_object_is_another_run(terminal: Terminal, stored: dict[str, Any]) -> None:
     """Last: it changes the data of the others."""
     content = (terminal.folder / "r.csv").read_bytes()

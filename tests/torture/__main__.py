@@ -1,4 +1,4 @@
-"""`make torture`: runs that are killed, lose power or share a folder; see `python -m tests.torture --help`."""
+"""`make torture`: runs that are killed, lose power or a worker, or share a folder: `python -m tests.torture --help`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
 
-from tests.torture import kills, pairs, power, shim
+from tests.torture import kills, pairs, power, shim, workers
 from tests.torture.kinds import NAMES, Commands
 
-_HARNESSES = {"kills": kills, "power": power, "pairs": pairs}
+_HARNESSES = {"kills": kills, "power": power, "pairs": pairs, "workers": workers}
 
 
 def main() -> int:

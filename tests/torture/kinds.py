@@ -84,6 +84,19 @@ _KINDS["pairs"] = (
     "checkpoint.every_steps=2",
     "output.tensorboard=false",
 )
+_KINDS["workers"] = (
+    *_SHORT,
+    "train.batch_size=60",
+    "train.steps=24",
+    "optimizer=adagrad",
+    "checkpoint.save=training",
+    "checkpoint.keep=null",
+    "output.baselines=false",
+    "strategy=multi_worker",
+    "strategy.workers=3",
+    "strategy.intra_op_threads=1",
+    "strategy.inter_op_threads=2",
+)
 
 
 @dataclass(frozen=True)

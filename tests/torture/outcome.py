@@ -28,9 +28,10 @@ _VARYING = {
         "started",
         "ended",
     ),
+    *("rooms", "enlarged", "padding"),
     *("attempts", "files", "directory", "host", "created", "inventory", "inventory_digest"),
 }
-"""Keys, at any depth, whose values tell of time, memory, sizes of files, places, or the attempts themselves."""
+"""Keys, at any depth, whose values tell of time, memory, sizes of files and messages, places, or the attempts."""
 _ONLY_THERE = re.compile(
     r"run\.log|job\.log|log|seconds\.json|manifest\.json|inventory\.json|.*\.(png|svg|html|log|pdf)|hydra\.yaml|multirun\.yaml|\.lock"
 )

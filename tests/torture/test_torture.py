@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from embexp.records import inventory
-from tests.torture import kills, pairs, power, shim
+from tests.thoroughness import left_out
+from tests.torture import kills, pairs, power, shim, workers
 from tests.torture.kinds import Commands
 from tests.torture.power import Disk
 from tests.torture.shim import NEVER, Control, Kill
@@ -202,3 +203,12 @@ def test_a_run_that_lost_power_is_resumed(torture: kills.Torture, number: int) -
 @pytest.mark.slow
 def test_two_commands_use_a_run_at_once(torture: kills.Torture) -> None:
     assert [case for case in pairs.cases(torture, [], 0, range(3)) if case.faults] == []
+
+
+@left_out()
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 5, 4])
+def test_a_run_that_lost_a_worker_is_resumed(torture: kills.Torture, number: int) -> None:
+    """Killed, killed in a save, stopped."""
+    [case] = workers.cases(torture, [], 0, [number])
+    assert case.faults == [], case

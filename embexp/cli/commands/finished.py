@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, warn
-from embexp.errors import CommandLineError, DataError
+from embexp.errors import CommandLineError, ConfigError, DataError
+from embexp.stores import places
+from embexp.stores.objects import is_url
 from embexp.system import files, printable
 from embexp.system.printable import print
 
@@ -35,7 +37,7 @@ usage: embexp evaluate DIR [--data FILE] [--split SPLIT] [--json] [--allow-code 
 Evaluates a finished run on a split of its own data, or on another file of the same format (with labels). Prints each
 metric with half the width of its 95% interval, which is of examples, users or queries drawn again.
 
-    --data FILE     Evaluates on all of this file, with the run's vocabularies.
+    --data FILE     Evaluates on all of this file, or s3://BUCKET/KEY, with the run's vocabularies.
     --split SPLIT   Evaluates on a split of the run's own data: test (the default), validation or train; for a graph
                     with new entities also test_new and test_known.
     --json          Prints one JSON object instead of a table.
@@ -53,7 +55,7 @@ run's data (labels may be missing). Writes CSV in the order of the file, with th
   probability of NAME   of each class that has a name;
   unknown               the features whose value is out of vocabulary (OOV); only if there are any.
 
-    --data FILE   Names the file of the examples.
+    --data FILE   Names the file of the examples, or s3://BUCKET/KEY.
     --keep A,B,…  Names columns of the file to copy.
     --out FILE    Names the file to write (default: standard output).
     --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
@@ -92,8 +94,9 @@ def evaluate(arguments: Sequence[str]) -> int:
     rest = ["--data", data] if data is not None else ["--split", split] if split != "test" else []
     run = load_finished(options.directory, "evaluate", *rest, data=data, allow_code=options.allow_code)
     details: dict[str, Any] | None = None if options.json else {}
-    with _stages() as progress:
-        metrics = run.evaluate(data, split=split, progress=progress, details=details)
+    with _stages() as progress, places.naming_urls():
+        own = None if data is None else places.local(data)
+        metrics = run.evaluate(own, split=split, progress=progress, details=details)
     if details is None:
         print(json.dumps(dict(metrics)))
     else:
@@ -115,9 +118,9 @@ def predict(arguments: Sequence[str]) -> int:
     run = load_finished(options.directory, "predict", *rest, data=options.data, allow_code=options.allow_code)
     columns: dict[str, Sequence[object]] = {}
     if options.keep is not None:
-        columns |= run.columns_of_file(options.data, options.keep.split(","))
-    with _stages() as progress:
-        found = run.predictions(options.data, progress=progress)
+        columns |= run.columns_of_file(places.local(options.data), options.keep.split(","))
+    with _stages() as progress, places.naming_urls():
+        found = run.predictions(places.local(options.data), progress=progress)
     columns["prediction"] = _texts(found.prediction)
     if found.classes is not None:
         columns["class"] = found.classes.tolist()
@@ -223,7 +226,9 @@ def load_finished(
     from embexp.system import environment
 
     check_finished(directory, command, *rest, allow_code=allow_code)
-    if data is not None and not Path(data).exists():
+    if data is not None and is_url(data):
+        _fetch(directory, data)
+    elif data is not None and not Path(data).exists():
         raise CommandLineError(f"--data {data}: there is no such file or folder")
     environment.load_tensorflow()
     from embexp.runs.finished import load_run
@@ -234,6 +239,25 @@ def load_finished(
             f"{directory} has not ended: this is its checkpoint after {run.summary['steps']:,} steps", file=sys.stderr
         )
     return run
+
+
+def _fetch(directory: str, url: str) -> None:
+    """Fetches data of an object store for a run.
+
+    Raises:
+        CommandLineError: they can't be had.
+    """
+    from embexp.records.folder import RunFolder
+    from embexp.specs.data.choices import Columnar
+    from embexp.system import caching
+
+    spec = RunFolder(Path(directory)).recorded_spec()
+    try:
+        cache = caching.cache_folder(spec.output.cache)
+        places.fetch({"--data": url}, cache=cache, flat=isinstance(spec.data, Columnar))
+    except ConfigError as error:
+        [fault] = error.faults
+        raise CommandLineError("\n    ".join([f"--data {url}: {fault.rule}", fault.remedy]).rstrip()) from error
 
 
 def check_finished(directory: str, command: str, *rest: str, allow_code: Sequence[str] | None = None) -> None:

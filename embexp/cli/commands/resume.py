@@ -13,7 +13,9 @@ from embexp.errors import WorkerLostError
 from embexp.sweeps import ledger
 
 if TYPE_CHECKING:
+    from embexp.records.folder import RunFolder
     from embexp.runs.run import RunResult
+    from embexp.specs.run import RunSpec
 
 HELP = """\
 usage: embexp resume DIR [OVERRIDES] [--allow-code MODULE:FUNCTION]
@@ -64,11 +66,25 @@ def main(arguments: Sequence[str]) -> int:
     led = RunFolder(directory).recorded_spec()
     if workers.is_led(led.strategy):
         check_code(named_functions(led), options.allow_code, record=RunFolder(directory).spec)
-        return workers.follow(led, None if options.overrides else directory)
+        changed = _changed(RunFolder(directory), options.overrides)  # as worker 0 does, which has the same command
+        return workers.follow(changed or led, None if changed else directory)
     try:
         return exit_status(resume_run(directory, options.overrides, options.allow_code))
     except WorkerLostError as error:
         return workers.restart(error, led.strategy, directory, options.allow_code)
+
+
+def _changed(folder: RunFolder, overrides: Sequence[str]) -> RunSpec | None:
+    """The spec of a run with overrides, such as `train.epochs=40`; None: there are none.
+
+    Raises:
+        ConfigError: with all faults.
+    """
+    if not overrides:
+        return None
+    from embexp.config import composition
+
+    return composition.changed_spec(folder.recorded_spec().model_dump(mode="json"), overrides, composition.loader())
 
 
 def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[str]) -> RunResult:
@@ -81,11 +97,7 @@ def resume_run(directory: Path, overrides: Sequence[str], allow_code: Sequence[s
     recorded = folder.recorded_spec()
     check_code(named_functions(recorded), allow_code, record=folder.spec)  # before TensorFlow is loaded
     tracking.check_addresses([recorded], folder.spec)
-    changed = None
-    if overrides:
-        from embexp.config import composition
-
-        changed = composition.changed_spec(recorded.model_dump(mode="json"), overrides, composition.loader())
+    changed = _changed(folder, overrides)
 
     def execute(shown: Shown) -> RunResult:
         from embexp.runs import experiment

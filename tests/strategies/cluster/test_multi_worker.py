@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from embexp.checkpoints import store
+from embexp.records.folder import RunFolder
+from embexp.runs import rerun
 from embexp.strategies.cluster import rendezvous
 from tests import planted_triples
 from tests.strategies.cluster.cluster_runs import (
@@ -115,6 +117,8 @@ def test_again_and_resumed_the_bits_are_the_same(two: Path) -> None:
     for key, value in values(two).items():
         assert values(again)[key].tobytes() == value.tobytes(), key
     assert summary(again)["tables"] == summary(two)["tables"]
+    differences, _ = rerun.compare(RunFolder(again), RunFolder(two))  # as `verify` does
+    assert not differences
 
 
 @pytest.mark.slow
@@ -217,7 +221,7 @@ def test_lines_say_whom_the_others_wait_for(cpu: Path, monkeypatch: pytest.Monke
     folder = cpu.parent / "modules"
     folder.mkdir()
     (folder / "slow_model.py").write_text(SLOW)
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.chdir(folder)
     settings = ("train.log_every=20", "model=keras", "model.function=slow_model:model")
     found = run(cpu.parent / "slow", *settings, "strategy=multi_worker")
     lines = [json.loads(line) for line in (found / "metrics.jsonl").read_text().splitlines()]
@@ -227,12 +231,8 @@ def test_lines_say_whom_the_others_wait_for(cpu: Path, monkeypatch: pytest.Monke
     assert (seconds[1:, 0] - seconds[1:, 1] > 0.3).all()  # of 0.6
 
 
-@left_out()
-@pytest.mark.slow
-def test_started_by_a_scheduler(two: Path) -> None:
-    """By TF_CONFIG; by Slurm, see `test_under_slurm`."""
-    directory = two.parent / "TF_CONFIG"
-    words = short(directory, *FROZEN, *SAVED, "strategy=multi_worker")
+def by_a_scheduler(words: list[str]) -> None:
+    """Starts a command twice, as two workers, and waits for both."""
     cluster = {"worker": [rendezvous.free_address(), rendezvous.free_address()]}
     tasks = [{"cluster": cluster, "task": {"type": "worker", "index": number}} for number in range(2)]
     environments = [os.environ | {"TF_CONFIG": json.dumps(task)} for task in tasks]
@@ -242,6 +242,16 @@ def test_started_by_a_scheduler(two: Path) -> None:
     ]
     said = [process.communicate(timeout=LIMIT)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0], said
+
+
+@left_out()
+@pytest.mark.slow
+def test_started_by_a_scheduler_and_trained_longer(two: Path) -> None:
+    """By TF_CONFIG; by Slurm, see `test_under_slurm`."""
+    directory = two.parent / "TF_CONFIG"
+    words = short(directory, *FROZEN, *SAVED, "strategy=multi_worker")
+    by_a_scheduler([word.replace(f"train.steps={STEPS}", "train.steps=60") for word in words])
+    by_a_scheduler(command("resume", str(directory), f"train.steps={STEPS}"))
     for key, value in values(two).items():
         assert values(directory)[key].tobytes() == value.tobytes(), key
 
