@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embexp.errors import WorkerLostError
+from embexp.errors import EmbexpError, WorkerLostError
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _AGAIN = "EMBEXP_RESTARTED"
 """Variable of the environment of a command that is a restart: it makes no restarts of its own."""
+_TELL_SECONDS = 10.0
 
 
 def is_led(strategy: Strategy) -> bool:
@@ -48,6 +50,39 @@ def follow(spec: RunSpec, directory: Path | None = None) -> int:
     from embexp.runs.runtimes import worker
 
     return worker.follow(spec)
+
+
+def are_started_alike() -> bool:
+    """Whether the environment may be that of one of several processes with the same command."""
+    from embexp.strategies.cluster import places
+
+    return any(name in os.environ for name in places.VARIABLES)
+
+
+@contextlib.contextmanager
+def telling(strategy: Strategy) -> Iterator[None]:
+    """Errors in the block, before the cluster of a scheduler is there, end the other workers too: they are told."""
+    try:
+        yield
+    except WorkerLostError:
+        raise
+    except EmbexpError as error:
+        refuse(strategy, error)
+        raise
+
+
+def refuse(strategy: Strategy, error: EmbexpError) -> None:
+    """As worker 0 of a scheduler, tells the other workers why it fails, for some seconds; else nothing."""
+    from embexp.specs.strategies import MultiWorker
+    from embexp.strategies.cluster import places, rendezvous
+
+    if not isinstance(strategy, MultiWorker):
+        return
+    with contextlib.suppress(EmbexpError):
+        place = places.place(strategy, os.environ)
+        if place.leader is not None and not place.worker:
+            reason = f"worker 0 has failed: {error}"
+            rendezvous.refuse(place.leader, reason, workers=strategy.workers, seconds=_TELL_SECONDS)
 
 
 def restart(lost: WorkerLostError, strategy: Strategy, directory: Path, allowed: Iterable[str]) -> int:

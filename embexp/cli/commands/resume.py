@@ -69,7 +69,8 @@ def main(arguments: Sequence[str]) -> int:
         changed = _changed(RunFolder(directory), options.overrides)  # as worker 0 does, which has the same command
         return workers.follow(changed or led, None if changed else directory)
     try:
-        return exit_status(resume_run(directory, options.overrides, options.allow_code))
+        with workers.telling(led.strategy):
+            return exit_status(resume_run(directory, options.overrides, options.allow_code))
     except WorkerLostError as error:
         return workers.restart(error, led.strategy, directory, options.allow_code)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,6 +140,16 @@ def _group_choices(found: Folders) -> str:
     return "\n".join(lines)
 
 
+def _tell(options: argparse.Namespace, error: ConfigError) -> None:
+    """Tells other workers of faults, such as missing data, which they may not have."""
+    from embexp.config import composition
+
+    with contextlib.suppress(ConfigError):
+        composed = composition.compose_config(config_loader(options), options.overrides)
+        if (spec := composition.check(composed, look_at_data=False)[0]) is not None:
+            workers.refuse(spec.strategy, error)
+
+
 def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     from embexp.config import composition, hydra_job
     from embexp.config.hydra_job import Callbacks
@@ -149,7 +160,12 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
 
     allowed = permission(options)
     with interruption.nothing_begun():
-        job = composition.job(config_loader(options), options.overrides)
+        try:
+            job = composition.job(config_loader(options), options.overrides)
+        except ConfigError as error:
+            if workers.are_started_alike():
+                _tell(options, error)
+            raise
     if workers.is_led(job.spec.strategy):
         continues = job.spec.output.existing is Existing.CONTINUE
         return workers.follow(job.spec, hydra_job.run_directory(job.composition.config) if continues else None)
@@ -158,13 +174,16 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
     callbacks = Callbacks(config, allowed)
     existing = Existing.NUMBER if hydra_job.is_dated(config) else job.spec.output.existing
     try:
-        with output_directory.opened(
-            hydra_job.run_directory(config),
-            job.spec,
-            existing,
-            before=lambda directory: hydra_job.write(config, directory),
-            warn=commands.warn,
-        ) as found:
+        with (
+            workers.telling(job.spec.strategy),
+            output_directory.opened(
+                hydra_job.run_directory(config),
+                job.spec,
+                existing,
+                before=lambda directory: hydra_job.write(config, directory),
+                warn=commands.warn,
+            ) as found,
+        ):
             folder = found.path.absolute() if config.hydra.job.chdir else found.path
             print(f"{job.spec.name} in {found.path}", flush=True)
             for warning in run.doubtful_settings(job.spec):

@@ -25,6 +25,8 @@ from embexp.specs.strategies import MultiWorker
 WORKER, LEADER = "EMBEXP_WORKER", "EMBEXP_LEADER"
 """Variables of the environment: the number of this worker, and the address of worker 0."""
 _INDEX = (WORKER, "JOB_COMPLETION_INDEX", "SLURM_PROCID")  # ours, of Kubernetes, of Slurm
+VARIABLES = (*_INDEX, "TF_CONFIG")
+"""Variables of the environment that only the processes of several workers have."""
 _FIRST_PORT, _PORTS = 20_000, 10_000
 
 

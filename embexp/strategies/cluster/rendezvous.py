@@ -145,6 +145,33 @@ def gather(
     return dict(sorted(members.items()))
 
 
+def refuse(address: str, reason: str, *, workers: int, seconds: float) -> None:
+    """As worker 0 that fails before the cluster is there, tells the others why, so that they do not wait for it.
+
+    Args:
+        address: where they look for worker 0; if something listens there, nothing is done.
+        seconds: for which those are waited for that have not come.
+    """
+    deadline, told = time.monotonic() + seconds, set[int]()
+    members: dict[int, Member] = {}
+    try:
+        listening = listener(address)
+    except RunError:
+        return
+    with listening, selectors.DefaultSelector() as ready:
+        listening.setblocking(False)
+        ready.register(listening, selectors.EVENT_READ)
+        while len(told) < workers - 1 and time.monotonic() < deadline:
+            for _ in ready.select(_RETRY_SECONDS):
+                _greet(listening, members, workers)
+            for worker in members.keys() - told - set(_missing(members, workers)):
+                told.add(worker)
+                with contextlib.suppress(RunError):
+                    _answer({worker: members[worker]}, {"refused": reason})
+    for member in members.values():
+        _close(member.connections)
+
+
 def join(
     address: str,
     own: str | None,

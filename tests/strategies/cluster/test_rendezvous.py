@@ -120,6 +120,23 @@ def test_without_a_worker_0_the_others_end_at_their_deadline() -> None:
         Meeting(2, seconds=0.5).join(1).result(10)
 
 
+def test_a_worker_0_that_fails_tells_the_others() -> None:
+    meeting = Meeting(3)
+    told = meeting._threads.submit(rendezvous.refuse, meeting.address, "no data", workers=3, seconds=30.0)
+    others = [meeting.join(worker) for worker in (1, 2)]
+    for other in others:
+        with pytest.raises(RunError, match="no data"):
+            other.result(10)
+    told.result(10)  # it does not wait any longer
+
+
+def test_a_worker_0_that_fails_waits_only_so_long_and_not_where_another_listens() -> None:
+    meeting = Meeting(3, seconds=0.5)
+    rendezvous.refuse(meeting.address, "no data", workers=3, seconds=0.1)
+    with rendezvous.listener(meeting.address):
+        rendezvous.refuse(meeting.address, "no data", workers=3, seconds=600.0)
+
+
 def test_strangers_and_twins_change_nothing() -> None:
     meeting = Meeting(2)
     leading = meeting.lead()
