@@ -88,16 +88,31 @@ def _wait_for_save(process: subprocess.Popen[str], checkpoints: Path, number: in
 def _found(process: subprocess.Popen[str], work: Path, worker: int) -> psutil.Process | None:
     """The process of a worker, as soon as there is one; None: the command has ended."""
     while process.poll() is None:
-        for each in psutil.process_iter(["cwd", "cmdline", "status"]):
-            forked = any(word.endswith("preloaded.py") for word in each.info["cmdline"] or ())
-            if each.info["cwd"] != str(work) or not forked or each.info["status"] == psutil.STATUS_ZOMBIE:
-                continue
-            with contextlib.suppress(psutil.Error, OSError):
-                log = re.fullmatch(r"worker-(\d+)\.log", Path(f"/proc/{each.pid}/fd/1").readlink().name)
-                if worker == (0 if log is None else int(log[1])):
-                    return each
+        for each in _working(work):
+            if _is_forked(each) and _number(each) == worker:
+                return each
         time.sleep(_STEP_SECONDS)
     return None
+
+
+def _working(work: Path) -> list[psutil.Process]:
+    """The processes that work in a folder."""
+    found = psutil.process_iter(["cwd", "cmdline", "status"])
+    return [each for each in found if each.info["cwd"] == str(work) and each.info["status"] != psutil.STATUS_ZOMBIE]
+
+
+def _is_forked(process: psutil.Process) -> bool:
+    """Whether it is a worker, not what stands for one as a child of worker 0, or of this process."""
+    return any(word.endswith("preloaded.py") for word in process.info["cmdline"] or ())
+
+
+def _number(process: psutil.Process) -> int | None:
+    """Which worker it is, by its log; None: it has ended."""
+    try:
+        log = re.fullmatch(r"worker-(\d+)\.log", Path(f"/proc/{process.pid}/fd/1").readlink().name)
+    except OSError:
+        return None
+    return 0 if log is None else int(log[1])
 
 
 def _ended(process: subprocess.Popen[str]) -> Ended | None:
@@ -143,13 +158,17 @@ def _check_left(case: Case, work: Path, at: float, stopped: psutil.Process | Non
 
 
 def _left(work: Path, at: float, without: set[int]) -> list[psutil.Process]:
-    """Processes that work in a folder `ENDED_SECONDS` after an instant, but for some."""
+    """Processes that work in a folder `ENDED_SECONDS` after an instant, but for some.
+
+    A worker is killed if worker 0 has killed what stands for it.
+    """
     while True:
-        found = []
-        for each in psutil.process_iter(["cwd", "status"]):
-            ended = each.info["status"] == psutil.STATUS_ZOMBIE
-            if each.info["cwd"] == str(work) and not ended and each.pid not in without:
-                found.append(each)
+        found = [each for each in _working(work) if each.pid not in without]
+        stand = {_number(each) for each in found if not _is_forked(each)}
+        for each in found:
+            if _is_forked(each) and (number := _number(each)) and number not in stand:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
         if not found or time.monotonic() > at + ENDED_SECONDS:
             return found
         time.sleep(_STEP_SECONDS)

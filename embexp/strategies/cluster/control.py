@@ -31,6 +31,9 @@ _GRACE_SECONDS = 4.0
 """How long worker 0 may take to hear of a worker that was lost: with `silence_seconds` of 10, it ends within 15."""
 _FAREWELL_SECONDS = 3.0
 """How long a worker may take to end by itself once the run has ended."""
+_SETTLE_SECONDS = 0.5
+"""How long a worker that hung up is heard of before one that only was silent counts as lost."""
+_SILENT = "it does not answer"
 _ALONE_SECONDS = 4.0
 """How long a worker waits before it tells worker 0 of a signal: a second one would end the run without a save."""
 Arrays = Sequence[np.ndarray]
@@ -140,6 +143,9 @@ class Leader:
             try:
                 head, _ = connection.receive()
             except HungUpError as error:
+                if str(error) == _SILENT:
+                    # TensorFlow may have kept this process and that one from running, and another has hung up.
+                    self._ended.wait(_SETTLE_SECONDS)
                 if not self._ended.is_set():
                     self._lose(worker, str(error))
                 return
@@ -153,7 +159,7 @@ class Leader:
         if self.fault is None:
             where = self._members[worker].address
             said = "failed" if own else "was lost"
-            if reason == "it does not answer":
+            if reason == _SILENT:
                 reason = f"nothing was heard of it for {self._silence:g} seconds"
             self.fault, self._kind = (
                 f"worker {worker} at {where} {said}: {reason}",
@@ -238,7 +244,7 @@ class Follower:
                 if self._ended.is_set():
                     return
                 reason = str(error)
-                if reason == "it does not answer":
+                if reason == _SILENT:
                     reason = f"nothing was heard of it for {self._silence:g} seconds"
                 _leave(f"error: worker 0 at {self._address} was lost: {reason}", 1)
             if head.get("command") == "end":

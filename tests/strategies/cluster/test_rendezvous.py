@@ -200,6 +200,24 @@ def test_a_worker_that_is_silent_is_lost_after_that_time() -> None:
     leader.close()
 
 
+def test_a_worker_that_hung_up_is_the_cause_where_another_was_silent() -> None:
+    """As while TensorFlow lets no thread of Python run, and both are found out late."""
+    meeting, aborted = Meeting(3), Aborted()
+    leading, silent, other = meeting.lead(), meeting.join(1), meeting.join(2)
+    leader = Leader(leading.result(30), silence_seconds=2.0, abort=aborted)
+    began, connections = time.monotonic(), other.result(30).connections
+    time.sleep(1.0)
+    connections["beats"].send({})
+    time.sleep(max(0.0, began + 2.2 - time.monotonic()))  # worker 1 has been silent for too long
+    for connection in connections.values():
+        connection.close()
+    assert aborted.come.wait(5)
+    assert aborted.reason is not None
+    assert aborted.reason.startswith("worker 2 at ")
+    silent.result(30)
+    leader.close()
+
+
 def test_a_slow_worker_is_not_lost() -> None:
     leader, joined, aborted, _ = led(2.5)
     follower = Follower(joined, 1, silence_seconds=60.0)
