@@ -74,10 +74,11 @@ def telling(strategy: Strategy) -> Iterator[None]:
 def refuse(strategy: Strategy, error: EmbexpError) -> None:
     """As worker 0 of a scheduler, tells the other workers why it fails, for some seconds; else nothing."""
     from embexp.specs.strategies import MultiWorker
-    from embexp.strategies.cluster import places, rendezvous
 
     if not isinstance(strategy, MultiWorker):
         return
+    from embexp.strategies.cluster import places, rendezvous
+
     with contextlib.suppress(EmbexpError):
         place = places.place(strategy, os.environ)
         if place.leader is not None and not place.worker:

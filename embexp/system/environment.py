@@ -9,6 +9,7 @@ and leaves alone what is there by then.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
@@ -90,6 +91,16 @@ def _without_chatter() -> Iterator[None]:
             for line in held:
                 if not _CHATTER.match(line):
                     os.write(2, line)
+
+
+def silence_end() -> None:
+    """What libraries write to the standard error while this process ends, behind its own last line, goes nowhere."""
+
+    def silence() -> None:
+        sys.stderr.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+    atexit.register(silence)
 
 
 def postpone_collecting() -> None:

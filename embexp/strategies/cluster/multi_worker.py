@@ -30,7 +30,7 @@ from embexp.strategies.cluster.shard_files import ShardFiles
 from embexp.strategies.cluster.sharded_rows import ShardedTable, SharedRows, WorkerTable, make_tables, sharded
 from embexp.strategies.mirrored import sizes
 from embexp.strategies.strategy import Embeddings, OneDevice, Run, Strategy
-from embexp.system import interruption
+from embexp.system import environment, interruption
 from embexp.training.loop import Runtime
 from embexp.training.step import Assembly, ReplicaBatch
 
@@ -130,6 +130,8 @@ class MultiWorker(Strategy):
                 leader.failed(error)
             finally:
                 leader.end()
+                if leader.fault is not None:
+                    environment.silence_end()  # TensorFlow reports then that it can't reach the other workers
                 if started is not None:
                     started.end(_FAREWELL_SECONDS if leader.fault is None else 1.0)
                 leader.close()
