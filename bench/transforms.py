@@ -4,7 +4,8 @@
 
 The file is float32 in `.npy`. One reading copies all of its rows, block by block, into one block; a transform does so
 with the rows that it makes, after it was fitted. Nothing is in the cache of embexp before. Every measurement runs in a
-new process after its imports. The system's copy of the file is dropped first; with --cached it is in memory instead.
+new process after its imports, twice, and the second counts. The system's copy of the file is dropped before each; with
+--cached it is in memory instead.
 Ratios are taken within a repetition, and their median is reported. Memory is anonymous, without mapped pages.
 """
 
@@ -112,7 +113,9 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.measure:
         path, steps = options.measure
-        print(json.dumps(measure(Path(path), json.loads(steps), cached=options.cached)))
+        # The second of two: the first finds the memory for the file's pages as another process has left it.
+        figures = [measure(Path(path), json.loads(steps), cached=options.cached) for _ in range(2)]
+        print(json.dumps(figures[-1]))
         return 0
     described = harness.introduce()
     megabytes = 60 if options.quick else options.megabytes
@@ -125,8 +128,7 @@ def main(argv: list[str]) -> int:
         where = "in memory" if options.cached else "not in memory"
         print(f"\n{megabytes:,} MB of dim {options.dim}, {where}; seconds (of processors) and MB of anonymous memory")
         for number in range(repetitions):
-            # In another order each time, as the one after a plain reading often takes twice as long.
-            for name in [*costs][number:] + [*costs][:number]:
+            for name in np.random.default_rng(number).permutation([*costs]).tolist():
                 each = costs[name]
                 steps = CASES[name][0] if name in CASES else []
                 words = [

@@ -28,7 +28,7 @@ ALIGNMENT = 64
 """Where such memory begins: at a multiple of so many bytes. TensorFlow's kernels abort the process without."""
 
 _HUGE_PAGE = 2 * 1024 * 1024
-_MADV_RANDOM, _MADV_HUGEPAGE = 1, 14
+_MADV_RANDOM, _MADV_WILLNEED, _MADV_HUGEPAGE = 1, 3, 14
 """From Linux' <asm-generic/mman-common.h>."""
 _ROWS_READ = 4_096
 _MAGIC = b"\x93NUMPY"
@@ -73,10 +73,19 @@ def prefer_huge_pages(memory: np.ndarray) -> None:
 
 def read_single_pages(mapping: np.ndarray) -> None:
     """Asks Linux to read no more of a mapped file than the pages that are touched: neighbours are others' rows."""
+    _advise(mapping, _MADV_RANDOM)
+
+
+def read_ahead(mapping: np.ndarray) -> None:
+    """Asks Linux to read these rows of a mapped file: they are there when they are touched, and nobody waits."""
+    _advise(mapping, _MADV_WILLNEED)
+
+
+def _advise(mapping: np.ndarray, advice: int) -> None:
     if sys.platform == "linux" and mapping.nbytes:
         first = mapping.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
         size = mapping.ctypes.data + mapping.nbytes - first
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), ctypes.c_int(_MADV_RANDOM))
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), ctypes.c_int(advice))
 
 
 def widened(stored: np.ndarray, scales: np.ndarray | None = None) -> np.ndarray:

@@ -40,7 +40,7 @@ from embexp.specs.transforms.steps import (
     Whitening,
     ZeroPad,
 )
-from embexp.system import caching, digests
+from embexp.system import arrays, caching, digests
 from embexp.system.arrays import SomeRows
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors.file_source import VectorSource
@@ -55,6 +55,8 @@ _LEAST = 1e-30
 _VERSION = 2
 """Of the moments in the cache."""
 _RANKS_AT_ONCE = 1 << 20
+_BLOCKS_AHEAD = 4
+"""That are read from the disk while others are fitted to."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,8 @@ class Transformation:
         for start in range(0, rows.rows, step):
             stop = min(start + step, rows.rows)
             values = rows.read(start, stop) if mapping is None else mapping[start:stop]
+            if mapping is not None:
+                arrays.read_ahead(mapping[stop : stop + _BLOCKS_AHEAD * step])
             numbers = np.arange(start, stop) if used is None else used[start:stop]
             yield values if not operations else functools.partial(_made, operations, values, numbers, dim)
             self._progress("fitting the transform", stop / rows.rows)
