@@ -353,13 +353,15 @@ def quantised(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows in 8 bits: int8 [n, dim], and a scale for each row, float32 [n].
 
     A number differs from int8 × scale, computed in float32, by at most (1/2 + 2^-16) × scale. The scale is the largest
-    magnitude of the row / 127; but at least the smallest normal number, as smaller ones are 0 to some processors.
+    magnitude of the row / 127; but at least the smallest normal number, as smaller ones are 0 to some processors, and at
+    most what 127 times is finite.
 
     Args:
         values: float32 [n, dim], finite.
     """
     largest = np.abs(values).max(axis=1)
-    scales = np.maximum(largest / np.float32(_LEVELS), np.finfo(np.float32).smallest_normal)
+    smallest, most = np.finfo(np.float32).smallest_normal, np.finfo(np.float32).max / np.float32(_LEVELS)
+    scales = np.clip(largest / np.float32(_LEVELS), smallest, np.nextafter(most, np.float32(0)))
     return np.rint(values / scales[:, None].astype(np.float64)).astype(np.int8), scales
 
 
