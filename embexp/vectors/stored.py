@@ -353,8 +353,8 @@ def quantised(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows in 8 bits: int8 [n, dim], and a scale for each row, float32 [n].
 
     A number differs from int8 × scale, computed in float32, by at most (1/2 + 2^-16) × scale. The scale is the largest
-    magnitude of the row / 127; but at least the smallest normal number, as smaller ones are 0 to some processors, and at
-    most what 127 times is finite.
+    magnitude of the row / 127; but at least the smallest normal number, as smaller ones are 0 to some processors, and
+    at most what 127 times is finite.
 
     Args:
         values: float32 [n, dim], finite.
