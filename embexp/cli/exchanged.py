@@ -36,11 +36,11 @@ def lines(prepared: Prepared) -> Iterator[str]:
         whole = (
             isinstance(spec.data, Triples) and spec.data.negatives is None and name == spec.features[CANDIDATES].table
         )
-        ways = bytes_sent(strategy.workers, distinct, table.width, frozen=frozen, whole=rows if whole else None)
+        sizes = bytes_sent(strategy.workers, distinct, table.width, frozen=frozen, whole=rows if whole else None)
         chosen = "mirrored" if table.storage is Storage.MIRRORED else "sharded"
-        other = next(way for way in ways if way != chosen)
-        sent = f"{chosen}, workers send about {byte_size(ways[chosen])} a step"
-        yield f"exchange: tables.{name}: {sent}, and {byte_size(ways[other])} if it were {other}"
+        other = next(each for each in sizes if each != chosen)
+        sent = f"{chosen}, workers send about {byte_size(sizes[chosen])} a step"
+        yield f"exchange: tables.{name}: {sent}, and {byte_size(sizes[other])} if it were {other}"
 
 
 def bytes_sent(

@@ -61,7 +61,7 @@ def are_started_alike() -> bool:
 
 @contextlib.contextmanager
 def telling(strategy: Strategy) -> Iterator[None]:
-    """Errors in the block, before the cluster of a scheduler is there, end the other workers too: they are told."""
+    """Reports errors in the block to the other workers of a scheduler, which wait for worker 0, so that they end."""
     try:
         yield
     except WorkerLostError:

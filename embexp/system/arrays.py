@@ -67,24 +67,27 @@ def prefer_huge_pages(memory: np.ndarray) -> None:
     """
     first = -(-memory.ctypes.data // _HUGE_PAGE) * _HUGE_PAGE
     size = (memory.ctypes.data + memory.nbytes - first) // _HUGE_PAGE * _HUGE_PAGE
-    if sys.platform == "linux" and size > 0:
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), ctypes.c_int(_MADV_HUGEPAGE))
+    _advise(first, size, _MADV_HUGEPAGE)
 
 
 def read_single_pages(mapping: np.ndarray) -> None:
     """Asks Linux to read no more of a mapped file than the pages that are touched: neighbours are others' rows."""
-    _advise(mapping, _MADV_RANDOM)
+    _advise(*_pages(mapping), _MADV_RANDOM)
 
 
 def read_ahead(mapping: np.ndarray) -> None:
     """Asks Linux to read these rows of a mapped file: they are there when they are touched, and nobody waits."""
-    _advise(mapping, _MADV_WILLNEED)
+    _advise(*_pages(mapping), _MADV_WILLNEED)
 
 
-def _advise(mapping: np.ndarray, advice: int) -> None:
-    if sys.platform == "linux" and mapping.nbytes:
-        first = mapping.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
-        size = mapping.ctypes.data + mapping.nbytes - first
+def _pages(mapping: np.ndarray) -> tuple[int, int]:
+    """Where the pages of an array begin, and the bytes from there to its end; 0 of an empty one."""
+    first = mapping.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+    return first, mapping.ctypes.data + mapping.nbytes - first if mapping.nbytes else 0
+
+
+def _advise(first: int, size: int, advice: int) -> None:
+    if sys.platform == "linux" and size > 0:
         ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), ctypes.c_int(advice))
 
 

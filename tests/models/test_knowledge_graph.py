@@ -13,6 +13,7 @@ from embexp.errors import ConfigError
 from embexp.models import build as models
 from embexp.models import losses
 from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RankingLoss, Shapes, TransE
+from tests.models.triple_scores import score
 
 DIM = 6
 SHAPES: Shapes = {"source": (DIM,), "relation": (DIM,), "candidates": (DIM,)}
@@ -28,27 +29,6 @@ def drawn(batch: int, *candidates: int, seed: int = 0) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(seed)
     wanted = {"source": (batch, DIM), "relation": (batch, DIM), "candidates": (*candidates, DIM)}
     return {name: generator.normal(size=shape).astype(np.float32) for name, shape in wanted.items()}
-
-
-def score(model: KnowledgeGraph, head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> float:
-    """Of one triple, by the formula of the paper."""
-    head, relation, tail = (each.astype(np.float64) for each in (head, relation, tail))
-    match model:
-        case TransE():
-            return float(model.margin - np.linalg.norm(head + relation - tail, ord=model.norm))
-        case DistMult():
-            return float(head @ np.diag(relation) @ tail)
-        case ComplEx():
-            h, r, t = (each[: DIM // 2] + 1j * each[DIM // 2 :] for each in (head, relation, tail))
-            # Trouillon et al. 2016, eq. 11, in its four real products.
-            expected = (
-                np.sum(r.real * h.real * t.real)
-                + np.sum(r.real * h.imag * t.imag)
-                + np.sum(r.imag * h.real * t.imag)
-                - np.sum(r.imag * h.imag * t.real)
-            )
-            assert expected == pytest.approx(np.sum(h * r * t.conj()).real, rel=1e-12)
-            return float(expected)
 
 
 def tensors(inputs: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import tensorflow as tf
 from embexp.models import knowledge_graph
 from embexp.models.knowledge_graph import RelationPrediction
 from embexp.specs.models import DENSE, ComplEx, DistMult, KnowledgeGraph, RotatE, TransE
+from tests.models.triple_scores import score
 
 DIM, BATCH, ENTITIES, RELATIONS, WEIGHT = 6, 5, 9, 8, 0.3
-HALF = DIM // 2
 MODELS: dict[str, KnowledgeGraph] = {
     "transe, sum of differences": TransE(norm=1, margin=2.0, relation_prediction=WEIGHT),
     "transe, Euclidean": TransE(norm=2, relation_prediction=WEIGHT),
@@ -26,21 +26,6 @@ MODELS: dict[str, KnowledgeGraph] = {
 SOURCES, RELATION_OF, ANSWERS = [0, 3, 3, 8, 5], [1, 0, 6, 6, 2], [4, 3, 0, 7, 5]
 """Of each query; the second is a triple of an entity with itself."""
 INVERSE = [0.0, 1.0, 0.0, 1.0, 1.0]
-
-
-def score(model: KnowledgeGraph, head: Any, relation: Any, tail: Any) -> float:
-    """Of one triple, by the formula of the paper."""
-    h, r, t = (each[:HALF] + 1j * each[HALF:] for each in (head, relation, tail))
-    match model:
-        case TransE():
-            return float(model.margin - np.linalg.norm(head + relation - tail, ord=model.norm))
-        case DistMult():
-            return float(head @ np.diag(relation) @ tail)
-        case ComplEx():
-            return float(np.sum(h * r * t.conj()).real)
-        case RotatE():
-            return float(model.margin - np.sum(np.abs(h * r / np.abs(r) - t)))
-    raise AssertionError
 
 
 def expected(model: KnowledgeGraph, entities: np.ndarray, relations: np.ndarray, *, inverse: bool) -> float:

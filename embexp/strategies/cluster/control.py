@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from embexp.errors import RunError, WorkerLostError
-from embexp.strategies.cluster.messages import Connection, HungUpError
+from embexp.strategies.cluster.messages import SILENT, Connection, HungUpError
 from embexp.strategies.cluster.rendezvous import Joined, Member
 from embexp.system import interruption
 from embexp.system.printable import print
@@ -33,7 +33,6 @@ _FAREWELL_SECONDS = 3.0
 """How long a worker may take to end by itself once the run has ended."""
 _SETTLE_SECONDS = 0.5
 """How long a worker that hung up is heard of before one that only was silent counts as lost."""
-_SILENT = "it does not answer"
 _ALONE_SECONDS = 4.0
 """How long a worker waits before it tells worker 0 of a signal: a second one would end the run without a save."""
 Arrays = Sequence[np.ndarray]
@@ -143,7 +142,7 @@ class Leader:
             try:
                 head, _ = connection.receive()
             except HungUpError as error:
-                if str(error) == _SILENT:
+                if str(error) == SILENT:
                     # TensorFlow may have kept this process and that one from running, and another has hung up.
                     self._ended.wait(_SETTLE_SECONDS)
                 if not self._ended.is_set():
@@ -159,10 +158,8 @@ class Leader:
         if self.fault is None:
             where = self._members[worker].address
             said = "failed" if own else "was lost"
-            if reason == _SILENT:
-                reason = f"nothing was heard of it for {self._silence:g} seconds"
             self.fault, self._kind = (
-                f"worker {worker} at {where} {said}: {reason}",
+                f"worker {worker} at {where} {said}: {_explained(reason, self._silence)}",
                 RunError if own else WorkerLostError,
             )
         self._known.set()
@@ -243,9 +240,7 @@ class Follower:
             except HungUpError as error:
                 if self._ended.is_set():
                     return
-                reason = str(error)
-                if reason == _SILENT:
-                    reason = f"nothing was heard of it for {self._silence:g} seconds"
+                reason = _explained(str(error), self._silence)
                 _leave(f"error: worker 0 at {self._address} was lost: {reason}", 1)
             if head.get("command") == "end":
                 # The main thread ends this process, unless TensorFlow waits for a step that will never be.
@@ -257,6 +252,11 @@ class Follower:
 def status(number: int | None) -> int:
     """The exit status of a worker, by the signal that has ended the run; None: none has."""
     return 0 if number is None else 128 + number
+
+
+def _explained(reason: str, silence: float) -> str:
+    """Why a connection has ended, with the seconds of silence if that was it."""
+    return f"nothing was heard of it for {silence:g} seconds" if reason == SILENT else reason
 
 
 def _beat(connections: Sequence[Connection], ended: threading.Event, news: Callable[[], dict[str, Any]]) -> None:

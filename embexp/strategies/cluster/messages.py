@@ -35,6 +35,10 @@ _TYPES = (
 )
 
 
+SILENT = "it does not answer"
+"""The reason of one that was silent for as long as its patience."""
+
+
 class HungUpError(Exception):
     """The other side has closed the connection, or says what no worker says."""
 
@@ -118,5 +122,5 @@ class Connection:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return "it does not answer"
+        return SILENT
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -82,6 +82,7 @@ class MultiWorker(Strategy):
         self._parts: Assembly | None = None
         self._share = 1.0
         self._conductor: _Conductor | None = None
+        self._reported = [0.0] * spec.workers
         self.told: Mapping[str, Any] = {}
 
     @contextlib.contextmanager
@@ -275,8 +276,8 @@ class MultiWorker(Strategy):
     def timing(self) -> dict[str, Any]:
         """Seconds that each worker has exchanged for since the last call: least where the others wait for it."""
         assert self._conductor is not None
-        total, self._conductor.since = self._conductor.since, [0.0] * self._spec.workers
-        return {"exchange_seconds": [round(each, 6) for each in total]}
+        before, self._reported = self._reported, self._conductor.seconds
+        return {"exchange_seconds": [round(b - a, 6) for a, b in zip(before, self._reported, strict=True)]}
 
     def facts(self) -> dict[str, Any]:
         """How rows are shared, and what was sent, for the summary; compares the copies of mirrored tables."""
@@ -317,9 +318,8 @@ class MultiWorker(Strategy):
             head, arrays = follower.next()
             match head["command"]:
                 case "train":
-                    before = self._exchange.seconds
-                    loss = runtime.train(iterator, head["steps"])
-                    follower.answer({"loss": loss, "seconds": self._exchange.seconds - before})
+                    loss, seconds = _trained(runtime, self._exchange, iterator, head["steps"])
+                    follower.answer({"loss": loss, "seconds": seconds})
                 case "lookup":
                     lookup()
                 case "dense":
@@ -379,13 +379,12 @@ class _Conductor:
     """The runtime of worker 0; `Runtime`.
 
     Attributes:
-        seconds: of exchanges in training steps, by worker: all so far.
-        since: these since somebody set them to 0.
+        seconds: of exchanges in all training steps so far, by worker.
     """
 
     def __init__(self, runtime: Runtime, leader: Leader, exchange: Any, workers: int) -> None:
         self._runtime, self._leader, self._exchange = runtime, leader, exchange
-        self.seconds, self.since = [0.0] * workers, [0.0] * workers
+        self.seconds = [0.0] * workers
 
     @property
     def graph_def_bytes(self) -> int | None:
@@ -398,13 +397,11 @@ class _Conductor:
     def train(self, iterator: Any, steps: int) -> float:
         """Does `steps` steps on all workers, and returns the sum of their losses."""
         self._leader.tell({"command": "train", "steps": steps})
-        before = self._exchange.seconds
         with self._explained():
-            own = self._runtime.train(iterator, steps)
-        seconds, replies = [self._exchange.seconds - before], self._leader.replies()
-        seconds += [float(reply["seconds"]) for reply in replies]
-        for total in (self.seconds, self.since):
-            total[:] = [a + b for a, b in zip(total, seconds, strict=True)]
+            own, seconds = _trained(self._runtime, self._exchange, iterator, steps)
+        replies = self._leader.replies()
+        added = [seconds, *(float(reply["seconds"]) for reply in replies)]
+        self.seconds = [a + b for a, b in zip(self.seconds, added, strict=True)]
         return own + sum(float(reply["loss"]) for reply in replies)
 
     def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -419,6 +416,12 @@ class _Conductor:
             yield
         except _OF_OTHERS as error:
             self._leader.failed(error)
+
+
+def _trained(runtime: Runtime, exchange: Any, iterator: Any, steps: int) -> tuple[float, float]:
+    """The sum of this worker's losses of some steps, and the seconds that it has exchanged in them."""
+    before = exchange.seconds
+    return runtime.train(iterator, steps), exchange.seconds - before
 
 
 class _Announced:
