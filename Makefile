@@ -8,6 +8,7 @@ else
 ASKED := yes
 endif
 BIN := .venv/bin
+, := ,
 STAMP := .venv/.installed
 BENCH_STAMP := .venv/.installed-bench
 # One process more than there are cores, as tests also wait for processes; tests of one file share their fixtures.
@@ -32,14 +33,23 @@ COMPILE = $(BIN)/uv pip compile --quiet --no-header --no-annotate --no-emit-inde
 help:            ## list these commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
 
+# uv installs in an eighth of pip's time. It gets the indexes that pip has, and where it can't use them, pip installs.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SETTING = "$$($(BIN)/python -m pip config list | sed -n "s/^[^=]*[.]$(1)='\(.*\)'$$/\1/p" | tail -n 1)"
+UV = UV_DEFAULT_INDEX=$(call SETTING,index-url) UV_INDEX=$(call SETTING,extra-index-url) UV_FIND_LINKS=$(call SETTING,find-links) \
+  UV_INSECURE_HOST=$(call SETTING,trusted-host) $(BIN)/uv pip install --quiet --python $(BIN)/python --index-strategy unsafe-best-match \
+  --native-tls --constraint constraints.txt
+INSTALL = $(PIP) uv && { $(UV) --editable '.[$(1)]' 2>/dev/null || $(PIP) --editable '.[$(1)]'; }
+
 $(STAMP): pyproject.toml constraints.txt $(wildcard embexp/system/native_code/*.cc embexp/system/native_code/*.h) | interpreter
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@echo "installing embexp and what it needs into .venv"
+	@$(call INSTALL,dev)
 	-@$(BIN)/python -m embexp.system.native
 	@touch $(STAMP)
 
 $(BENCH_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
+	@$(call INSTALL,dev$(,)bench)
 	@touch $(BENCH_STAMP)
 
 interpreter:     # says so if there is no Python to make .venv with, or if .venv has another than was asked for

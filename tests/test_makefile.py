@@ -64,3 +64,35 @@ def test_an_environment_of_another_version(tmp_path: Path) -> None:
     assert ".venv has Python 3.11, not that of PYTHON=python3.13: run make clean first" in found.stderr
     python(tmp_path / ".venv" / "bin" / "python", "3.13")
     assert make(tmp_path, "interpreter", "PYTHON=python3.13").returncode == 0
+
+
+@pytest.mark.parametrize(("works", "expected"), [(True, ["uv"]), (False, ["uv", "pip"])])
+def test_uv_installs_from_the_indexes_of_pip_and_pip_where_it_cannot(
+    tmp_path: Path, works: bool, expected: list[str]
+) -> None:
+    settings = "global.index-url='https://a.example/simple'\n:env:.find-links='/wheels'\n"
+    python = tmp_path / ".venv" / "bin" / "python"
+    script(
+        python,
+        f"""#!/bin/sh
+case "$*" in
+  *"config list") printf "{settings}" ;;
+  *--editable*) echo "pip $*" >> {tmp_path}/calls ;;
+esac
+""",
+    )
+    script(
+        python.with_name("uv"),
+        f"""#!/bin/sh
+echo "uv $UV_DEFAULT_INDEX $UV_FIND_LINKS $UV_INDEX $*" >> {tmp_path}/calls
+exit {0 if works else 2}
+""",
+    )
+    command = [MAKE, "--no-print-directory", "--file", str(MAKEFILE), "--always-make", ".venv/.installed"]
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "constraints.txt").touch()
+    subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert [call.split()[0] for call in calls] == expected
+    assert calls[0].startswith("uv https://a.example/simple /wheels  pip install ")
+    assert all("--constraint constraints.txt --editable .[dev]" in call for call in calls)
