@@ -34,6 +34,8 @@ _RECURS = 20
 """Whole numbers that occur so often on average may be codes."""
 _FEWEST_IN_BUCKETS, _FEWEST_ROWS = 100, 1_000
 """Different values, and rows, from which a number also gets buckets."""
+_FEWEST_OF_A_VALUE = 10
+"""Rows with each of a column's values, on average, from which it can be said to give the label away."""
 _MOST_IN_BUCKETS = 200
 """Columns of a file up to which its numbers do: each is a table."""
 _MOST_TABLES = 1_000
@@ -145,6 +147,21 @@ def prediction_by_form(sample: Sample, label: ColumnFacts, task: str | None) -> 
         why = f"{len(label.numbers)} numbers from {low:g} to {high:g}, as ratings have, behind a user and an item"
         return Prediction("regression", f"{why}; --task recommendation if each row is an interaction")
     return None
+
+
+def giving_away(uses: Sequence[Use], sample: Sample, label: ColumnFacts) -> list[str]:
+    """The columns of categories each of whose values goes with one value of the label, so that they may restate it."""
+    if not label.counts:
+        return []
+    labels, found = sample.columns[label.name], []
+    for use in uses:
+        size, column = use.facts.distinct, sample.columns[use.facts.name]
+        if Role.TABLE not in use.roles or not 2 <= size * _FEWEST_OF_A_VALUE <= use.facts.present:
+            continue
+        pairs = {(each, of) for each, of in zip(column, labels, strict=True) if isinstance(each, str)}
+        if len(pairs) == len({each for each, _ in pairs}):
+            found.append(use.facts.name)
+    return found
 
 
 def made_of_dates(use: Use, role: Role) -> list[ColumnFacts]:

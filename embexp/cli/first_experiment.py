@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from embexp.cli.column_uses import Prediction, Role, Use, Wishes, interaction, made_of_dates, only_text
 from embexp.data.files.forms import DateFacts
@@ -16,7 +17,9 @@ SMALLEST_DIM, LARGEST_DIM, _LARGEST_SHARED_DIM = 4, 64, 32
 _BUCKETS = 32
 """Buckets of a number, next to the number itself."""
 _STEPS = 2_000
-"""Steps that a training is to have at least, if 20 epochs have so many."""
+"""Steps that a training is to have at least."""
+_FEWEST_STEPS = 50
+"""Between evaluations: the epochs of a small file are too short to judge by."""
 _MANY_VALUES = 10_000
 _MOST_IN_PAIRS = 100
 """Vectors whose pairs a model multiplies, some 5,000: its first layer has a weight for each."""
@@ -211,6 +214,32 @@ def _ratings(experiment: Experiment, user: ColumnFacts, item: ColumnFacts) -> li
     ]
 
 
+def of_graph(name: str, path: Path, *, about: str, large: bool, command: str) -> str:
+    """The YAML file of a first experiment on a knowledge graph: a shipped one, and where the graph is.
+
+    Args:
+        path: the folder of its triples.
+        about: how many triples, entities and relations there are.
+        large: whether a step that scores all entities would take too long.
+    """
+    shipped, other = (
+        ("knowledge_graph_large", "knowledge_graph") if large else ("knowledge_graph", "knowledge_graph_large")
+    )
+    why = "negative samples: a step costs what its batch costs" if large else "a step scores all entities"
+    return f"""\
+# @package _global_
+# Link prediction in {_text(path.name)}: {about}. A first experiment.
+#   {command}
+defaults:
+  - {shipped}   # {why}; the other choice is {other}
+  - _self_
+
+name: {name}
+data:
+  path: {_text(str(path.absolute()))}
+"""
+
+
 _TITLES = {
     "binary": "Binary classification",
     "regression": "Prediction of a number",
@@ -373,15 +402,18 @@ def _features(columns: Sequence[ColumnFacts], bucketed: Sequence[ColumnFacts], n
 
 def _training(rows: int, task: str) -> list[str]:
     batch = 1024 if rows >= 200_000 else 256 if rows >= 5_000 else 32
-    steps_of_an_epoch = max(1, math.ceil(0.8 * rows / batch))
-    epochs = min(20, max(1, math.ceil(_STEPS / steps_of_an_epoch)))
+    epoch = max(1, math.ceil(0.8 * rows / batch))
+    short = epoch < _FEWEST_STEPS
+    # The accuracy of a few hundred examples hardly changes while the model still learns.
+    metric = ", metric: log_loss" if task == "classification" else ""
     return [
         "train:",
         f"  batch_size: {batch}",
-        f"  epochs: {max(epochs, 2)}",
+        f"  epochs: {max(2, math.ceil(_STEPS / epoch))}",
+        *([f"  evaluate_every: {_FEWEST_STEPS}   # steps; an epoch has {epoch}"] if short else []),
         *(["  standardize_labels: true   # one learning rate for labels of any scale"] if task == "regression" else []),
-        "  # Ends when the validation no longer improves, with the values of the best epoch.",
-        "  early_stopping: {patience: 2}",
+        "  # Ends when the validation no longer improves, with the values of the best evaluation.",
+        f"  early_stopping: {{patience: {5 if short else 2}{metric}}}",
     ]
 
 

@@ -228,6 +228,52 @@ def test_users_and_items_without_a_label_are_recommendation(tmp_path: Path, caps
     assert prepare(spec, progress=quiet).data.interactions is not None
 
 
+def graph(folder: Path, separator: str = "\t", names: str = "stop") -> Path:
+    """A ring of 30 entities, in three files."""
+    triples = [f"{names}{n}{separator}{separator.join(('next', names))}{(n + 1) % 30}\n" for n in range(30)]
+    folder.mkdir()
+    for split, part in (("train", triples[:26]), ("valid", triples[26:28]), ("test", triples[28:])):
+        (folder / f"{split}.txt").write_text("".join(part))
+    return folder
+
+
+def test_triples_are_a_knowledge_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, arguments = graph(tmp_path / "a ring: 1"), ("--out", str(tmp_path), "--name", "ring")
+    assert new(str(folder), *arguments) == 0
+    assert "30 triples of 30 entities and 1 relation\n" in (told := capsys.readouterr().out)
+    assert "experiment=ring" in told
+    spec = embexp.compose(["experiment=ring"], config_dir=tmp_path)
+    assert (spec.name, spec.task, spec.data.path) == ("ring", "ranking", str(folder))
+    assert spec.model_dump(mode="json")["data"]["negatives"] is None
+    monkeypatch.setattr("embexp.cli.commands.new._MOST_SCORED", 29)
+    assert new(str(folder), *arguments) == 2
+    assert new(str(folder), *arguments, "--force") == 0
+    assert embexp.compose(["experiment=ring"], config_dir=tmp_path).model_dump(mode="json")["data"]["negatives"] == 512
+
+
+@pytest.mark.parametrize("other", ["no tabs", "numbers"])
+def test_what_may_be_something_else_is_no_graph(other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = graph(tmp_path / "ring", **({"separator": ","} if other == "no tabs" else {"names": "1"}))
+    if other == "numbers":
+        for file in folder.iterdir():
+            file.write_text(file.read_text().replace("next", "5"))
+    assert new(str(folder), "--out", str(tmp_path)) == 2
+    assert "--label" in capsys.readouterr().err
+
+
+def test_a_line_that_is_no_triple_is_told_and_nothing_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = graph(tmp_path / "ring")
+    with (folder / "test.txt").open("a") as file:
+        file.write("stop1\tnext\n")
+    assert new(str(folder), "--out", str(tmp_path)) == 2
+    assert "test.txt, line 3: found 2 fields" in capsys.readouterr().err
+    assert not (tmp_path / "experiment").exists()
+
+
 def test_whole_numbers_that_recur_are_also_codes_and_numbers_get_buckets(tmp_path: Path) -> None:
     draw = random.Random(0)
     lines = ["agent,price,kept,label"]
@@ -247,6 +293,23 @@ def test_whole_numbers_that_recur_are_also_codes_and_numbers_get_buckets(tmp_pat
     spec = embexp.compose(["experiment=codes"], config_dir=tmp_path)
     assert list(spec.model_dump(mode="json")["data"]["dense_features"]) == ["kept"]
     assert set(spec.features) == {"agent", "kept"}
+
+
+def test_columns_that_restate_the_label_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = random.Random(0)
+    lines = ["alive,deck,port,code,survived"]
+    for _ in range(200):
+        deck = draw.randrange(6)
+        lines.append(
+            f"{'yes' if deck < 2 else 'no'},{'ABCDEF'[deck]},{draw.choice('XY')},c{draw.randrange(150)},{deck < 2:d}"
+        )
+    (tmp_path / "ship.csv").write_text("\n".join(lines) + "\n")
+    arguments = ("--data", str(tmp_path / "ship.csv"), "--label", "survived", "--out", str(tmp_path))
+    assert new(*arguments) == 0
+    assert "warning: alive, deck may restate the label" in (told := capsys.readouterr().err)
+    assert "--ignore alive,deck" in told
+    assert new(*arguments, "--ignore", "alive,deck", "--force") == 0
+    assert "restate" not in capsys.readouterr().err
 
 
 def test_no_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

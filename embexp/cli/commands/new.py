@@ -8,12 +8,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.errors import CommandLineError, DataError
+from embexp.errors import CommandLineError, ConfigError, DataError, plural
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ Reads a sample of a file, shows what its columns contain and how they are used, 
 comments: FOLDER/experiment/NAME.yaml, for `embexp run --config-dir FOLDER experiment=NAME`.
 
     FILE             A file of text (CSV, TSV and the like, perhaps compressed), a Parquet file, a folder of such files,
-                     a folder of RecBole, texts with a label before each, or a file or folder of LightGCN's lists.
-                     Also as --data FILE.
+                     a folder of RecBole, texts with a label before each, a file or folder of LightGCN's lists, or a
+                     folder of a graph's triples. Also as --data FILE.
     --label COLUMN   The column to predict, numbers or text. Without it: recommendation, if the columns are a user and
-                     an item; else shows the columns and suggests labels.
+                     an item; of triples, link prediction; else shows the columns and suggests labels.
     --out FOLDER     The folder of configs; it is created if it does not exist.
     --task TASK      binary, classification, regression or recommendation (default: by the label).
     --category A,B,… Columns that become embedding tables: numbers that are codes.
@@ -58,9 +59,14 @@ rules
     time             A date, a number of 1990 to 2040 since 1970, or of such a name: the latest validate and test.
     dates            Tables of weekday and hour; of those that do not split, also of the month, and the age in days.
     left out         What is the same, or different, in every row; a second time.
+    warned of        Categories each of whose values goes with one value of the label: they may restate it.
 """
 
 _SHOWN, _MOST_SHOWN = 40, 200
+_LINES_OF_A_GRAPH = 1_000
+"""By which its files are recognised."""
+_MOST_SCORED = 5_000
+"""Entities that a step may all score."""
 _OF_COLUMNS = ("category", "number", "ignore", "time", "group")
 _PANDAS = {
     ".xlsx": "read_excel",
@@ -88,11 +94,12 @@ def main(arguments: Sequence[str]) -> int:
     options.data = options.data or options.file
     from embexp.cli import column_uses, first_experiment
     from embexp.data.files.samples import facts, sample
-    from embexp.system import files
 
     if options.task not in (None, *_TASKS):
         raise CommandLineError(f"embexp new: --task {options.task}: it must be one of {', '.join(_TASKS)}")
     _check_form(Path(options.data))
+    if options.label is None and options.task in (None, "ranking") and (graph := _graph(Path(options.data))):
+        return _write_graph(options, *graph)
     try:
         found = sample(Path(options.data), None if options.names is None else options.names.split(","))
     except DataError as error:
@@ -113,8 +120,6 @@ def main(arguments: Sequence[str]) -> int:
             rule = "which columns are the user and the item? Give --group USER --category ITEM"
             raise CommandLineError(f"embexp new: --task recommendation: {rule}")
         raise CommandLineError(f"embexp new: --label COLUMN is missing\n    {_suggestion(columns)}")
-    if options.out is None:
-        raise CommandLineError("embexp new: --out FOLDER is missing\n    embexp new --help")
     if pair is not None:
         predicted = column_uses.Prediction(
             "recommendation", f"each row is an interaction of {pair[0].name} with {pair[1].name}"
@@ -125,21 +130,97 @@ def main(arguments: Sequence[str]) -> int:
         of_form = column_uses.prediction_by_form(found, label, options.task) if label.name == by_form else None
         predicted = of_form or column_uses.prediction(label, options.task)
         predicted, uses = _uses(found, columns, label, predicted, wishes, asked=options.task is not None)
-    name = _name(options.name, Path(options.data))
-    file = Path(options.out) / "experiment" / f"{name}.yaml"
-    exists = CommandLineError(f"embexp new: {file} exists\n    give another --name, or --force to replace it")
-    if file.exists() and not options.force:
-        raise exists
-    command = f"embexp run --config-dir {shlex.quote(options.out)} experiment={name}"
+    name, file, command = _where(options)
     experiment = first_experiment.Experiment(name, predicted, found, uses, command)
     _show(found, uses, decided=True)
+    _write(file, first_experiment.text(experiment), replace=options.force)
+    print(f"task {predicted.task}: {predicted.why}")
+    if restate := [] if pair is not None else column_uses.giving_away(uses, found, label):
+        rule = f"may restate the label: each value goes with one value of {label.name}. If it is known only afterwards,"
+        print(f"warning: {', '.join(restate)} {rule}\n    --ignore {','.join(restate)}", file=sys.stderr)
+    _say_written(file, command)
+    return DONE
+
+
+def _where(options: argparse.Namespace) -> tuple[str, Path, str]:
+    """The name of the experiment, its file, and the command that runs it.
+
+    Raises:
+        CommandLineError: the folder is not named, or there is such a file.
+    """
+    if options.out is None:
+        raise CommandLineError("embexp new: --out FOLDER is missing\n    embexp new --help")
+    name = _name(options.name, Path(options.data))
+    file = Path(options.out) / "experiment" / f"{name}.yaml"
+    if file.exists() and not options.force:
+        raise _exists(file)
+    return name, file, f"embexp run --config-dir {shlex.quote(options.out)} experiment={name}"
+
+
+def _exists(file: Path) -> CommandLineError:
+    return CommandLineError(f"embexp new: {file} exists\n    give another --name, or --force to replace it")
+
+
+def _write(file: Path, text: str, *, replace: bool) -> None:
+    from embexp.system import files
+
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        (files.write_text if options.force else files.write_new_text)(file, first_experiment.text(experiment))
+        (files.write_text if replace else files.write_new_text)(file, text)
     except FileExistsError:
-        raise exists from None
-    print(f"task {predicted.task}: {predicted.why}")
+        raise _exists(file) from None
+
+
+def _say_written(file: Path, command: str) -> None:
     print(f"wrote {file}\n\n    {command.replace('run', 'plan --scan', 1)}\n    {command}")
+
+
+def _graph(folder: Path) -> tuple[int, int, int] | None:
+    """The triples, entities and relations of a knowledge graph's folder; None: it holds something else.
+
+    Lines of three numbers might be users, items and ratings, and are a graph in OpenKE's files only.
+
+    Raises:
+        CommandLineError: a line of its files is no triple.
+    """
+    from embexp.data.sources import triples
+
+    try:
+        files = triples.files_of(folder)
+        first = [fields for fields, _ in islice(triples.lines_of(files.splits[0], files.names), _LINES_OF_A_GRAPH)]
+    except (ConfigError, DataError):
+        return None
+    fields = [set(column) for column in zip(*first, strict=True)]
+    pairs = sorted(combinations(range(3), 2), key=lambda pair: -len(fields[pair[0]] & fields[pair[1]]))
+    [relation] = {0, 1, 2} - set(pairs[0])
+    if not first or fields[pairs[0][0]].isdisjoint(fields[pairs[0][1]]):
+        return None
+    if not files.named and all(text.isdigit() for column in fields for text in column):
+        return None
+    count, entities, relations = 0, set[str](), set[str]()
+    try:
+        for triple, _ in chain.from_iterable(triples.lines_of(path, files.names) for path in files.splits):
+            count += 1
+            relations.add(triple[relation])
+            entities.update(triple[:relation], triple[relation + 1 :])
+    except DataError as error:
+        raise CommandLineError(f"embexp new: {error}") from error
+    return count, len(entities), len(relations)
+
+
+def _write_graph(options: argparse.Namespace, count: int, entities: int, relations: int) -> int:
+    from embexp.cli import first_experiment
+
+    name, file, command = _where(options)
+    about = f"{count:,} triples of {entities:,} entities and {plural(relations, 'relation')}"
+    large = entities > _MOST_SCORED
+    _write(
+        file,
+        first_experiment.of_graph(name, Path(options.data), about=about, large=large, command=command),
+        replace=options.force,
+    )
+    print(f"{options.data}: {about}\ntask ranking: the entity that completes a triple, among all")
+    _say_written(file, command)
     return DONE
 
 
