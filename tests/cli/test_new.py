@@ -253,14 +253,14 @@ def test_triples_are_a_knowledge_graph(
     assert embexp.compose(["experiment=ring"], config_dir=tmp_path).model_dump(mode="json")["data"]["negatives"] == 512
 
 
-@pytest.mark.parametrize("other", ["no tabs", "numbers"])
+@pytest.mark.parametrize("other", ["no tabs", "numbers", "nothing"])
 def test_what_may_be_something_else_is_no_graph(other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = graph(tmp_path / "ring", **({"separator": ","} if other == "no tabs" else {"names": "1"}))
-    if other == "numbers":
-        for file in folder.iterdir():
-            file.write_text(file.read_text().replace("next", "5"))
+    for file in folder.iterdir():
+        if other != "no tabs":
+            file.write_text(file.read_text().replace("next", "5") if other == "numbers" else "")
     assert new(str(folder), "--out", str(tmp_path)) == 2
-    assert "--label" in capsys.readouterr().err
+    assert ("the file is empty" if other == "nothing" else "--label") in capsys.readouterr().err
 
 
 def test_a_line_that_is_no_triple_is_told_and_nothing_written(

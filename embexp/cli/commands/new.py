@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.task not in (None, *_TASKS):
         raise CommandLineError(f"embexp new: --task {options.task}: it must be one of {', '.join(_TASKS)}")
     _check_form(Path(options.data))
-    if options.label is None and options.task in (None, "ranking") and (graph := _graph(Path(options.data))):
+    if options.label is None and options.task is None and (graph := _graph(Path(options.data))):
         return _write_graph(options, *graph)
     try:
         found = sample(Path(options.data), None if options.names is None else options.names.split(","))
@@ -190,10 +190,12 @@ def _graph(folder: Path) -> tuple[int, int, int] | None:
         first = [fields for fields, _ in islice(triples.lines_of(files.splits[0], files.names), _LINES_OF_A_GRAPH)]
     except (ConfigError, DataError):
         return None
+    if not first:
+        return None
     fields = [set(column) for column in zip(*first, strict=True)]
     pairs = sorted(combinations(range(3), 2), key=lambda pair: -len(fields[pair[0]] & fields[pair[1]]))
     [relation] = {0, 1, 2} - set(pairs[0])
-    if not first or fields[pairs[0][0]].isdisjoint(fields[pairs[0][1]]):
+    if fields[pairs[0][0]].isdisjoint(fields[pairs[0][1]]):
         return None
     if not files.named and all(text.isdigit() for column in fields for text in column):
         return None
