@@ -145,8 +145,8 @@ CASES = {
     "skipgram": Case("dot", pairs, ("experiment=skipgram", *_PARQUET, "optimizer=adam"), rule="adam"),
     "text_cnn": Case("texts", texts, (*_TEXTS, "model=text_cnn"), rule="adam"),
     "bag_of_words": Case("texts", texts, (*_TEXTS, "model=bag_of_words"), rule="adam"),
-    "complex": Case("graph", graph, (*_GRAPH, "model=complex_large", "data.negatives=128"), torch=1.5),
-    "complex_1vsall": Case("graph", graph, (*_GRAPH, "model=complex_large"), torch=1.5),
+    "complex": Case("graph", graph, (*_GRAPH, "model=complex_large", "model.n3=0.1", "data.negatives=128"), torch=1.5),
+    "complex_1vsall": Case("graph", graph, (*_GRAPH, "model=complex_large", "model.n3=0.1"), torch=1.5),
     "transe": Case("graph", graph, (*_GRAPH, "model=transe", "data.negatives=128")),
 }
 """By name."""

@@ -178,6 +178,7 @@ def build(
         width=data.dense_width,
         classes=len(data.classes),
         total_steps=prepared.schedule.steps,
+        examples=len(data.scan.splits["train"]),
         output_bias=output_bias(spec.task, data.scan.label_mean if data.weights is None else data.weights.label_mean),
         # 1 also of labels that are all the same.
         label_deviation=(data.constant(spec.task).deviation or 1.0) if spec.standardizes_labels else 1.0,
@@ -284,6 +285,7 @@ def dense_settings(
     rows: Mapping[str, int],
     width: int,
     total_steps: int,
+    examples: int = 0,
     classes: int = 0,
     output_bias: float = 0.0,
     label_deviation: float = 1.0,
@@ -292,6 +294,7 @@ def dense_settings(
 
     Args:
         rows: of each table.
+        examples: of the training split.
         classes: how many have names; each has a logit, but for task binary.
     """
     # On a TPU, all rows of a table are looked up as any others.
@@ -299,6 +302,10 @@ def dense_settings(
     model = spec.model
     if isinstance(model, Recommender):
         model = model.settled(rows[spec.features[spec.recommendation.item].table])
+    if isinstance(model, KnowledgeGraph):  # a triple is two queries
+        model = model.settled(
+            examples / 2, max((rows.get(each.table, 0) for each in spec.features.values()), default=0)
+        )
     return DenseSettings(
         spec.task,
         model,

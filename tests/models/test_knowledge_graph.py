@@ -150,3 +150,9 @@ def test_losses_trace_without_a_warning(kind: RankingLoss, smoothing: float, cap
 def test_inputs_that_do_not_fit(model: KnowledgeGraph, inputs: Shapes, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build(model, shapes=inputs)
+
+
+@pytest.mark.parametrize(("triples", "n3"), [(0, 0.1), (499, 0.1), (500, 0.03), (10_000, 0.03)])
+def test_a_null_weight_of_n3_is_set_by_triples_per_entity(triples: int, n3: float) -> None:
+    assert ComplEx(n3=None).settled(triples, 100).n3 == n3
+    assert ComplEx(n3=0.5).settled(triples, 100).n3 == 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,16 @@ def score(kind: str, head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -
         return -float(np.abs(h * r / np.abs(r) - t).sum())
     h, r, t = (np.array(each[:8] + 1j * each[8:]) for each in (head, relation, tail))
     return float(np.sum(h * r * t.conj()).real)
+
+
+def test_the_weight_of_n3_goes_by_the_triples_of_an_entity(folder: Path, run: Callable[..., single.RunResult]) -> None:
+    def loss(weight: str) -> Any:
+        result = run("train.steps=2", "tables.entity.initializer.stddev=1", f"model.n3={weight}")
+        lines = map(json.loads, (result.directory / "metrics.jsonl").read_text().splitlines())
+        return [line["loss"] for line in lines if line["event"] == "log"][-1]
+
+    expected, other = ("0.1", "0.03") if len(read(folder, "train")) < 5 * PLACES else ("0.03", "0.1")
+    assert loss("null") == loss(expected) != loss(other)
 
 
 def brute_force(directory: Path, folder: Path, triples: list[Triple]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -16,6 +16,10 @@ from embexp.specs.models.dense_model import DenseModel, Shapes, Task, listed, ve
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
+
+
+_FEW_TRIPLES, _N3_OF_FEW, _N3_OF_MANY = 5, 0.1, 0.03
+"""Triples per entity, and the weight of N3 below and from there on."""
 
 
 class RankingLoss(StrEnum):
@@ -33,9 +37,10 @@ class KnowledgeGraph(DenseModel):
     loss: RankingLoss = RankingLoss.SOFTMAX
     label_smoothing: Fraction = 0.0
     """e: the answer counts 1 - e, and each of the C candidates, the answer too, e / C on top."""
-    n3: NonNegative = 0.0
+    n3: NonNegative | None = 0.0
     """Weight of the N3 regularizer: the mean over the queries of sum |x|^3 over source and relation, where |x| of a
-    complex number is its modulus (Lacroix et al. 2018). The answer is the source of the triple's other query."""
+    complex number is its modulus (Lacroix et al. 2018). The answer is the source of the triple's other query. None: as
+    the number of triples per entity demands, see `settled`."""
     l2: NonNegative = 0.0
     """Weight of the L2 regularizer: the mean over the queries of sum x^2 over source and relation."""
     dropout: Fraction = 0.0
@@ -48,6 +53,19 @@ class KnowledgeGraph(DenseModel):
     """Whether scores are a margin minus distances, which take more time and memory than products."""
     complex_valued: ClassVar[bool] = False
     """Whether two of a row's numbers are a complex number."""
+
+    def settled(self, triples: float, entities: int) -> Self:
+        """The same model with a weight of N3: a null one is 0.1 for fewer than five triples per entity, else 0.03.
+
+        Rows that few triples move need more of it. The weights were chosen on validation splits, see
+        docs/knowledge_graphs.md.
+
+        Args:
+            triples: of the training split.
+        """
+        if self.n3 is not None:
+            return self
+        return self.model_copy(update={"n3": _N3_OF_FEW if triples < _FEW_TRIPLES * entities else _N3_OF_MANY})
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A task other than ranking, and what does not go with the prediction of relations."""
