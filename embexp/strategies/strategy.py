@@ -26,6 +26,7 @@ from embexp.tables.inputs import without_autograph
 from embexp.tables.row_engine import AnyTable, EmbeddingBackend, RowEngine
 from embexp.tables.tpu_tables import TPUTable
 from embexp.training.loop import Runtime
+from embexp.training.one_vs_all import Part
 from embexp.training.step import Assembly, ReplicaBatch, Replication, relations_of
 
 
@@ -137,6 +138,10 @@ class Strategy(Replication, ABC):
     def predicted(self, batches: Any) -> Any:
         """What predictions iterate over, from a dataset of whole batches."""
         return self.dataset(batches)
+
+    def part(self, feature: str, rows: int) -> Part:
+        """Of a feature's first rows, so many, those that this process has: all."""
+        return Part.whole(rows)
 
     def share(self, batch_size: int) -> slice | None:
         """The examples of each batch of a training that this process reads; None: all."""

@@ -65,7 +65,8 @@ class EmbeddingBackend(Protocol):
     def rows(self, feature: str, start: int, stop: int) -> Any:
         """Rows [start, stop) of a feature's table, float32 [stop - start, dim], apart from any step.
 
-        Only backends whose rows are in this machine's memory have them.
+        Only backends whose rows are in this machine's memory have them. Where workers share the rows, it is those that
+        this one has, in its order.
         """
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> None:

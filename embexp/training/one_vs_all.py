@@ -183,17 +183,41 @@ def _loss_and_gradient(kind: RankingLoss, smoothing: float, scores: Any, positiv
 
 
 def block_rows(entities: int, dim: int) -> int:
-    """Entities whose rows are gathered at once."""
-    return min(entities, max(1, ROWS // (4 * dim)))
+    """Entities whose rows are gathered at once; at least 1."""
+    return max(1, min(entities, ROWS // (4 * dim)))
 
 
-def standings(score: Callable[[int, int], Any], entities: int, block: int, answers: Any, known: Any) -> Any:
+@dataclass(frozen=True)
+class Part:
+    """The candidates that this process scores, of those that it and others share.
+
+    Attributes:
+        count: how many they are; they have numbers of their own below it.
+        places: from candidates, integers [n], to those of them that are here: which of the n, and their own numbers,
+            integers [m] both.
+        summed: from float32 [B] to its sum over all processes; the argument is 0 for the first sum of a step, then 1.
+    """
+
+    count: int
+    places: Callable[[Any], tuple[Any, Any]]
+    summed: Callable[[Any, int], Any]
+
+    @classmethod
+    def whole(cls, entities: int) -> Part:
+        """All candidates."""
+        return cls(entities, lambda ids: (tf.range(tf.size(ids)), ids), lambda values, number: values)
+
+
+def standings(score: Callable[[int, int], Any], part: Part, block: int, answers: Any, known: Any) -> Any:
     """Candidates with a higher score minus those with a lower one, by query; NaN if the scores have no finite sum.
 
+    Each process counts its own candidates, and they add whole numbers: so it makes no difference how they share them.
+
     Args:
-        score: from [start, stop) to the scores of these entities, float32 [B, stop - start]; called for each block.
-        entities: how many there are, at most 2^24, up to which float32 counts exactly.
-        block: entities in each block.
+        score: from [start, stop) to the scores of these candidates of the part, float32 [B, stop - start]; called for
+            each block.
+        part: of all candidates at most 2^24, up to which float32 counts exactly.
+        block: candidates in each block.
         answers: int32 [B].
         known: ragged integers [B, None], all known answers of each query, each once. They are no candidates; whether
             the answer itself is among them makes no difference.
@@ -202,18 +226,21 @@ def standings(score: Callable[[int, int], Any], entities: int, block: int, answe
         float32 [B], whole numbers.
     """
     parts: list[Any] = []
-    for start in range(0, entities, block):
+    for start in range(0, max(1, part.count), block):  # of no candidates, too, the scores have a shape
         with tf.control_dependencies(parts[-1:]):  # one block of rows at a time
-            parts.append(score(start, min(start + block, entities)))
+            parts.append(score(start, min(start + block, part.count)))
     scores = parts[0] if len(parts) == 1 else tf.concat(parts, 1)
-    queries = tf.range(tf.shape(scores)[0])
-    own = tf.gather_nd(scores, tf.stack([queries, answers], 1))
+    queries = tf.size(answers)
+    query, place = part.places(answers)
+    found = tf.gather_nd(scores, tf.stack([query, place], 1))
+    own = part.summed(tf.math.unsorted_segment_sum(found, query, queries), 0)
     standing = tf.reduce_sum(_sign(scores, own[:, None]), 1)
-    query = tf.cast(known.value_rowids(), tf.int32)
-    removed = tf.gather_nd(scores, tf.stack([query, tf.cast(known.values, tf.int32)], 1))
-    standing -= tf.math.unsorted_segment_sum(_sign(removed, tf.gather(own, query)), query, tf.size(queries))
+    which, place = part.places(tf.cast(known.values, tf.int32))
+    query = tf.gather(tf.cast(known.value_rowids(), tf.int32), which)
+    removed = tf.gather_nd(scores, tf.stack([query, place], 1))
+    standing -= tf.math.unsorted_segment_sum(_sign(removed, tf.gather(own, query)), query, queries)
     # No sum of infinities is finite. Scores of 1e33 could overflow in theirs; they mean a training gone wrong, too.
-    return tf.where(tf.math.is_finite(tf.reduce_sum(scores, 1)), standing, float("nan"))
+    return part.summed(tf.where(tf.math.is_finite(tf.reduce_sum(scores, 1)), standing, float("nan")), 1)
 
 
 def _sign(scores: Any, own: Any) -> Any:

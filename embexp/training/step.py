@@ -17,7 +17,7 @@ from embexp.models import build as models
 from embexp.specs.data.graphs import ALL_RELATIONS, CANDIDATES, KNOWN, RELATION
 from embexp.tables.inputs import EveryRow
 from embexp.tables.row_engine import EmbeddingBackend
-from embexp.training.one_vs_all import OneVsAll, block_rows, standings
+from embexp.training.one_vs_all import OneVsAll, Part, block_rows, standings
 
 _STRIDE = 506_952_115
 """Distance between the seeds of neighbouring replicas: 2^32 / golden ratio, modulo 2^31 - 2.
@@ -72,6 +72,9 @@ class Replication(Protocol):
 
     def joined(self, results: Any) -> Any:
         """The replicas' results, a tensor [b, ...] from each, as one [B, ...] in the batch's order."""
+
+    def part(self, feature: str, rows: int) -> Part:
+        """Of a feature's first rows, so many, those that `EmbeddingBackend.rows` has: all, or this process's own."""
 
     def summed(self, gradients: Sequence[Any]) -> list[Any]:
         """In a replica: the sums of tensors over all replicas."""
@@ -226,8 +229,8 @@ class Step:
         def score(start: int, stop: int) -> Any:
             return self.model({**inputs, CANDIDATES: self.backend.rows(CANDIDATES, start, stop)[None]}, training=False)
 
-        block = block_rows(entities, inputs[CANDIDATES].shape[-1])
-        return standings(score, entities, block, tf.cast(batch.labels, tf.int32), batch.known)
+        part, dim = self.strategy.part(CANDIDATES, entities), inputs[CANDIDATES].shape[-1]
+        return standings(score, part, block_rows(part.count, dim), tf.cast(batch.labels, tf.int32), batch.known)
 
     def features(self, batch: Any, *, training: bool) -> dict[str, Any]:
         """The backend's input for a batch, by feature: ids, or pairs of ids and weights.

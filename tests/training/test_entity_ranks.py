@@ -12,6 +12,7 @@ from embexp.data.examples import ListColumn
 from embexp.data.queries import KnownAnswers
 from embexp.errors import DivergedError
 from embexp.specs import footprint
+from embexp.strategies.cluster.partition import Partition
 from embexp.training import one_vs_all, ranking
 
 QUERIES = 6
@@ -28,10 +29,53 @@ def test_ranks_are_those_of_all_scores(seed: int, entities: int, block: int, lev
     lists = ListColumn(np.concatenate(known).astype(np.int32), np.concatenate([[0], np.cumsum(counts)]))
     ragged = tf.RaggedTensor.from_row_splits(lists.values, lists.splits)
     found = one_vs_all.standings(
-        lambda start, stop: tf.constant(scores[:, start:stop]), entities, block, tf.constant(answers, tf.int32), ragged
+        lambda start, stop: tf.constant(scores[:, start:stop]),
+        one_vs_all.Part.whole(entities),
+        block,
+        tf.constant(answers, tf.int32),
+        ragged,
     )
     expected = ranking.ranks(scores, answers, lists)
     np.testing.assert_array_equal(ranking.ranks_of_standings(found.numpy(), counts, entities), expected)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32), entities=st.integers(1, 90), workers=st.integers(2, 4))
+def test_workers_that_share_the_candidates_add_up_the_same(seed: int, entities: int, workers: int) -> None:
+    """Also one that has none of them; and a score that is no number is known to all."""
+    random = np.random.default_rng(seed)
+    scores = random.choice(random.normal(size=5).astype(np.float32), (QUERIES, entities))
+    scores[0, random.integers(entities)] = np.nan
+    answers = tf.constant(random.integers(0, entities, QUERIES), tf.int32)
+    lists = [np.unique(random.integers(0, entities, 4)).tolist() for _ in range(QUERIES)]
+    known = tf.ragged.constant(lists, dtype=tf.int32)
+    partition = Partition(entities, workers, 1 << int(random.integers(3)), 2)
+    sums: list[np.ndarray] = []
+
+    def of_worker(worker: int, number: int) -> np.ndarray:
+        """What a worker adds to a sum, with the sums before it."""
+        added = {}
+
+        def summed(values: tf.Tensor, which: int) -> tf.Tensor:
+            added[which] = values.numpy()
+            return tf.constant(sums[which]) if which < len(sums) else values
+
+        def places(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            owners, own = partition.split(ids.numpy())
+            which = np.flatnonzero(owners == worker)
+            return tf.constant(which, tf.int32), tf.constant(own[which], tf.int32)
+
+        own = partition.numbers(worker, 0, partition.count(worker))
+        part = one_vs_all.Part(len(own), places, summed)
+        one_vs_all.standings(lambda start, stop: tf.constant(scores[:, own[start:stop]]), part, 3, answers, known)
+        return np.asarray(added[number])
+
+    for number in (0, 1):
+        sums.append(np.sum([of_worker(worker, number) for worker in range(workers)], axis=0, dtype=np.float32))
+    whole = one_vs_all.Part.whole(entities)
+    expected = one_vs_all.standings(lambda start, stop: scores[:, start:stop], whole, 3, answers, known)
+    np.testing.assert_array_equal(sums[1], expected)
+    assert np.isnan(sums[1]).tolist() == [True, *([False] * (QUERIES - 1))]
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
@@ -42,7 +86,11 @@ def test_scores_that_are_no_numbers_have_no_rank(wrong: float, place: int) -> No
     scores[1, place] = wrong
     known = tf.ragged.constant([[0, 1], [0, 1]], dtype=tf.int32)
     found = one_vs_all.standings(
-        lambda start, stop: tf.constant(scores[:, start:stop]), 5, 2, tf.constant([0, 0]), known
+        lambda start, stop: tf.constant(scores[:, start:stop]),
+        one_vs_all.Part.whole(5),
+        2,
+        tf.constant([0, 0]),
+        known,
     )
     assert np.isnan(found).tolist() == [False, True]
     with pytest.raises(DivergedError, match="1 of 2 queries have scores that are not finite numbers"):

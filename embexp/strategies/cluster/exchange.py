@@ -19,6 +19,7 @@ TensorFlow expects one shape under one key, so keys have the number of the rooms
 | gradients | [W, sum of room(t) d(t)] of tables that are not frozen | (W - 1) times a row |
 | whole | [sum of rows(t) d(t)] of mirrored tables looked up whole, float32, by a ring | 2 (W - 1) / W of it |
 | dense | [numbers of the dense part], float32, by a ring | 2 (W - 1) / W of it |
+| answers, standings | [queries of a batch], float32, by a ring | 2 (W - 1) / W of it |
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ import tensorflow as tf
 from embexp.strategies.cluster.partition import Partition
 
 _GROUP = 1
-_IDS, _ROWS, _GRADIENTS, _DENSE, _MEANS, _LOOKUPS, _WHOLE = range(7)
-_KINDS = 8
+_IDS, _ROWS, _GRADIENTS, _DENSE, _MEANS, _LOOKUPS, _WHOLE, _ANSWERS, _STANDINGS = range(9)
+_KINDS = 16
 """Keys of one enlargement; more than there are kinds of collectives."""
+_BY_SIZE = 1 << 30
+"""The first key of sums that may have any size; those of others stay below it."""
 _LEAST = 8
 """Room that is added at least."""
 
@@ -184,7 +187,12 @@ class Exchange:
         """The means of tensors over all workers."""
         return [total / self.workers for total in self._reduced(tensors, _MEANS)]
 
-    def _reduced(self, tensors: Sequence[Any], kind: int) -> list[Any]:
+    def of_queries(self, values: Any, number: int) -> Any:
+        """The sums over all workers of float32 [B], of any B; `number` is 0 or 1, and each comes once in a step."""
+        key = _BY_SIZE + _KINDS * tf.size(values) + (_ANSWERS, _STANDINGS)[number]
+        return self._reduced([values], key)[0]
+
+    def _reduced(self, tensors: Sequence[Any], kind: Any) -> list[Any]:
         if not tensors:
             return []
         dtypes = {tensor.dtype for tensor in tensors}

@@ -23,7 +23,7 @@ from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import inputs, row_updates
 from embexp.tables.checkpointing import StreamedTable
 from embexp.tables.inputs import EveryRow, Occurrences
-from embexp.tables.row_engine import RowEngine, rows_between
+from embexp.tables.row_engine import RowEngine
 from embexp.tables.row_updates import Distinct, MovingTable
 from embexp.tables.table import EmbeddingTable
 from embexp.tables.variables import ReadableTable, TableVariable
@@ -161,7 +161,3 @@ class CopiedRows:
         self._engine.enqueue({**ids, **every}, training=True)
         self._engine.activations()
         self._engine.apply_gradients({**gradients, **{name: each[None] for name, each in wholes.items()}})
-
-    def rows(self, table: str, start: int, stop: int) -> Any:
-        """Rows [start, stop) of a table, float32 [stop - start, dim]."""
-        return rows_between(self._tables[table].own, start, stop)

@@ -24,6 +24,7 @@ from embexp.specs.data.graphs import CANDIDATES, KNOWN
 from embexp.specs.tables import Feature
 from embexp.strategies.cluster import places, rendezvous, shard_files
 from embexp.strategies.cluster.control import Follower, Leader, status
+from embexp.strategies.cluster.evaluations import Announced, Told
 from embexp.strategies.cluster.mirrored_rows import MirroredTable
 from embexp.strategies.cluster.processes import Workers
 from embexp.strategies.cluster.shard_files import ShardFiles
@@ -32,6 +33,7 @@ from embexp.strategies.mirrored import sizes
 from embexp.strategies.strategy import Embeddings, OneDevice, Run, Strategy
 from embexp.system import environment, interruption
 from embexp.training.loop import Runtime
+from embexp.training.one_vs_all import Part
 from embexp.training.step import Assembly, ReplicaBatch
 
 _FAREWELL_SECONDS = 10.0
@@ -239,12 +241,17 @@ class MultiWorker(Strategy):
         return slice(start, start + counts[self.place.worker])
 
     def predicted(self, batches: Any) -> Any:
-        """Batches of an evaluation, which worker 0 has for itself; the others answer its lookups."""
-        assert self._leader is not None
+        """Batches of an evaluation: worker 0 has them, and the others hear of them."""
         assert self._rows is not None
-        if KNOWN in batches.element_spec.ids:
-            self._rows.snapshot(CANDIDATES)
-        return _Announced(batches, self._leader) if self._rows.asks else batches
+        if self._leader is None or not self._rows.asks:
+            return batches
+        ranked = KNOWN in batches.element_spec.ids and self._rows.shares(CANDIDATES)
+        return Announced(batches, self._leader, ranked=ranked)
+
+    def part(self, feature: str, rows: int) -> Part:
+        """Of a feature's first rows, so many, those that this worker has."""
+        assert self._rows is not None
+        return self._rows.part(feature, rows)
 
     def run(self, function: Callable[[ReplicaBatch], Any], batch: Any) -> Any:
         """Calls `function` once, with this worker's part of a batch, or with a whole batch to predict."""
@@ -293,11 +300,12 @@ class MultiWorker(Strategy):
             **self._exchange.facts(),
         }
 
-    def serve(self, runtime: Runtime, iterator: Any) -> int:
+    def serve(self, runtime: Runtime, iterator: Any, predicted: Any) -> int:
         """As another worker than 0, does what worker 0 says until the end.
 
         Args:
             iterator: yields this worker's parts of the batches.
+            predicted: `element_spec` of whole batches of evaluations.
 
         Returns:
             The exit status: that of the signal which has ended the run, if one has.
@@ -322,6 +330,9 @@ class MultiWorker(Strategy):
                     follower.answer({"loss": loss, "seconds": seconds})
                 case "lookup":
                     lookup()
+                case "rank":
+                    for _ in runtime.predict(Told(predicted, arrays)):
+                        pass  # worker 0 has the same
                 case "dense":
                     self._take_dense(arrays)
                 case "end":
@@ -422,18 +433,6 @@ def _trained(runtime: Runtime, exchange: Any, iterator: Any, steps: int) -> tupl
     """The sum of this worker's losses of some steps, and the seconds that it has exchanged in them."""
     before = exchange.seconds
     return runtime.train(iterator, steps), exchange.seconds - before
-
-
-class _Announced:
-    """Batches, each of which the other workers hear of before its rows are looked up."""
-
-    def __init__(self, batches: Any, leader: Leader) -> None:
-        self._batches, self._leader, self.element_spec = batches, leader, batches.element_spec
-
-    def __iter__(self) -> Iterator[Any]:
-        for batch in self._batches:
-            self._leader.tell({"command": "lookup"})
-            yield batch
 
 
 def serve_rows(

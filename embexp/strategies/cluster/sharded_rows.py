@@ -27,11 +27,10 @@ from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import fused_rows, inputs, row_updates
 from embexp.tables.checkpointing import StreamedTable, Together
 from embexp.tables.inputs import Occurrences, without_autograph
-from embexp.tables.row_engine import RowEngine
+from embexp.tables.row_engine import RowEngine, rows_between
 from embexp.tables.row_updates import Distinct, MovingTable, distinct_ids, summed_gradients
 from embexp.tables.variables import ReadableTable, TableVariable, TouchedRows
-
-_SNAPSHOT_ROWS = 65_536
+from embexp.training.one_vs_all import Part
 
 
 class ShardedTable(ReadableTable):
@@ -239,7 +238,6 @@ class SharedRows:
         )
         self._unique = fused_rows.unique if fused else tf.unique
         self._current: _Step | None = None
-        self._snapshots: dict[str, Any] = {}
 
     @property
     def asks(self) -> bool:
@@ -314,23 +312,25 @@ class SharedRows:
         return list(rows.values())
 
     def rows(self, feature: str, start: int, stop: int) -> Any:
-        """Rows of a feature's table, as `snapshot` has read them if it is sharded; see `EmbeddingBackend.rows`."""
-        table = self._features[feature].table
-        if table not in self._sharded:
-            return self._copies.rows(table, start, stop)
-        return tf.gather(self._snapshots[table].read_value(), tf.range(start, stop))
+        """Rows of a feature's table that this worker has; see `EmbeddingBackend.rows`."""
+        return rows_between(self._tables[self._features[feature].table].own, start, stop)
 
-    def snapshot(self, feature: str) -> None:
-        """Reads all rows of a feature's table into the memory of worker 0, in blocks, for `rows`."""
-        table = self._tables[self._features[feature].table]
-        if not isinstance(table, ShardedTable):
-            return
-        if table.name not in self._snapshots:
-            self._snapshots[table.name] = tf.Variable(tf.zeros([table.rows, table.dim]), trainable=False)
-        variable = self._snapshots[table.name]
-        for start in range(0, table.rows, _SNAPSHOT_ROWS):
-            stop = min(start + _SNAPSHOT_ROWS, table.rows)
-            TableVariable(table.name, variable, read_whole=True).write(start, table.read(start, stop))
+    def shares(self, feature: str) -> bool:
+        """Whether workers share the rows of a feature's table."""
+        return self._features[feature].table in self._sharded
+
+    def part(self, feature: str, rows: int) -> Part:
+        """Of a feature's first rows, so many, those that this worker has."""
+        if not self.shares(feature):
+            return Part.whole(rows)
+        partition, worker = self._sharded[self._features[feature].table].partition, self.exchange.worker
+
+        def places(ids: Any) -> tuple[Any, Any]:
+            owners, own = partition.traced(ids)
+            which = tf.cast(tf.where(owners == worker)[:, 0], tf.int32)
+            return which, tf.gather(own, which)
+
+        return Part(partition.below(worker, rows), places, self.exchange.of_queries)
 
     def _step(self) -> _Step:
         if self._current is None:

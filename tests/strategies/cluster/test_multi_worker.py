@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import embexp
 from embexp.checkpoints import store
 from embexp.records.folder import RunFolder
 from embexp.runs import rerun
@@ -170,6 +171,23 @@ def test_items_and_entities_are_compared_alike(name: str, tmp_path: Path) -> Non
     for split, metrics in summary(one)["metrics"].items():
         assert summary(two)["metrics"][split] == pytest.approx(metrics, rel=1e-3), split
     assert not any(summary(two)["cluster"].get("differing_copies", {}).values())
+    ranked_alike_by_one_process(two)
+
+
+def ranked_alike_by_one_process(directory: Path) -> None:
+    """A run has the metrics that one process with whole tables computes from its checkpoint, to the bit."""
+    for split in ("validation", "test"):
+        assert embexp.load_run(directory).evaluate(split=split) == summary(directory)["metrics"][split]
+
+
+def test_workers_rank_entities_as_one_process_does(tmp_path: Path) -> None:
+    """Also of a training that has just begun, when answers stand anywhere, in batches of which the last is smaller."""
+    graph = planted_triples.divided(tmp_path / "graph", planted_triples.circle(300), test=20, valid=20)
+    settings = ("experiment=knowledge_graph", "data.negatives=8", f"data.path={graph}", "train.evaluation_batch_size=7")
+    length = ("train.steps=10", *QUIET[1:], "strategy=multi_worker", f"hydra.run.dir={tmp_path / 'run'}")
+    done(command("run", *settings, *length))
+    assert 1 < summary(tmp_path / "run")["metrics"]["test"]["mean_rank"] < 300
+    ranked_alike_by_one_process(tmp_path / "run")
 
 
 def slept(directory: Path, *, stopped: bool) -> tuple[str, float]:
