@@ -169,7 +169,7 @@ def als(spec: Any, metric: str) -> dict[str, float]:
 
     def of(model: Any, held: Any) -> float:
         items = np.asarray(model.item_factors)
-        scores = ranking.products(np.asarray(model.user_factors)[held.users], items)
+        scores = ranking.listed_by(ranking.products(np.asarray(model.user_factors)[held.users], items))
         lists = {"relevant": held.relevant, "unknown": held.unknown, "seen": held.seen, "cutoffs": (10, 20)}
         return float(ranking.evaluate_lists(scores, len(items), **lists)[metric])
 

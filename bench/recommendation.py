@@ -85,9 +85,9 @@ class Split:
         from embexp.training import ranking
 
         held = self.held[split]
-        scores = ranking.products(users[held.users], items)
+        lister = ranking.listed_by(ranking.products(users[held.users], items))
         return ranking.evaluate_lists(
-            scores, len(items), relevant=held.relevant, unknown=held.unknown, seen=held.seen, cutoffs=(10, 20)
+            lister, len(items), relevant=held.relevant, unknown=held.unknown, seen=held.seen, cutoffs=(10, 20)
         )
 
     def of_ranx(self, users: np.ndarray, items: np.ndarray) -> dict[str, float]:

@@ -26,6 +26,7 @@ from embexp.system import digests
 from embexp.system.parallel import Progress, part, quiet
 from embexp.system.user_code import NamedFunction, kind_of
 from embexp.training import baseline, intervals, ranking
+from embexp.training.kept_items import ItemPart, SharesItems, UserVectors
 from embexp.training.loop import Outcome, Predictor
 from embexp.training.metrics import Measures, evaluate_split, predicted
 from embexp.training.ranking import Queries
@@ -279,12 +280,12 @@ class Evaluator:
         held_out = {name: rows for name, rows in splits.items() if name != "train"}
         if self.task is Task.RECOMMENDATION:  # lists of the items that are most frequent in the training split
             counts = _interactions(data).catalogue.counts.astype(np.float64)
-            scores = ranking.same_for_all(counts)
+            lister = ranking.listed_by(ranking.same_for_all(counts))
             stage = "evaluating the most popular items"
             found = {}
             for place, name in enumerate(held_out):
                 of_split = part(progress, place / len(held_out), (place + 1) / len(held_out))
-                found[name] = self.of_lists(data, data.held_out(name), scores, len(counts), stage, of_split)
+                found[name] = self.of_lists(data, data.held_out(name), lister, len(counts), stage, of_split)
             return {"popularity": found}
         examples, candidates = data.scan.examples, data.candidates
         if candidates is not None:
@@ -340,9 +341,13 @@ class Evaluator:
         """
 
         def measured(runtime: Predictor, progress: Progress = quiet, details: Details | None = None) -> Metrics:
-            users, items = self.vectors(data, runtime, columns, examples, held.examples, progress)
-            scores = ranking.products(users, items)
-            return self.of_lists(data, held, scores, len(items), EVALUATING, progress, details)
+            catalogue = _interactions(data).catalogue
+            items = runtime.keep(catalogue.size) if isinstance(runtime, SharesItems) else ItemPart(0, catalogue.size)
+            for block in self._vectors(runtime, data.columns, data.scan.examples, catalogue.examples, progress):
+                items.add(block[:, 1])
+            users = (block[:, 0] for block in self._vectors(runtime, columns, examples, held.examples, quiet))
+            lister = items.lister(UserVectors(users))
+            return self.of_lists(data, held, lister, catalogue.size, EVALUATING, progress, details)
 
         return measured
 
@@ -350,14 +355,14 @@ class Evaluator:
         self,
         data: Data,
         held: HeldOut,
-        scores: ranking.Scores,
+        lister: ranking.Lister,
         items: int,
         stage: str,
         progress: Progress,
         details: Details | None = None,
     ) -> Metrics:
-        """The metrics of lists by some scores, of so many items, for the users of `held`."""
-        reported = _reported(scores, len(held.unknown), stage, progress)
+        """The metrics of lists of so many items, for the users of `held`."""
+        reported = _reported(lister, len(held.unknown), stage, progress)
         of_users: dict[str, list[np.ndarray]] = {}
         found = ranking.evaluate_lists(
             reported,
@@ -389,15 +394,18 @@ class Evaluator:
         Args:
             rows: int64 [N], which examples.
         """
+        users = np.concatenate([*self._vectors(runtime, columns, examples, rows, progress)])[:, 0]
+        catalogue = _interactions(data).catalogue.examples
+        items = np.concatenate([*self._vectors(runtime, data.columns, data.scan.examples, catalogue, progress)])
+        return users, items[:, 1]
 
-        def of_both(columns: Columns, examples: Examples, rows: np.ndarray) -> np.ndarray:
-            """Users' and items' vectors, float32 [N, 2, d]."""
-            some = batches.evaluation_batches(examples, rows, columns, batch_size=self._batch_size)
-            reporting = Reporting(runtime, len(rows), "computing vectors", progress)
-            return np.concatenate([vectors for _, vectors in reporting.predict(some)])
-
-        users = of_both(columns, examples, rows)[:, 0]
-        return users, of_both(data.columns, data.scan.examples, _interactions(data).catalogue.examples)[:, 1]
+    def _vectors(
+        self, runtime: Predictor, columns: Columns, examples: Examples, rows: np.ndarray, progress: Progress
+    ) -> Iterator[np.ndarray]:
+        """Vectors of the user and the item of some examples, float32 [n, 2, d], batch by batch."""
+        some = batches.evaluation_batches(examples, rows, columns, batch_size=self._batch_size)
+        reporting = Reporting(runtime, len(rows), "computing vectors", progress)
+        return (vectors for _, vectors in reporting.predict(some))
 
     def recommendation_warnings(
         self,
@@ -434,12 +442,12 @@ class Evaluator:
         return found + baseline.warnings_of_others(final, fitted)
 
 
-def _reported(scores: ranking.Scores, users: int, stage: str, progress: Progress) -> ranking.Scores:
-    """The same scores; reports which share of the users has got theirs."""
+def _reported(lister: ranking.Lister, users: int, stage: str, progress: Progress) -> ranking.Lister:
+    """The same lists; reports which share of the users has got theirs."""
 
-    def found(start: int, stop: int) -> np.ndarray:
+    def found(start: int, stop: int, *more: Any) -> ranking.Listed:
         progress(stage, start / max(1, users))
-        return scores(start, stop)
+        return lister(start, stop, *more)
 
     return found
 

@@ -20,7 +20,7 @@ from embexp.specs.models import Task
 from embexp.system import caching, digests, machine_faults
 from embexp.system.locks import FileLock
 from embexp.system.parallel import Progress, part, quiet
-from embexp.training import baseline, simple_models
+from embexp.training import baseline, ranking, simple_models
 from embexp.training.simple_models import Fit
 
 _USERS_TO_CHOOSE = 2_000
@@ -121,7 +121,8 @@ def _of_items(
             return item_models.matrix(known.seen(examples, [train], held.users), catalogue.size)
 
         def measured(held: HeldOut, users: Any, weights: Any, stage: str, progress: Progress) -> Metrics:
-            return evaluator.of_lists(data, held, item_models.scores(users, weights), catalogue.size, stage, progress)
+            lister = ranking.listed_by(item_models.scores(users, weights))
+            return evaluator.of_lists(data, held, lister, catalogue.size, stage, progress)
 
         penalties, words = item_models.PENALTIES[name], baseline.FITTED[name]
         penalty, best, reached = penalties[len(penalties) // 2], None, -math.inf

@@ -52,6 +52,27 @@ _QUERIES = 1 << 14
 
 Scores = Callable[[int, int], np.ndarray]
 """Scores of all items for users start..stop: float [stop - start, I], a new array."""
+Pairs = tuple[np.ndarray, np.ndarray]
+"""Some items of some users: the user of each, rising, from 0; and the item's number in the catalogue."""
+
+
+class Listed(NamedTuple):
+    """What is known of the lists of n users.
+
+    Attributes:
+        items: int64 [n, k], see `Best`.
+        first_places: see `Lists`.
+    """
+
+    items: np.ndarray
+    first_places: np.ndarray
+
+
+Lister = Callable[[int, int, Pairs, Pairs, int], Listed]
+"""From users start..stop, in their order, their seen items, their relevant ones and k, to their lists.
+
+Raises DivergedError: a score is not finite.
+"""
 
 
 @dataclass(frozen=True)
@@ -294,19 +315,40 @@ def user_blocks(scores: Scores, users: int, items: int, seen: ListColumn) -> Ite
     Raises:
         DivergedError: a score is not finite.
     """
+    for start, stop in _blocks(users, items):
+        yield start, stop, without(scores(start, stop), pairs(seen, start, stop))
+
+
+def _blocks(users: int, items: int) -> Iterator[tuple[int, int]]:
     size = max(1, _CELLS // items)
-    for start in range(0, users, size):
-        stop = min(start + size, users)
-        found = scores(start, stop)
-        if not np.isfinite(found).all():
-            raise DivergedError("scores of items are not finite numbers: the training has diverged")
-        row, item = _pairs(seen, start, stop)
-        found[row, item] = -np.inf
-        yield start, stop, found
+    return ((start, min(start + size, users)) for start in range(0, users, size))
+
+
+def without(scores: np.ndarray, seen: Pairs) -> np.ndarray:
+    """The scores, which change: -inf for seen items.
+
+    Raises:
+        DivergedError: a score is not finite.
+    """
+    if not np.isfinite(scores).all():
+        raise DivergedError("scores of items are not finite numbers: the training has diverged")
+    scores[seen] = -np.inf
+    return scores
+
+
+def listed_by(scores: Scores) -> Lister:
+    """Lists by the scores of all items."""
+
+    def found(start: int, stop: int, seen: Pairs, relevant: Pairs, k: int) -> Listed:
+        values = without(scores(start, stop), seen)
+        first = best_relevant(values, relevant)
+        return Listed(best_items(values, k).items, 1.0 + before(values, *first))
+
+    return found
 
 
 def evaluate_lists(
-    scores: Scores,
+    lister: Lister,
     items: int,
     *,
     relevant: ListColumn,
@@ -320,6 +362,7 @@ def evaluate_lists(
     """The metrics of N users.
 
     Args:
+        lister: makes their lists, some users at a time; see `listed_by`.
         items: I, the number of items.
         relevant: held-out items of each user, by number in the catalogue, none of them seen.
         unknown: int64 [N], held-out items of each user that are not in the catalogue.
@@ -339,15 +382,15 @@ def evaluate_lists(
     sums: dict[str, float] = dict.fromkeys(names, 0.0)
     recommended = {k: np.zeros(items, bool) for k in cutoffs}
     information = np.zeros(items) if counts is None else np.log2(counts.sum() / np.maximum(counts, 1))
-    for start, stop, found in user_blocks(scores, users, items, seen):
-        row, item = _pairs(relevant, start, stop)
-        wanted = np.zeros(found.shape, bool)
+    for start, stop in _blocks(users, items):
+        row, item = pairs(relevant, start, stop)
+        wanted = np.zeros((stop - start, items), bool)
         wanted[row, item] = True
-        top = best_items(found, longest).items
+        top, first_places = lister(start, stop, pairs(seen, start, stop), (row, item), longest)
         hits = np.take_along_axis(wanted, np.maximum(top, 0), 1) & (top >= 0)
         held_out = np.bincount(row, minlength=stop - start) + unknown[start:stop]
         surprise = np.where(top >= 0, information[np.maximum(top, 0)], np.nan)
-        lists = Lists(hits, held_out, _first_places(found, row, item), surprise)
+        lists = Lists(hits, held_out, first_places, surprise)
         measured = metric_specs.computed(Task.RECOMMENDATION, "value", lists, cutoffs=cutoffs, listed=listed)
         for name, values in measured.items():
             sums[name] += float(values.sum())
@@ -423,26 +466,30 @@ def first_hit(lists: Lists) -> np.ndarray:
     return np.asarray(1 / lists.first_places)
 
 
-def _first_places(scores: np.ndarray, row: np.ndarray, item: np.ndarray) -> np.ndarray:
-    """float64: the place of the first relevant item of each row that has any, from 1.
+def best_relevant(scores: np.ndarray, relevant: Pairs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each row that has relevant items its number, and the item that is listed first and its score; see `firsts`."""
+    return firsts(*relevant, scores[relevant])
 
-    Args:
-        scores: [n, I].
-        row: of each relevant item, rising.
-    """
-    value = scores[row, item]
+
+def firsts(row: np.ndarray, item: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of items with their rows and scores, those that are listed first: one for each row, by rising row."""
     order = np.lexsort((item, -value, row))
     row, item, value = row[order], item[order], value[order]
     first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]]) if len(row) else np.empty(0, np.int64)
-    places: np.ndarray = np.empty(len(first), np.float64)
-    for place, which in enumerate(first):  # of a whole row, NumPy counts far faster than along an axis
-        of_row, own, number = scores[row[which]], value[which], item[which]
-        places[place] = 1 + np.count_nonzero(of_row > own) + np.count_nonzero(of_row[:number] == own)
-    return places
+    return row[first], item[first], value[first]
 
 
-def _pairs(lists: ListColumn, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row, from 0, and value of each entry of lists start..stop."""
+def before(scores: np.ndarray, row: np.ndarray, item: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """In each of m rows of scores [n, I], how many are listed before an item with a number and a score: int64 [m]."""
+    counts = np.empty(len(row), np.int64)
+    for place, (which, number, own) in enumerate(zip(row, item, value, strict=True)):
+        of_row = scores[which]  # of a whole row, NumPy counts far faster than along an axis
+        counts[place] = np.count_nonzero(of_row > own) + np.count_nonzero(of_row[: max(0, number)] == own)
+    return counts
+
+
+def pairs(lists: ListColumn, start: int, stop: int) -> Pairs:
+    """The entries of lists start..stop."""
     splits = lists.splits[start : stop + 1]
     row = np.repeat(np.arange(stop - start), np.diff(splits))
     return row, lists.values[splits[0] : splits[-1]]

@@ -65,7 +65,7 @@ def by_hand(users: list[User]) -> dict[str, float]:
 def evaluated(users: list[User]) -> dict[str, float]:
     scores = np.array([each[0] for each in users])
     return ranking.evaluate_lists(
-        lambda start, stop: scores[start:stop].copy(),
+        ranking.listed_by(lambda start, stop: scores[start:stop].copy()),
         scores.shape[1],
         relevant=lists([each[1] for each in users]),
         unknown=np.array([each[3] for each in users]),

@@ -110,7 +110,7 @@ class _Measure:
     def __call__(self, scores: Scores, items: int, relevant: ListColumn, unknown: np.ndarray, seen: ListColumn) -> Any:
         of_users: dict[str, list[np.ndarray]] = {}
         metrics = ranking.evaluate_lists(
-            scores,
+            ranking.listed_by(scores),
             items,
             relevant=relevant,
             unknown=unknown,

@@ -24,7 +24,7 @@ from embexp.specs.data.graphs import CANDIDATES, KNOWN
 from embexp.specs.tables import Feature
 from embexp.strategies.cluster import places, rendezvous, shard_files
 from embexp.strategies.cluster.control import Follower, Leader, status
-from embexp.strategies.cluster.evaluations import Announced, Told
+from embexp.strategies.cluster.evaluations import Announced, Keeper, SharedItems, Told
 from embexp.strategies.cluster.mirrored_rows import MirroredTable
 from embexp.strategies.cluster.processes import Workers
 from embexp.strategies.cluster.shard_files import ShardFiles
@@ -315,7 +315,7 @@ class MultiWorker(Strategy):
         """
         assert self._follower is not None
         assert self._rows is not None
-        rows, follower = self._rows, self._follower
+        rows, follower, keeper = self._rows, self._follower, Keeper()
 
         @tf.function(autograph=False)  # type: ignore[untyped-decorator]
         def lookup() -> Any:
@@ -338,7 +338,8 @@ class MultiWorker(Strategy):
                 case "end":
                     return status(head.get("signal"))
                 case _:
-                    serve_rows(self._tables, self.place.worker, follower, head, arrays)
+                    if not keeper.serve(follower, head, arrays):
+                        serve_rows(self._tables, self.place.worker, follower, head, arrays)
 
     def _dense(self) -> list[Any]:
         """All variables but those of tables, in the same order on all workers."""
@@ -394,7 +395,7 @@ class _Conductor:
     """
 
     def __init__(self, runtime: Runtime, leader: Leader, exchange: Any, workers: int) -> None:
-        self._runtime, self._leader, self._exchange = runtime, leader, exchange
+        self._runtime, self._leader, self._exchange, self._workers = runtime, leader, exchange, workers
         self.seconds = [0.0] * workers
 
     @property
@@ -419,6 +420,10 @@ class _Conductor:
         """Labels and logits of batches, which this worker predicts alone."""
         with self._explained():
             yield from self._runtime.predict(batches)
+
+    def keep(self, count: int) -> SharedItems:
+        """Begins to keep the vectors of so many items, each worker some; see `SharesItems`."""
+        return SharedItems(self._leader, self._workers, count)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
