@@ -67,9 +67,17 @@ def lookups(prepared: Prepared, table: str, workers: int) -> np.ndarray:
     found = np.zeros(rows)
     for feature in spec.features_of(table):
         if feature != CANDIDATES or prepared.data.candidates is None:
-            found += scan.examples.counts(spec.ids_of(feature), train, rows) * (part / len(train))
+            examples = spec.train.batch_size if _of_batch(prepared, feature) else part
+            found += scan.examples.counts(spec.ids_of(feature), train, rows) * (examples / len(train))
         found += _drawn(prepared, feature, part) / rows
     return found
+
+
+def _of_batch(prepared: Prepared, feature: str) -> bool:
+    """Whether a part looks up the items of the whole batch, as the loss compares these."""
+    spec = prepared.spec
+    of_items = isinstance(spec.model, Recommender) and feature in spec.model.item_side
+    return of_items and isinstance(spec.loss, SharedNegatives) and spec.loss.negatives is None
 
 
 def _drawn(prepared: Prepared, feature: str, part: float) -> float:

@@ -382,7 +382,7 @@ class Items:
                 compared = self._of_share(compared, tf.size(numbers), share)
                 numbers, batch = tf.nest.map_structure(lambda part: part[share], (numbers, batch))
             items = read(self._example.at(compared))
-            labelled = numbers if self._below is None else compared
+            labelled = compared if isinstance(self._loss, SharedNegatives) else numbers
             labels = tf.stack([tf.cast(labelled, tf.float32), self._log_share.at(labelled)], 1)
             ids, weights = {**batch.ids, **items.ids}, {**batch.weights, **items.weights}
             return batch._replace(ids=ids, weights=weights, labels=labels)
@@ -399,10 +399,12 @@ class Items:
         return numbers
 
     def _of_share(self, items: Any, batch: Any, share: slice) -> Any:
-        """The items of some interactions of a batch, and what these are compared with."""
+        """The items of some interactions of a batch, and what these are compared with: also the batch's other items."""
         if self._loss.whole_catalogue:
             return items
         others = items[batch:]
+        if isinstance(self._loss, SharedNegatives) and self._loss.negatives is None:
+            others = tf.concat([items[: share.start], items[share.stop :]], 0)
         if isinstance(self._loss, DrawnNegatives):
             others = tf.reshape(tf.reshape(others, [batch, -1])[share], [-1])
         return tf.concat([items[:batch][share], others], 0)

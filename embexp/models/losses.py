@@ -229,19 +229,20 @@ def over_batch(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, log_q
     the batch with the item itself is no negative.
 
     Args:
-        labels: see above.
-        vectors: of users [B, d] and of their items [B, d].
+        labels: see above, of all items.
+        vectors: of users [b, d] and of the batch's items [B, d], those of the users first: b is less than B where
+            several processes share the batch.
         log_q: whether to correct.
     """
     users, items = vectors
-    scores = tf.matmul(users, items, transpose_b=True)
+    scores, own = tf.matmul(users, items, transpose_b=True), tf.shape(users)[0]
     numbers, logs = labels[:, 0], labels[:, 1]
     if log_q:
         scores -= logs[None]
-    same = tf.equal(numbers[:, None], numbers[None])
-    same = tf.linalg.set_diag(same, tf.zeros_like(numbers, tf.bool))
+    same = tf.equal(numbers[:own, None], numbers[None])
+    same = tf.linalg.set_diag(same, tf.zeros([own], tf.bool))
     scores = tf.where(same, scores.dtype.min, scores)
-    answers = tf.range(tf.shape(users)[0])
+    answers = tf.range(own)
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=answers, logits=scores))
 
 
@@ -288,10 +289,11 @@ def contrastive(
 
     Args:
         labels: see `over_drawn`, or with `of_batch` above.
-        vectors: see `over_drawn`, or with `of_batch` of users and their items, [B, d] each.
+        vectors: see `over_drawn`, or with `of_batch` as in `over_batch`.
     """
     if of_batch:
-        vectors, labels = (vectors[0], tf.tile(vectors[1], [2, 1])), tf.tile(labels, [2, 1])
+        (users, items), own = vectors, tf.shape(vectors[0])[0]
+        vectors, labels = (users, tf.concat([items[:own], items], 0)), tf.concat([labels[:own], labels], 0)
     positives, negatives = _of_drawn(labels, vectors)
     over = tf.nn.relu(negatives - margin)
     return tf.reduce_mean(1.0 - positives + weight * tf.reduce_mean(over, 1))

@@ -281,24 +281,11 @@ def _shared_columns(spec: RunSpec) -> Iterator[Fault]:
             yield Fault(f"features.{name}", spec.column_of(name), rule, "leave it to one side")
 
 
-_ALONE = (
-    "choose strategy=cpu or strategy=gpu; strategy=multi_worker takes loss=bpr, loss.negatives that are drawn, and"
-    " loss=softmax"
-)
-
-
-def _apart(loss: Loss) -> bool:
-    """Whether what an interaction is compared with does not depend on the other interactions of its batch."""
-    drawn = isinstance(loss, SharedNegatives) and loss.negatives is not None
-    return drawn or isinstance(loss, DrawnNegatives | Softmax)
-
-
 def _several_replicas(spec: RunSpec) -> Iterator[CombinationFault]:
-    if spec.strategy.kind == "multi_worker" and _apart(spec.loss):
-        return
-    if spec.strategy.kind not in ("cpu", "gpu"):
+    if spec.strategy.kind not in ("cpu", "gpu", "multi_worker"):
         rule = "task recommendation compares the items of a batch, which this strategy divides among replicas"
-        yield CombinationFault("strategy", spec.strategy.kind, rule, _ALONE)
+        remedy = "choose strategy=cpu, gpu or multi_worker"
+        yield CombinationFault("strategy", spec.strategy.kind, rule, remedy)
 
 
 def _no_estimator(spec: RunSpec) -> Iterator[CombinationFault]:

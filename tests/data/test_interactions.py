@@ -134,7 +134,9 @@ def test_the_history_of_a_training_example_lacks_its_own_item() -> None:
             assert sorted(own) == [other for who, other in PAIRS if who == user and other != item]
 
 
-@pytest.mark.parametrize("loss", [BPR(negatives=4), BPR(negatives=2, exclude_seen=False), SampledSoftmax(negatives=7)])
+@pytest.mark.parametrize(
+    "loss", [BPR(negatives=4), BPR(negatives=2, exclude_seen=False), SampledSoftmax(negatives=7), SampledSoftmax()]
+)
 def test_a_share_of_a_batch_is_compared_with_what_the_batch_is(loss: Any) -> None:
     train = np.arange(len(PAIRS))
     known: Any = {"user": SimpleNamespace(first=1, size=5), "item": SimpleNamespace(first=1, size=9)}
@@ -155,6 +157,9 @@ def test_a_share_of_a_batch_is_compared_with_what_the_batch_is(loss: Any) -> Non
                 others = others.reshape(5, -1)[share].ravel()
             else:
                 labels = np.concatenate([labels, label[5:]])
+            if loss == SampledSoftmax():  # the others of the batch
+                others, rest = np.delete(item, share), np.delete(label, share, axis=0)
+                labels = np.concatenate([label[share], rest])
             np.testing.assert_array_equal(part.ids["item"], np.concatenate([item[:5][share], others]))
             np.testing.assert_array_equal(part.labels, labels)
             history = "item of each user"

@@ -95,6 +95,21 @@ def test_cosine_contrastive_counts_negatives_above_the_margin(of_batch: bool) ->
     assert float(found) == pytest.approx(np.mean(losses), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    "loss", [SampledSoftmax(), CosineContrastive(negatives=None, margin=0.3)], ids=["softmax", "ccl"]
+)
+def test_shares_of_a_batch_have_its_loss_together(loss: Any) -> None:
+    """Each compares its users with the items of the whole batch, its own first."""
+    labels, items, _ = (each[:B] for each in drawn_inputs())
+    function, found = loss_of(loss), 0.0
+    for share in (slice(0, 2), slice(2, B)):
+        order = [*range(B)[share], *(place for place in range(B) if place not in range(B)[share])]
+        vectors = tf.constant(USERS[share]), tf.constant(items[order])
+        found += float(function(tf.constant(labels[order]), vectors)) * len(USERS[share]) / B
+    whole = function(tf.constant(labels), (tf.constant(USERS), tf.constant(items)))
+    assert found == pytest.approx(float(whole), rel=1e-6)
+
+
 def test_softmax_is_over_the_catalogue() -> None:
     items = GENERATOR.normal(0, 1, (I, D)).astype(np.float32)
     expected = np.mean([-log_softmax(items.astype(np.float64) @ USERS[row], NUMBERS[row]) for row in range(B)])

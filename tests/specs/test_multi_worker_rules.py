@@ -34,11 +34,6 @@ def faults(*overrides: str) -> dict[str, str]:
             "loss",
             "set tables.item.storage=mirrored, or choose loss=sampled_softmax",
         ),
-        (
-            ["experiment=recommendation", "data.path=.", "loss=sampled_softmax", "loss.negatives=null"],
-            "strategy",
-            "choose strategy=cpu",
-        ),
         (["strategy=mirrored", "tables.item.storage=mirrored"], "tables.item.storage", "or set strategy=multi_worker"),
         (["strategy.block_rows=12"], "strategy", "block_rows is a power of two"),
         (["strategy.addresses=[a:1]"], "strategy", "name one for each"),
@@ -62,9 +57,10 @@ def test_a_loss_over_all_entities() -> None:
     [
         ["experiment=knowledge_graph", "data.negatives=null", "tables.entity.storage=mirrored"],
         ["experiment=recommendation", "data.timestamp=time", "loss=softmax", *_ITEMS],
+        ["experiment=recommendation", "data.timestamp=time", "loss=sampled_softmax", "loss.negatives=null"],
     ],
 )
-def test_mirrored_tables_are_compared_whole(overrides: list[str], tmp_path: Path) -> None:
+def test_what_a_step_compares_may_be_mirrored_or_of_the_batch(overrides: list[str], tmp_path: Path) -> None:
     data = tmp_path / "data.csv"
     data.write_text("user,item,time\na,b,1\n")
     if "experiment=knowledge_graph" in overrides:

@@ -138,6 +138,10 @@ RULES = (f"optimizer.learning_rate={RATE}", "optimizer=adagrad", "optimizer.init
 ALL_ENTITIES = ("experiment=knowledge_graph", "data.negatives=null", "model.dropout=0", "train.batch_size=64")
 OTHERS = {
     "recommendation": ("experiment=recommendation", "data.timestamp=time", "train.batch_size=64"),
+    "batch": (
+        *("experiment=recommendation", "data.timestamp=time", "train.batch_size=64", "loss.negatives=null"),
+        "model=two_tower",
+    ),
     "bpr": ("experiment=recommendation", "data.timestamp=time", "loss=bpr", "train.batch_size=64"),
     "complex": ("experiment=knowledge_graph", "data.negatives=8", "model.dropout=0", "train.batch_size=64"),
     "softmax": ("experiment=recommendation", "data.timestamp=time", "loss=softmax", "train.batch_size=64"),
@@ -145,6 +149,7 @@ OTHERS = {
     "KvsAll": (*ALL_ENTITIES, "data.positives=all", "model.loss=binary"),
 }
 MIRRORED = {
+    "batch": ("strategy.workers=3",),
     "softmax": ("tables.item.storage=mirrored", "tables.item_bias.storage=mirrored"),
     "1-vs-all": ("tables.entity.storage=mirrored", "strategy.workers=3"),
     "KvsAll": ("tables.entity.storage=mirrored", "tables.relation.storage=mirrored"),
