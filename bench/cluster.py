@@ -1,8 +1,8 @@
 """Several workers on this machine against one process: time of a step, and bytes that workers exchange.
 
-    python -m bench.cluster [--quick] [--cases NAME…] [--workers N] [--json FILE]
+    python -m bench.cluster [--quick] [--models NAME…] [--workers N] [--json FILE]
 
-Each case trains with `strategy=cpu` and two threads, and with workers of one thread each, in turn, in several rounds.
+Each model trains with `strategy=cpu` and two threads, and with workers of one thread each, in turn, in several rounds.
 Ratios of a step's time are taken within a round, and their median is reported. There is no network between workers on
 one machine, so this is what sharing costs by itself.
 
@@ -13,6 +13,7 @@ docs/multi_worker.md, with the rooms that the run has recorded.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -21,11 +22,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import harness
+from bench import harness, planted_graph, planted_items
 from embexp.tensor_bundle.index import index_of, read_index
 
 _WIDE = (
@@ -42,8 +43,21 @@ _WIDE = (
 CASES = {
     "mlp": (*_WIDE, "model=mlp", "model.hidden=[512,256]"),
     "dlrm": (*_WIDE, "model=dlrm", "model.bottom=[64]", "model.top=[256,64]"),
+    "two_tower": (
+        *("experiment=recommendation", "data.timestamp=time", "model=two_tower", "model.hidden=[256]"),
+        *("loss.negatives=512", "optimizer=adagrad", "train.batch_size=4096"),
+    ),
+    "complex": (
+        *("experiment=knowledge_graph", "data.negatives=64", "model.dropout=0", "tables.entity.dim=64"),
+        "train.batch_size=1024",
+    ),
 }
-"""Settings by name: wide rows, wide layers."""
+"""Settings by model: wide rows, wide layers, many negatives."""
+_DATA: dict[str, Callable[[Path], Path]] = {
+    "two_tower": lambda folder: planted_items.write(folder / "data.csv", users=5_000, items=50_000),
+    "complex": lambda folder: planted_graph.write_graph(folder / "data", held_out=100),
+}
+"""Writes data into a folder, and returns its path; the clicks of other models are drawn in memory."""
 STEPS, LONGER, ROUNDS = 100, 200, 3
 _OUTPUT = ("output.plots=false", "output.tensorboard=false", "output.baselines=false", "output.digests=false")
 _COUNTING = 'ip link set lo up && "$@"; status=$?; grep lo: /proc/net/dev; exit $status'
@@ -51,9 +65,15 @@ _ALONE = ("unshare", "--net", "sh", "-c", _COUNTING, "-")
 
 
 def settings_of(name: str, folder: Path, steps: int) -> list[str]:
-    """Of a run of so many steps, which writes into a folder."""
-    length = [f"train.steps={steps}", "train.epochs=null"]
-    return [*CASES[name], *length, f"output.cache={folder / 'cache'}", "checkpoint.save=end", *_OUTPUT]
+    """Of a run of so many steps, which writes into a folder, and writes its data there if they are not."""
+    length = [f"train.steps={steps}", "train.epochs=null", f"train.evaluate_every={steps}"]
+    data = [f"data.path={_data(name, folder)}"] if name in _DATA else []
+    return [*CASES[name], *data, *length, f"output.cache={folder / 'cache'}", "checkpoint.save=end", *_OUTPUT]
+
+
+@functools.cache
+def _data(name: str, folder: Path) -> Path:
+    return _DATA[name](folder)
 
 
 def of_strategy(workers: int) -> list[str]:
@@ -136,13 +156,13 @@ def measured(name: str, folder: Path, workers: int, rounds: int, *, bytes_too: b
 def main(argv: list[str]) -> int:
     """Prints a line for each case; returns 0."""
     parser = harness.parser("cluster", __doc__, quick="one round", repetitions="rounds")
-    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--models", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     described = harness.introduce_in_a_line()
     bytes_too, found = countable(), {}
-    for name in options.cases:
+    for name in options.models:
         rounds = options.repetitions or (1 if options.quick else ROUNDS)
         with tempfile.TemporaryDirectory() as folder:
             found[name] = measured(name, Path(folder), options.workers, rounds, bytes_too=bytes_too)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import embexp
-from bench import cluster
+from bench import cluster, planted_items
+from tests import planted_triples
 
 SUMMARY = {
     "cluster": {"workers": 3, "rooms": {"user": 10, "item": 20}},
@@ -27,7 +28,12 @@ def test_bytes_of_a_step() -> None:
 
 @pytest.mark.parametrize("name", list(cluster.CASES))
 @pytest.mark.parametrize("workers", [1, 2])
-def test_cases_are_configs(name: str, workers: int, tmp_path: Path) -> None:
+def test_cases_are_configs(name: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {
+        "two_tower": lambda folder: planted_items.write(folder / "data.csv", users=20, items=600),
+        "complex": lambda folder: planted_triples.divided(folder / "graph", planted_triples.circle(8), test=2, valid=2),
+    }
+    monkeypatch.setattr(cluster, "_DATA", small)
     settings = [*cluster.settings_of(name, tmp_path, 10), *cluster.of_strategy(workers)]
     spec = embexp.compose(settings)
     assert spec.train.steps == 10
