@@ -113,7 +113,7 @@ class Encoded:
 
 def read_tokens(folder: Path, layout: Layout, table: str) -> pa.LargeStringArray:
     """The tokens of a table in the order of their codes; the first is empty and stands for missing values."""
-    path = folder / f"tokens.{layout.token_tables.index(table)}.arrow"
+    path = folder / (GROUPS if table == GROUP else f"tokens.{layout.token_tables.index(table)}.arrow")
     return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)["token"]
 
 
@@ -214,6 +214,8 @@ def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
 
 GROUP = ""
 """Name under which the codes of the groups of leave-one-out are kept; no table has it."""
+GROUPS = "groups.arrow"
+"""File, in the folder of a part, with the groups in the order of their codes."""
 
 _Coded = Callable[["Chunk"], dict[str, np.ndarray]]
 """From a chunk to the int32 codes of its tokens, by column; those of the groups are under `GROUP`."""
@@ -230,6 +232,8 @@ def encode(
     timestamp: str | None = None,
     group: str | None = None,
     known_classes: Sequence[str] = (),
+    numbering: Mapping[str, Codes] | None = None,
+    part: bool = False,
 ) -> None:
     """Writes a source's examples into an empty folder.
 
@@ -239,6 +243,8 @@ def encode(
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.
         known_classes: names of the classes of a finished run, by label; empty: they follow from the labels.
+        numbering: the codes that tokens of chunks have, by table, where chunks come with codes; None: they do not.
+        part: whether others are put behind these examples: then names of classes, and groups, are written as they come.
     """
     from embexp.data.class_labels import LabelNumbers
 
@@ -248,7 +254,7 @@ def encode(
     scalar = [name for name in columns.ids if name not in lists]
     several = [name for name in columns.ids if name in lists]
     tables = list(dict.fromkeys(columns.ids.values()))
-    codes = {table: Codes() for table in (*tables, *([GROUP] if group is not None else []))}
+    codes = numbering or {table: Codes() for table in (*tables, *([GROUP] if group is not None else []))}
     count = 0
     files: dict[Path, int] = {}
     with ExitStack() as stack:
@@ -269,7 +275,7 @@ def encode(
         groups = writer("groups", np.int64) if group is not None else None
         coded = stack.enter_context(_coding(codes, columns.ids, group))
         for chunk in stack.enter_context(closing(ahead(chunks))):
-            found = coded(chunk)
+            found = chunk.codes or coded(chunk)
             ids.append(_matrix([found[name] for name in scalar], chunk.count, np.int32))
             for number, name in enumerate(several):
                 values[number].append(found[name])
@@ -311,8 +317,10 @@ def encode(
         bucketed=list(columns.bucketed),
         weighted=own is not None,
     )
+    if part and group is not None:
+        codes[GROUP].write(folder / GROUPS)
     if names is not None:
-        names.finish(folder, layout)
+        names.write(folder) if part else names.finish(folder, layout)
     layout.write(folder)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from embexp.data import fetching, overlap, splits
+from embexp.data import fetching, overlap, splits, together
 from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
@@ -21,6 +21,7 @@ from embexp.data.files import frames
 from embexp.data.numbers import FittedColumn, PreparedNumbers
 from embexp.data.overlap import Overlap
 from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
+from embexp.data.together import Workers
 from embexp.data.vocabularies import token_rows
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
@@ -60,12 +61,21 @@ class Scan:
     key: str = ""
 
 
-def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = False, progress: Progress = quiet) -> Scan:
+def scan(
+    data: Data,
+    columns: Columns,
+    *,
+    cache: Path,
+    interactions: bool = False,
+    progress: Progress = quiet,
+    workers: Workers | None = None,
+) -> Scan:
     """Reads a source, unless the cache has it: encodes, divides, makes vocabularies from the training split.
 
     Args:
         interactions: only examples with label 1 belong to a split.
         cache: folder for encoded data; safe to share and to delete while nothing runs.
+        workers: who reads it together, and do the same; None: this process alone.
 
     Raises:
         ConfigError: the source lacks something the config asks for.
@@ -76,6 +86,13 @@ def scan(data: Data, columns: Columns, *, cache: Path, interactions: bool = Fals
         raise ValueError("a scan reads the label")
     fetching.ensure(data, cache=cache, progress=progress)
     source = source_of(data)
+    if workers is None:
+        return _scan(source, columns, cache, interactions, progress)
+    make = partial(_scan, source, columns, cache, interactions, progress)
+    return together.read(source, columns, make, workers=workers, cache=cache, progress=progress)
+
+
+def _scan(source: Source, columns: Columns, cache: Path, interactions: bool, progress: Progress) -> Scan:
     encoded = source.encode(columns, cache=cache, progress=progress)
     only_ones = interactions and encoded.layout.label
     encoded = replace(encoded, only_ones=only_ones)

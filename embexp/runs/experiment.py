@@ -137,7 +137,7 @@ def resume_run(
     inventory.check_whole(directory)
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
         strategy = single.prepare_machine(spec.strategy)
-        prepared = prepare(spec, observer.progress)
+        prepared = prepare(spec, observer.progress, reading=strategy.reading)
         saved = _newest(folder, say)
         if saved is not None and _continued(prepared) not in saved.state.get("continued_by", ()):
             raise RunError(_changed_since(folder, saved))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
-from embexp.data import example_weights, numbers
+from embexp.data import example_weights, numbers, together
 from embexp.data.cold_starts import Newcomers, without_newcomers
 from embexp.data.columns import Columns, columns_of
 from embexp.data.example_weights import ExampleWeights
@@ -112,8 +112,11 @@ class Data:
 
 
 @places.naming_urls()
-def read_data(spec: RunSpec, progress: Progress) -> Data:
+def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = together.alone) -> Data:
     """Scans the data (or finds it in the cache) and gives each table its vocabulary.
+
+    Args:
+        reading: who reads it together with this process.
 
     Raises:
         ConfigError: the data lacks something that the config asks for.
@@ -121,13 +124,15 @@ def read_data(spec: RunSpec, progress: Progress) -> Data:
         RunError: the training split is empty.
     """
     columns, shared = columns_of(spec.data, spec.features, spec.tables, task=spec.task)
-    found = scan(
-        spec.data,
-        columns,
-        cache=caching.cache_folder(spec.output.cache),
-        interactions=spec.task is Task.RECOMMENDATION,
-        progress=progress,
-    )
+    with reading(together.facts(spec.data)) as workers:
+        found = scan(
+            spec.data,
+            columns,
+            cache=caching.cache_folder(spec.output.cache),
+            interactions=spec.task is Task.RECOMMENDATION,
+            progress=progress,
+            workers=workers,
+        )
     if not len(found.splits["train"]):
         raise RunError("the training split of the data is empty: see data.split")
     labels = found.examples.labels
@@ -271,12 +276,19 @@ class Prepared:
         return [note for table in self.tables.pretrained.tables.values() for note in table.notes]
 
 
-def prepare(spec: RunSpec, progress: Progress = quiet, *, base: Prepared | None = None) -> Prepared:
+def prepare(
+    spec: RunSpec,
+    progress: Progress = quiet,
+    *,
+    base: Prepared | None = None,
+    reading: together.Meeting = together.alone,
+) -> Prepared:
     """Reads the data and the pretrained files (or finds them in the cache) and settles everything that depends on them.
 
     Args:
         base: a run that has not run yet, and whose checkpoint this one starts from: each table restores the rows of the
             table of that name. None: what it starts from is there.
+        reading: who reads the data together with this process.
 
     Raises:
         ConfigError: the config does not fit the data or a file; with all faults.
@@ -284,7 +296,7 @@ def prepare(spec: RunSpec, progress: Progress = quiet, *, base: Prepared | None 
         VocabularyError: a table has fewer rows than its vocabulary needs.
         RunError: nothing is left to train on, or a table can't be initialized as the config says.
     """
-    data = read_data(spec, progress)
+    data = read_data(spec, progress, reading)
     rows, cache = _table_rows(spec.tables, data.vocabularies), caching.cache_folder(spec.output.cache)
     pretrained, dense, restored, found, code = Pretrained(), None, None, None, None
 

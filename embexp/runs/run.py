@@ -96,7 +96,7 @@ def run(spec: RunSpec, directory: Path, observer: Observer = NOBODY, *, replay: 
     folder.write_spec(spec)
     strategy = prepare_machine(spec.strategy)
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
-        prepared = prepare(spec, observer.progress)
+        prepared = prepare(spec, observer.progress, reading=strategy.reading)
         unbuilt = prepare_operations(spec.strategy, observer.say)
         record(prepared, strategy, folder)
         return complete(prepared, strategy, folder, observer, replay=replay, unbuilt=unbuilt)

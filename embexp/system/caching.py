@@ -16,7 +16,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +46,39 @@ def file_digest(path: Path, *, cache: Path, progress: Progress = quiet) -> str:
     without its modification time showing it.
     """
     status = path.stat()
-    place = str(path.resolve())
-    stamp = [place, *_stamp(status)]
-    record = cache / "digests" / f"{hashlib.sha256(place.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.json"
+    place, record = _record(path, cache)
+    stamp = _stamp(status)
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         known = json.loads(record.read_text("utf-8"))
-        if known["stamp"] == stamp:
+        if known["stamp"] == [place, *stamp]:
             return str(known["digest"])
     now = time.time()
     digest = digests.of_file(path, progress)
-    if now - status.st_mtime > _SETTLED_SECONDS and _stamp(path.stat()) == stamp[1:]:
-        with contextlib.suppress(OSError):  # a cache that is only to be read
-            files.write_text(record, json.dumps({"stamp": stamp, "digest": digest}))
+    if now - status.st_mtime > _SETTLED_SECONDS:
+        remember(path, stamp, digest, cache=cache)
     return digest
+
+
+def stamp_of(path: Path) -> list[int]:
+    """The stamp of a file as it is now; the same on all machines that share its file system."""
+    return _stamp(path.stat())
+
+
+def remember(path: Path, stamp: list[int], digest: str, *, cache: Path) -> None:
+    """Has the cache know the digest of a file, if its stamp is still the one that it had when somebody read it."""
+    place, record = _record(path, cache)
+    if _stamp(path.stat()) == stamp:
+        with contextlib.suppress(OSError):  # a cache that is only to be read
+            files.write_text(record, json.dumps({"stamp": [place, *stamp], "digest": digest}))
+
+
+def _record(path: Path, cache: Path) -> tuple[str, Path]:
+    """Where a file is, and the file of the cache that has its digest."""
+    place = str(path.resolve())
+    return (
+        place,
+        cache / "digests" / f"{hashlib.sha256(place.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.json",
+    )
 
 
 def exists(cache: Path, kind: str, key: str) -> bool:
@@ -93,6 +113,17 @@ def folder(cache: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
         if not place.is_dir():
             raise
     return place
+
+
+@contextlib.contextmanager
+def workplace(cache: Path) -> Iterator[Path]:
+    """An empty folder of the cache for the time of the block; that of a killed process is removed by the next one."""
+    place = cache / f"{_MAKING}{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
+    place.mkdir(parents=True)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def place_of(cache: Path, kind: str, key: str) -> Path:

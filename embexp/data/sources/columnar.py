@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from embexp.data.columns import Columns, Wanted, wanted
 from embexp.data.files import table_files
@@ -96,6 +96,48 @@ class TokenSource(Source):
         return token_rows.numbered(encoded, file.vocabularies, columns.buckets, cache=cache)
 
 
+CODES = "codes"
+"""How the name of a folder of the cache begins that has encoded examples."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read of files, and how.
+
+    Attributes:
+        needed: the columns that are read.
+        settings: JSON of all that decides, with the content, what is written.
+        classes: names of the classes of a finished run, by label; empty: they follow from the labels.
+    """
+
+    columns: Columns
+    located: Files
+    needed: Sequence[Wanted]
+    settings: Mapping[str, Any]
+    label_threshold: float | None
+    timestamp: str | None
+    group: str | None
+    classes: Sequence[str]
+
+    def write(self, folder: Path, files: Files, *, progress: Progress, part: bool = False) -> None:
+        """Writes the examples of the files, or of some of them, into an empty folder; see `examples.encode`."""
+        from embexp.data.examples import encode
+        from embexp.data.files.arrow_columns import chunks_of_files
+
+        encode(
+            chunks_of_files(files, self.needed),
+            folder,
+            self.columns,
+            lists=self.located.lists(),
+            label_threshold=self.label_threshold,
+            timestamp=self.timestamp,
+            group=self.group,
+            known_classes=self.classes,
+            part=part,
+            progress=progress,
+        )
+
+
 @dataclass(frozen=True)
 class ColumnarSource(TokenSource):
     """Files with columns.
@@ -107,6 +149,8 @@ class ColumnarSource(TokenSource):
         dialect: JSON of what decides, with the content, how the files are read; None: the files show it.
         separators: of the values of a text that holds several, by column.
     """
+
+    parted: ClassVar[bool] = True
 
     data: Columnar
     kind: str
@@ -152,13 +196,23 @@ class ColumnarSource(TokenSource):
 
     def digest(self, columns: Columns, *, cache: Path) -> str:
         """Of the bytes of all files that hold a wanted column, and of which are given for which split."""
-        return self._digest(self.locate(self._paths, self._wanted(columns)), cache)
+        return self.content(self.locate(self._paths, self._wanted(columns)), cache)
 
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
         """The wanted columns as codes and numbers, and the time and the groups where the split needs them."""
-        from embexp.data.examples import encode
-        from embexp.data.files.arrow_columns import chunks_of_files
+        reading = self.reading(columns)
 
+        def make(folder: Path) -> None:
+            reading.write(folder, reading.located, progress=progress)
+
+        return cached(CODES, self.content(reading.located, cache), reading.settings, make, cache=cache)
+
+    def reading(self, columns: Columns) -> Reading:
+        """What `encode` reads, and how.
+
+        Raises:
+            ConfigError: a file or a column is missing, or the split needs another.
+        """
         if faults := self._split_faults():
             raise ConfigError(faults)
         columns, (timestamp, group) = self._as_written(columns), self._order
@@ -180,46 +234,21 @@ class ColumnarSource(TokenSource):
             **({"dates": dates} if (dates := self.data.model_dump(mode="json").get("dates")) else {}),
             **({"classes": [asdict(columns.classes), *self.classes]} if columns.classes is not None else {}),
         }
-
-        def make(folder: Path) -> None:
-            encode(
-                chunks_of_files(located, needed),
-                folder,
-                columns,
-                lists=located.lists(),
-                label_threshold=self.data.label_threshold,
-                timestamp=timestamp,
-                group=group,
-                known_classes=self.classes,
-                progress=progress,
-            )
-
-        return cached("codes", self._digest(located, cache), settings, make, cache=cache)
+        return Reading(columns, located, needed, settings, self.data.label_threshold, timestamp, group, self.classes)
 
     def encode_in_memory(self, data: InMemory, like: OtherFile, columns: Columns, folder: Path) -> Examples:
         """The wanted columns, as rows of the run's tables; written to files, but not to the cache."""
-        from embexp.data.examples import Encoded, encode
-        from embexp.data.files.arrow_columns import chunks_of_files
+        from embexp.data.examples import Encoded
         from embexp.data.vocabularies import token_rows
         from embexp.system.parallel import quiet
 
         read = replace(self._of_memory(data), other=like.path, classes=like.classes)
-        columns = read._as_written(columns)
-        needed = wanted(columns)
-        located = read.locate((), needed)
+        reading = read.reading(columns)
         codes, rows = folder / "codes", folder / "rows"
         codes.mkdir()
         rows.mkdir()
-        encode(
-            chunks_of_files(located, needed),
-            codes,
-            columns,
-            lists=located.lists(),
-            label_threshold=self.data.label_threshold,
-            known_classes=like.classes,
-            progress=quiet,
-        )
-        return token_rows.renumbered(Encoded(codes, "", ""), like.vocabularies, columns.buckets, rows)
+        reading.write(codes, reading.located, progress=quiet)
+        return token_rows.renumbered(Encoded(codes, "", ""), like.vocabularies, reading.columns.buckets, rows)
 
     def wanted_names(self, columns: Columns) -> Collection[str]:
         """Those of ids, numbers and the label, and of what the split needs."""
@@ -301,6 +330,7 @@ class ColumnarSource(TokenSource):
     def _paths(self) -> list[Path]:
         return [Path(path) for path in self.data.paths] if self.other is None else [self.other]
 
-    def _digest(self, located: Files, cache: Path) -> str:
+    def content(self, located: Files, cache: Path) -> str:
+        """Digest of the bytes of files, and of which are given for which split."""
         found = digests.of_json(at_once(lambda file: caching.file_digest(file, cache=cache), located.paths()))
         return self.with_splits(found)

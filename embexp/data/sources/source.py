@@ -76,6 +76,8 @@ class Source(ABC):
     """Of a source whose examples are drawn: why no other file has its form, as the beginning of a sentence."""
     unit: ClassVar[tuple[str, int]] = ("rows", 1)
     """What its files hold, and how many examples are made of each."""
+    parted: ClassVar[bool] = False
+    """Whether several workers may read its files, each some of them."""
 
     @abstractmethod
     def head_faults(self, columns: Columns) -> list[Fault]:
@@ -231,8 +233,13 @@ def cached(
     """
     from embexp.data.examples import Encoded
 
-    key = digests.of_json({"format": FORMAT, "content": content, **settings})
+    key = key_of(content, settings)
     return Encoded(caching.folder(cache, folder, key, make), key, content)
+
+
+def key_of(content: str, settings: Mapping[str, Any]) -> str:
+    """The key of such a folder."""
+    return digests.of_json({"format": FORMAT, "content": content, **settings})
 
 
 def unknown_columns(columns: Columns, known: Collection[str], rule: str) -> Iterator[Fault]:

@@ -43,6 +43,7 @@ class Leader:
 
     Attributes:
         fault: the sentence on a worker that was lost; None: all are there.
+        done: by worker, the part of its work that it says it has done, from 0 to 1.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Leader:
         """
         self._members, self._silence, self._abort = members, silence_seconds, abort
         self.fault: str | None = None
+        self.done = dict.fromkeys(members, 0.0)
         self._kind: type[RunError] = WorkerLostError
         self._ended = threading.Event()
         self._known, self._heard = threading.Event(), threading.Event()
@@ -86,14 +88,22 @@ class Leader:
         except HungUpError as error:
             self.failed(error, worker)
 
-    def reply(self, worker: int) -> tuple[dict[str, Any], list[np.ndarray]]:
+    def reply(
+        self, worker: int, waiting: Callable[[], object] = lambda: None
+    ) -> tuple[dict[str, Any], list[np.ndarray]]:
         """The reply of one worker to the oldest command without one.
+
+        Args:
+            waiting: called every second until it comes.
 
         Raises:
             RunError: it was lost.
         """
+        connection = self._members[worker].connections["commands"]
         try:
-            return self._members[worker].connections["commands"].receive()
+            while not connection.comes(_BEAT_SECONDS):
+                waiting()
+            return connection.receive()
         except HungUpError as error:
             self.failed(error, worker)
 
@@ -148,6 +158,7 @@ class Leader:
                 if not self._ended.is_set():
                     self._lose(worker, str(error))
                 return
+            self.done[worker] = float(head.get("done", 0.0))
             if "signal" in head and not interruption.received() and self._passed_on.acquire(blocking=False):
                 interruption.send(int(head["signal"]))
             if "failed" in head:
@@ -175,7 +186,11 @@ class Leader:
 
 
 class Follower:
-    """Another worker's side: commands of worker 0, and whether it lives."""
+    """Another worker's side: commands of worker 0, and whether it lives.
+
+    Attributes:
+        done: the part of its work that this worker has done, from 0 to 1, of which worker 0 hears.
+    """
 
     def __init__(self, joined: Joined, worker: int, *, silence_seconds: float) -> None:
         """Begins to listen for worker 0. If that is gone, this process ends, whatever it does."""
@@ -183,6 +198,7 @@ class Follower:
         self._address, self._worker, self._silence = joined.addresses[0], worker, silence_seconds
         self._ended = threading.Event()
         self._signal: tuple[int, float] | None = None
+        self.done = 0.0
         self._heard.patience(silence_seconds)
         threading.Thread(target=_beat, args=([self._heard], self._ended, self._news), daemon=True).start()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -215,8 +231,8 @@ class Follower:
 
     def _news(self) -> dict[str, Any]:
         if self._signal is None or time.monotonic() - self._signal[1] < _ALONE_SECONDS:
-            return {}
-        return {"signal": self._signal[0]}
+            return {"done": self.done}
+        return {"done": self.done, "signal": self._signal[0]}
 
     def report(self, reason: str) -> None:
         """Tells worker 0 why this worker fails."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import select
 import socket
 import struct
 import threading
@@ -59,6 +60,13 @@ class Connection:
     def patience(self, seconds: float | None) -> None:
         """How long sending or receiving may stall until it is a `HungUpError`; None: for ever."""
         self._socket.settimeout(seconds)
+
+    def comes(self, seconds: float) -> bool:
+        """Whether something comes within so many seconds, if only the end."""
+        try:
+            return bool(select.select([self._socket], [], [], seconds)[0])
+        except (OSError, ValueError):  # it is closed
+            return True
 
     def send(self, head: dict[str, Any], arrays: Sequence[np.ndarray] = ()) -> None:
         """Sends a message.

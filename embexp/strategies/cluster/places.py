@@ -53,6 +53,11 @@ class Place:
         """Whether worker 0 starts the others itself."""
         return self.leader is None
 
+    @property
+    def of_one_machine(self) -> bool:
+        """Whether worker 0 starts the others, and this is one of them, or 0."""
+        return self.loopback or self.found == LEADER
+
 
 def place(strategy: MultiWorker, environment: Mapping[str, str]) -> Place:
     """The place of this process.

@@ -1,0 +1,326 @@
+"""Data that several workers read together: each some of the files, and all have what one process makes of them.
+
+A worker writes the examples of its files, which are neighbours, as a part: with codes of its own. Then the parts are
+joined in the order of the files. The tokens of each part get the codes that one process would give them, as it numbers
+them in the order in which they are first seen. So the folder in the cache is the same, byte for byte, and all that
+follows from it: counts, vocabularies, splits.
+
+Workers with one cache have it from one of them, the owner. Between caches, parts are sent.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from embexp import errors
+from embexp.data import splits
+from embexp.data.class_labels import values_of_part
+from embexp.data.columns import Columns
+from embexp.data.examples import GROUP, Layout, encode, read_tokens
+from embexp.data.files.arrow_columns import Chunk, Column
+from embexp.data.files.table_files import Table
+from embexp.data.sources.columnar import CODES, ColumnarSource, Reading
+from embexp.data.sources.source import Source, cached, key_of
+from embexp.data.vocabularies.token_keys import Codes, packed
+from embexp.errors import ConfigError, EmbexpError, Fault, RunError
+from embexp.specs.data.choices import Data
+from embexp.system import caching, digests, machine_faults
+from embexp.system.arrays import mapped_array
+from embexp.system.parallel import Progress, at_once
+
+_TOKENS, _ROWS = 65_536, 65_536
+"""How many are joined at a time: nobody holds the tokens of a column twice."""
+_LABEL = ""
+"""Name of the column of labels in a part: they are what became of a column that may be read as numbers, too."""
+Made = TypeVar("Made")
+
+
+class Workers(Protocol):
+    """Workers that read together, as one of them sees it; all call the same methods in the same order.
+
+    Attributes:
+        worker: its number.
+        workers: how many there are.
+    """
+
+    worker: int
+    workers: int
+
+    def gathered(self, said: dict[str, Any]) -> list[dict[str, Any]]:
+        """What each worker says, JSON, in the order of the workers.
+
+        Raises:
+            RunError: a worker was lost.
+        """
+
+    def send(self, folder: Path, sender: int, receivers: Collection[int]) -> None:
+        """Copies the files of a folder of one worker into a new folder of each of some others.
+
+        Args:
+            folder: where they are, or are written to; nothing is done by those who do neither.
+
+        Raises:
+            RunError: a worker was lost.
+        """
+
+    def counted(self, progress: Progress) -> Progress:
+        """A `Progress` of what all workers have done together, shown by worker 0."""
+
+
+Meeting = Callable[[Mapping[str, str]], AbstractContextManager[Workers | None]]
+"""Returns a context in which workers read together, from what they must agree on; None: one process reads alone."""
+
+
+def alone(facts: Mapping[str, str]) -> AbstractContextManager[None]:
+    """One process reads alone."""
+    return nullcontext()
+
+
+def facts(data: Data) -> dict[str, str]:
+    """What workers must agree on before they read together."""
+    return {"kind of data": data.kind, "embexp": digests.of_package()[:12], "pyarrow": pa.__version__}
+
+
+def read(
+    source: Source, columns: Columns, make: Callable[[], Made], *, workers: Workers, cache: Path, progress: Progress
+) -> Made:
+    """What `make` makes of a source in this worker's cache, once it is there, and once for all workers of a cache.
+
+    Raises:
+        EmbexpError: what `make` raises, or the reading of the files, in any of the workers, with every fault.
+    """
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(caching.workplace(cache))
+        except OSError:  # a cache that is only to be read
+            place = None
+        names = [str(said["place"]) for said in workers.gathered({"place": place.name if place else ""})]
+        seen = [number for number, name in enumerate(names) if name and (cache / name).is_dir()]
+        sees = [[number, *said["seen"]] for number, said in enumerate(workers.gathered({"seen": seen}))]
+        if source.parted and isinstance(source, ColumnarSource) and place is not None and all(names):
+            parts = _Parts(workers, place, [cache / name for name in names], sees)
+            _read_parts(source, columns, parts, cache=cache, progress=progress)
+        if min(sees[workers.worker]) == workers.worker:
+            found: list[Made] = []
+
+            def make_own() -> dict[str, Any]:
+                found.append(make())
+                return {}
+
+            _agreed(workers, make_own)
+            return found[0]
+        _agreed(workers, dict)
+    return make()
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Where the parts of all workers are.
+
+    Attributes:
+        place: this worker's folder for the time of the reading.
+        places: where those of all are, if this worker sees them.
+        sees: by worker, which workers' it sees; its own, too.
+    """
+
+    workers: Workers
+    place: Path
+    places: Sequence[Path]
+    sees: Sequence[Sequence[int]]
+
+    def of(self, worker: int) -> Path:
+        """The part of a worker, as this one has it."""
+        there = self.places[worker] if worker in self.sees[self.workers.worker] else self.place
+        return there / f"part-{worker}"
+
+    def owners(self) -> set[int]:
+        """The first worker of each cache."""
+        return {min(seen) for seen in self.sees}
+
+    def send(self, sender: int) -> None:
+        """Sends the part of a worker to those owners who do not see it."""
+        if lacking := [owner for owner in sorted(self.owners()) if sender not in self.sees[owner]]:
+            self.workers.send(self.of(sender), sender, lacking)
+
+
+def _read_parts(source: ColumnarSource, columns: Columns, parts: _Parts, *, cache: Path, progress: Progress) -> None:
+    """Has the encoded examples of all files in each cache; or nothing, if the workers do not have the same files."""
+    workers, worker = parts.workers, parts.workers.worker
+    readings: list[Reading] = []
+
+    def look() -> dict[str, Any]:
+        """Lists all files; takes the digests of some."""
+        reading = source.reading(columns)
+        readings.append(reading)
+        paths = reading.located.paths()
+        mine = shares([path.stat().st_size for path in paths], workers.workers)[worker]
+        own = [(place, caching.stamp_of(paths[place]), paths[place]) for place in mine]
+        taken = at_once(lambda each: [*each[:2], caching.file_digest(each[2], cache=cache)], own)
+        return {"files": digests.of_json([[path.name, path.stat().st_size] for path in paths]), "digests": taken}
+
+    found = _agreed(workers, look)
+    reading = readings[0]
+    if len({said["files"] for said in found}) > 1:
+        return  # each reads its own, and the start of the cluster says in what they differ
+    paths = reading.located.paths()
+    for place, stamp, digest in itertools.chain.from_iterable(said["digests"] for said in found):
+        caching.remember(paths[place], stamp, digest, cache=cache)
+    content = source.content(reading.located, cache)
+    key = key_of(content, reading.settings)
+    keys = _agreed(workers, lambda: {"key": key, "has": caching.exists(cache, CODES, key)})
+    if len({said["key"] for said in keys}) > 1 or all(said["has"] for said in keys):
+        return
+    tables = reading.located.tables
+    dealt = [tables[mine.start : mine.stop] for mine in shares([_size(table) for table in tables], workers.workers)]
+
+    def encode_own() -> dict[str, Any]:
+        if dealt[worker]:
+            parts.of(worker).mkdir()
+            some = replace(reading.located, tables=dealt[worker])
+            reading.write(parts.of(worker), some, progress=workers.counted(progress), part=True)
+        return {}
+
+    _agreed(workers, encode_own)
+    full = [number for number, share in enumerate(dealt) if share]
+    for number in full:
+        parts.send(number)
+
+    def join_all() -> dict[str, Any]:
+        if worker in parts.owners():
+            of = [(parts.of(number), dealt[number]) for number in full]
+            make = partial(_join, reading, of, progress)
+            cached(CODES, content, reading.settings, make, cache=cache)
+        return {}
+
+    _agreed(workers, join_all)
+
+
+def _size(table: Table) -> int:
+    return table.path.stat().st_size
+
+
+def shares(sizes: Sequence[int], workers: int) -> list[range]:
+    """Neighbours for each worker, of about the same size together; some may have none."""
+    ends = np.cumsum(np.asarray(sizes, np.float64) + 1)
+    of = ((ends - (np.asarray(sizes) + 1) / 2) * workers / ends[-1]).astype(int)
+    return [range(*map(int, np.searchsorted(of, (worker, worker + 1)))) for worker in range(workers)]
+
+
+def _agreed(workers: Workers, work: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+    """What each worker says after its work.
+
+    Raises:
+        EmbexpError: in all workers the same, with the faults of all in their order, where the work of some has any.
+    """
+    own: Exception | None = None
+    try:
+        said = work()
+    except ConfigError as error:
+        own, said = error, {"faults": [asdict(fault) for fault in error.faults]}
+    except EmbexpError as error:
+        own, said = error, {"error": type(error).__name__, "text": str(error)}
+    except Exception as error:
+        if (sentence := machine_faults.sentence(error)) is None:
+            raise
+        own, said = error, {"error": "RunError", "text": f"{sentence} (worker {workers.worker})"}
+    found = workers.gathered(said)
+    if not any("faults" in each or "error" in each for each in found):
+        return found
+    raised: EmbexpError
+    if faults := [Fault(**fault) for each in found for fault in each.get("faults", ())]:
+        raised = ConfigError(list(dict.fromkeys(faults)))
+    else:
+        wrong = [each for each in found if "error" in each]
+        kind = getattr(errors, wrong[0]["error"], RunError)
+        raised = kind("\n".join(dict.fromkeys(each["text"] for each in wrong)))
+    raised.told = True
+    raise raised from own
+
+
+def _join(reading: Reading, parts: Sequence[tuple[Path, Sequence[Table]]], progress: Progress, folder: Path) -> None:
+    """Writes the examples of all parts, as those of one process, into an empty folder."""
+    columns = reading.columns
+    if columns.label is not None and columns.classes is None:
+        columns = replace(columns, label=_LABEL)
+    tables = [*dict.fromkeys(columns.ids.values()), *([GROUP] if reading.group is not None else [])]
+    codes = {table: Codes() for table in tables}
+    encode(
+        itertools.chain.from_iterable(_chunks(part, of, codes, columns, reading.timestamp) for part, of in parts),
+        folder,
+        columns,
+        lists=reading.located.lists(),
+        timestamp=reading.timestamp,
+        group=reading.group,
+        known_classes=reading.classes,
+        numbering=codes,
+        progress=lambda stage, done: progress("joining what the workers have read", None),
+    )
+
+
+def _chunks(
+    part: Path, tables: Sequence[Table], codes: Mapping[str, Codes], columns: Columns, timestamp: str | None
+) -> Iterator[Chunk]:
+    """The examples of a part, with the codes that their tokens have in the whole."""
+    layout = Layout.read(part)
+
+    def numbers(table: str) -> np.ndarray:
+        tokens = read_tokens(part, layout, table)
+        some = (tokens.slice(start, _TOKENS) for start in range(0, len(tokens), _TOKENS))
+        return np.concatenate([codes[table].encode(packed(each)) for each in some])
+
+    number_of = dict(zip(codes, at_once(numbers, codes), strict=True))
+    arrays = {path.stem: mapped_array(path) for path in part.glob("*.npy")}
+    ends_of = {name: arrays[f"list.{place}.splits"] for place, name in enumerate(layout.lists)}
+    first, paths = 0, iter(tables)
+    for name, count in layout.files:
+        path = next(table.path for table in paths if table.path.name == name)
+        for begin, end in splits.chunks(count, _ROWS):
+            rows = slice(first + begin, first + end)
+
+            def of(column: str, array: str, rows: slice = rows) -> np.ndarray:
+                """The values of a column with one for each example, or each value of a list."""
+                ends = ends_of.get(column)
+                return arrays[array][rows if ends is None else slice(ends[rows.start], ends[rows.stop])]
+
+            coded = {
+                column: number_of[layout.tables[column]].take(arrays["ids"][rows, place])
+                for place, column in enumerate(layout.ids)
+            }
+            coded |= {
+                column: number_of[layout.tables[column]].take(of(column, f"list.{place}.values"))
+                for place, column in enumerate(layout.lists)
+            }
+            tokens = {
+                column: Column(None, ends[rows.start : rows.stop + 1] - ends[rows.start])
+                for column, ends in ends_of.items()
+            }
+            values = {
+                column: of(weighed, f"weights.{place}")
+                for place, (column, weighed) in enumerate(layout.weights.items())
+            }
+            for array, named in (("dense", layout.dense), ("bucketed", layout.bucketed)):
+                values |= {column: arrays[array][rows, place] for place, column in enumerate(named)}
+            # Last, as they have more digits than another use of the same column.
+            for array, named_by in (("example_weights", columns.example_weight), ("timestamps", timestamp)):
+                if named_by is not None:
+                    values[named_by] = arrays[array][rows]
+            if columns.label is not None:
+                labels = arrays["labels"][rows]
+                if columns.classes is None:
+                    values[columns.label] = labels
+                else:
+                    tokens[columns.label] = Column(values_of_part(labels, part), None)
+            if GROUP in codes:
+                coded[GROUP] = number_of[GROUP].take(arrays["groups"][rows])
+            found = {column: Column(each, None) for column, each in values.items()}
+            yield Chunk(path, end - begin, 0.0, tokens, found, coded)
+        first += count
