@@ -41,6 +41,8 @@ _TOKENS, _ROWS = 65_536, 65_536
 """How many are joined at a time: nobody holds the tokens of a column twice."""
 _LABEL = ""
 """Name of the column of labels in a part: they are what became of a column that may be read as numbers, too."""
+_FINE = 8
+"""A file is cut if it is larger than one part in so many of what a worker reads."""
 Made = TypeVar("Made")
 
 
@@ -179,8 +181,7 @@ def _read_parts(source: ColumnarSource, columns: Columns, parts: _Parts, *, cach
     keys = _agreed(workers, lambda: {"key": key, "has": caching.exists(cache, CODES, key)})
     if len({said["key"] for said in keys}) > 1 or all(said["has"] for said in keys):
         return
-    tables = reading.located.tables
-    dealt = [tables[mine.start : mine.stop] for mine in shares([_size(table) for table in tables], workers.workers)]
+    dealt = _dealt(reading.located.tables, workers.workers)
 
     def encode_own() -> dict[str, Any]:
         if dealt[worker]:
@@ -204,8 +205,26 @@ def _read_parts(source: ColumnarSource, columns: Columns, parts: _Parts, *, cach
     _agreed(workers, join_all)
 
 
-def _size(table: Table) -> int:
-    return table.path.stat().st_size
+def _dealt(tables: Sequence[Table], workers: int) -> list[tuple[Table, ...]]:
+    """For each worker files that are neighbours, or pieces of large ones, of about as many bytes together."""
+    bytes_of = [table.path.stat().st_size for table in tables]
+    pieces: list[tuple[int, int, int]] = []
+    """Number of the table, and where the piece begins and ends; 0 and 0: all."""
+    sizes: list[int] = []
+    for number, (table, size) in enumerate(zip(tables, bytes_of, strict=True)):
+        cuts = table.cuts() if size * workers * _FINE > sum(bytes_of) else ()
+        found = list(itertools.pairwise(cuts)) or [(0, 0)]
+        pieces += [(number, *each) for each in found]
+        sizes += [size * (stop - start) // cuts[-1] if cuts else size for start, stop in found]
+    dealt = []
+    for share in shares(sizes, workers):
+        whole: list[Table] = []
+        for number, group in itertools.groupby(pieces[share.start : share.stop], lambda piece: piece[0]):
+            mine = list(group)
+            start, stop = mine[0][1], mine[-1][2]
+            whole.append(tables[number].piece(start, stop) if stop else tables[number])
+        dealt.append(tuple(whole))
+    return dealt
 
 
 def shares(sizes: Sequence[int], workers: int) -> list[range]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
@@ -18,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embexp.data import together
-from embexp.data.columns import BucketColumn, ClassNames, Columns
+from embexp.data.columns import BucketColumn, ClassNames, Columns, Wanted
 from embexp.data.scan import Scan, scan
+from embexp.data.sources import parquet
 from embexp.errors import ConfigError, DataError, EmbexpError, VocabularyError
 from embexp.specs.data.choices import CSV, Data, Parquet
 from embexp.specs.vocabularies import Buckets
@@ -144,11 +146,12 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """Columns, and settings of the data, in which each array of a part occurs."""
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     parts=st.lists(st.lists(rows, min_size=1, max_size=12), min_size=1, max_size=5),
     group_size=st.integers(1, 12),
     kind=st.sampled_from(sorted(KINDS)),
+    batch=st.integers(1, 4),
     workers=st.integers(2, 3),
     shared=st.booleans(),
 )
@@ -156,10 +159,12 @@ def test_the_cache_has_what_one_process_makes(
     parts: list[list[dict[str, Any]]],
     group_size: int,
     kind: str,
+    batch: int,
     workers: int,
     shared: bool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    """Files are cut, too, as they are few; codes follow the batches in which one process reads."""
     folder = tmp_path_factory.mktemp("parts")
     (folder / "data").mkdir()
     for number, part in enumerate(parts):
@@ -169,8 +174,10 @@ def test_the_cache_has_what_one_process_makes(
     of_columns, of_data = KINDS[kind]
     data, columns = Parquet(path=str(folder / "data"), **of_data), Columns(**of_columns)
     caches = [folder / ("shared" if shared else f"cache {worker}") for worker in range(workers)]
-    [alone], _ = read(data, columns, [folder / "alone"])
-    found, sent = read(data, columns, caches)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "_BATCH_ROWS", batch)
+        [alone], _ = read(data, columns, [folder / "alone"])
+        found, sent = read(data, columns, caches)
     for each, cache in zip(found, caches, strict=True):
         if isinstance(alone, EmbexpError):  # such as nothing to train on
             assert (type(each), str(each)) == (type(alone), str(alone))
@@ -293,6 +300,17 @@ def test_a_part_whose_bytes_are_damaged(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "cache").iterdir() if path.name != "digests"] == []
 
 
+def test_a_row_of_a_piece_has_its_number_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "_BATCH_ROWS", 100)
+    labels = [1.0] * 777 + [float("inf")] + [1.0] * 222
+    table = pa.table({"who": [str(number % 9) for number in range(1_000)], "label": labels})
+    pq.write_table(table, tmp_path / "data.parquet", row_group_size=64)
+    data = Parquet(path=str(tmp_path / "data.parquet"), label="label")
+    found, _ = read(data, WHO, [tmp_path / "cache"] * 3)
+    said = f"{tmp_path}/data.parquet, row 778: found inf in column 'label', expected a finite number"
+    assert [str(each) for each in found] == [said] * 3
+
+
 def test_a_missing_column_and_an_unknown_value(tmp_path: Path) -> None:
     """What is found before the parts are read, and after they are joined."""
     data = lines(tmp_path / "data", "a,1\nb,0\n" * 9, "c,1\n" * 9)
@@ -314,6 +332,37 @@ def test_a_missing_column_and_an_unknown_value(tmp_path: Path) -> None:
     found, _ = read(strict, WHO, caches)
     assert [(type(each), str(each)) for each in found] == [(VocabularyError, str(alone_too.value))] * 2
     assert "1.csv, row 1: 'c' in column 'who'" in str(found[1])
+
+
+@given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6), batch=st.integers(1, 9), data=st.data())
+def test_pieces_have_the_batches_of_the_whole(
+    sizes: list[int], batch: int, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path, first = tmp_path_factory.mktemp("file") / "a.parquet", 0
+    coded = data.draw(st.booleans())
+    schema = pa.schema({"n": pa.int64(), "word": pa.dictionary(pa.int32(), pa.string()) if coded else pa.string()})
+    with pq.ParquetWriter(path, schema) as writer:
+        for size in sizes:
+            rows = [{"n": first + n, "word": f"w{n % 5 + size}"} for n in range(size)]
+            writer.write_table(pa.Table.from_pylist(rows, schema))
+            first += size
+    wanted = [Wanted("n", "", numbers=True), Wanted("word", "", tokens=True)]
+
+    def batches(table: parquet.ParquetTable) -> list[tuple[list[float], list[str]]]:
+        return [(block.numbers["n"].to_pylist(), block.tokens["word"].to_pylist()) for block in table.blocks(wanted)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "_BATCH_ROWS", batch)
+        table = parquet.table(path)
+        cuts = table.cuts()
+        if coded:
+            assert not cuts
+            return
+        assert (cuts[0], cuts[-1]) == (0, first)
+        chosen = sorted({0, first, *data.draw(st.lists(st.sampled_from(cuts)))})
+        pieces = [table.piece(*each) for each in itertools.pairwise(chosen)]
+        assert [each for piece in pieces for each in batches(piece)] == batches(table)
+        assert [piece.first for piece in pieces] == chosen[:-1]
 
 
 @given(sizes=st.lists(st.integers(0, 1000), min_size=1, max_size=20), workers=st.integers(1, 6))

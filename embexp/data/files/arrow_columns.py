@@ -185,7 +185,7 @@ def chunks_of_files(files: Files, wanted: Sequence[Wanted]) -> Iterator[Chunk]:
     sizes = [table.path.stat().st_size if len(files.tables) > 1 else 1 for table in files.tables]
     before = 0
     for table, size in zip(files.tables, sizes, strict=True):
-        first = 0
+        first = table.first
         try:
             for block in table.blocks(read):
                 for side in sides:

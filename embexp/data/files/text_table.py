@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from embexp.data.columns import NUMBER, Wanted
 from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
-from embexp.data.files.table_files import LONGEST, TOO_LONG, bounded, unreadable
+from embexp.data.files.table_files import LONGEST, TOO_LONG, UncutTable, bounded, unreadable
 from embexp.errors import DataError, excerpt, plural
 from embexp.system import compressed, files
 
@@ -175,7 +175,7 @@ def seconds(texts: pa.Array, form: str | None) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class TextTable:
+class TextTable(UncutTable):
     """One text file of columns.
 
     Attributes:

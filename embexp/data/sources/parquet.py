@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,28 @@ class ParquetTable:
     numbers: frozenset[str]
     rows: pa.Table | None = None
     """Rows in memory; None: they are in the file."""
+    span: tuple[int, int] | None = None
+    """Of a piece, where its rows begin and end; None: all."""
+
+    @property
+    def first(self) -> int:
+        """The number of the first row."""
+        return 0 if self.span is None else self.span[0]
+
+    def cuts(self) -> Sequence[int]:
+        """Where a batch begins, in each group of rows that is large enough."""
+        import pyarrow.parquet as pq
+
+        metadata = pq.read_metadata(self.path)
+        if any("dictionary" in str(field.type) for field in metadata.schema.to_arrow_schema()):
+            return ()  # their batches end with a group, too
+        rows = _batch_rows(metadata)
+        found = {-(-start // rows) * rows for start in _group_starts(metadata)}
+        return sorted({*(cut for cut in found if cut < metadata.num_rows), metadata.num_rows})
+
+    def piece(self, start: int, stop: int) -> ParquetTable:
+        """The rows from one cut to another."""
+        return replace(self, span=(start, stop))
 
     def holds_numbers(self, column: str, *, rows: int) -> bool:
         """Whether the type of a column is one of numbers."""
@@ -101,9 +124,45 @@ class ParquetTable:
             yield from ((some.num_rows, batch) for batch in some.to_batches(max_chunksize=rows))
             return
         with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, memory_map=True) as file:
-            rows = max(1, min(rows, int(_BATCH_BYTES / _row_bytes(file.metadata))))
-            for batch in file.iter_batches(batch_size=rows, columns=names):
-                yield file.metadata.num_rows, batch
+            metadata, size = file.metadata, min(rows, _batch_rows(file.metadata))
+            if self.span is None:
+                for batch in file.iter_batches(batch_size=size, columns=names):
+                    yield metadata.num_rows, batch
+                return
+            (start, stop), starts = self.span, _group_starts(metadata)
+            groups = [n for n, (a, b) in enumerate(itertools.pairwise([*starts, stop])) if a < stop and b > start]
+            left, batches = stop - start, file.iter_batches(batch_size=size, columns=names, row_groups=groups)
+            for batch in _shifted(batches, start - starts[groups[0]], size):
+                yield stop - start, batch.slice(0, left)
+                if (left := left - batch.num_rows) <= 0:
+                    return
+
+
+def _shifted(batches: Iterator[pa.RecordBatch], skipped: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Rows without the first ones, in batches of `size` again."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        some = batch.slice(min(skipped, batch.num_rows))
+        skipped -= batch.num_rows - some.num_rows
+        table = pa.Table.from_batches([*held, some])
+        if table.num_rows >= size:
+            yield from table.slice(0, size).combine_chunks().to_batches()
+            table = table.slice(size)
+        held = table.to_batches()
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+def _group_starts(metadata: Any) -> list[int]:
+    """The numbers of the first rows of the groups of rows."""
+    sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    return [0, *itertools.accumulate(sizes)][:-1]
+
+
+def _batch_rows(metadata: Any) -> int:
+    return max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / _row_bytes(metadata))))
 
 
 def _whole(array: pa.Array, wanted: Wanted) -> pa.Array:
