@@ -37,7 +37,7 @@ from embexp.system import caching, digests, machine_faults
 from embexp.system.arrays import mapped_array
 from embexp.system.parallel import Progress, at_once
 
-_TOKENS, _ROWS = 65_536, 65_536
+_TOKENS, _ROWS = 65_536, 16_384
 """How many are joined at a time: nobody holds the tokens of a column twice."""
 _LABEL = ""
 """Name of the column of labels in a part: they are what became of a column that may be read as numbers, too."""
