@@ -127,13 +127,17 @@ class Leader:
             raise self._kind(self.fault) from error
         raise error
 
-    def end(self) -> None:
-        """Tells all workers that the run has ended, and which signal has ended it, if one has."""
+    def end(self, *, failed: bool = False) -> None:
+        """Tells all workers that the run has ended, and which signal has ended it, if one has.
+
+        Args:
+            failed: whether a worker that is busy ends with the status of a failure.
+        """
         self._ended.set()
         for member in self._members.values():
             for connection in member.connections.values():
                 with contextlib.suppress(HungUpError):
-                    connection.send({"command": "end", "signal": interruption.last()})
+                    connection.send({"command": "end", "signal": interruption.last(), "failed": failed})
 
     def close(self) -> None:
         """Closes all connections."""
@@ -261,7 +265,8 @@ class Follower:
             if head.get("command") == "end":
                 # The main thread ends this process, unless TensorFlow waits for a step that will never be.
                 if not self._ended.wait(_FAREWELL_SECONDS):
-                    _leave("the run has ended in the middle of a step", status(head.get("signal")))
+                    left = 1 if head.get("failed") else status(head.get("signal"))
+                    _leave("the run has ended in the middle of this worker's work", left)
                 return
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from embexp.errors import EmbexpError
+from embexp.errors import EmbexpError, RunError
 from embexp.specs.strategies import MultiWorker
 from embexp.strategies.cluster import rendezvous
 from embexp.strategies.cluster.control import Follower, Leader
@@ -61,11 +61,17 @@ def together(spec: MultiWorker, place: Place, facts: Mapping[str, str]) -> Itera
         told={},
         seconds=spec.start_seconds,
     )
-    leader = Leader(members, silence_seconds=spec.silence_seconds, abort=lambda reason: None)
+    leader, failed = Leader(members, silence_seconds=spec.silence_seconds, abort=lambda reason: None), True
     try:
         yield LeadingReader(leader, spec.workers)
+        failed = False
+    except EmbexpError as error:
+        if not error.told and leader.fault is None:
+            leader.tell({"refused": f"worker 0 has failed: {error}"})
+            error.told = True
+        raise
     finally:
-        leader.end()
+        leader.end(failed=failed)
         leader.close()
 
 
@@ -135,8 +141,9 @@ class OtherReader:
 
     def gathered(self, said: dict[str, Any]) -> list[dict[str, Any]]:
         """What each worker says, in order."""
-        self._follower.answer({}, [_written(said)])
-        _, (text,) = self._follower.next()
+        with contextlib.suppress(RunError):  # worker 0 may have said why it is gone
+            self._follower.answer({}, [_written(said)])
+        _, (text,) = self._next()
         found: list[dict[str, Any]] = _read(text)
         return found
 
@@ -149,7 +156,7 @@ class OtherReader:
         elif self.worker in receivers:
             folder.mkdir()
             while True:
-                head, arrays = self._follower.next()
+                head, arrays = self._next()
                 if head["file"] is None:
                     break
                 _write(folder, head["file"], arrays[0])
@@ -161,6 +168,17 @@ class OtherReader:
             self._follower.done = done or 0.0
 
         return noted
+
+    def _next(self) -> tuple[dict[str, Any], list[np.ndarray]]:
+        """What worker 0 says next.
+
+        Raises:
+            RunError: it has failed, or is gone.
+        """
+        head, arrays = self._follower.next()
+        if "refused" in head or "command" in head:
+            raise RunError(head.get("refused", "worker 0 has ended the reading: see what it says"))
+        return head, arrays
 
 
 def _written(said: Any) -> np.ndarray:

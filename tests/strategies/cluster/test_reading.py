@@ -77,6 +77,25 @@ def test_a_worker_that_breaks_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert not [path for cache in (tmp_path / "0", tmp_path / "1") for path in cache.glob("*-*")]
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(DataError("the store has no such object"), "worker 0 has failed: the store has"), (KeyError(), "worker 0")],
+)
+def test_a_worker_0_that_fails_alone_tells_why(
+    error: Exception, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = lines(tmp_path / "data", "a,1\n" * 20, "a,1\n" * 20)
+
+    def failing(self: reading.LeadingReader, said: object) -> None:
+        raise error
+
+    monkeypatch.setattr(reading.LeadingReader, "gathered", failing)
+    first, second = read(data, [tmp_path / "0", tmp_path / "1"], [])
+    assert first.exception() is error
+    with pytest.raises(RunError, match=said):
+        second.result()
+
+
 def test_workers_of_one_machine_do_not_read_together() -> None:
     for place in (Place(0, None), Place(1, "127.0.0.1:1", found=LEADER)):
         with reading.together(MultiWorker(workers=2), place, {}) as workers:
