@@ -232,7 +232,6 @@ def encode(
     timestamp: str | None = None,
     group: str | None = None,
     known_classes: Sequence[str] = (),
-    numbering: Mapping[str, Codes] | None = None,
     part: bool = False,
 ) -> None:
     """Writes a source's examples into an empty folder.
@@ -243,7 +242,6 @@ def encode(
         timestamp: column for `timestamps.npy`, float64 [count], if wanted.
         group: column for `groups.npy`, int64 [count], if wanted.
         known_classes: names of the classes of a finished run, by label; empty: they follow from the labels.
-        numbering: the codes that tokens of chunks have, by table, where chunks come with codes; None: they do not.
         part: whether others are put behind these examples: then names of classes, and groups, are written as they come.
     """
     from embexp.data.class_labels import LabelNumbers
@@ -254,7 +252,7 @@ def encode(
     scalar = [name for name in columns.ids if name not in lists]
     several = [name for name in columns.ids if name in lists]
     tables = list(dict.fromkeys(columns.ids.values()))
-    codes = numbering or {table: Codes() for table in (*tables, *([GROUP] if group is not None else []))}
+    codes = {table: Codes() for table in (*tables, *([GROUP] if group is not None else []))}
     count = 0
     files: dict[Path, int] = {}
     with ExitStack() as stack:
@@ -275,7 +273,7 @@ def encode(
         groups = writer("groups", np.int64) if group is not None else None
         coded = stack.enter_context(_coding(codes, columns.ids, group))
         for chunk in stack.enter_context(closing(ahead(chunks))):
-            found = chunk.codes or coded(chunk)
+            found = coded(chunk)
             ids.append(_matrix([found[name] for name in scalar], chunk.count, np.int32))
             for number, name in enumerate(several):
                 values[number].append(found[name])

@@ -23,10 +23,9 @@ import pyarrow as pa
 
 from embexp import errors
 from embexp.data import splits
-from embexp.data.class_labels import values_of_part
+from embexp.data.class_labels import LabelNumbers, values_of_part
 from embexp.data.columns import Columns
-from embexp.data.examples import GROUP, Layout, encode, read_tokens
-from embexp.data.files.arrow_columns import Chunk, Column
+from embexp.data.examples import GROUP, Layout, SplitsWriter, read_tokens
 from embexp.data.files.table_files import Table
 from embexp.data.sources.columnar import CODES, ColumnarSource, Reading
 from embexp.data.sources.source import Source, cached, key_of
@@ -34,13 +33,11 @@ from embexp.data.vocabularies.token_keys import Codes, packed
 from embexp.errors import ConfigError, EmbexpError, Fault, RunError
 from embexp.specs.data.choices import Data
 from embexp.system import caching, digests, machine_faults
-from embexp.system.arrays import mapped_array
-from embexp.system.parallel import Progress, at_once
+from embexp.system.arrays import ArrayWriter, mapped_array
+from embexp.system.parallel import Progress, ahead, at_once
 
 _TOKENS, _ROWS = 65_536, 16_384
 """How many are joined at a time: nobody holds the tokens of a column twice."""
-_LABEL = ""
-"""Name of the column of labels in a part: they are what became of a column that may be read as numbers, too."""
 _FINE = 8
 """A file is cut if it is larger than one part in so many of what a worker reads."""
 Made = TypeVar("Made")
@@ -267,79 +264,66 @@ def _agreed(workers: Workers, work: Callable[[], dict[str, Any]]) -> list[dict[s
 
 def _join(reading: Reading, parts: Sequence[tuple[Path, Sequence[Table]]], progress: Progress, folder: Path) -> None:
     """Writes the examples of all parts, as those of one process, into an empty folder."""
-    columns = reading.columns
-    if columns.label is not None and columns.classes is None:
-        columns = replace(columns, label=_LABEL)
-    tables = [*dict.fromkeys(columns.ids.values()), *([GROUP] if reading.group is not None else [])]
+    progress("joining what the workers have read", None)
+    columns, layouts = reading.columns, [Layout.read(part) for part, _ in parts]
+    first = layouts[0]
+    tables = [*first.token_tables, *([GROUP] if reading.group is not None else [])]
     codes = {table: Codes() for table in tables}
-    encode(
-        itertools.chain.from_iterable(_chunks(part, of, codes, columns, reading.timestamp) for part, of in parts),
-        folder,
-        columns,
-        lists=reading.located.lists(),
-        timestamp=reading.timestamp,
-        group=reading.group,
-        known_classes=reading.classes,
-        numbering=codes,
-        progress=lambda stage, done: progress("joining what the workers have read", None),
-    )
+    rows_of = [_numbers(part, layout, codes) for (part, _), layout in zip(parts, layouts, strict=True)]
+    names = None
+    if columns.label is not None and columns.classes is not None:
+        names = LabelNumbers(columns.classes, columns.label, reading.classes)
+    of_ids = [first.tables[column] for column in first.ids]
+    of_lists = {f"list.{place}.values": first.tables[column] for place, column in enumerate(first.lists)}
+    of_lists |= {"groups": GROUP}
+
+    def blocks(name: str) -> Iterator[np.ndarray]:
+        """An array of all parts, with the codes that tokens have in the whole."""
+        for (part, _), number_of in zip(parts, rows_of, strict=True):
+            array = mapped_array(part / f"{name}.npy")
+            for start, stop in splits.chunks(len(array), _ROWS):
+                block = array[start:stop]
+                if name == "ids":
+                    found = [number_of[table].take(block[:, place]) for place, table in enumerate(of_ids)]
+                    block = np.stack(found, 1) if found else block
+                elif name in of_lists:
+                    block = number_of[of_lists[name]].take(block)
+                elif name == "labels" and names is not None:
+                    block = names.encode(values_of_part(block, part))
+                yield block
+
+    for path in sorted(parts[0][0].glob("*.npy")):
+        array = mapped_array(path)
+        with ArrayWriter(folder / path.name, array.dtype, array.shape[1] if array.ndim > 1 else None) as writer:
+            if path.name.endswith(".splits.npy"):
+                ends = SplitsWriter(writer)
+                for part, _ in parts:
+                    array = mapped_array(part / path.name)
+                    for start, stop in splits.chunks(len(array) - 1, _ROWS):
+                        ends.append(array[start : stop + 1] - array[start])
+                continue
+            for block in ahead(blocks(path.stem)):
+                writer.append(block)
+    for number, table in enumerate(first.token_tables):
+        codes[table].write(folder / f"tokens.{number}.arrow")
+    files: dict[Path, int] = {}
+    for (_, of_part), layout in zip(parts, layouts, strict=True):
+        paths = iter(of_part)
+        for name, count in layout.files:
+            path = next(table.path for table in paths if table.path.name == name)
+            files[path] = files.get(path, 0) + count
+    whole = replace(first, count=sum(files.values()), files=[(path.name, count) for path, count in files.items()])
+    if names is not None:
+        names.finish(folder, whole)
+    whole.write(folder)
 
 
-def _chunks(
-    part: Path, tables: Sequence[Table], codes: Mapping[str, Codes], columns: Columns, timestamp: str | None
-) -> Iterator[Chunk]:
-    """The examples of a part, with the codes that their tokens have in the whole."""
-    layout = Layout.read(part)
+def _numbers(part: Path, layout: Layout, codes: Mapping[str, Codes]) -> dict[str, np.ndarray]:
+    """By table, int32: the code that each of a part's has in the whole; `codes` get to know the tokens."""
 
-    def numbers(table: str) -> np.ndarray:
+    def of_table(table: str) -> np.ndarray:
         tokens = read_tokens(part, layout, table)
         some = (tokens.slice(start, _TOKENS) for start in range(0, len(tokens), _TOKENS))
         return np.concatenate([codes[table].encode(packed(each)) for each in some])
 
-    number_of = dict(zip(codes, at_once(numbers, codes), strict=True))
-    arrays = {path.stem: mapped_array(path) for path in part.glob("*.npy")}
-    ends_of = {name: arrays[f"list.{place}.splits"] for place, name in enumerate(layout.lists)}
-    first, paths = 0, iter(tables)
-    for name, count in layout.files:
-        path = next(table.path for table in paths if table.path.name == name)
-        for begin, end in splits.chunks(count, _ROWS):
-            rows = slice(first + begin, first + end)
-
-            def of(column: str, array: str, rows: slice = rows) -> np.ndarray:
-                """The values of a column with one for each example, or each value of a list."""
-                ends = ends_of.get(column)
-                return arrays[array][rows if ends is None else slice(ends[rows.start], ends[rows.stop])]
-
-            coded = {
-                column: number_of[layout.tables[column]].take(arrays["ids"][rows, place])
-                for place, column in enumerate(layout.ids)
-            }
-            coded |= {
-                column: number_of[layout.tables[column]].take(of(column, f"list.{place}.values"))
-                for place, column in enumerate(layout.lists)
-            }
-            tokens = {
-                column: Column(None, ends[rows.start : rows.stop + 1] - ends[rows.start])
-                for column, ends in ends_of.items()
-            }
-            values = {
-                column: of(weighed, f"weights.{place}")
-                for place, (column, weighed) in enumerate(layout.weights.items())
-            }
-            for array, named in (("dense", layout.dense), ("bucketed", layout.bucketed)):
-                values |= {column: arrays[array][rows, place] for place, column in enumerate(named)}
-            # Last, as they have more digits than another use of the same column.
-            for array, named_by in (("example_weights", columns.example_weight), ("timestamps", timestamp)):
-                if named_by is not None:
-                    values[named_by] = arrays[array][rows]
-            if columns.label is not None:
-                labels = arrays["labels"][rows]
-                if columns.classes is None:
-                    values[columns.label] = labels
-                else:
-                    tokens[columns.label] = Column(values_of_part(labels, part), None)
-            if GROUP in codes:
-                coded[GROUP] = number_of[GROUP].take(arrays["groups"][rows])
-            found = {column: Column(each, None) for column, each in values.items()}
-            yield Chunk(path, end - begin, 0.0, tokens, found, coded)
-        first += count
+    return dict(zip(codes, at_once(of_table, codes), strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,6 @@ class Chunk:
         done: fraction of the whole source that has been read with this chunk, 0 to 1.
         tokens: columns of tokens, by name.
         numbers: columns of finite numbers, by name.
-        codes: int32, what `tokens` would become, by column, where that is known; else empty.
     """
 
     file: Path
@@ -168,7 +167,6 @@ class Chunk:
     done: float
     tokens: Mapping[str, Column]
     numbers: Mapping[str, Column]
-    codes: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def chunks_of_files(files: Files, wanted: Sequence[Wanted]) -> Iterator[Chunk]:
