@@ -162,7 +162,7 @@ def _read_parts(source: ColumnarSource, columns: Columns, parts: _Parts, *, cach
         readings.append(reading)
         paths = reading.located.paths()
         mine = shares([path.stat().st_size for path in paths], workers.workers)[worker]
-        own = [(place, caching.stamp_of(paths[place]), paths[place]) for place in mine]
+        own = [(place, caching.settled_stamp(paths[place]), paths[place]) for place in mine]
         taken = at_once(lambda each: [*each[:2], caching.file_digest(each[2], cache=cache)], own)
         return {"files": digests.of_json([[path.name, path.stat().st_size] for path in paths]), "digests": taken}
 

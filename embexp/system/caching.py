@@ -59,9 +59,10 @@ def file_digest(path: Path, *, cache: Path, progress: Progress = quiet) -> str:
     return digest
 
 
-def stamp_of(path: Path) -> list[int]:
-    """The stamp of a file as it is now; the same on all machines that share its file system."""
-    return _stamp(path.stat())
+def settled_stamp(path: Path) -> list[int]:
+    """The stamp of a file, the same on all machines that share its file system; empty: it may change again unseen."""
+    status = path.stat()
+    return _stamp(status) if time.time() - status.st_mtime > _SETTLED_SECONDS else []
 
 
 def remember(path: Path, stamp: list[int], digest: str, *, cache: Path) -> None:

@@ -254,6 +254,14 @@ def test_who_has_a_cache_that_is_only_to_be_read_goes_on_with_it(
     assert not sent
 
 
+def test_the_digest_of_a_file_that_may_still_change_is_not_remembered(tmp_path: Path) -> None:
+    data = lines(tmp_path / "data", "a,1\n" * 9, "b,0\n" * 9)
+    (tmp_path / "data" / "1.csv").touch()
+    caches = [tmp_path / "one", tmp_path / "two"]
+    read(data, WHO, caches)
+    assert [len(list((cache / "digests").iterdir())) for cache in caches] == [1, 1]
+
+
 def test_workers_with_other_files_read_nothing_for_each_other(tmp_path: Path) -> None:
     """Then the start of the cluster says in what they differ."""
     datas = [lines(tmp_path / name, "a,1\n" * 9, f"{name},0\n" * 9) for name in ("b", "other")]
