@@ -161,9 +161,9 @@ def compare_workers(folder: Path, workers: int, repeats: int) -> dict[str, list[
     return found
 
 
-def in_process(work: Callable[[], dict[str, float]]) -> None:
+def in_process(work: Callable[[], dict[str, float]], interval: float = 0.02) -> None:
     """Does the work while a thread watches anonymous memory; prints its result, the seconds and the highest growth."""
-    with PeakMemory(0.02) as memory:
+    with PeakMemory(interval) as memory:
         start, began = time.perf_counter(), time.process_time()
         result = work()
         seconds, processor = time.perf_counter() - start, time.process_time() - began
@@ -201,7 +201,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.worker is not None:
         folder, cache, worker, workers, address = options.worker
-        in_process(lambda: one_of(Path(folder), Path(cache), int(worker), int(workers), address))
+        in_process(lambda: one_of(Path(folder), Path(cache), int(worker), int(workers), address), 0.2)
         return 0
     if options.one is not None:
         who, folder, form = options.one
