@@ -153,6 +153,16 @@ def test_the_temperature_follows_from_the_catalogue(items: int) -> None:
         assert np.exp(2 / (1.5 / np.log(items))) > items
 
 
+@pytest.mark.parametrize(
+    ("items", "expected"), [(2, 1.5 / np.log(3)), (2_000, 1.5 / np.log(2_000)), (10_000, 2 / 15), (1_000_000, 0.1)]
+)
+def test_the_automatic_temperature_is_lower_for_large_catalogues(items: int, expected: float) -> None:
+    spec = MatrixFactorization(user_features=("user",), item_features=("item",), normalize=True, temperature="auto")
+    assert spec.settled(items).temperature == pytest.approx(expected)
+    assert spec.model_copy(update={"normalize": False}).settled(items).temperature == 1
+    assert np.exp(2 / expected) > items
+
+
 def test_two_towers_are_hidden_layers_of_either_side() -> None:
     spec = TwoTower(
         user_features=("user", "age"),

@@ -175,7 +175,8 @@ def test_the_groups_are_learned_and_popularity_is_beside_them(run: Made) -> None
 
 
 def test_a_run_that_learns_nothing_says_so(run: Made) -> None:
-    summary = run("optimizer.learning_rate=1e-9", "tables.user.initializer.stddev=1e-9", "train.steps=1").summary
+    none = (f"tables.{name}.initializer.stddev=1e-9" for name in ("user", "item"))
+    summary = run("optimizer.learning_rate=1e-9", *none, "train.steps=1").summary
     popular, own = (each["test"]["ndcg_at_3"] for each in (summary["baselines"]["popularity"], summary["metrics"]))
     told = [warning for warning in summary["warnings"] if "no better than that of the most popular" in warning]
     assert own <= popular

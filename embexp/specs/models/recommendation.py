@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
 
 
-_NUMERATOR = 1.5
+Temperature = Positive | Literal["auto"] | None
+"""By what dot products are divided; auto and null: see `Recommender.settled`."""
 
 
 class Dot(DenseModel):
@@ -69,8 +70,8 @@ class Recommender(DenseModel):
     """Features of the item, of dim 1, that are added to the score."""
     normalize: bool
     """Scale the vectors of users and items to length 1."""
-    temperature: Positive | None
-    """Dot products are divided by it; null: see `settled`."""
+    temperature: Temperature
+    """Dot products are divided by it; auto and null: see `settled`."""
 
     @property
     def item_side(self) -> tuple[str, ...]:
@@ -78,18 +79,20 @@ class Recommender(DenseModel):
         return (*self.item_features, *self.item_biases)
 
     def settled(self, items: int) -> Self:
-        """The same model with a temperature: a null one is 1.5 / ln(items) for cosines, and 1 for other products.
+        """The same model with a temperature as a number: 1 in the place of auto or null, unless scores are cosines.
 
-        A softmax of cosines, which are 2 apart at most, can tell one item from all others only if exp(2 / temperature)
-        is more than their number. The numerator was chosen on validation splits, see docs/recommendation.md.
+        For cosines null is 1.5 / ln(items): a softmax of them, which are 2 apart at most, can tell one item from all
+        others only if exp(2 / temperature) is more than their number. auto is that up to 2,000 items, and for more
+        4/3 / items^(1/4), but at least 0.1. Both were chosen on validation splits, see docs/recommendation.md.
 
         Args:
             items: rows of the table that identifies the items.
         """
-        if self.temperature is not None:
+        if isinstance(self.temperature, float):
             return self
-        temperature = _NUMERATOR / math.log(max(items, 3)) if self.normalize else 1.0
-        return self.model_copy(update={"temperature": temperature})
+        large = self.temperature == "auto" and items > 2_000
+        temperature = max(4 / 3 / items**0.25, 0.1) if large else 1.5 / math.log(max(items, 3))
+        return self.model_copy(update={"temperature": temperature if self.normalize else 1.0})
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """A task other than recommendation."""
@@ -126,7 +129,7 @@ class MatrixFactorization(Recommender):
     implementation = "embexp.models.recommendation:matrix_factorization"
     has_weights = False
     normalize: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
-    temperature: Annotated[Positive | None, Field(exclude_if=lambda value: value == 1)] = 1.0
+    temperature: Annotated[Temperature, Field(exclude_if=lambda value: value == 1)] = 1.0
 
     def vector_faults(self, shapes: Shapes) -> Iterator[Fault]:
         """Features that are not vectors of one dim."""
@@ -146,4 +149,4 @@ class TwoTower(Recommender):
     activation: Activation = Activation.RELU
     dropout: Fraction = 0.0
     normalize: bool = False
-    temperature: Positive | None = 1.0
+    temperature: Temperature = 1.0
