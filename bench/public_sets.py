@@ -3,11 +3,12 @@
     python -m bench.public_sets FOLDER [NAME…] [--seeds 3] [--json FILE] [--set KEY=VALUE …]
 
 FOLDER has the data as its owners give it, see SETS: `adult/adult.csv`, `umls/train.txt` and so on; a set that is not
-there is left out. `planted_items.csv` is what `bench.planted_items` writes. NAME is a part of the name of a set;
-without one, those of LONG are left out. A run is what `embexp new FILE` writes, or a shipped experiment, with paths,
-names of columns and a seed, which also draws splits that do not come with the data. The baselines are those that a run
-fits itself; for lists also ALS of `implicit`, with the best of 16 settings by the validation split, and for words
-gensim. In the last column, `above` means better than every baseline, in the mean.
+there is left out. `planted_items.csv` is what `bench.planted_items` writes. `citeulike.csv` has columns user and item,
+from the `users.dat` of CiteULike-a; `beauty.csv` also time, the place in the sequences of Amazon Beauty's 5-core. NAME
+is a part of the name of a set; without one, those of LONG are left out. A run is what `embexp new FILE` writes, or a
+shipped experiment, with paths, names of columns and a seed, which also draws splits that do not come with the data. The
+baselines are those that a run fits itself; for lists also ALS of `implicit`, with the best of 16 settings by the
+validation split, and for words gensim. In the last column, `above` means better than every baseline, in the mean.
 """
 
 from __future__ import annotations
@@ -71,14 +72,15 @@ STARS = (
     "features.user.column=user_id",
     "features.item.column=item_id",
 )
+OF_EACH_USER = ("data.timestamp=null", "data.split={kind: random, within: user, group: user}")
 LASTFM = (
     "experiment=recommendation",
     "data.path={train: @/lastfm/data1.txt, test: @/lastfm/test1.txt}",
     "data.delimiter=tab",
     "data.names=[user,item,count]",
-    "data.timestamp=null",
-    "data.split={kind: random, within: user, group: user}",
+    *OF_EACH_USER,
 )
+PAPERS = ("experiment=recommendation", "data.path=@/citeulike.csv", *OF_EACH_USER)
 SETS = {
     "Adult": _new("adult/adult.csv", "auc", "--label", "income"),
     "subj": _new("texts/subj.all", "accuracy"),
@@ -88,6 +90,10 @@ SETS = {
     "FilmTrust, lists": _new("filmtrust/ratings.txt", "ndcg_at_10", "--task", "recommendation"),
     "MovieLens, lists": PublicSet(MOVIES, "ndcg_at_10", ("experiment=movielens_recommendation", "data.path=@/ml-100k")),
     "LastFM, lists": PublicSet("lastfm/data1.txt", "ndcg_at_10", LASTFM),
+    "CiteULike, lists": PublicSet("citeulike.csv", "ndcg_at_10", PAPERS, drawn=True),
+    "Beauty, lists": PublicSet(
+        "beauty.csv", "ndcg_at_10", ("experiment=recommendation", "data.path=@/beauty.csv", "data.timestamp=time")
+    ),
     "UMLS": _graph("umls"),
     "Kinship": _graph("kinship"),
     "Nations": _graph("nations"),
