@@ -110,9 +110,13 @@ def _query(model: KnowledgeGraph, activations: Activations, combine: Combine, he
     inputs = [activations[SOURCE], activations[RELATION]]
     if DENSE in activations:
         inputs.append(activations[DENSE])
-    query = Query(combine, n3=model.n3 or 0.0, l2=model.l2, complex_valued=model.complex_valued, name="head.query")(
-        inputs
-    )
+    query = Query(
+        combine,
+        n3=0.0 if model.n3 == "auto" else model.n3,
+        l2=model.l2,
+        complex_valued=model.complex_valued,
+        name="head.query",
+    )(inputs)
     # The layer's name seeds its dropout, so it must not change: equal specs give equal bits.
     return layers.dropped(query, model.dropout, seed=head.seed, name="head.question.dropout")
 

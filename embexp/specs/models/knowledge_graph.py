@@ -37,10 +37,10 @@ class KnowledgeGraph(DenseModel):
     loss: RankingLoss = RankingLoss.SOFTMAX
     label_smoothing: Fraction = 0.0
     """e: the answer counts 1 - e, and each of the C candidates, the answer too, e / C on top."""
-    n3: NonNegative | None = 0.0
+    n3: NonNegative | Literal["auto"] = 0.0
     """Weight of the N3 regularizer: the mean over the queries of sum |x|^3 over source and relation, where |x| of a
-    complex number is its modulus (Lacroix et al. 2018). The answer is the source of the triple's other query. None: as
-    the number of triples per entity demands, see `settled`."""
+    complex number is its modulus (Lacroix et al. 2018). The answer is the source of the triple's other query. auto: by
+    the number of triples per entity, see `settled`."""
     l2: NonNegative = 0.0
     """Weight of the L2 regularizer: the mean over the queries of sum x^2 over source and relation."""
     dropout: Fraction = 0.0
@@ -55,7 +55,7 @@ class KnowledgeGraph(DenseModel):
     """Whether two of a row's numbers are a complex number."""
 
     def settled(self, triples: float, entities: int) -> Self:
-        """The same model with a weight of N3: a null one is 0.1 for fewer than five triples per entity, else 0.03.
+        """The same model with a weight of N3: auto is 0.1 for fewer than five triples per entity, else 0.03.
 
         Rows that few triples move need more of it. The weights were chosen on validation splits, see
         docs/knowledge_graphs.md.
@@ -63,7 +63,7 @@ class KnowledgeGraph(DenseModel):
         Args:
             triples: of the training split.
         """
-        if self.n3 is not None:
+        if self.n3 != "auto":
             return self
         return self.model_copy(update={"n3": _N3_OF_FEW if triples < _FEW_TRIPLES * entities else _N3_OF_MANY})
 
