@@ -152,7 +152,7 @@ def test_inputs_that_do_not_fit(model: KnowledgeGraph, inputs: Shapes, message: 
         build(model, shapes=inputs)
 
 
-@pytest.mark.parametrize(("triples", "n3"), [(0, 0.1), (499, 0.1), (500, 0.03), (10_000, 0.03)])
+@pytest.mark.parametrize(("triples", "n3"), [(0, 0.1), (499, 0.1), (500, 0.05), (10_000, 0.05)])
 def test_the_weight_of_n3_goes_by_triples_per_entity(triples: int, n3: float) -> None:
     assert ComplEx(n3="auto").settled(triples, 100).n3 == n3
     assert ComplEx(n3=0.5).settled(triples, 100).n3 == 0.5

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from embexp.specs.run import RunSpec
 
 
-_FEW_TRIPLES, _N3_OF_FEW, _N3_OF_MANY = 5, 0.1, 0.03
+_FEW_TRIPLES, _N3_OF_FEW, _N3_OF_MANY = 5, 0.1, 0.05
 """Triples per entity, and the weight of N3 below and from there on."""
 
 
@@ -55,7 +55,7 @@ class KnowledgeGraph(DenseModel):
     """Whether two of a row's numbers are a complex number."""
 
     def settled(self, triples: float, entities: int) -> Self:
-        """The same model with a weight of N3: auto is 0.1 for fewer than five triples per entity, else 0.03.
+        """The same model with a weight of N3: auto is 0.1 for fewer than five triples per entity, else 0.05.
 
         Rows that few triples move need more of it. The weights were chosen on validation splits, see
         docs/knowledge_graphs.md.
