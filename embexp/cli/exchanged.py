@@ -77,7 +77,7 @@ def _of_batch(prepared: Prepared, feature: str) -> bool:
     """Whether a part looks up the items of the whole batch, as the loss compares these."""
     spec = prepared.spec
     of_items = isinstance(spec.model, Recommender) and feature in spec.model.item_side
-    return of_items and isinstance(spec.loss, SharedNegatives) and spec.loss.negatives is None
+    return of_items and isinstance(spec.loss, SharedNegatives) and spec.loss.of_batch
 
 
 def _drawn(prepared: Prepared, feature: str, part: float) -> float:

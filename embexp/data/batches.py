@@ -403,7 +403,7 @@ class Items:
         if self._loss.whole_catalogue:
             return items
         others = items[batch:]
-        if isinstance(self._loss, SharedNegatives) and self._loss.negatives is None:
+        if isinstance(self._loss, SharedNegatives) and self._loss.of_batch:
             others = tf.concat([items[: share.start], items[share.stop :]], 0)
         if isinstance(self._loss, DrawnNegatives):
             others = tf.reshape(tf.reshape(others, [batch, -1])[share], [-1])

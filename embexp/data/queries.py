@@ -66,8 +66,8 @@ def write_queries(data: Triples, folder: Path, progress: Progress) -> None:
     path = Path(data.path)
     files = files_of(path)
     names = files.names
-    lines = _read_lines(files.splits, names, progress)
-    head, relation, tail = _fields_of(lines, data.columns) if names is None else _IN_ORDER
+    lines = read_lines(files.splits, names, progress)
+    head, relation, tail = fields_of(lines, data.columns) if names is None else _IN_ORDER
     if data.new_entities is not None:
         lines = _marked(lines, (head, relation, tail), data.new_entities, path, folder)
     trains = lines.fields[: next(iter(lines.files.values()))]
@@ -103,7 +103,7 @@ def write_other_queries(
         DataError: the file's content is malformed.
         VocabularyError: an entity or a relation is none of the run's.
     """
-    lines = _read_lines([path], names, progress)
+    lines = read_lines([path], names, progress)
     rows = {name: vocabulary.rows(lines.tokens) for name, vocabulary in known.items()}
     if data.reciprocal:  # inverses are the run's own; no file names them
         rows[RELATIONS][rows[RELATIONS] % 2 == 1] = -1
@@ -115,7 +115,7 @@ def write_other_queries(
         at = (1, 0, 2)[int(np.argmax(found))]
         head, tail = (field for field in range(3) if field != at)
     else:
-        head, at, tail = _fields_of(lines, data.columns)
+        head, at, tail = fields_of(lines, data.columns)
     triples = np.stack(
         [rows[kind][lines.fields[:, field]] for kind, field in ((ENTITIES, head), (RELATIONS, at), (ENTITIES, tail))],
         axis=1,
@@ -237,7 +237,7 @@ class Lines:
     tokens: Sequence[str]
 
 
-def _read_lines(files: Sequence[Path], names: Names | None, progress: Progress) -> Lines:
+def read_lines(files: Sequence[Path], names: Names | None, progress: Progress) -> Lines:
     """Reads all lines of some files.
 
     Args:
@@ -263,7 +263,7 @@ def _read_lines(files: Sequence[Path], names: Names | None, progress: Progress) 
     return Lines(counts, np.frombuffer(numbers, np.int32).reshape(-1, 3), list(codes))
 
 
-def _fields_of(lines: Lines, columns: Sequence[Place] | None) -> tuple[int, int, int]:
+def fields_of(lines: Lines, columns: Sequence[Place] | None) -> tuple[int, int, int]:
     """Which field of a line is the head, the relation and the tail.
 
     Raises:

@@ -219,7 +219,7 @@ def pairwise(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tf.Tens
 
 def sampled_softmax(loss: SampledSoftmax, model: Model, task: Task, outputs: int) -> PairLoss:
     """`loss=sampled_softmax`."""
-    return partial(over_batch if loss.negatives is None else over_drawn, log_q=loss.log_q)
+    return partial(over_batch if loss.of_batch else over_drawn, log_q=loss.log_q)
 
 
 def over_batch(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor], *, log_q: bool = True) -> tf.Tensor:
@@ -277,7 +277,7 @@ def _of_drawn(labels: tf.Tensor, vectors: tuple[tf.Tensor, tf.Tensor]) -> tuple[
 
 def cosine_contrastive(loss: CosineContrastive, model: Model, task: Task, outputs: int) -> PairLoss:
     """`loss=cosine_contrastive`."""
-    return partial(contrastive, margin=loss.margin, weight=loss.negative_weight, of_batch=loss.negatives is None)
+    return partial(contrastive, margin=loss.margin, weight=loss.negative_weight, of_batch=loss.of_batch)
 
 
 def contrastive(

@@ -85,6 +85,11 @@ class SharedNegatives(RecommendationLoss):
     power: Annotated[float, Field(ge=0, le=1, exclude_if=lambda value: value == 0)] = 0.0
     """Negatives that are drawn are so with p ~ count^power: 0 is uniform."""
 
+    @property
+    def of_batch(self) -> bool:
+        """Whether the items of a batch are compared with each other, and none is drawn."""
+        return self.negatives is None
+
 
 class SampledSoftmax(SharedNegatives):
     """-log p[item] with p = softmax over the items of the batch (Yi et al. 2019), or over the item and drawn ones.

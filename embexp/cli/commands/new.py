@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain, combinations, islice
+from itertools import combinations, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +181,7 @@ def _graph(folder: Path) -> tuple[int, int, int] | None:
     Lines of three numbers might be users, items and ratings, and are a graph in OpenKE's files only.
 
     Raises:
-        CommandLineError: a line of its files is no triple.
+        CommandLineError: a line of its files is no triple, or they don't show which field is the relation.
     """
     from embexp.data.sources import triples
 
@@ -193,21 +193,22 @@ def _graph(folder: Path) -> tuple[int, int, int] | None:
     if not first:
         return None
     fields = [set(column) for column in zip(*first, strict=True)]
-    pairs = sorted(combinations(range(3), 2), key=lambda pair: -len(fields[pair[0]] & fields[pair[1]]))
-    [relation] = {0, 1, 2} - set(pairs[0])
-    if fields[pairs[0][0]].isdisjoint(fields[pairs[0][1]]):
+    if all(one.isdisjoint(other) for one, other in combinations(fields, 2)):
         return None
     if not files.named and all(text.isdigit() for column in fields for text in column):
         return None
-    count, entities, relations = 0, set[str](), set[str]()
+    import numpy as np
+
+    from embexp.data import queries
+    from embexp.system.parallel import quiet
+
     try:
-        for triple, _ in chain.from_iterable(triples.lines_of(path, files.names) for path in files.splits):
-            count += 1
-            relations.add(triple[relation])
-            entities.update(triple[:relation], triple[relation + 1 :])
+        lines = queries.read_lines(files.splits, files.names, quiet)
+        head, relation, tail = queries.fields_of(lines, None)
     except DataError as error:
         raise CommandLineError(f"embexp new: {error}") from error
-    return count, len(entities), len(relations)
+    entities, relations = (np.unique(lines.fields[:, each]).size for each in ([head, tail], relation))
+    return len(lines.fields), entities, relations
 
 
 def _write_graph(options: argparse.Namespace, count: int, entities: int, relations: int) -> int:
