@@ -1,10 +1,12 @@
-"""Means, variances and covariances of matrices that come as blocks of rows, in float64 and in one pass."""
+"""Means, variances and covariances of matrices that come as blocks of rows, in one pass: in float64, unless asked."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -15,6 +17,9 @@ from embexp.system.parallel import in_order
 Part = np.ndarray | Callable[[], np.ndarray]
 _AT_ONCE = 1 << 18
 """Numbers whose squares are summed at a time: as many as fit a processor's cache."""
+_TINY = float(np.finfo(np.float64).tiny)
+_LOST_IN_SINGLE = 4e-7
+"""Of a sum of so many products in float32: roundings of 6e-8 of its parts, independent."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,21 @@ class Moments:
             raise ValueError("only the variance of each column was measured")
         return self.spread
 
+    def lost_in_single(self, rows: int) -> float:
+        """What a covariance of so many rows, from products in float32, may be off, as a part of two deviations'."""
+        sums = max(rows * len(self.mean) // _AT_ONCE, 1)
+        return _LOST_IN_SINGLE / math.sqrt(sums)
+
+    @classmethod
+    def load(cls, folder: Path) -> Moments:
+        """What `save` wrote."""
+        return cls(*(np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("mean", "spread")))
+
+    def save(self, folder: Path) -> None:
+        """Writes them into a folder."""
+        np.save(folder / "mean.npy", self.mean, allow_pickle=False)
+        np.save(folder / "spread.npy", self.spread, allow_pickle=False)
+
     def components(self) -> tuple[np.ndarray, np.ndarray]:
         """The directions in which rows vary, by falling variance.
 
@@ -58,6 +78,26 @@ class Moments:
         directions = vectors[:, ::-1]
         largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[None], axis=0)
         return np.maximum(values[::-1], 0), directions * np.where(largest < 0, -1.0, 1.0)
+
+    def whitening(self, floor: float, *, components: bool = False) -> np.ndarray:
+        """The matrix that gives deviations from the mean the covariance 1, float64 [dim, dim].
+
+        Args:
+            floor: smaller variances count as this part of the largest.
+            components: along the principal components, instead of the axes of the rows.
+        """
+        variances, directions = self.components()
+        matrix = directions / np.sqrt(np.maximum(variances, max(floor * variances[0], _TINY)))
+        return np.ascontiguousarray(matrix if components else matrix @ directions.T)
+
+    def growth(self, matrix: np.ndarray) -> float:
+        """How much larger the terms of products with a matrix are than the products, at most, as a ratio of variances.
+
+        A sum of n terms in float32 is off by up to the square root of n roundings of its largest partial sum, if
+        roundings are independent. Where variance is little, a number is a small difference of large terms.
+        """
+        terms, made = self.variance @ np.square(matrix), self.after(self.mean, matrix).variance
+        return float(np.max(terms / np.maximum(made, _TINY)))
 
     def after(self, shift: np.ndarray, matrix: np.ndarray) -> Moments:
         """Those of (x - shift) @ matrix; only of matrices whose covariance is known."""
@@ -74,7 +114,7 @@ class Moments:
         return Moments(np.pad(self.mean, more), np.pad(self.spread, [more] * self.spread.ndim))
 
 
-def measure(parts: Iterable[Part], *, covariance: bool = False) -> Moments:
+def measure(parts: Iterable[Part], *, covariance: bool = False, single: bool = False) -> Moments:
     """Moments of a matrix that comes as blocks of rows, several of which are worked on at a time.
 
     Of each block the squares of deviations from a row near its mean are summed, and the blocks are merged by the
@@ -83,6 +123,8 @@ def measure(parts: Iterable[Part], *, covariance: bool = False) -> Moments:
     Args:
         parts: [n, dim] each, n at least 1, or what makes it, in a thread.
         covariance: between all columns, not only the variance of each.
+        single: whether products are summed in float32 over `_AT_ONCE` numbers, then in float64, which takes half as
+            long.
 
     Raises:
         ValueError: there is no row.
@@ -91,7 +133,7 @@ def measure(parts: Iterable[Part], *, covariance: bool = False) -> Moments:
     count, mean, squares = 0, np.zeros(0), np.zeros(0)
     # Products of blocks are too small for several threads, which would wait for each other.
     with linear_algebra().limit(limits=1, user_api="blas"):
-        for rows, here, added in in_order(functools.partial(_sums, covariance=covariance), parts):
+        for rows, here, added in in_order(functools.partial(_sums, covariance=covariance, single=single), parts):
             if count == 0:
                 count, mean, squares = rows, here, added
                 continue
@@ -110,14 +152,16 @@ def measure(parts: Iterable[Part], *, covariance: bool = False) -> Moments:
     return Moments(mean, squares / count)
 
 
-def _sums(part: Part, *, covariance: bool) -> tuple[int, np.ndarray, np.ndarray]:
+def _sums(part: Part, *, covariance: bool, single: bool) -> tuple[int, np.ndarray, np.ndarray]:
     """Of a block: its rows, their mean, and the sums of squares, or of products, of deviations from it."""
     rows = part() if callable(part) else part
     count, dim = rows.shape
     step = min(max(_AT_ONCE // dim, dim), count)
-    deviations, ones, product = np.empty((step, dim)), np.ones(step), np.empty((dim, dim) if covariance else dim)
-    shift = rows[:step].mean(axis=0, dtype=np.float64)
-    total, squares = np.zeros(dim), np.zeros_like(product)
+    dtype = np.float32 if single else np.float64
+    deviations, ones = np.empty((step, dim), dtype), np.ones(step, dtype)
+    product = np.empty((dim, dim) if covariance else dim, dtype)
+    shift = rows[:step].mean(axis=0, dtype=np.float64).astype(dtype)
+    total, squares = np.zeros(dim), np.zeros(product.shape)
     for start in range(0, count, step):
         some = rows[start : start + step]
         values = deviations[: len(some)]

@@ -1,9 +1,9 @@
 """The rows of a file, transformed step by step: what is fitted, how moments move, and the rows themselves.
 
-Steps are computed in float64; in float32 only if none of them loses more than the rounding of its result. Blocks have
-always the same shape, as a matrix product may round a row otherwise in a product of another shape: a row does not
-depend on which others are read with it. Moments are measured once for all steps up to the next whose rows have moments
-that do not follow from those before, and are kept in the cache.
+Steps are computed in float64; in float32 only if none of them loses more than the rounding of its result, or than
+`_LOST_IN_SINGLE`. Blocks have always the same shape, as a matrix product may round a row otherwise in a product of
+another shape: a row does not depend on which others are read with it. Moments are measured once for all steps up to the
+next whose rows have moments that do not follow from those before, and are kept in the cache.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ _BYTES_FOR_TWO = 1 << 20
 """From so many on, rows are transformed by two threads."""
 _LEAST = 1e-30
 """Squares of lengths below, and above its inverse, are taken in float64: in float32 they overflow, or lose digits."""
+_LOST_IN_SINGLE = 2e-6
+"""Of a whitened number, whose standard deviation is 1: what rounding in float32 may cost."""
 _VERSION = 2
 """Of the moments in the cache."""
 _RANKS_AT_ONCE = 1 << 20
@@ -89,12 +91,14 @@ class Fitting:
         dim: length of the rows that it gets.
         moments: of these rows, as far as the step needs them.
         rows: of the file.
+        last: whether no later step is fitted to what this one makes.
     """
 
     dim: int
     moments: Moments | None
     rows: int
     table: TableRows
+    last: bool
 
     @property
     def known(self) -> Moments:
@@ -189,39 +193,42 @@ class Transformation:
         known: Moments | None = None
         dim = self._source.dim
         for place, step in enumerate(self.steps):
+            last = all(later.required() is Needs.NOTHING for later in self.steps[place + 1 :])
             if step.required() is not Needs.NOTHING and known is None:
-                known = self._measured(place, found, dim, covariance=self._takes_covariance(place))
-            operation = implementation(step)(Fitting(dim, known, self._source.rows, self._table))
+                known = self._moments(place, found, dim, last=last)
+            operation = implementation(step)(Fitting(dim, known, self._source.rows, self._table, last=last))
             known = None if known is None or operation.moved is None else operation.moved(known)
             dim = step.resulting(dim, None)
             found.append(operation)
         return tuple(found)
 
-    def _takes_covariance(self, place: int) -> bool:
-        """Whether a step needs the covariance, from here to the first whose rows have other moments."""
-        for step in self.steps[place:]:
-            if step.required() is Needs.COVARIANCE:
-                return True
-            if not step.affine:
-                return False
-        return False
+    def _moments(self, place: int, operations: Sequence[Operation], dim: int, *, last: bool) -> Moments:
+        """Moments of the rows of length `dim` that the first steps make; in float32 where whitened rows can't tell."""
+        step = self.steps[place]
+        # Components that are close turn with less, also those of a later step.
+        if isinstance(step, Whiten) and step.method is Whitening.ZCA and last:
+            known = self._measured(place, operations, dim, covariance=True, single=True)
+            rows = self._source.rows if self._table.used is None or not self._only_used else len(self._table.used)
+            # An error of the covariance is half as large in the rows, and grows where a variance is small.
+            if known.lost_in_single(rows) / 2 * known.growth(known.whitening(step.floor)) <= _LOST_IN_SINGLE:
+                return known
+        first = next(
+            (step for step in self.steps[place:] if step.required() is Needs.COVARIANCE or not step.affine), step
+        )
+        return self._measured(place, operations, dim, covariance=first.required() is Needs.COVARIANCE)
 
-    def _measured(self, place: int, operations: Sequence[Operation], dim: int, *, covariance: bool) -> Moments:
-        """Moments of the rows that the first steps make, kept in the cache.
-
-        Args:
-            place: number of steps.
-            operations: these, fitted.
-            dim: of their rows.
-        """
+    def _measured(
+        self, place: int, operations: Sequence[Operation], dim: int, *, covariance: bool, single: bool = False
+    ) -> Moments:
+        """Moments of the rows that the first steps make, kept in the cache."""
         only_used = self._only_used
         folder = caching.folder(
             self._cache,
             "moments",
-            self._key(place, covariance=covariance, only_used=only_used),
-            lambda empty: _save(empty, measure(self._blocks(operations, dim), covariance=covariance)),
+            self._key(place, covariance=covariance, only_used=only_used, single=single),
+            lambda empty: measure(self._blocks(operations, dim), covariance=covariance, single=single).save(empty),
         )
-        return Moments(*(np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("mean", "spread")))
+        return Moments.load(folder)
 
     def _blocks(self, operations: Sequence[Operation], dim: int) -> Iterator[Part]:
         source, used = self._source, self._table.used if self._only_used else None
@@ -237,12 +244,14 @@ class Transformation:
             yield values if not operations else functools.partial(_made, operations, values, numbers, dim)
             self._progress("fitting the transform", stop / rows.rows)
 
-    def _key(self, place: int, *, covariance: bool, only_used: bool) -> str:
+    def _key(self, place: int, *, covariance: bool, only_used: bool, single: bool) -> str:
         """Cache key of the moments of what the first steps make."""
         before, table = self.steps[:place], self._table
         parts: list[Any] = [_VERSION, self._source.digest, self._identity, self._source.rows, covariance, only_used]
         parts.append([step.model_dump(mode="json") for step in before])
         fitted = any(step.required() is not Needs.NOTHING for step in before)
+        if single:
+            parts.append("float32")
         if only_used or (fitted and self._only_used):
             parts += ["used", _digest(table.used)]
         if any(isinstance(step, Scale | RandomPad) for step in before):
@@ -256,11 +265,6 @@ class Transformation:
 
 def _digest(numbers: np.ndarray | None) -> str | None:
     return None if numbers is None else digests.of_rows([np.asarray(numbers, np.int64)])
-
-
-def _save(folder: Path, found: Moments) -> None:
-    np.save(folder / "mean.npy", found.mean, allow_pickle=False)
-    np.save(folder / "spread.npy", found.spread, allow_pickle=False)
 
 
 def _made(operations: Sequence[Operation], rows: np.ndarray, numbers: np.ndarray, dim: int) -> np.ndarray:
@@ -298,9 +302,21 @@ def _minus(rows: np.ndarray, row: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _along(shift: np.ndarray, matrix: np.ndarray) -> Operation:
-    """Deviations from a row, times a matrix."""
-    return Operation(lambda rows, _: _minus(rows, shift) @ matrix, lambda known: known.after(shift, matrix))
+def _along(mean: np.ndarray, matrix: np.ndarray, *, single: bool = False) -> Operation:
+    """Deviations from the mean row, times a matrix."""
+    deviations, rounded = _deviations(mean), matrix.astype(np.float32)
+    return Operation(
+        lambda rows, numbers: deviations(rows, numbers) @ (matrix if rows.dtype == np.float64 else rounded),
+        lambda known: known.after(mean, matrix),
+        single=single,
+    )
+
+
+def _deviations(mean: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Subtracts a row, of float64, in place."""
+    high = mean.astype(np.float32)
+    low = (mean - high).astype(np.float32)  # in float32, deviations from the mean and not from one that is rounded
+    return lambda rows, _: _minus(rows, mean) if rows.dtype == np.float64 else _minus(_minus(rows, high), low)
 
 
 def _times(factor: float) -> Operation:
@@ -324,13 +340,7 @@ def _columns(columns: np.ndarray) -> Operation:
 def center(step: Center, to: Fitting) -> Operation:
     """Subtracts the mean row."""
     mean = to.known.mean
-    high = mean.astype(np.float32)
-    low = (mean - high).astype(np.float32)  # in float32, deviations from the mean and not from one that is rounded
-
-    def apply(rows: np.ndarray, _: np.ndarray) -> np.ndarray:
-        return _minus(rows, mean) if rows.dtype == np.float64 else _minus(_minus(rows, high), low)
-
-    return Operation(apply, lambda known: Moments(known.mean - mean, known.spread), single=True)
+    return Operation(_deviations(mean), lambda known: Moments(known.mean - mean, known.spread), single=True)
 
 
 def normalize(step: Normalize, to: Fitting) -> Operation:
@@ -378,13 +388,12 @@ def whiten(step: Whiten, to: Fitting) -> Operation:
     Raises:
         DataError: all rows are the same.
     """
-    variances, directions = to.known.components()
-    if not variances[0] > 0:
+    known = to.known
+    if not np.any(known.variance > 0):
         raise DataError("transform: rows can't be whitened, as they are all the same")
-    matrix = directions / np.sqrt(np.maximum(variances, step.floor * variances[0]))
-    return _along(
-        to.known.mean, np.ascontiguousarray(matrix @ directions.T if step.method is Whitening.ZCA else matrix)
-    )
+    matrix = known.whitening(step.floor, components=step.method is Whitening.PCA)
+    lost = np.finfo(np.float32).eps / 2 * np.sqrt(len(matrix) * known.growth(matrix))
+    return _along(known.mean, matrix, single=to.last and bool(lost <= _LOST_IN_SINGLE))
 
 
 def select(step: Select, to: Fitting) -> Operation:

@@ -173,6 +173,26 @@ def test_whitening_is_that_of_scikit_learn(tmp_path: Path) -> None:
     np.testing.assert_allclose(transformed(matrix, {"whiten": "pca"}, None, tmp_path), expected, rtol=1e-5, atol=1e-5)
 
 
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rows=st.sampled_from([60, 1_000, 30_000]),
+    dim=st.integers(2, 24),
+    spread=st.floats(0, 3),
+    far=st.sampled_from([0.0, 5.0, 1e3]),
+)
+def test_whitening_is_that_of_float64_whatever_the_spectrum(
+    seed: int, rows: int, dim: int, spread: float, far: float, tmp_path_factory: Any
+) -> None:
+    """Where float32 is used, and where it would lose digits: deviations of directions differ up to 1,000 times."""
+    random = np.random.default_rng(seed)
+    turned = np.linalg.qr(random.standard_normal((dim, dim)))[0]
+    matrix = (random.standard_normal((rows, dim)) * np.logspace(0, -spread, dim)) @ turned + far * turned[0]
+    matrix = matrix.astype(np.float32)
+    found = transformed(matrix, "whiten", None, tmp_path_factory.mktemp("cache"))
+    np.testing.assert_allclose(found, whitened(matrix.astype(np.float64), 1e-5, zca=True), rtol=1e-5, atol=1e-5)
+
+
 def test_a_row_of_zeros_stays_when_rows_are_normalized(tmp_path: Path) -> None:
     found = transformed(np.array([[0, 0], [3, 4]], np.float32), "normalize", None, tmp_path)
     np.testing.assert_allclose(found, [[0, 0], [0.6, 0.8]], rtol=1e-6)
@@ -331,6 +351,7 @@ PASSES: dict[str, tuple[Any, int]] = {
     "nothing is fitted": (["normalize", {"truncate": 3}, {"frequency_weight": {"frequencies": "ranks"}}], 0),
     "affine steps share one pass": (["center", {"remove_top": 1}, {"pca": 3}, "scale", {"zero_pad": 5}, "whiten"], 1),
     "rows of length 1 are measured again": (["center", "normalize", {"pca": 3}, "scale"], 2),
+    "whitening, in float64 as 80 rows do not average its roundings": (["whiten"], 2),
 }
 
 
@@ -344,6 +365,16 @@ def test_passes_through_the_file(steps: Any, passes: int, tmp_path: Path) -> Non
         again = Transformation(Counted(matrix), found, length, table, identity={}, cache=tmp_path)
         again.apply(matrix, np.arange(len(matrix)))
         assert Counted.passes == expected
+
+
+def test_whitening_of_many_rows_takes_one_pass(tmp_path: Path) -> None:
+    matrix = np.random.default_rng(0).normal(3, [2, 1, 1, 1, 1, 0.5], (300_000, 6)).astype(np.float32)
+    Counted.passes = 0
+    table = TableRows("t", 0, Normal(), 6)
+    whitening = Transformation(Counted(matrix), READ.validate_python("whiten"), 6, table, identity={}, cache=tmp_path)
+    found = whitening.apply(matrix, np.arange(len(matrix)))
+    assert Counted.passes == 1
+    np.testing.assert_allclose(found, whitened(matrix.astype(np.float64), 1e-5, zca=True), rtol=1e-5, atol=1e-5)
 
 
 def test_moments_in_the_cache_are_of_this_file_and_these_steps(tmp_path: Path) -> None:
