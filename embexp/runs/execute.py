@@ -303,9 +303,7 @@ def dense_settings(
     if isinstance(model, Recommender):
         model = model.settled(rows[spec.features[spec.recommendation.item].table])
     if isinstance(model, KnowledgeGraph):  # a triple is two queries
-        model = model.settled(
-            examples / 2, max((rows.get(each.table, 0) for each in spec.features.values()), default=0)
-        )
+        model = model.settled(examples / 2, rows.get(spec.features[CANDIDATES].table, 0))
     return DenseSettings(
         spec.task,
         model,

@@ -13,8 +13,10 @@ import embexp
 from embexp.config import composition, folders
 from embexp.errors import CommandLineError, ConfigError
 from embexp.records.folder import RunFolder
+from embexp.runs import execute
 from embexp.runs.prepare import prepare
 from embexp.specs.inits import Assign
+from embexp.specs.models import KnowledgeGraph
 from embexp.specs.optimizers import Adam, CosineSchedule
 from embexp.specs.pretrained import NoPretrained
 from tests.thoroughness import thorough
@@ -372,3 +374,11 @@ def test_every_key_of_every_file_is_explained(file: Path) -> None:
 
     check(yaml.compose(file.read_text()), "")
     assert folders.about(file), f"{file} does not say what it is"
+
+
+def test_entities_are_the_rows_of_candidates_also_where_there_are_more_relations() -> None:
+    spec = spec_of("experiment=knowledge_graph_large", "data.path=none")
+    rows = {"entity": 100, "relation": 5_000}
+    dense = execute.dense_settings(spec, rows=rows, width=0, total_steps=1, examples=2 * 600)  # six triples per entity
+    assert isinstance(dense.model, KnowledgeGraph)
+    assert dense.model.n3 == 0.05
