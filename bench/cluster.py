@@ -46,7 +46,6 @@ CASES = {
     "two_tower": (
         *("experiment=recommendation", "data.timestamp=time", "model=two_tower", "model.hidden=[256]"),
         *("loss.negatives=512", "optimizer=adagrad", "train.batch_size=4096"),
-        "train.evaluation_batch_size=1024",  # so that an evaluation needs no larger parts than a step
     ),
     "complex": (
         *("experiment=knowledge_graph", "data.negatives=64", "model.dropout=0", "tables.entity.dim=64"),

@@ -3,7 +3,8 @@
 `CollectiveAllToAllV2` sends parts of one size from each worker to each. So a part has room for some ids of each table,
 and what is not used is padding. All workers have the same rooms: each message of ids begins with how many its sender
 needs, so all of them see in the same step that some need more. They enlarge the rooms alike, by an eighth more than
-that, and send the ids of that step once more. No graph is traced again.
+that, and send the ids of that step once more. No graph is traced again. Lookups have rooms of their own, so that large
+batches of an evaluation do not make the parts of later steps larger.
 
 Tables are sharded, each row with one owner, or mirrored, with all rows on all workers. Ids and gradients of a mirrored
 table go to all workers, and its rows to none. Where a step looks up all rows of one, it needs no ids: their gradients
@@ -15,7 +16,7 @@ TensorFlow expects one shape under one key, so keys have the number of the rooms
 |---|---|---|
 | ids | [W, T + sum of room(t)], int32, or int64 where a table is that long | (W - 1) times a row |
 | ids of a lookup | the same, of sharded tables | (W - 1) times a row |
-| rows | [W, sum of room(t) d(t)] of sharded tables, float32 | (W - 1) times a row |
+| rows, also of a lookup | [W, sum of room(t) d(t)] of sharded tables, float32 | (W - 1) times a row |
 | gradients | [W, sum of room(t) d(t)] of tables that are not frozen | (W - 1) times a row |
 | whole | [sum of rows(t) d(t)] of mirrored tables looked up whole, float32, by a ring | 2 (W - 1) / W of it |
 | dense | [numbers of the dense part], float32, by a ring | 2 (W - 1) / W of it |
@@ -33,7 +34,7 @@ import tensorflow as tf
 from embexp.strategies.cluster.partition import Partition
 
 _GROUP = 1
-_IDS, _ROWS, _GRADIENTS, _DENSE, _MEANS, _LOOKUPS, _WHOLE, _ANSWERS, _STANDINGS = range(9)
+_IDS, _ROWS, _GRADIENTS, _DENSE, _MEANS, _LOOKUPS, _FOUND, _WHOLE, _ANSWERS, _STANDINGS = range(10)
 _KINDS = 16
 """Keys of one enlargement; more than there are kinds of collectives."""
 _BY_SIZE = 1 << 30
@@ -52,12 +53,14 @@ class Asked:
             mirrored table [W u], as they went to all workers.
         places: int64 [m], where in the received parts ids were.
         own: integers [m], these ids, the worker's own numbers: by asking worker, then in its order.
+        training: whether they are of a step; else of a lookup.
     """
 
     room: Any
     slots: Any
     places: Any
     own: Any
+    training: bool
 
 
 class Exchange:
@@ -87,7 +90,8 @@ class Exchange:
         self.worker, self.workers = worker, workers
         sizes = [*(each.rows for each in sharded.values()), *mirrored.values()]
         self._type = tf.int32 if all(rows <= tf.int32.max for rows in sizes) else tf.int64
-        self._rooms = tf.Variable(tf.fill([len(self._names)], _LEAST), trainable=False, name="rooms")
+        # Of lookups, and of steps.
+        self._rooms = tf.Variable(tf.fill([2, len(self._names)], _LEAST), trainable=False, name="rooms")
         self._enlarged = tf.Variable(0, trainable=False, name="enlarged")
         # Of all steps so far: ids that this worker has sent, itself included, and ids that would have had room.
         self._used = tf.Variable(tf.zeros([2], tf.int64), trainable=False, name="exchanged")
@@ -104,10 +108,10 @@ class Exchange:
         return float(self._seconds.numpy())
 
     def facts(self) -> dict[str, Any]:
-        """Rooms by table, enlargements, and which share of what was sent was padding; to be called eagerly."""
+        """Rooms of a step by table, enlargements, and the share of padding in what was sent; to be called eagerly."""
         used, room = (int(each) for each in self._used.numpy())
         return {
-            "rooms": {name: int(room) for name, room in zip(self._names, self._rooms.numpy(), strict=True)},
+            "rooms": {name: int(room) for name, room in zip(self._names, self._rooms.numpy()[1], strict=True)},
             "enlarged": int(self._enlarged.numpy()),
             "padding": 0.0 if room == 0 else 1 - used / room,
         }
@@ -126,13 +130,14 @@ class Exchange:
         sent = {name: self._sorted(name, ids[name]) for name in names}
         needed = tf.stack([tf.reduce_max(sent[name].counts) for name in names])
         enlarged, all_rooms = self._enlarged.read_value(), self._rooms.read_value()
-        kind, rooms = _IDS if training else _LOOKUPS, tf.gather(all_rooms, own)
+        kind, rooms = _IDS if training else _LOOKUPS, tf.gather(all_rooms[int(training)], own)
         first = self._all_to_all(self._message(sent, needed, rooms), kind, enlarged)
         most = tf.reduce_max(tf.cast(first[:, : len(names)], tf.int32), 0)
 
         def again() -> Any:
             larger = tf.where(most > rooms, most + most // 8 + _LEAST, rooms)
-            kept = self._rooms.assign(tf.tensor_scatter_nd_update(all_rooms, own[:, None], larger))
+            places = tf.stack([tf.fill([len(names)], int(training)), own], 1)
+            kept = self._rooms.assign(tf.tensor_scatter_nd_update(all_rooms, places, larger))
             with tf.control_dependencies([kept, self._enlarged.assign(enlarged + 1)]):
                 return self._all_to_all(self._message(sent, needed, larger), kind, enlarged + 1), larger
 
@@ -146,7 +151,7 @@ class Exchange:
             places = tf.where(flat >= 0)[:, 0]
             room = rooms[number]
             slots = sent[name].owners * room + sent[name].within
-            found[name] = Asked(room, slots, places, tf.gather(flat, places))
+            found[name] = Asked(room, slots, places, tf.gather(flat, places), training)
         return found
 
     def rows(self, asked: Mapping[str, Asked], rows: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,7 +162,8 @@ class Exchange:
         """
         names = list(rows)
         spread = [self._spread(asked[name].places, rows[name], asked[name].room) for name in names]
-        parts = self._sent(spread, names, asked, _ROWS)
+        training = all(each.training for each in asked.values())
+        parts = self._sent(spread, names, asked, _ROWS if training else _FOUND)
         return {name: tf.gather(part, asked[name].slots) for name, part in zip(names, parts, strict=True)}
 
     def gradients(self, asked: Mapping[str, Asked], gradients: Mapping[str, Any]) -> dict[str, Any]:
