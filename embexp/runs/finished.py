@@ -23,25 +23,25 @@ from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError, NotARunError, RunError, UsageError
 from embexp.freezing.policies import RowFacts
-from embexp.pretrained import earlier
-from embexp.pretrained.aligned import earlier_rows, pretrained_before
+from embexp.pretrained.aligned import pretrained_before
 from embexp.pretrained.tables import settings_of
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.reports import results
 from embexp.runs import exporting
 from embexp.runs.exporting import Exported
 from embexp.runs.prepare import PreparedTables, prepare_tables, read_data
-from embexp.runs.serving import recommending
+from embexp.runs.serving import new_users, recommending
 from embexp.runs.serving.content import with_new_items
+from embexp.runs.table_vectors import read_table
 from embexp.specs import arguments
 from embexp.specs.freezing import FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, MemoryMap
-from embexp.specs.models import Task
+from embexp.specs.models import Recommender, Task
 from embexp.specs.pretrained import NoPretrained
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
-from embexp.system import caching, digests
+from embexp.system import caching
 from embexp.system.arrays import ArrayRows
 from embexp.system.parallel import Progress, quiet
 from embexp.training.metrics import predicted, predictions
@@ -297,41 +297,54 @@ class Run:
         users: Sequence[str] | None = None,
         count: int = 10,
         *,
+        histories: new_users.Histories | None = None,
+        unknown: dict[str, int] | None = None,
         include_seen: bool = False,
         content: Path | str | None = None,
         only_new: bool = False,
         progress: Progress = quiet,
     ) -> dict[str, list[tuple[str, float]]]:
-        """The best items for users of the run's own data, for task recommendation; equal ones by rising row.
+        """The best items for users of the run's own data, or new ones, of task recommendation.
 
         Args:
             users: their names; None: all users of the training split. Their features are those of their last example.
             count: items of each list; a user who has seen nearly everything gets fewer.
-            include_seen: list items too that the user has in any split of that data.
+            histories: items of users by name, who are taken for new ones; see `new_users.vectors`. A user none of whose
+                items the run knows gets an empty list.
+            unknown: gets the items of `histories` that the run does not know, and how many of the users have each.
+            include_seen: list items too that the user has in any split of that data, or in `histories`.
             content: file of vectors of the content of items, with their ids, to list those that the run does not know,
                 as `study=new_items` measures it; None: no new items.
             only_new: list nothing but new items.
             progress: called with stages, and how much of each is done.
 
         Returns:
-            By user the items and their scores, the best first.
+            By user the items and their scores, the best first; equal ones by rising row.
 
         Raises:
             RunError: the task is another.
-            UsageError: `count` is less than 1, or `only_new` has no `content`.
-            VocabularyError: a user is unknown.
+            UsageError: `count` is less than 1, `only_new` has no `content`, or `users` and `histories` are both given.
+            VocabularyError: a user is unknown, or nobody of `histories` has a known item.
             DataError: `content` is no file of vectors, or has none of known items, or of new ones.
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise UsageError(f"Run.recommend: count must be a whole number of at least 1, not {count!r}")
         if only_new and content is None:
             raise UsageError("Run.recommend: only_new lists items by their content, and content is None")
-        vectors, model = self.vectors(users, progress=progress), self.spec.model
+        if histories is None:
+            names, vectors = users, self.vectors(users, progress=progress)
+        else:
+            if users is not None:
+                raise UsageError("Run.recommend: users are of the run's data, and those of histories are not: give one")
+            known = self._evaluator(), read_data(self.spec, progress), self._restored.runtime
+            vectors = new_users.vectors(*known, *self._recommender(), histories, unknown, progress)
+            names = list(histories)
+        model = self.spec.model
         if content is not None:
             cache = caching.cache_folder(self.spec.output.cache)
             vectors = with_new_items(vectors, model, str(content), only=only_new, cache=cache, progress=progress)
         found = vectors.named_lists(count, include_seen=include_seen, progress=progress)
-        return found if users is None else {user: found[user] for user in users}
+        return found if names is None else {user: found.get(user, []) for user in names}
 
     def vectors(self, users: Sequence[str] | None = None, *, progress: Progress = quiet) -> recommending.Vectors:
         """Vectors of users and items of the run's own data, for task recommendation: products are scores.
@@ -344,13 +357,18 @@ class Run:
             RunError: the task is another.
             VocabularyError: a user is unknown.
         """
-        evaluator = self._evaluator()
-        if self.spec.task is not Task.RECOMMENDATION:
+        self._recommender()
+        known = self._evaluator(), read_data(self.spec, progress), self._restored.runtime
+        return recommending.vectors(*known, users, progress)
+
+    def _recommender(self) -> tuple[Recommender, list[str]]:
+        """The model of a run of task recommendation, and the id columns of its features of the user."""
+        if self.spec.task is not Task.RECOMMENDATION or not isinstance(self.spec.model, Recommender):
             raise RunError(
                 f"{self.folder.path}: task {self.spec.task} gives users and items no vectors; those, recommend and"
                 " indexes are for task recommendation"
             )
-        return recommending.vectors(evaluator, read_data(self.spec, progress), self._restored.runtime, users, progress)
+        return self.spec.model, [self.spec.ids_of(name) for name in self.spec.model.user_features]
 
     def columns_of_file(self, file: Path | str, names: Sequence[str]) -> dict[str, list[str]]:
         """Columns of a file that has the form of the run's data, as text, with a value for each example.
@@ -456,25 +474,6 @@ class Run:
         )
         with self.folder.reading():
             return execute.build_finished(tables, dense, OneDevice(), self.checkpoint)
-
-
-def read_table(folder: RunFolder, table: str, *, cache: str | None) -> np.ndarray:
-    """The final rows of a table, float32 [vocabulary_size, dim], in memory.
-
-    Args:
-        cache: see `output.cache` of the config.
-
-    Raises:
-        NotARunError: the run left no checkpoint.
-        DataError: the checkpoint is damaged.
-        RunError: the rows are in a pretrained file, which has changed.
-    """
-    source = earlier_rows(earlier.open_run(folder.path, cache=caching.cache_folder(cache)), table)
-    values = np.empty((source.rows, source.dim), np.float32)
-    for start in range(0, source.rows, digests.ROWS_PER_BLOCK):
-        stop = min(start + digests.ROWS_PER_BLOCK, source.rows)
-        values[start:stop] = source.read(start, stop)
-    return values
 
 
 def fitted_numbers(folder: RunFolder, columns: Columns) -> tuple[FittedColumn, ...]:

@@ -16,9 +16,10 @@ from embexp.errors import EmbexpError
 from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
 from embexp.pretrained.earlier import EarlierCheckpoint
+from embexp.records.folder import RunFolder
 from embexp.reports.groups import Group
 from embexp.reports.record import Record, mapping
-from embexp.system import caching
+from embexp.system import caching, digests
 from embexp.system.arrays import Rows, SomeRows
 from embexp.system.parallel import Progress, part, quiet
 from embexp.vectors import comparison, quality
@@ -32,6 +33,25 @@ _MOST_SETTINGS, _MOST_SEEDS = 3, 5
 _MOST_NUMBERS, _FEWEST_ROWS = 8_000_000, 20
 """In a table of which runs are compared, and its fewest rows."""
 _NEAREST, _SAMPLE = 10, 500
+
+
+def read_table(folder: RunFolder, table: str, *, cache: str | None) -> np.ndarray:
+    """The final rows of a table, float32 [vocabulary_size, dim], in memory.
+
+    Args:
+        cache: see `output.cache` of the config.
+
+    Raises:
+        NotARunError: the run left no checkpoint.
+        DataError: the checkpoint is damaged.
+        RunError: the rows are in a pretrained file, which has changed.
+    """
+    source = earlier_rows(earlier.open_run(folder.path, cache=caching.cache_folder(cache)), table)
+    values = np.empty((source.rows, source.dim), np.float32)
+    for start in range(0, source.rows, digests.ROWS_PER_BLOCK):
+        stop = min(start + digests.ROWS_PER_BLOCK, source.rows)
+        values[start:stop] = source.read(start, stop)
+    return values
 
 
 def with_tokens(table: Rows, vocabulary: Vocabulary) -> tuple[Rows, pa.LargeStringArray] | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, warn
-from embexp.errors import CommandLineError, ConfigError, DataError
+from embexp.errors import CommandLineError, ConfigError, DataError, plural
 from embexp.stores import places
 from embexp.stores.objects import is_url
 from embexp.system import files, printable
@@ -62,16 +62,20 @@ run's data (labels may be missing). Writes CSV in the order of the file, with th
 """
 
 RECOMMEND_HELP = """\
-usage: embexp recommend DIR [--user NAME] [--users FILE] [--count N] [--include-seen] [--content FILE [--only-new]]
-                        [--out FILE] [--json] [--allow-code MODULE:FUNCTION]
+usage: embexp recommend DIR [--user NAME] [--users FILE | --items A,B,… | --history FILE] [--count N] [--include-seen]
+                        [--content FILE [--only-new]] [--out FILE] [--json] [--allow-code MODULE:FUNCTION]
 
 Writes the best items for each user, by a run of task recommendation, without items that the user has seen in the run's
 data. Writes CSV with the columns `user`, `rank`, `item` and `score`, the best item of each user first.
 
     --user NAME     Names a user. It may be repeated (default: all users of the training split).
     --users FILE    Names a text file with a user per line.
+    --items A,B,…   Lists items for a user of whom nothing is known but these items, without training. The user is
+                    called `new` in the output.
+    --history FILE  Does so for all users of a file that has the columns of users and items of the run's data, also
+                    for those that the run knows: only the items of the file count.
     --count N       Sets the number of items for each user (default: 10).
-    --include-seen  Lists items too that the user has seen in the run's data.
+    --include-seen  Lists items too that the user has seen in the run's data, or that are given.
     --content FILE  Names a file of vectors of the content of items, with their ids. Lists those too that the run does
                     not know, by vectors that are predicted from their content, as study=new_items measures it.
     --only-new      Lists only items that the run does not know.
@@ -146,7 +150,7 @@ def _texts(values: np.ndarray) -> list[str]:
 def recommend(arguments: Sequence[str]) -> int:
     """Runs the command."""
     parser = Parser.of_run("recommend", RECOMMEND_HELP)
-    parser.values("--users", "--out", "--content")
+    parser.values("--users", "--items", "--history", "--out", "--content")
     parser.switches("--include-seen", "--only-new", "--json")
     parser.add_argument("--user", action="append", default=[])
     parser.add_argument("--count", default="10")
@@ -159,16 +163,32 @@ def recommend(arguments: Sequence[str]) -> int:
         raise CommandLineError(f"--content {options.content}: there is no such file or folder")
     check_out(options.out, "items.csv")
     users = options.user + ([] if options.users is None else _users(Path(options.users)))
+    given = {"--user or --users": users, "--items": options.items, "--history": options.history}
+    if len(named := [name for name, value in given.items() if value]) > 1:
+        raise CommandLineError(f"{' and '.join(named)}: they are different users: give one of them")
+    if options.history is not None and not Path(options.history).exists():
+        raise CommandLineError(f"--history {options.history}: there is no such file or folder")
+    histories: dict[str, list[str]] | None = (
+        None if options.items is None else {"new": next(csv.reader([options.items]), [])}
+    )
     run = load_finished(options.directory, "recommend", allow_code=options.allow_code)
+    unknown: dict[str, int] = {}
     with _stages() as progress:
+        if options.history is not None:
+            from embexp.runs.serving import new_users
+
+            histories = new_users.read(run, options.history)
         found = run.recommend(
             users or None,
             int(options.count),
+            histories=histories,
+            unknown=unknown,
             include_seen=options.include_seen,
             content=options.content,
             only_new=options.only_new,
             progress=progress,
         )
+    _warn_of_histories(histories or {}, unknown)
     if options.json:
         lists = {user: [{"item": item, "score": score} for item, score in items] for user, items in found.items()}
         _write(options.out, json.dumps(lists, ensure_ascii=False) + "\n")
@@ -180,6 +200,17 @@ def recommend(arguments: Sequence[str]) -> int:
     ]
     write_csv(options.out, ["user", "rank", "item", "score"], rows)
     return DONE
+
+
+def _warn_of_histories(histories: Mapping[str, Sequence[str]], unknown: Mapping[str, int]) -> None:
+    """Warns of items that the run does not know, and of users who have no others."""
+    from embexp.specs.base import summarize_names
+
+    if unknown:
+        items = summarize_names([repr(item) for item in unknown])
+        warn(f"{plural(len(unknown), 'item')} not of the run's catalogue, which count for nothing: {items}")
+    if nobody := [repr(user) for user, given in histories.items() if all(item in unknown for item in given)]:
+        warn(f"no list for {plural(len(nobody), 'user')} of whom the run knows no item: {summarize_names(nobody)}")
 
 
 COMMANDS = {

@@ -366,7 +366,7 @@ def _read_table(path: Path, table: str | None, *, whole: bool, allow_code: Seque
 
     from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary, stands_for_tokens
     from embexp.records.folder import RunFolder
-    from embexp.runs.finished import read_table
+    from embexp.runs.table_vectors import read_table
 
     folder = RunFolder(path)
     folder.check(folder.spec)

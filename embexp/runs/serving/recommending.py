@@ -38,6 +38,7 @@ class Vectors:
         seen: numbers of the items that each user has in any split, each once, rising.
         vocabularies: of users, and of items.
         new_items: names of items that are not of the catalogue; they come after it.
+        new_users: names of all users, where the run does not know them; then `users` are their places here.
     """
 
     users: np.ndarray
@@ -48,12 +49,13 @@ class Vectors:
     seen: ListColumn
     vocabularies: tuple[Vocabulary, Vocabulary]
     new_items: tuple[str, ...] = ()
+    new_users: tuple[str, ...] = ()
 
     def tokens(self) -> tuple[list[str], list[str]]:
         """The tokens of the users, and of the items."""
         users, items = (vocabulary.tokens() for vocabulary in self.vocabularies)
         named = [items[row] for row in self.items.tolist()]
-        return [users[row] for row in self.users.tolist()], [*named, *self.new_items]
+        return [*self.new_users] or [users[row] for row in self.users.tolist()], [*named, *self.new_items]
 
     def check_finite(self) -> None:
         """Raises DivergedError if a vector has a number that is not finite."""
