@@ -256,8 +256,9 @@ def uses(
     tables = sum(Role.TABLE in use.roles for use in found)
     if tables > _MOST_TABLES:
         found = [_without_table(use) if use.facts.name not in wishes.category else use for use in found]
-    embeds = [use for use in found if {Role.TABLE, Role.BUCKETS} & set(use.roles) or made_of_dates(use, Role.TABLE)]
-    if not embeds:
+    if not tables and not any(map(_embeds, found)):
+        found = _with_buckets(found)
+    if not any(map(_embeds, found)):
         why = "no column has values that recur, so there is nothing to embed; name codes with --category"
         if tables:
             why = (
@@ -266,6 +267,17 @@ def uses(
             )
         raise CommandLineError(f"embexp new: {why}")
     return found
+
+
+def _embeds(use: Use) -> bool:
+    return bool({Role.TABLE, Role.BUCKETS} & set(use.roles) or made_of_dates(use, Role.TABLE))
+
+
+def _with_buckets(uses: Sequence[Use]) -> list[Use]:
+    """Numbers that nothing else stands beside get a table each, where they are many those of the most values."""
+    numbers = sorted((use for use in uses if use.roles == (Role.NUMBER,)), key=lambda use: -use.facts.distinct)
+    chosen = {use.facts.name for use in numbers[:_MOST_IN_BUCKETS]}
+    return [replace(use, roles=(*use.roles, Role.BUCKETS)) if use.facts.name in chosen else use for use in uses]
 
 
 def _without_table(use: Use) -> Use:

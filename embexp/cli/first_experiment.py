@@ -14,8 +14,8 @@ from embexp.data.files.forms import DateFacts
 from embexp.data.files.samples import ColumnFacts, Kind, Sample
 
 SMALLEST_DIM, LARGEST_DIM, _LARGEST_SHARED_DIM = 4, 64, 32
-_BUCKETS = 32
-"""Buckets of a number, next to the number itself."""
+_BUCKETS, _ROWS_OF_A_BUCKET = 32, 12
+"""Buckets of a number, next to the number itself, at most, and rows of the data for each at least."""
 _STEPS = 2_000
 """Steps that a training is to have at least."""
 _FEWEST_STEPS = 50
@@ -54,6 +54,11 @@ class Experiment:
     def task(self) -> str:
         """What is predicted."""
         return self.prediction.task
+
+    @property
+    def buckets(self) -> int:
+        """Of each number that gets some."""
+        return min(_BUCKETS, max(2, self.sample.rows // _ROWS_OF_A_BUCKET))
 
     @property
     def text(self) -> ColumnFacts | None:
@@ -123,8 +128,8 @@ def _of_columns(experiment: Experiment) -> list[str]:
         f"name: {experiment.name}",
         f"task: {experiment.task}",
         *_data(experiment),
-        *_tables(tables, bucketed, names, shared=model == "dlrm_concat"),
-        *_features(tables, bucketed, names),
+        *_tables(experiment, names, shared=model == "dlrm_concat"),
+        *_features(experiment, names),
         *_training(experiment.sample.rows, experiment.task),
     ]
 
@@ -359,11 +364,10 @@ def _of_buckets(column: ColumnFacts) -> str:
     return f"{column.name}_buckets"
 
 
-def _tables(
-    columns: Sequence[ColumnFacts], bucketed: Sequence[ColumnFacts], names: Mapping[str, str], *, shared: bool
-) -> list[str]:
+def _tables(experiment: Experiment, names: Mapping[str, str], *, shared: bool) -> list[str]:
+    columns, bucketed = experiment.columns(Role.TABLE), experiment.columns(Role.BUCKETS)
     sizes = {names[column.name]: column.estimated for column in columns}
-    sizes |= {names[_of_buckets(column)]: _BUCKETS for column in bucketed}
+    sizes |= {names[_of_buckets(column)]: experiment.buckets for column in bucketed}
     dims = {name: dim_of(size) for name, size in sizes.items()}
     lines = ["# Embedding tables. dim: the power of two nearest to 4 · (number of values)^(1/4), from 4 to 64"]
     if shared:
@@ -384,7 +388,8 @@ def _values(column: ColumnFacts) -> str:
     return f"{column.distinct:,} values in the sample{more}"
 
 
-def _features(columns: Sequence[ColumnFacts], bucketed: Sequence[ColumnFacts], names: Mapping[str, str]) -> list[str]:
+def _features(experiment: Experiment, names: Mapping[str, str]) -> list[str]:
+    columns, bucketed = experiment.columns(Role.TABLE), experiment.columns(Role.BUCKETS)
     lines = ["# What is looked up: each feature in the table of its name."]
     if any(column.kind in (Kind.LIST, Kind.TEXT) for column in columns):
         lines.append("# The vectors of a list, or of the words of a text, are averaged.")
@@ -395,7 +400,7 @@ def _features(columns: Sequence[ColumnFacts], bucketed: Sequence[ColumnFacts], n
     if bucketed:
         lines.append("# Numbers are also in buckets, which are equally frequent in the training split.")
     for column in bucketed:
-        settings = f"{{column: {_text(column.name)}, buckets: {{quantiles: {_BUCKETS}}}}}"
+        settings = f"{{column: {_text(column.name)}, buckets: {{quantiles: {experiment.buckets}}}}}"
         entries[names[_of_buckets(column)]] = settings
     return [*lines, "features:", *(f"  {key}: {value}" for key, value in _grouped(entries).items())]
 

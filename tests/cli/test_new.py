@@ -295,6 +295,33 @@ def test_whole_numbers_that_recur_are_also_codes_and_numbers_get_buckets(tmp_pat
     assert set(spec.features) == {"agent", "kept"}
 
 
+def test_numbers_alone_get_buckets_and_are_learned(tmp_path: Path) -> None:
+    """The classes are bands of one number, which is linear in neither number."""
+    draw = random.Random(0)
+    rows = [(draw.uniform(0, 9), draw.uniform(-1, 1)) for _ in range(240)]
+    lines = ["length (cm),uric_acid,kind", *(f"{x:.2f},{y:.3f},{'ab'[int(x / 3) % 2]}" for x, y in rows)]
+    (tmp_path / "leaves.csv").write_text("\n".join(lines) + "\n")
+    arguments = ["--data", str(tmp_path / "leaves.csv"), "--label", "kind", "--out", str(tmp_path)]
+    assert new(*arguments) == 0
+    quiet_words = ("train.steps=200", "output.plots=false", "output.tensorboard=false", "checkpoint.save=never")
+    overrides = ["experiment=leaves", f"output.cache={tmp_path / 'cache'}", *quiet_words]
+    spec = embexp.compose(overrides, config_dir=tmp_path)
+    assert list(spec.model_dump(mode="json")["data"]["dense_features"]) == ["length (cm)", "uric_acid"]
+    assert {each.column: each.buckets.quantiles for each in spec.features.values()} == {
+        "length (cm)": 20,
+        "uric_acid": 20,
+    }
+    summary = embexp.run(spec, tmp_path / "run").summary
+    assert summary["metrics"]["test"]["auc"] > 0.9
+    wide = [",".join([*(f"x{n}" for n in range(300)), "kind"])]
+    wide += [
+        ",".join([*(f"{draw.random():.{3 + (n > 280)}f}" for n in range(300)), "ab"[row % 2]]) for row in range(30)
+    ]
+    (tmp_path / "wide.csv").write_text("\n".join(wide) + "\n")
+    assert new("--data", str(tmp_path / "wide.csv"), "--label", "kind", "--out", str(tmp_path)) == 0
+    assert len(embexp.compose(["experiment=wide"], config_dir=tmp_path).features) == 200
+
+
 def test_columns_that_restate_the_label_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     draw = random.Random(0)
     lines = ["alive,deck,port,code,survived"]

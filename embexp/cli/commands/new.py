@@ -54,7 +54,8 @@ rules
                      columns, those of --category only.
     numbers          Standardized, after log1p where a few values are much larger than the others. Whole numbers that
                      recur, 20 times on average, may be codes: they get a table, too. With 100 different values and
-                     1,000 rows, and at most 200 columns, also a table of 32 buckets.
+                     1,000 rows, and at most 200 columns, also a table of 32 buckets. Where all columns are numbers,
+                     they get a table of buckets anyway, of 12 rows each at least: those of the most values, up to 200.
     lists, texts     Split, and embedded: the vectors of an example are averaged.
     time             A date, a number of 1990 to 2040 since 1970, or of such a name: the latest validate and test.
     dates            Tables of weekday and hour; of those that do not split, also of the month, and the age in days.

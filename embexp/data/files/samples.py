@@ -306,7 +306,7 @@ FEW = 10
 _FEW_VALUES = 100
 """A column with at most so many different values has them in its facts."""
 LIST_SEPARATORS = ("|", ";", ",", " ")
-_ID = re.compile(r"(?:^|_|\b)(?:id|ids|code|zip|zipcode|uuid|guid|hash|key|user|item|cat|category)$|[a-z]I[dD]$", re.I)
+_ID = re.compile(r"(?:\b|_)(?:ids?|code|zip|zipcode|[ug]uid|hash|key|user|item|cat|category)$|(?-i:[a-z]I[dD])$", re.I)
 _TIME = re.compile(r"time|date|stamp|(?:^|_)(?:ts|at|when|epoch)$", re.I)
 _EPOCHS = tuple((631_152_000 * unit, 2_208_988_800 * unit) for unit in (1, 1_000, 1_000_000))
 """1990 to 2040 in seconds, milliseconds and microseconds."""
