@@ -285,7 +285,9 @@ def _data(experiment: Experiment) -> list[str]:
         ]
         lines += [f"    {_text(use.facts.name)}: {_of_dates(use.facts.dates)}" for use in dates if use.facts.dates]
     groups = [use.facts.name for use in experiment.uses if use.group]
-    lines += _split(groups, by_time=bool(times), within=sample.kind == "adjacency", given=sample.parts)
+    lines += _split(
+        groups, by_time=bool(times), within=experiment.task == "recommendation" and not times, given=sample.parts
+    )
     if any(column.estimated > _MANY_VALUES for column in experiment.columns(Role.TABLE)):
         lines.append("  # Values that occur only once in the training split share the OOV row.")
         lines.append("  vocabulary: {min_frequency: 2}")

@@ -16,6 +16,7 @@ import yaml
 import embexp
 from embexp.cli import commands
 from embexp.cli.first_experiment import dim_of
+from embexp.data.files import forms
 from embexp.data.files.samples import facts, sample
 from embexp.runs.prepare import prepare
 from embexp.system.parallel import quiet
@@ -226,6 +227,56 @@ def test_users_and_items_without_a_label_are_recommendation(tmp_path: Path, caps
     written = spec.model_dump(mode="json")
     assert (written["task"], written["data"]["split"]["kind"]) == ("recommendation", "leave_one_out")
     assert prepare(spec, progress=quiet).data.interactions is not None
+
+
+def test_without_a_time_each_user_has_items_in_the_test_split(tmp_path: Path) -> None:
+    lines = ["user,item", *(f"u{n % 20},i{(n * 7) % 31}" for n in range(ROWS))]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    assert new("--data", str(tmp_path / "log.csv"), "--out", str(tmp_path)) == 0
+    spec = embexp.compose(["experiment=log", f"output.cache={tmp_path / 'cache'}"], config_dir=tmp_path)
+    scan = prepare(spec, progress=quiet).data.scan
+    users = scan.examples.column("user", scan.splits["test"])
+    assert sorted(set(users.tolist())) == list(range(users.min(), users.min() + 20))
+
+
+def write_hours(path: Path, name: str, hours: list[str]) -> Path:
+    lines = [f"{name},site,click", *(f"{hour},s{n % 9},{n % 2}" for n, hour in enumerate(hours))]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_hours_of_a_click_log_are_dates(tmp_path: Path) -> None:
+    hours = [f"1410{day}{hour:02d}" for day in (30, 31) for hour in range(24) for _ in range(5)]
+    assert (
+        new("--data", str(write_hours(tmp_path / "log.csv", "hour", hours)), "--label", "click", "--out", str(tmp_path))
+        == 0
+    )
+    spec = embexp.compose(["experiment=log", f"output.cache={tmp_path / 'cache'}"], config_dir=tmp_path)
+    assert list(spec.features) == ["site", "hour_weekday", "hour_hour"]
+    sizes = {name: vocabulary.size for name, vocabulary in prepare(spec, progress=quiet).data.vocabularies.items()}
+    assert (sizes["hour_weekday"], sizes["hour_hour"]) == (3, 25)  # Thursday, Friday, OOV
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("place", {}),
+        ("hour", {"14103001": "14103024"}),
+        ("hour", {"14103001": "14133001"}),
+        ("hour", {"14103001": "9"}),
+    ],
+)
+def test_other_numbers_of_eight_digits_are_no_dates(name: str, change: dict[str, str], tmp_path: Path) -> None:
+    hours = [change.get(hour, hour) for day in (30, 31) for hour in (f"1410{day}{each:02d}" for each in range(24))]
+    found = facts(sample(write_hours(tmp_path / "log.csv", name, hours)))
+    assert found[0].dates is None
+
+
+@pytest.mark.parametrize(("text", "form"), [("20101112", "%Y%m%d"), ("14101101", "%y%m%d%H"), ("19650312", "%Y%m%d")])
+def test_eight_digits_are_a_day_if_its_century_is_ours(text: str, form: str) -> None:
+    found = forms.dates_of([text], hours=True)
+    assert found is not None
+    assert found.format == form
 
 
 def graph(folder: Path, separator: str = "\t", names: str = "stop") -> Path:

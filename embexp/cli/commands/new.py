@@ -57,7 +57,9 @@ rules
                      1,000 rows, and at most 200 columns, also a table of 32 buckets. Where all columns are numbers,
                      they get a table of buckets anyway, of 12 rows each at least: those of the most values, up to 200.
     lists, texts     Split, and embedded: the vectors of an example are averaged.
-    time             A date, a number of 1990 to 2040 since 1970, or of such a name: the latest validate and test.
+    time             A date, a number of 1990 to 2040 since 1970, or of such a name: the latest validate and test. Also
+                     YYMMDDHH, such as 14102100, if the name has hour, date, time or dt. Interactions without a time: a
+                     tenth of each user's items validates, and a tenth tests.
     dates            Tables of weekday and hour; of those that do not split, also of the month, and the age in days.
     left out         What is the same, or different, in every row; a second time.
     warned of        Categories each of whose values goes with one value of the label: they may restate it.

@@ -58,6 +58,10 @@ DATE_FORMATS = tuple(
     for clock in ("", " %H:%M", " %H:%M:%S")
 )
 
+_HOURS = "%y%m%d%H"
+"""Such as 14102100, of click logs: by its digits alone it could be a code, so that the column's name decides."""
+_FIRST_YEAR = 1900
+
 
 @dataclass(frozen=True)
 class DateFacts:
@@ -74,13 +78,19 @@ class DateFacts:
     parts: tuple[str, ...]
 
 
-def dates_of(texts: Iterable[str]) -> DateFacts | None:
-    """Of text that is dates in one form; None of other text. Of two orders of day and month, the day is first."""
+def dates_of(texts: Iterable[str], *, hours: bool = False) -> DateFacts | None:
+    """Of text that is dates in one form; None of other text. Of two orders of day and month, the day is first.
+
+    Args:
+        hours: whether it may also be two digits each of year, month, day and hour.
+    """
     some = list(texts)
     form: str | None
-    for form in (None, *DATE_FORMATS):
+    for form in (None, *DATE_FORMATS, *([_HOURS] if hours else [])):
         if some and all(len(text) >= _SHORTEST_DATE and seconds_of(text, form) is not None for text in some):
             clocks = [datetime.fromisoformat(text) if form is None else datetime.strptime(text, form) for text in some]
+            if hours and min(clock.year for clock in clocks) < _FIRST_YEAR:
+                continue
             last = max(clock.date() for clock in clocks).isoformat()
             parts = {"weekday": datetime.weekday, "month": lambda clock: clock.month, "hour": lambda clock: clock.hour}
             return DateFacts(form, last, tuple(name for name, of in parts.items() if len(set(map(of, clocks))) > 1))

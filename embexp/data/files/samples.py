@@ -308,6 +308,7 @@ _FEW_VALUES = 100
 LIST_SEPARATORS = ("|", ";", ",", " ")
 _ID = re.compile(r"(?:\b|_)(?:ids?|code|zip|zipcode|[ug]uid|hash|key|user|item|cat|category)$|(?-i:[a-z]I[dD])$", re.I)
 _TIME = re.compile(r"time|date|stamp|(?:^|_)(?:ts|at|when|epoch)$", re.I)
+_HOUR = re.compile(r"hour|date|time|(?:\b|_)dt(?:\b|_)", re.I)
 _EPOCHS = tuple((631_152_000 * unit, 2_208_988_800 * unit) for unit in (1, 1_000, 1_000_000))
 """1990 to 2040 in seconds, milliseconds and microseconds."""
 _HEAVY = 10.0
@@ -382,7 +383,7 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
         len(texts),
         heavy=numbers is not None and _is_heavy(numbers),
         negative=numbers is not None and min(numbers, default=0) < 0,
-        dates=forms.dates_of(counts) if kind is Kind.TIME and sample.kind in ("csv", "parquet") else None,
+        dates=_dates(name, counts) if kind is Kind.TIME and sample.kind in ("csv", "parquet") else None,
         whole=bool(numbers) and typed != "float" and all(number.is_integer() for number in numbers or ()),
         numbers=tuple(sorted(set(numbers))) if numbers is not None and len(counts) <= _FEW_VALUES else (),
         counts=tuple(counts.most_common()) if len(counts) <= _FEW_VALUES else (),
@@ -422,8 +423,14 @@ def kind_of(
     return Kind.CATEGORY, "text that recurs", None
 
 
+def _dates(name: str, counts: Counter[str]) -> DateFacts | None:
+    return forms.dates_of(counts, hours=_HOUR.search(name) is not None)
+
+
 def _kind_of_numbers(name: str, counts: Counter[str], numbers: Sequence[float], *, unique: bool) -> tuple[Kind, str]:
     whole = all(number.is_integer() for number in numbers)
+    if _HOUR.search(name) and (found := _dates(name, counts)):
+        return Kind.TIME, f"dates, {found.format}"
     in_years = any(low <= min(numbers) and max(numbers) <= high for low, high in _EPOCHS)
     if in_years and (_TIME.search(name) or whole) and len(counts) > FEW:
         return Kind.TIME, "numbers that are dates of 1990 to 2040, since 1970"
