@@ -4,7 +4,8 @@
 
 FOLDER has the data as its owners give it, see SETS: `adult/adult.csv`, `umls/train.txt` and so on; a set that is not
 there is left out. `planted_items.csv` is what `bench.planted_items` writes. `citeulike.csv` has columns user and item,
-from the `users.dat` of CiteULike-a; `beauty.csv` also time, the place in the sequences of Amazon Beauty's 5-core. NAME
+from the `users.dat` of CiteULike-a; `beauty.csv` also time, the place in the sequences of Amazon Beauty's 5-core.
+`small/` has tables of seaborn, and of scikit-learn with the label as `target`, such as `small/breast_cancer.csv`. NAME
 is a part of the name of a set; without one, those of LONG are left out. A run is what `embexp new FILE` writes, or a
 shipped experiment, with paths, names of columns and a seed, which also draws splits that do not come with the data. The
 baselines are those that a run fits itself; for lists also ALS of `implicit`, with the best of 16 settings by the
@@ -35,6 +36,8 @@ ALS: dict[str, list[Any]] = {"factors": [32, 128], "regularization": [10.0, 50.0
 """Settings of `implicit.als.AlternatingLeastSquares` that are tried, each with 15 iterations."""
 USERS_TO_CHOOSE = 5_000
 """Users of the validation split by which they are chosen, at most."""
+LESS = ("rmse", "log_loss")
+"""Metrics of which less is better."""
 PAIRS = ("men", "simlex999", "wordsim353-rel", "wordsim353-sim")
 
 
@@ -44,7 +47,7 @@ class PublicSet:
 
     Attributes:
         needed: a file in the folder of data.
-        metric: of the test split; less is better if it is the RMSE.
+        metric: of the test split.
         settings: overrides, where `@` is the folder of data; or arguments of `embexp new`, if the first is `new`.
         drawn: the seed draws the split, too.
     """
@@ -61,6 +64,10 @@ def _graph(name: str, experiment: str = "knowledge_graph") -> PublicSet:
 
 def _new(file: str, metric: str, *more: str) -> PublicSet:
     return PublicSet(file, metric, ("new", f"@/{file}", *more), drawn=True)
+
+
+def _small(name: str, metric: str, label: str) -> PublicSet:
+    return _new(f"small/{name}.csv", metric, "--label", label)
 
 
 MOVIES, PLANTED = "ml-100k/ml-100k.inter", "planted_items.csv"
@@ -94,6 +101,14 @@ SETS = {
     "Beauty, lists": PublicSet(
         "beauty.csv", "ndcg_at_10", ("experiment=recommendation", "data.path=@/beauty.csv", "data.timestamp=time")
     ),
+    "mpg, small": _small("mpg", "rmse", "mpg"),
+    "tips, small": _small("tips", "rmse", "tip"),
+    "penguins, small": _small("penguins", "log_loss", "species"),
+    "iris, small": _small("iris", "log_loss", "target"),
+    "wine, small": _small("wine", "log_loss", "target"),
+    "cancer, small": _small("breast_cancer", "log_loss", "target"),
+    "diabetes, small": _small("diabetes", "rmse", "target"),
+    "digits, small": _small("digits", "log_loss", "target"),
     "UMLS": _graph("umls"),
     "Kinship": _graph("kinship"),
     "Nations": _graph("nations"),
@@ -200,7 +215,7 @@ def row(name: str, found: list[dict[str, Any]]) -> tuple[str, bool]:
         for who, value in each["baselines"].items():
             baselines.setdefault(who.split(" ")[0], []).append(value)
     means = {who: float(np.mean(theirs)) for who, theirs in baselines.items()}
-    sign = -1 if metric == "rmse" else 1
+    sign = -1 if metric in LESS else 1
     above = all(sign * float(np.mean(values)) > sign * value for value in means.values())
     seconds = np.mean([each["seconds"] for each in found])
     shown = ", ".join(f"{who} {value:.4f}" for who, value in means.items())

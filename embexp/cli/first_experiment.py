@@ -20,6 +20,8 @@ _STEPS = 2_000
 """Steps that a training is to have at least."""
 _FEWEST_STEPS = 50
 """Between evaluations: the epochs of a small file are too short to judge by."""
+_FEW_ROWS, _LEAST_GAIN = 1_000, 0.01
+"""Rows below which an evaluation must gain so much log loss: less is chance."""
 _MANY_VALUES = 10_000
 _MOST_IN_PAIRS = 100
 """Vectors whose pairs a model multiplies, some 5,000: its first layer has a weight for each."""
@@ -288,7 +290,7 @@ def _data(experiment: Experiment) -> list[str]:
     lines += _split(
         groups, by_time=bool(times), within=experiment.task == "recommendation" and not times, given=sample.parts
     )
-    if any(column.estimated > _MANY_VALUES for column in experiment.columns(Role.TABLE)):
+    if any(_rare(column) for column in experiment.columns(Role.TABLE)):
         lines.append("  # Values that occur only once in the training split share the OOV row.")
         lines.append("  vocabulary: {min_frequency: 2}")
     if numbers:
@@ -302,6 +304,11 @@ def _data(experiment: Experiment) -> list[str]:
         settings = {column.name: _of_number(column) for column in numbers}
         lines += [f"    {key}: {value}" for key, value in _grouped(settings).items()]
     return lines
+
+
+def _rare(column: ColumnFacts) -> bool:
+    """Whether many values are too rare for rows of their own: of a small table, a row would be learnt by heart."""
+    return column.estimated > _MANY_VALUES or 2 * column.distinct > column.present
 
 
 def _path(sample: Sample) -> str:
@@ -412,7 +419,10 @@ def _training(rows: int, task: str) -> list[str]:
     epoch = max(1, math.ceil(0.8 * rows / batch))
     short = epoch < _FEWEST_STEPS
     # The accuracy of a few hundred examples hardly changes while the model still learns.
-    metric = ", metric: log_loss" if task == "classification" else ""
+    judged = ", metric: log_loss" if task == "classification" else ""
+    # The log loss of a few dozen goes on improving while a model that knows them only becomes more certain.
+    if rows < _FEW_ROWS and task != "regression":
+        judged += f", min_delta: {_LEAST_GAIN}"
     return [
         "train:",
         f"  batch_size: {batch}",
@@ -420,7 +430,7 @@ def _training(rows: int, task: str) -> list[str]:
         *([f"  evaluate_every: {_FEWEST_STEPS}   # steps; an epoch has {epoch}"] if short else []),
         *(["  standardize_labels: true   # one learning rate for labels of any scale"] if task == "regression" else []),
         "  # Ends when the validation no longer improves, with the values of the best evaluation.",
-        f"  early_stopping: {{patience: {5 if short else 2}{metric}}}",
+        f"  early_stopping: {{patience: {5 if short else 2}{judged}}}",
     ]
 
 

@@ -362,6 +362,7 @@ def test_numbers_alone_get_buckets_and_are_learned(tmp_path: Path) -> None:
         "length (cm)": 20,
         "uric_acid": 20,
     }
+    assert spec.train.early_stopping.min_delta == 0.01
     summary = embexp.run(spec, tmp_path / "run").summary
     assert summary["metrics"]["test"]["auc"] > 0.9
     wide = [",".join([*(f"x{n}" for n in range(300)), "kind"])]
@@ -371,6 +372,19 @@ def test_numbers_alone_get_buckets_and_are_learned(tmp_path: Path) -> None:
     (tmp_path / "wide.csv").write_text("\n".join(wide) + "\n")
     assert new("--data", str(tmp_path / "wide.csv"), "--label", "kind", "--out", str(tmp_path)) == 0
     assert len(embexp.compose(["experiment=wide"], config_dir=tmp_path).features) == 200
+
+
+def test_names_that_mostly_occur_once_share_a_row(tmp_path: Path) -> None:
+    """Of 300 cars with 200 names, 100 names occur twice; without these, no value is rare."""
+    lines = ["name,weight,mpg", *(f"car {n % 200},{2_000 + 7 * n % 900},{(13 * n) % 41}.5" for n in range(300))]
+    (tmp_path / "cars.csv").write_text("\n".join(lines) + "\n")
+    arguments = ("--data", str(tmp_path / "cars.csv"), "--label", "mpg", "--out", str(tmp_path))
+    assert new(*arguments) == 0
+    spec = embexp.compose(["experiment=cars", f"output.cache={tmp_path / 'cache'}"], config_dir=tmp_path)
+    assert spec.train.early_stopping.min_delta == 0
+    assert prepare(spec, progress=quiet).data.vocabularies["name"].size <= 101
+    assert new(*arguments, "--ignore", "name", "--force") == 0
+    assert "min_frequency" not in (tmp_path / "experiment" / "cars.yaml").read_text()
 
 
 def test_columns_that_restate_the_label_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,8 @@ rules
                      on: task=classification. Other numbers: task=regression.
     categories       Text that recurs, ids, and up to 10 different whole numbers: each gets an embedding table. dim: the
                      power of two nearest to 4 · (number of values)^(1/4), from 4 to 64. Of more than 1,000 such
-                     columns, those of --category only.
+                     columns, those of --category only. Values that occur once share a row, if a column has more than
+                     10,000 values or mostly such ones.
     numbers          Standardized, after log1p where a few values are much larger than the others. Whole numbers that
                      recur, 20 times on average, may be codes: they get a table, too. With 100 different values and
                      1,000 rows, and at most 200 columns, also a table of 32 buckets. Where all columns are numbers,
