@@ -14,8 +14,10 @@ from embexp.data.files.forms import DateFacts
 from embexp.data.files.samples import ColumnFacts, Kind, Sample
 
 SMALLEST_DIM, LARGEST_DIM, _LARGEST_SHARED_DIM = 4, 64, 32
-_BUCKETS, _ROWS_OF_A_BUCKET = 32, 12
-"""Buckets of a number, next to the number itself, at most, and rows of the data for each at least."""
+_BUCKETS, _QUARTILES = 32, 4
+"""Buckets of a number, next to the number itself; of few rows quarters, as more are learnt by heart."""
+_SLOW = 0.0003
+"""Learning rate of the tables of quarters."""
 _STEPS = 2_000
 """Steps that a training is to have at least."""
 _FEWEST_STEPS = 50
@@ -60,7 +62,12 @@ class Experiment:
     @property
     def buckets(self) -> int:
         """Of each number that gets some."""
-        return min(_BUCKETS, max(2, self.sample.rows // _ROWS_OF_A_BUCKET))
+        return _QUARTILES if self.few_numbers else _BUCKETS
+
+    @property
+    def few_numbers(self) -> bool:
+        """Whether there are few rows, and nothing but numbers to embed: only then do so few get buckets."""
+        return self.sample.rows < _FEW_ROWS and bool(self.columns(Role.BUCKETS))
 
     @property
     def text(self) -> ColumnFacts | None:
@@ -118,7 +125,8 @@ def _of_columns(experiment: Experiment) -> list[str]:
     names = _names([*(column.name for column in tables), *map(_of_buckets, bucketed)])
     model = _model(experiment)
     # In one epoch over a click log, Adagrad at its default rate found more than Adam at any of three (`bench.clicks`).
-    optimizer = "adagrad" if experiment.task == "binary" else "adam"
+    optimizer = "adagrad" if experiment.task == "binary" and not experiment.few_numbers else "adam"
+    slow = [f"optimizer: {{learning_rate: {_SLOW}}}   # low, so that the numbers themselves are learnt first"]
     return [
         "defaults:",
         f"  - override /data: {experiment.sample.kind}",
@@ -129,6 +137,7 @@ def _of_columns(experiment: Experiment) -> list[str]:
         "",
         f"name: {experiment.name}",
         f"task: {experiment.task}",
+        *(slow if experiment.few_numbers else []),
         *_data(experiment),
         *_tables(experiment, names, shared=model == "dlrm_concat"),
         *_features(experiment, names),
@@ -258,6 +267,8 @@ _TITLES = {
 def _model(experiment: Experiment) -> str:
     embedded = [*experiment.columns(Role.TABLE), *experiment.columns(Role.BUCKETS)]
     vectors = len(embedded) + bool(experiment.columns(Role.NUMBER))
+    if experiment.few_numbers:
+        return "mlp"
     return "dlrm_concat" if experiment.task == "binary" and 2 < vectors <= _MOST_IN_PAIRS else "mlp"
 
 

@@ -359,8 +359,8 @@ def test_numbers_alone_get_buckets_and_are_learned(tmp_path: Path) -> None:
     spec = embexp.compose(overrides, config_dir=tmp_path)
     assert list(spec.model_dump(mode="json")["data"]["dense_features"]) == ["length (cm)", "uric_acid"]
     assert {each.column: each.buckets.quantiles for each in spec.features.values()} == {
-        "length (cm)": 20,
-        "uric_acid": 20,
+        "length (cm)": 4,
+        "uric_acid": 4,
     }
     assert spec.train.early_stopping.min_delta == 0.01
     summary = embexp.run(spec, tmp_path / "run").summary
