@@ -26,11 +26,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from embexp.cli import workers
 from embexp.errors import EmbexpError, RunError
 from embexp.reports.jobs import in_use
 from embexp.sweeps import jobs, progress
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.system import environment, interruption, machine_faults, printable, processes
+from embexp.system import environment, interruption, machine_faults, printable, processes, slurm
 from embexp.system.printable import print
 from embexp.training.listeners import Listener
 
@@ -42,8 +43,12 @@ def main() -> int:
     """Runs the job as it is planned; the output goes to the job's run.log."""
     sweep, number = Path(sys.argv[1]), int(sys.argv[2])
     become_job(processes.parent())  # elsewhere, the worker of the launcher
-    is_elsewhere = sys.argv[3:] == ["--elsewhere"]
-    return execute(sweep, jobs.submitted_job(sweep, number) if is_elsewhere else _planned(sweep, number))
+    if sys.argv[3:] != ["--elsewhere"]:
+        return execute(sweep, _planned(sweep, number))
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # by which submitit's worker hears of a time limit
+    interruption.take_over_once()
+    job = jobs.submitted_job(sweep, number)
+    return _follow(sweep, job) if slurm.task(os.environ) else execute(sweep, job)
 
 
 def _planned(sweep: Path, number: int) -> LedgerJob:
@@ -60,12 +65,14 @@ def execute(sweep: Path, job: LedgerJob) -> int:
     printable.write_utf8()
     directory = jobs.made_directory(sweep, job)
     try:
-        with contextlib.ExitStack() as locked:
+        strategy = job.checked_spec.strategy
+        with workers.telling(strategy), contextlib.ExitStack() as locked:
             lock = jobs.lock(sweep, job)
             try:
                 locked.enter_context(lock.exclusive(patience=_PATIENCE))
             except RunError as error:
                 if in_use(directory):
+                    workers.refuse(strategy, error)
                     print(error, file=sys.stderr, flush=True)
                     return jobs.BUSY
                 locked.enter_context(lock.exclusive(patience=_PATIENCE))
@@ -84,6 +91,24 @@ def execute(sweep: Path, job: LedgerJob) -> int:
         jobs.note_failure(directory, error)
         return 1
     return 0
+
+
+def _follow(sweep: Path, job: LedgerJob) -> int:
+    """Takes part in a job whose worker 0 is another task of the scheduler; returns the exit status.
+
+    How the job ends is noted by that one.
+    """
+    printable.write_utf8()
+    try:
+        spec = job.checked_spec
+        if not workers.is_led(spec.strategy):
+            raise RunError(f"a job of strategy={spec.strategy.kind} is one process, and this is another task")
+        return workers.follow(spec, jobs.job_directory(sweep, job))
+    except KeyboardInterrupt:
+        return jobs.INTERRUPTED
+    except EmbexpError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 1
 
 
 def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> None:

@@ -28,8 +28,8 @@ NAME = "inventory.json"
 EVENT_SUFFIX = ".inventory"
 """How the name of TensorBoard's file with the digest of the inventory ends: the one file that is written after it."""
 _VERSION = 1
-_LOG = "run.log"
-"""Lines may follow, such as the results for people: what it held when the inventory was written is compared."""
+_LOG = re.compile(r"run\.log|worker-\d+\.log")
+"""Logs. Lines may follow, such as the results for people: what it held when the inventory was written is compared."""
 _NOT_LISTED = (".lock", ".progress.json")
 """Files of a process that is running."""
 _UNFINISHED = (".part", ".gone")
@@ -296,7 +296,7 @@ def _fault(directory: Path, name: str, listed: Listed, *, quick: bool) -> str | 
             return _other_size(os.stat(os.path.join(directory, name)).st_size, listed.size)
         with files.opened(directory / name) as file:
             size = os.fstat(file.fileno()).st_size
-            grown = name == _LOG and size > listed.size
+            grown = _LOG.fullmatch(name) is not None and size > listed.size
             if size != listed.size and not grown:
                 return _other_size(size, listed.size)
             digest = hashlib.sha256(file.read(listed.size)) if grown else hashlib.file_digest(file, "sha256")

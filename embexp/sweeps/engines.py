@@ -27,6 +27,7 @@ from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import hydra_globals, named_code
 from embexp.config.messages import did_you_mean, format_value
@@ -40,6 +41,7 @@ from embexp.sweeps.watching import Watch
 _LOOK_EVERY = 0.2
 """Seconds between two looks at the jobs."""
 _SUBMITIT = "hydra_plugins.hydra_submitit_launcher."
+_SLURM = f"{_SUBMITIT}submitit_launcher.SlurmLauncher"
 _PACKAGES = {
     "submitit_local": "hydra-submitit-launcher",
     "submitit_slurm": "hydra-submitit-launcher",
@@ -140,10 +142,26 @@ class Engine:
             config.hydra.sweep.dir = str(sweep)
         return config
 
+    def setting(self, key: str) -> Any:
+        """The value of `hydra.launcher.KEY`; None if the launcher has none, or it can't be resolved."""
+        try:
+            return OmegaConf.select(OmegaConf.create({"hydra": dict(self.hydra)}), f"hydra.launcher.{key}")
+        except OmegaConfBaseException:
+            return None
+
     @property
     def submits(self) -> bool:
         """Whether it is submitit's, whose jobs are known as soon as they are submitted."""
-        return str(self.hydra["launcher"].get("_target_")).startswith(_SUBMITIT)
+        return self._target.startswith(_SUBMITIT)
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether it can start several processes for a job, as Slurm does."""
+        return self._target == _SLURM
+
+    @property
+    def _target(self) -> str:
+        return str(self.hydra["launcher"].get("_target_"))
 
 
 class _Run:

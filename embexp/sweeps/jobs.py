@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -24,14 +25,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from embexp.errors import ConfigError, EmbexpError, RunError
+from embexp.errors import ConfigError, EmbexpError, RunError, WorkerLostError
 from embexp.records import inventory
 from embexp.records.folder import json_object
 from embexp.reports.jobs import last_written
 from embexp.reports.record import Status, at
 from embexp.sweeps import processes
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.system import files, interruption, locks, machine_faults
+from embexp.system import files, interruption, locks, machine_faults, slurm
 from embexp.system.locks import FileLock
 
 CANCEL = ".cancel"
@@ -175,7 +176,7 @@ def note_failure(directory: Path, error: BaseException) -> None:
     content = {
         "error": type(error).__name__,
         "reason": failure_sentence(error),
-        "crash": machine_faults.is_memory(error),
+        "crash": machine_faults.is_memory(error) or isinstance(error, WorkerLostError),
     }
     with contextlib.suppress(OSError):  # what can't be noted is the last line of the log
         files.write_text(directory / FAILURE_FILE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
@@ -298,6 +299,8 @@ class RunElsewhere:
     def __call__(self, config: Any) -> int:
         """Runs a job to its end, and returns the exit status of its process.
 
+        Of several tasks of Slurm's, each runs a worker of the job, and that of worker 0 notes what becomes of it.
+
         Args:
             config: `job`, the number.
         """
@@ -306,23 +309,23 @@ class RunElsewhere:
             return NOT_RUN
         directory = job_directory(sweep, submitted_job(sweep, number))
         directory.mkdir(parents=True, exist_ok=True)
+        command = [*self.command, self.sweep, str(number)]
+        if not self.command:
+            command = [*processes.own_command(sweep, number), "--elsewhere"]
+        if task := slurm.task(os.environ):
+            process = processes.start(command, log=directory / f"worker-{task}.log", folder=Path(self.folder))
+            self._wait(sweep, process)
+            return process.returncode
         # The worker of a start without an end was killed before it could note that: when the job last wrote something.
         earlier = [
             dataclasses.replace(each, ended=each.ended or max(each.started, last_written(directory)))
             for each in starts(sweep, number)
         ]
-        command = [*self.command, self.sweep, str(number)]
-        if not self.command:
-            command = [*processes.own_command(sweep, number), "--elsewhere"]
         process = processes.start(command, log=directory / "run.log", folder=Path(self.folder))
         start = Start(socket.gethostname(), process.pid, time.time())
         self._note(sweep, number, [*earlier, start])
         try:
             self._wait(sweep, process)
-        except BaseException:  # the launcher ends its worker, or Ctrl-C came: the job saves what is trained
-            process.send_signal(signal.SIGINT)
-            process.wait()
-            raise
         finally:
             ended = dataclasses.replace(start, ended=time.time(), exit_status=process.returncode)
             self._note(sweep, number, [*earlier, ended])
@@ -339,6 +342,10 @@ class RunElsewhere:
                 if not asked and is_cancelled(sweep):
                     asked = True
                     process.send_signal(signal.SIGINT)
+            except BaseException:  # the launcher ends its worker, or Ctrl-C came: the job saves what is trained
+                process.send_signal(signal.SIGINT)
+                process.wait()
+                raise
 
     def _note(self, sweep: Path, number: int, noted: Sequence[Start]) -> None:
         if submission(sweep, number) == self.submission:

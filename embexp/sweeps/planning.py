@@ -25,7 +25,7 @@ from embexp.reports.record import Status
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Launching, Sweep
-from embexp.sweeps import engines, processes
+from embexp.sweeps import engines, processes, resources
 from embexp.sweeps.engines import Engine
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.search import Search, combinations, factors, limit, plan_search
@@ -96,7 +96,7 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
     most = _number(base, "sweep.max_jobs", Sweep.model_fields["max_jobs"].default)
     search = None
     if base.hydra.sweeper.get("_target_") == _SWEEPER:
-        search = _search(loader, base, tasks, hydra, launched)
+        search = _search(loader, base, tasks, hydra, launched, engine)
         limit({"trials": search.trials, "seeds": search.seeds}, most)
     if sweeper != "basic":
         return Plan(base, tuple(str(task.input_line) for task in tasks), None, launched, engine, search)
@@ -104,7 +104,7 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
     seeds = {"seeds": _number(base, "seeds", 1)}
     limit(factors([*params, *tasks]) | seeds, most)
-    checked = _possible(loader, combinations([*params, *tasks]), hydra, progress)
+    checked = _possible(loader, combinations([*params, *tasks]), hydra, engine, progress)
     # Hydra accepts a valid key that no file mentions only if it is added.
     lines = [str(task.input_line) for task in tasks]
     forced = tuple(f"++{line}" if line.partition("=")[0] in checked.added else line for line in lines)
@@ -112,12 +112,16 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
 
 
 def _possible(
-    loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], progress: Progress = quiet
+    loader: Loader,
+    batch: Sequence[Sequence[str]],
+    hydra: Sequence[str],
+    engine: Engine | None,
+    progress: Progress = quiet,
 ) -> Checked:
     """The checked jobs of a batch.
 
     Raises:
-        ConfigError: any config is invalid, or no job can run.
+        ConfigError: any config is invalid, no job can run, or the launcher can't start the processes of one.
         CommandLineError: every job is excluded.
     """
     found = check(loader, batch, hydra, progress)
@@ -125,11 +129,23 @@ def _possible(
         if found.impossible:
             raise ConfigError(found.impossible)
         raise CommandLineError("sweep.exclude leaves out every job of this sweep")
+    check_processes(engine, found.jobs)
     return found
 
 
+def check_processes(engine: Engine | None, jobs: Iterable[PlannedJob]) -> None:
+    """Raises ConfigError if a launcher can't start the processes of jobs."""
+    if wrong := list(dict.fromkeys(resources.faults(engine, [job.spec.strategy for job in jobs if not job.skip]))):
+        raise ConfigError(wrong)
+
+
 def _search(
-    loader: Loader, base: DictConfig, tasks: Sequence[Override], hydra: Sequence[str], launched: Launching
+    loader: Loader,
+    base: DictConfig,
+    tasks: Sequence[Override],
+    hydra: Sequence[str],
+    launched: Launching,
+    engine: Engine | None,
 ) -> Search:
     """Plans the search of the sweeper `optuna`."""
     settings = checked_search_settings(base)
@@ -137,7 +153,7 @@ def _search(
         raise ConfigError(elsewhere)
 
     def check(batch: Sequence[Sequence[str]]) -> list[RunSpec]:
-        return [job.spec for job in _possible(loader, batch, hydra).jobs if not job.skip]
+        return [job.spec for job in _possible(loader, batch, hydra, engine).jobs if not job.skip]
 
     params = _parsed(loader, [f"{key}={value}" for key, value in (settings.params or {}).items()])
     return plan_search(
@@ -368,14 +384,15 @@ class Enrolment:
     that does. So a sweep can be extended, and a search that is started again meets the jobs that it has tried.
     """
 
-    def __init__(self, ledger: Ledger, *, at_once: int) -> None:
+    def __init__(self, ledger: Ledger, *, at_once: int, engine: Engine | None = None) -> None:
         """Prepares it.
 
         Args:
             at_once: number of jobs that will share this machine's cores.
+            engine: the launcher of others that runs them instead; None: embexp's own.
         """
         self._ledger = ledger
-        self._at_once = at_once
+        self._at_once, self._engine = at_once, engine
         self._jobs = {job.number: job for job in ledger.jobs()}
         self._numbers: dict[str, list[int]] = defaultdict(list)
         for job in self._jobs.values():
@@ -424,7 +441,7 @@ class Enrolment:
 
     def _entry(self, job: PlannedJob, identity: str, number: int) -> LedgerJob:
         own = {"sweep": Sweep(objective=job.spec.sweep.objective), "seeds": 1}  # the rest concerns the sweep alone
-        strategy = processes.with_threads(job.spec.strategy, self._at_once)
+        strategy = resources.with_share(job.spec.strategy, self._engine, self._at_once)
         spec = job.spec.model_copy(update={**own, "strategy": strategy})
         entry = LedgerJob(number, job.overrides, job.settings, spec.model_dump_json(), identity)
         if job.skip:

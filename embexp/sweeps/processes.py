@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from embexp.specs.running import Launching
-from embexp.specs.strategies import GPU, Strategy
-from embexp.system import machine, processes
+from embexp.specs.strategies import GPU, MultiWorker, Strategy
+from embexp.system import machine, processes, slurm
 
 _NOT_FORKED = ("gpu", "tpu")
 _OWN = (sys.executable, "-P", "-m", "embexp.cli.job")
+_TASKS = "SLURM_NTASKS"
+"""Variable of the environment that says how many processes of a job Slurm starts."""
 Command = Callable[[Path, int], Sequence[str]]
 """The command that runs a job: of the sweep's directory and the job's number."""
 
@@ -49,7 +51,11 @@ def start(
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONUNBUFFERED": "1", **processes.variables()}
+    """That of a job, which starts its workers itself, whatever Slurm's tasks are for, unless they are the workers."""
+    inherited = dict(os.environ)
+    if slurm.task(inherited) is None:
+        inherited.pop(_TASKS, None)
+    return {**inherited, "PYTHONUNBUFFERED": "1", **processes.variables()}
 
 
 class Fresh:
@@ -219,27 +225,45 @@ class Starter:
 
 
 def jobs_at_once(launching: Launching, strategies: Iterable[Strategy], gpus: Sequence[str]) -> int:
-    """The number of jobs to run at once; for `auto`, one for each core, or for each GPU that the jobs use."""
+    """The number of jobs to run at once; for `auto`, one for each core, or for each GPU that the jobs use.
+
+    A job of several workers has a core for each.
+    """
     if launching.jobs != "auto":
         return launching.jobs
-    devices = max(map(gpus_of, strategies), default=0)
-    return max(1, len(gpus) // devices) if devices and gpus else machine.cores()
+    found = list(strategies)
+    devices = max(map(gpus_of, found), default=0)
+    if devices and gpus:
+        return max(1, len(gpus) // devices)
+    return max(1, machine.cores() // max(map(workers_of, found), default=1))
 
 
-def with_threads(strategy: Strategy, jobs: int) -> Strategy:
+def with_threads(strategy: Strategy, jobs: int, cores: int | None = None) -> Strategy:
     """A strategy with its share of the cores, where it leaves the numbers of threads to TensorFlow.
 
     They are part of the spec because they decide the last bits of large products: so they are recorded, and a resumed
     job has them again.
 
     Args:
-        jobs: number of jobs that share the cores; 1 changes nothing.
+        jobs: number of jobs that share the cores, each with all its workers; a single process has all, unchanged.
+        cores: None: those of this machine.
     """
-    share = max(1, machine.cores() // jobs)
+    sharing = jobs * workers_of(strategy)
+    share = max(1, (cores or machine.cores()) // sharing)
     unset = [key for key in ("intra_op_threads", "inter_op_threads") if not getattr(strategy, key)]
-    if jobs == 1 or not unset:
+    if sharing == 1 or not unset:
         return strategy
     return strategy.model_copy(update=dict.fromkeys(unset, share))
+
+
+def workers_of(strategy: Strategy) -> int:
+    """Number of processes of a job."""
+    return strategy.workers if isinstance(strategy, MultiWorker) else 1
+
+
+def restarts_of(strategy: Strategy) -> int:
+    """How often a job is tried again that has lost a worker."""
+    return strategy.restarts if isinstance(strategy, MultiWorker) else 0
 
 
 def gpus_of(strategy: Strategy) -> int:

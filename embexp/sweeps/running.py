@@ -248,8 +248,9 @@ class Runner:
         if outcome.status is Status.FAILED:
             directory = jobs.job_directory(self._sweep, each.job)
             crashed = not each.reason and jobs.is_crash(directory, status)
-            if crashed and self._attempts[number] <= self._launching.retries and not self._halted:
-                self.shown.retried(outcome, self._attempts[number] + 1, self._launching.retries + 1)
+            retries = max(self._launching.retries, processes.restarts_of(each.job.checked_spec.strategy))
+            if crashed and self._attempts[number] <= retries and not self._halted:
+                self.shown.retried(outcome, self._attempts[number] + 1, retries + 1)
                 return True
             self._errors[outcome.reason.replace(str(directory), "DIR")] += 1
             repeated, most = max(self._errors.values()), self._launching.stop_after

@@ -34,7 +34,7 @@ from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.planning import OTHER_DIRECTORY, Enrolment, Plan, PlannedJob, key_of
 from embexp.sweeps.processes import Command
 from embexp.sweeps.settings import changed_launching
-from embexp.system import files, locks, terminal
+from embexp.system import files, locks, slurm, terminal
 
 if TYPE_CHECKING:
     from embexp.sweeps.running import Runner
@@ -75,6 +75,7 @@ def sweep(
         CommandLineError: the directory has another sweep.
         RunError: another process works there.
     """
+    _check_alone()
     loader = composition.loader(config_dir, config_name, config_path, permission=permission)
     overrides = additions.lines(loader, overrides)
     with terminal.shown_if_long() as progress:
@@ -124,6 +125,14 @@ def _runner(
         yield runner
 
 
+def _check_alone() -> None:
+    """Raises CommandLineError if Slurm has started this process several times."""
+    if slurm.task(os.environ) is not None:
+        rule = f"Slurm has started this command as {os.environ['SLURM_NTASKS']} tasks, and a sweep is one process"
+        remedy = "start it with srun --ntasks=1; hydra/launcher=submitit_slurm starts the workers of its jobs"
+        raise CommandLineError(f"{rule}\n    {remedy}")
+
+
 class Sweep:
     """A running sweep. Hydra passes it to embexp's launcher as the task function."""
 
@@ -134,7 +143,7 @@ class Sweep:
         self._runner = runner
         strategies = [job.spec.strategy for job in plan.jobs or ()]
         at_once = processes.jobs_at_once(plan.launching, strategies, processes.visible_gpus())
-        self._enrolment = Enrolment(runner.ledger, at_once=at_once)
+        self._enrolment = Enrolment(runner.ledger, at_once=at_once, engine=plan.engine)
         self._failed_before = {job.number for job in runner.ledger.jobs() if job.state is Status.FAILED}
         self._settings: dict[int, list[int]] = {}
         """Numbers of the jobs of each setting."""
@@ -204,6 +213,7 @@ class Sweep:
         if self._plan.jobs is None:
             hydra = [str(each) for each in self._plan.base.hydra.overrides.hydra]
             jobs = planning.check(self._loader, batch, hydra).jobs
+            planning.check_processes(self._plan.engine, jobs)
             self._enter(jobs, *self._enrolment.find(jobs), first=first)
         settings = [self._settings[first + number] for number in range(len(batch))]
         missing = self._missing([number for numbers in settings for number in numbers])
@@ -326,6 +336,7 @@ def resume(
         RunError: the directory has no ledger, or another process works there.
         UsageError: a job that is to be run, or the sweep, names code that isn't allowed.
     """
+    _check_alone()
     place = directory.absolute()
     with Ledger(place) as ledger:
         noted, recorded, known = map(ledger.noted, ("command", "launching", "engine"))

@@ -53,6 +53,7 @@ class _State:
         pending: the signal that such a block has put off.
         leaving: the file that tells of the end, while a signal ends the process at once.
         terminals: file descriptors of the output that goes to a terminal.
+        once: whether only the first signal counts.
     """
 
     received: list[int] = field(default_factory=list)
@@ -60,6 +61,7 @@ class _State:
     pending: int | None = None
     leaving: int | None = None
     terminals: tuple[int, ...] = ()
+    once: bool = False
 
 
 _state = _State()
@@ -100,6 +102,15 @@ def take_over() -> dict[int, Any]:
     _state.terminals = tuple(number for number in (1, 2) if os.isatty(number))
     sys.unraisablehook = partial(_dropped, sys.unraisablehook)
     return _handle_by(_raise)
+
+
+def take_over_once() -> None:
+    """As `take_over`, for a process that gets several signals for one end: those after the first have no effect.
+
+    A scheduler that ends a job signals what it has started, and that passes it on.
+    """
+    take_over()
+    _state.once = True
 
 
 def received() -> bool:
@@ -245,6 +256,8 @@ def _raise(number: int, frame: FrameType | None) -> None:
         with contextlib.suppress(OSError):
             os.write(_state.leaving, b"\nembexp: interrupted\n")
         os._exit(128 + number)
+    if not first and _state.once:
+        return
     if first and _state.deferring:
         _state.pending = number
         return

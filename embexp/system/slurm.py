@@ -22,6 +22,12 @@ _SECONDS = 60.0
 """How long a command may take."""
 
 
+def task(environment: Mapping[str, str]) -> int | None:
+    """The number of this process among the several tasks of a step; None: it is the only one, or in no step."""
+    several = environment.get("SLURM_NTASKS", "1") not in ("", "1") and "SLURM_STEP_NODELIST" in environment
+    return int(environment.get("SLURM_PROCID", "0")) if several else None
+
+
 class NoAnswerError(Exception):
     """Slurm's commands fail, or are not there."""
 

@@ -10,7 +10,8 @@ cancelled or its time is over, whatever session that belongs to. These files in 
 - `silent`: squeue fails.
 
 `#SBATCH --signal=TERM@20` sends that signal to the tasks of steps, not to the script, 20 seconds before `limit`.
-`scontrol requeue` queues a job once more, without its limit. `srun --ntasks=3` starts a step of as many processes.
+`scontrol requeue` queues a job once more, without its limit. `srun --ntasks=3` starts a step of as many processes, and
+`srun` alone as many as `#SBATCH --nodes` times `--ntasks-per-node`. All nodes are this machine.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any
 import psutil
 
 COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "srun")
-GRACE = 1.0
+GRACE = 20.0
 """Seconds between the signals TERM and KILL to a task."""
 
 
@@ -124,11 +125,15 @@ def control(state: Path, arguments: list[str]) -> None:
 
 def started(state: Path, key: str) -> subprocess.Popen[bytes]:
     number, _, index = key.partition("_")
-    variables = {"SLURM_JOB_ID": number, "SLURM_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_NODEID": "0"}
+    own = str(1000 * int(number) + int(index) + 1) if index else number
+    variables = {"SLURM_JOB_ID": own, "SLURM_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_NODEID": "0"}
     variables |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_NODELIST": socket.gethostname()}
     directives = (state / f"{number}.sh").read_text()
     if asked := re.search(r"#SBATCH --ntasks=(\d+)", directives):
         variables["SLURM_NTASKS"] = asked[1]
+    if each := re.search(r"#SBATCH --ntasks-per-node=(\d+)", directives):
+        nodes = re.search(r"#SBATCH --nodes=(\d+)", directives)
+        variables["SLURM_NTASKS"] = str(int(each[1]) * int(nodes[1] if nodes else 1))
     if restarts := tasks(state)[key].get("restarts"):
         variables["SLURM_RESTART_COUNT"] = str(restarts)
     output = re.search(r"#SBATCH --output=([^\s%]+)$", directives, re.MULTILINE)  # without a pattern
@@ -165,19 +170,20 @@ def kill(leader: int) -> None:
 
 
 def srun(state: Path, arguments: list[str]) -> None:
-    output, error, count, ports = "", "", 1, False
+    output, error, count, ports = "", "", int(os.environ["SLURM_NTASKS"]), False
     while arguments[0].startswith("-"):
         option = arguments.pop(0)
         if option.startswith("--ntasks="):
             count = int(option.partition("=")[2])
         ports = ports or option.startswith("--resv-ports=")
         if option in ("--output", "--error"):
-            path = arguments.pop(0).replace("%t", "0").replace("%j", os.environ["SLURM_JOB_ID"])
+            path = arguments.pop(0).replace("%j", os.environ["SLURM_JOB_ID"])
             path = path.replace("%A", os.environ.get("SLURM_ARRAY_JOB_ID", ""))
             path = path.replace("%a", os.environ.get("SLURM_ARRAY_TASK_ID", ""))
             output, error = (path, error) if option == "--output" else (output, path)
     if count > 1:
-        sys.exit(step(state, arguments, count, ports=ports))
+        sys.exit(step(state, arguments, count, ports=ports, output=output, error=error))
+    output, error = output.replace("%t", "0"), error.replace("%t", "0")
     give_up = time.monotonic() + 10
     while not Path(output).parent.exists() and time.monotonic() < give_up:
         time.sleep(0.05)
@@ -186,10 +192,15 @@ def srun(state: Path, arguments: list[str]) -> None:
     os.execvp(arguments[0], arguments)
 
 
-def step(state: Path, command: list[str], count: int, *, ports: bool) -> int:
-    """Runs a step of several tasks on this node; returns the highest exit status, 128 and more after a signal."""
-    job = os.environ["SLURM_JOB_ID"]
-    number = sum(call.startswith("--ntasks") for call in calls(state, "srun")) - 1
+def step(state: Path, command: list[str], count: int, *, ports: bool, output: str, error: str) -> int:
+    """Runs a step of several tasks on this node; returns the highest exit status, 128 and more after a signal.
+
+    Args:
+        output, error: files for what the tasks print, with `%t` for their number; "": that of this process.
+    """
+    array = os.environ.get("SLURM_ARRAY_JOB_ID")
+    job = f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else os.environ["SLURM_JOB_ID"]
+    number = len(calls(state, "srun")) - 1
     variables = {"SLURM_STEP_ID": str(number), "SLURM_STEP_NODELIST": socket.gethostname(), "SLURM_NTASKS": str(count)}
     variables |= {"SLURMD_NODENAME": socket.gethostname(), "SLURM_STEP_NUM_TASKS": str(count)}
     if ports:
@@ -200,6 +211,8 @@ def step(state: Path, command: list[str], count: int, *, ports: bool) -> int:
         subprocess.Popen(
             command,
             env={**os.environ, **variables, "SLURM_PROCID": str(each), "SLURM_LOCALID": str(each)},
+            stdout=appended(output, each),
+            stderr=appended(error, each),
             start_new_session=True,
         )
         for each in range(count)
@@ -215,6 +228,11 @@ def step(state: Path, command: list[str], count: int, *, ports: bool) -> int:
     return max(found)
 
 
+def appended(pattern: str, task: int) -> int | None:
+    """A file to which a task appends what it prints; None for no pattern."""
+    return os.open(pattern.replace("%t", str(task)), os.O_WRONLY | os.O_CREAT | os.O_APPEND) if pattern else None
+
+
 def squeue(state: Path, arguments: list[str]) -> None:
     if (state / "silent").exists():
         sys.exit("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
@@ -223,7 +241,7 @@ def squeue(state: Path, arguments: list[str]) -> None:
     if not found:
         sys.exit("slurm_load_jobs error: Invalid job id specified")
     for key, task in found:
-        if task["state"] in ("PENDING", "RUNNING"):
+        if task["state"] in ("PENDING", "RUNNING", "REQUEUED"):
             print(f"{key}|{task['state']}|{task['script']}")
 
 

@@ -61,7 +61,7 @@ def _single(options: argparse.Namespace) -> RunSpec:
 
 def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
     """Prints the jobs of a sweep; returns the spec of the first one that would run, None if it is not known."""
-    from embexp.sweeps import planning
+    from embexp.sweeps import planning, resources
     from embexp.system import terminal
 
     environment.begin_collecting()
@@ -81,6 +81,8 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
         table.add_row(str(job.number), *(job.settings.get(key, "") for key in keys), note)
     console.print(table)
     to_run = [job for job in plan.jobs if not job.skip and job.same_as is None]
+    for line in resources.planned(plan.engine, plan.launching, [job.spec.strategy for job in to_run]):
+        terminal.say(console, line)
     console.print(f"{len(to_run)} of {len(plan.jobs)} jobs would run; the first:", markup=False, highlight=False)
     console.print()
     return to_run[0].spec

@@ -54,6 +54,8 @@ options
 
 sweeps
     hydra.launcher.jobs=4                    Runs four jobs at once; also timeout_minutes, retries, stop_after.
+    hydra/launcher=submitit_slurm            Runs jobs on Slurm. hydra.launcher.tasks_per_node=2 starts a task for each
+                                             worker of strategy=multi_worker; `embexp plan -m` shows what is asked for.
     seeds=5                                  Runs each setting with five seeds.
     sweep.exclude='[{init: constant, freeze: table}]'    Excludes combinations.
     The same sweep in the same directory runs only missing jobs; `embexp resume DIR` finishes it, too.
