@@ -118,7 +118,12 @@ class TablePlan:
     shares: Shared | None = None
     resets: Callable[[], np.ndarray] | None = None
 
-    def part(self, own: Callable[[Any], MappableRows], of_array: Callable[[np.ndarray], np.ndarray]) -> TablePlan:
+    def part(
+        self,
+        own: Callable[[Any], MappableRows],
+        of_array: Callable[[np.ndarray], np.ndarray],
+        numbered: Callable[[Any], Any],
+    ) -> TablePlan:
         """The plan of some of the rows, of one part of the table in a cluster.
 
         If none of them is to be stored apart, or there is only one, they are in one variable, whatever the layout.
@@ -126,6 +131,7 @@ class TablePlan:
         Args:
             own: from all rows of the table, these.
             of_array: from one value per row of the table, those of these rows.
+            numbered: from numbers of these rows, a tensor of integers [n], those that they have in the table.
         """
         file = None if self.file is None else self.file.of(own, of_array)
         frozen = None if self.frozen_rows is None else of_array(self.frozen_rows)
@@ -139,6 +145,7 @@ class TablePlan:
             frozen_rows=frozen,
             file=None if together else file,
             storage=Storage.VARIABLE if together else self.storage,
+            precision=replace(self.precision, numbered=numbered),
         )
 
     @property

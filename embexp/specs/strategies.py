@@ -27,7 +27,7 @@ from embexp.specs.inits import MemoryMap
 from embexp.specs.losses import Softmax
 from embexp.specs.models import Recommender
 from embexp.specs.running import RuntimeKind
-from embexp.specs.tables import RowType, Storage
+from embexp.specs.tables import Storage
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -285,10 +285,6 @@ def _one_run(spec: RunSpec) -> Iterator[CombinationFault]:
 def _unshared(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
     """What workers do with no table, or not with its parts."""
     table, path = spec.tables[name], f"tables.{name}"
-    for key in ("dtype", "slot_dtype"):
-        if (kind := getattr(table, key)) is not RowType.FLOAT32 and not spec.frozen(name):
-            rule = "workers exchange rows in float32, and so keep those that may move"
-            yield CombinationFault(f"{path}.{key}", kind.value, rule, f"leave it float32, or {_ELSEWHERE}")
     for key in ("adapter", "reset"):
         if (value := getattr(table, key)) is not None:
             rule = "no worker does this yet with its part of a table"

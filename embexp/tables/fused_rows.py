@@ -80,10 +80,12 @@ def move(
     groups = [] if table.groups is None else [table.groups]
     rounds = table.precision.rounds
     in_graph = not tf.executing_eagerly()
+    ids = distinct.occurrences if groups else touched.ids
+    numbered = table.precision.numbered if rounds else None
     one_rate = not (groups and groups[0].scaled)
     native.library(_MOVES).embexp_move_rows(
         variables=[variable.handle for variable in (variables.parts[0], *slots)],
-        ids=distinct.occurrences if groups else touched.ids,
+        ids=ids,
         positions=[] if groups else [distinct.all_positions],
         gradients=gradients or [tf.zeros([tf.size(distinct.occurrences), table.dim])],
         rate=rate,
@@ -92,6 +94,7 @@ def move(
         multipliers=[each.multipliers_at(step) for each in groups],
         places=[place.handle for place in variables.places],
         step=[tf.convert_to_tensor(step)] if rounds else [],
+        numbers=[] if numbered is None else [tf.cast(numbered(ids), tf.int64)],
         shares=[] if table.shares is None else [table.shares.variable.handle],
         key=list(table.precision.key or ()) if rounds else [],
         rule=optimizer.kind,

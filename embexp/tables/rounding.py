@@ -5,11 +5,12 @@ step of less than a 512th of a number leaves it as it is. Stochastic rounding go
 that is cut off, so that the mean of many steps is exact (Gupta et al. 2015: "Deep learning with limited numerical
 precision"). The random bits are those of Philox4x32-10 (Salmon et al. 2011: "Parallel random numbers: as easy as 1, 2,
 3") with a key of seed and table, at a counter of variable, column, row and step: a run that is resumed, or whose rows
-are stored another way, has the same. `native_code/narrow.h` computes the same bits.
+are stored another way or shared by workers, has the same. `native_code/narrow.h` computes the same bits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +28,14 @@ class Precision:
         rows: type of the rows: float32, bfloat16 or float16.
         slots: the same of slots with a number for each parameter; others are float32.
         key: two words of 32 bits; None: steps round to the nearest.
+        numbered: of a part of a table, returns the numbers that its rows, integers [n], have in the whole table; None:
+            they have their own.
     """
 
     rows: tf.DType = tf.float32
     slots: tf.DType = tf.float32
     key: tuple[int, int] | None = None
+    numbered: Callable[[Any], Any] | None = None
 
     @property
     def narrow(self) -> bool:
@@ -65,7 +69,8 @@ def rounded(values: Any, dtype: tf.DType, precision: Precision, *, ids: Any, var
         return values
     if precision.key is None:
         return tf.cast(values, dtype)
-    random = random_bits(precision.key, ids, variable, step, int(values.shape[1]))
+    numbers = ids if precision.numbered is None else precision.numbered(ids)
+    random = random_bits(precision.key, numbers, variable, step, int(values.shape[1]))
     bits = tf.bitcast(values, tf.uint32)
     finite = tf.math.is_finite(values)
     if dtype == tf.bfloat16:

@@ -27,8 +27,6 @@ def faults(*overrides: str) -> dict[str, str]:
     [
         (["train.batch_size=2", "strategy.workers=3"], "train.batch_size", "set it to 3 or more"),
         (["runtime=session"], "runtime", "set strategy=cpu, or runtime=function"),
-        (["tables.item.dtype=bfloat16"], "tables.item.dtype", "leave it float32"),
-        (["tables.item.slot_dtype=bfloat16"], "tables.item.slot_dtype", "leave it float32"),
         (
             ["experiment=recommendation", "data.path=.", "loss=softmax", "tables.item_bias.storage=mirrored"],
             "loss",
@@ -101,10 +99,6 @@ def test_each_worker_has_a_mirrored_table_whole() -> None:
     assert "512.0 GB" in str(faults(*rows, "strategy.workers=2", "strategy.addresses=[a:1,b:1]"))
 
 
-def test_a_frozen_table_may_have_rows_of_16_bits() -> None:
-    embexp.compose(["strategy=multi_worker", "freeze@tables.item.freeze=table", "tables.item.dtype=bfloat16"])
-
-
 def test_one_worker_takes_everything() -> None:
-    spec = embexp.compose(["strategy=multi_worker", "strategy.workers=1", "tables.item.dtype=bfloat16"])
+    spec = embexp.compose(["strategy=multi_worker", "strategy.workers=1", "tables.item.reset=epoch"])
     assert isinstance(spec.strategy, MultiWorker)

@@ -66,6 +66,7 @@ LIMITS = st.fixed_dictionaries(
 ROWS, STEPS = 300, 3
 TYPES = [tf.float32, tf.bfloat16, tf.float16]
 KEYS = [None, (0, 0), (0x89ABCDEF, 0xFFFFFFFF)]
+
 PRECISIONS = st.builds(Precision, st.sampled_from(TYPES), st.sampled_from(TYPES), st.sampled_from(KEYS))
 MULTIPLIERS = {
     "two groups": (np.float32([[0, 1]]), [0]),
@@ -185,6 +186,31 @@ def test_steps_have_the_bits_of_tensorflows_operations(
 
 
 @built
+@pytest.mark.parametrize("frozen", [None, "two groups"])
+def test_rows_of_a_part_are_rounded_by_their_numbers_in_the_table(frozen: str | None, tmp_path: Path) -> None:
+    """A table of more than 2^32 rows."""
+
+    def numbered(ids: Any) -> Any:
+        return 3 * tf.cast(ids, tf.int64) + 2**33
+
+    random, rule = np.random.default_rng(4), RULES["adagrad"]
+    ids = random.integers(0, ROWS, (STEPS, 60)).astype(np.int32)
+    gradients = random.normal(0, 0.1, (STEPS, 60, 8)).astype(np.float32)
+    found = []
+    for library, precision in (
+        (native.library, Precision(tf.bfloat16, key=(1, 2), numbered=numbered)),
+        (lambda _: None, Precision(tf.bfloat16, key=(1, 2), numbered=numbered)),
+        (native.library, Precision(tf.bfloat16, key=(1, 2))),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(native, "library", library)
+            table = grouped("variable", rule, 8, frozen, tmp_path, precision)
+            found.append(trained(table, rule, ids, gradients, schedule=False)["None"])
+    np.testing.assert_array_equal(found[0], found[1])
+    assert (found[0] != found[2]).any()
+
+
+@built
 @pytest.mark.parametrize("name", RULES)
 def test_what_was_read_before_a_step_stays_as_it_was(name: str) -> None:
     rule = RULES[name]
@@ -248,6 +274,7 @@ def test_ids_outside_of_the_table_are_refused() -> None:
                 places=[],
                 step=[],
                 shares=[],
+                numbers=[],
                 rule="sgd",
             )
 

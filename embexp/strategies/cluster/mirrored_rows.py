@@ -140,7 +140,8 @@ class CopiedRows:
         if distinct is not None:
             rows = own.gather(distinct.ids)
             return {feature: (rows, distinct.positions[each.source]) for feature, each in read.items()}
-        if isinstance(own, EmbeddingTable) and not own.frozen and row_updates.reads_all(own, read):
+        whole = isinstance(own, EmbeddingTable) and not own.frozen and own.dtype() == tf.float32
+        if whole and row_updates.reads_all(own, read):
             rows = row_updates.gather_all(own, read)
             return {feature: (rows, None if each.every_row else each.ids) for feature, each in read.items()}
         found = {}

@@ -90,19 +90,34 @@ class Partition:
         """`split` of a tensor of ids, int32 or int64 [n]: int32 owners, and numbers of the ids' type."""
         import tensorflow as tf  # not above: `plan` deals rows without it
 
-        first = self.turns * self.block
-        own_start, size = 0, self.block
-        if self.rows > first * self.workers:
-            count = (self.rows // (first * self.workers) + 1).bit_length()
-            own_starts = [first * ((1 << level) - 1) for level in range(count)]
-            starts = tf.constant([each * self.workers for each in own_starts], ids.dtype)
-            level = tf.searchsorted(starts, ids, side="right") - 1
-            own_start = tf.gather(tf.constant(own_starts, ids.dtype), level)
-            size = tf.gather(tf.constant([self.block << level for level in range(count)], ids.dtype), level)
+        own_start, size = self._traced_levels(ids, self.workers)
         within = ids - own_start * self.workers
         block = within // size
         owners = tf.cast(block % self.workers, tf.int32)
         return owners, own_start + block // self.workers * size + within % size
+
+    def traced_numbers(self, worker: int, own: Any) -> Any:
+        """The rows of the table, int64 [n], that a worker has as its rows `own`, a tensor of integers [n]."""
+        import tensorflow as tf
+
+        own = tf.cast(own, tf.int64)
+        own_start, size = self._traced_levels(own, 1)
+        turn, within = (own - own_start) // size, (own - own_start) % size
+        return own_start * self.workers + (turn * self.workers + worker) * size + within
+
+    def _traced_levels(self, rows: Any, workers: int) -> tuple[Any, Any]:
+        """`_level` of a tensor of rows, of the table or, with `workers` 1, of a worker; numbers where there is one."""
+        import tensorflow as tf
+
+        first = self.turns * self.block
+        if self.rows <= first * self.workers:
+            return 0, self.block
+        count = (self.rows // (first * self.workers) + 1).bit_length()
+        own_starts = [first * ((1 << level) - 1) for level in range(count)]
+        starts = tf.constant([each * workers for each in own_starts], rows.dtype)
+        level = tf.searchsorted(starts, rows, side="right") - 1
+        sizes = tf.constant([self.block << level for level in range(count)], rows.dtype)
+        return tf.gather(tf.constant(own_starts, rows.dtype), level), tf.gather(sizes, level)
 
     def _level(self, row: int, first: int) -> tuple[int, int]:
         """Where in a worker's rows the level of a row starts, and the rows of its blocks.

@@ -56,8 +56,8 @@ class ShardedTable(ReadableTable):
         self.precision, self.partition = plan.precision, partition
         self._worker, self._leader = worker, leader
         self.together: Together | None = None
-        of_array = partial(partition.of_array, worker)
-        made = filling.make_tables({plan.name: plan.part(self._own_rows, of_array)})
+        of_array, numbered = partial(partition.of_array, worker), partial(partition.traced_numbers, worker)
+        made = filling.make_tables({plan.name: plan.part(self._own_rows, of_array, numbered)})
         self.own = cast(MovingTable, made[plan.name])  # a mapped one never moves
         self.slots, self.row_slots, self.touched = self.own.slots, self.own.row_slots, self.own.touched
 
@@ -76,7 +76,9 @@ class ShardedTable(ReadableTable):
     def checkpointed(self, slot: str | None = None) -> Any:
         """The whole table, or one slot, as a checkpoint holds it."""
         read, write = partial(self.read, slot=slot), partial(self.write, slot=slot)
-        return StreamedTable(self, slot, self.own.checkpointed(slot).covered, read, write, self.together)
+        # TensorFlow can't read slices of float16, so worker 0 writes such rows whole.
+        together = None if self.dtype(slot) == tf.float16 else self.together
+        return StreamedTable(self, slot, self.own.checkpointed(slot).covered, read, write, together)
 
     def read(self, start: int, stop: int, slot: str | None = None) -> np.ndarray:
         """Rows [start, stop) of the table, or of one slot, from all workers, float32 [stop - start, dim]."""

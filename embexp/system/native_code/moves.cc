@@ -52,6 +52,8 @@ REGISTER_OP("EmbexpMoveRows")
     .Input("step: S * int64")
     // Factors of the weight decay of each row of the table.
     .Input("shares: H * resource")
+    // Of each of `ids`, the number that it is rounded by, if not itself: in the table of which this one is a part.
+    .Input("numbers: R * int64")
     .Attr("N: int >= 1")
     .Attr("D: int >= 0")
     .Attr("M: int >= 1")
@@ -60,6 +62,7 @@ REGISTER_OP("EmbexpMoveRows")
     .Attr("P: int >= 0")
     .Attr("S: int >= 0")
     .Attr("H: int >= 0")
+    .Attr("R: int >= 0")
     .Attr("key: list(int) = []")
     .Attr("Tid: {int32, int64}")
     .Attr("rule: {'sgd', 'adagrad', 'rowwise_adagrad', 'adagrad_momentum', 'adam', 'ftrl'}")
@@ -180,7 +183,8 @@ struct Stored {
 // A distinct row that moves.
 struct Moved {
   int64_t id;
-  int64_t place;  // in the variables
+  int64_t place;   // in the variables
+  int64_t number;  // to round by
   float rate;
 };
 
@@ -298,7 +302,7 @@ class MoveRows : public OpKernel {
   // Of occurrences: the distinct rows that move, in the order of their first occurrence, where they are, and which
   // occurrences are theirs.
   absl::Status FindMoved(OpKernelContext* context, const Tensor& ids_of, float rate, int64_t rows, int64_t stored,
-                         std::vector<Moved>* moved, ByRow* by_row) const {
+                         const int64_t* number_of, std::vector<Moved>* moved, ByRow* by_row) const {
     OpInputList groups_of, multipliers_of, places_of;
     TF_RETURN_IF_ERROR(context->input_list("groups", &groups_of));
     TF_RETURN_IF_ERROR(context->input_list("multipliers", &multipliers_of));
@@ -347,7 +351,8 @@ class MoveRows : public OpKernel {
         if (narrow_places != nullptr) place = -1 - static_cast<int64_t>(narrow_places[id]);
         if (wide_places != nullptr) place = -1 - wide_places[id];
         if (Outside(place, stored)) return absl::InvalidArgumentError("a row that moves is not among those that may");
-        moved->push_back(Moved{id, place, rate * multipliers[group[id]]});
+        const int64_t number = number_of == nullptr ? id : number_of[numbers[m]];
+        moved->push_back(Moved{id, place, number, rate * multipliers[group[id]]});
       }
     }
     by_row->Fill(moved->size(), moving, row_of.data(), [&](int64_t m) { return numbers[m]; });
@@ -357,7 +362,7 @@ class MoveRows : public OpKernel {
   template <typename Rule>
   void Apply(OpKernelContext* context, const Rule& rule) {
     constexpr int kVariables = 1 + Rule::kSlots + Rule::kRowSlots;
-    OpInputList handles, gradients_of, touched_of, rate_of, positions_of, step_of, shares_of;
+    OpInputList handles, gradients_of, touched_of, rate_of, positions_of, step_of, shares_of, numbers_of;
     OP_REQUIRES_OK(context, context->input_list("variables", &handles));
     OP_REQUIRES_OK(context, context->input_list("positions", &positions_of));
     OP_REQUIRES_OK(context, context->input_list("gradients", &gradients_of));
@@ -365,6 +370,7 @@ class MoveRows : public OpKernel {
     OP_REQUIRES_OK(context, context->input_list("rate", &rate_of));
     OP_REQUIRES_OK(context, context->input_list("step", &step_of));
     OP_REQUIRES_OK(context, context->input_list("shares", &shares_of));
+    OP_REQUIRES_OK(context, context->input_list("numbers", &numbers_of));
     PerRow shares;
     OP_REQUIRES_OK(context, shares.Read(context, shares_of));
     OP_REQUIRES(context, !shares.any() || shares.values().dtype() == tensorflow::DT_FLOAT,
@@ -375,6 +381,9 @@ class MoveRows : public OpKernel {
     OP_REQUIRES(context, positions_of.size() <= 1, absl::InvalidArgumentError("positions are one vector"));
     const float rate = rate_of[0].template scalar<float>()();
     const Tensor& ids_of = context->input(kVariables);
+    OP_REQUIRES(context, !numbers_of.size() || numbers_of[0].NumElements() == ids_of.NumElements(),
+                absl::InvalidArgumentError("each id must have a number"));
+    const int64_t* number_of = numbers_of.size() ? numbers_of[0].template flat<int64_t>().data() : nullptr;
     const bool grouped = positions_of.size() == 0;
     const int64_t count = grouped ? ids_of.NumElements() : positions_of[0].NumElements();
     Gradients gradients;
@@ -400,7 +409,7 @@ class MoveRows : public OpKernel {
     ByRow by_row;
     if (grouped) {
       const int64_t rows = locked[0].tensor()->dim_size(0);
-      OP_REQUIRES_OK(context, FindMoved(context, ids_of, rate, rows, stored, &moved, &by_row));
+      OP_REQUIRES_OK(context, FindMoved(context, ids_of, rate, rows, stored, number_of, &moved, &by_row));
     } else {
       const int64_t distinct = ids_of.NumElements();
       const int32_t* positions = positions_of[0].flat<int32_t>().data();
@@ -446,7 +455,7 @@ class MoveRows : public OpKernel {
     } else {
       move(ids_of.NumElements(), [&](int64_t k) {
         const int64_t id = ids[k];
-        return Moved{id, id, rate};
+        return Moved{id, id, number_of == nullptr ? id : number_of[k], rate};
       });
     }
   }
@@ -508,7 +517,7 @@ class MoveRows : public OpKernel {
         for (at = in_packets; at < dim; ++at) step.template Do<float>(row.rate, decay, g, values, at);
         for (int v = 0; v < kVariables; ++v) {
           if (!base[v].narrow()) continue;
-          rounding.Narrow(values[v], base[v].type, dim, row.id, v, base[v].floats(row.place * dim));
+          rounding.Narrow(values[v], base[v].type, dim, row.number, v, base[v].floats(row.place * dim));
         }
       }
     };

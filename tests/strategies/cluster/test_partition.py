@@ -63,6 +63,9 @@ def test_tensors_are_split_alike(partition: Partition) -> None:
         np.testing.assert_array_equal(owners, partition.split(rows)[0])
         np.testing.assert_array_equal(local, partition.split(rows)[1])
         assert local.dtype == dtype
+        for worker in range(partition.workers):
+            own = local[owners == worker]
+            np.testing.assert_array_equal(partition.traced_numbers(worker, own), rows[owners == worker])
 
 
 @given(PARTITIONS)

@@ -28,11 +28,13 @@ from embexp.strategies.cluster.shard_files import ShardFiles
 from embexp.strategies.cluster.sharded_rows import make_tables, sharded
 from embexp.system.arrays import SomeRows
 from embexp.tables.checkpointing import TableCheckpoint
+from embexp.tables.rounding import Precision
 
 ROWS = {"user": 500, "item": 2}
 """Of tables with blocks that double, and with fewer rows than three workers."""
 DIM = 5
 SLOTS = (None, "momenta", "velocities")
+PRECISIONS = {"user": Precision(tf.bfloat16, tf.bfloat16), "item": Precision(tf.float16)}
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -104,7 +106,9 @@ def plans(mirrored: str = "") -> dict[str, TablePlan]:
             return None
 
     return {
-        name: TablePlan(name, Zeros(rows), Scaffold(), optimizer=Adam(), mirrored=name == mirrored)
+        name: TablePlan(
+            name, Zeros(rows), Scaffold(), optimizer=Adam(), mirrored=name == mirrored, precision=PRECISIONS[name]
+        )
         for name, rows in ROWS.items()
     }
 
@@ -130,7 +134,7 @@ def state(tables: Any) -> dict[str, str]:
 
 
 def digest(values: np.ndarray) -> str:
-    return hashlib.sha256(values.tobytes()).hexdigest()
+    return hashlib.sha256(values.astype(np.float32).tobytes()).hexdigest()
 
 
 def in_tensorflow(directory: Path) -> dict[str, str]:
@@ -155,7 +159,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_from_any_number_of_workers_to_any_other(written: Path, tmp_path: Path) -> None:
-    assert data_files(written) == [f"data-0000{shard}-of-00004" for shard in range(4)]
+    # One of all else, one of each worker, and one of rows of float16.
+    assert data_files(written) == [f"data-0000{shard}-of-00005" for shard in range(5)]
     expected, last = in_tensorflow(written), written
     for workers in (1, 2, 3, 4):
         directory = tmp_path / str(workers)
@@ -164,7 +169,7 @@ def test_from_any_number_of_workers_to_any_other(written: Path, tmp_path: Path) 
             assert state(tables) == expected, workers
             store.write(checkpoint(tables), directory)
         assert in_tensorflow(directory) == expected
-        assert len(data_files(directory)) == (2 if workers == 1 else workers + 1)
+        assert len(data_files(directory)) == (2 if workers == 1 else workers + 2)
         last = directory
 
 
@@ -221,7 +226,7 @@ def test_increments_of_rows_that_changed(written: Path, tmp_path: Path) -> None:
 def test_the_fault_of_another_worker_is_told_and_leaves_all_able_to_go_on(written: Path, tmp_path: Path) -> None:
     expected, damaged, torn = in_tensorflow(written), tmp_path / "damaged", tmp_path / "torn"
     store.link(written, damaged)
-    file = damaged / "checkpoint.data-00003-of-00004"
+    file = damaged / "checkpoint.data-00003-of-00005"
     content = bytearray(file.read_bytes())
     content[100] ^= 1
     file.unlink()
@@ -253,4 +258,5 @@ def test_rows_read_are_own_ones(written: Path, monkeypatch: pytest.MonkeyPatch) 
         restoring.read_run(checkpoint(tables), written)
         assert state(tables) == in_tensorflow(written)
     assert max(read) == 32
-    assert sum(read) == sum(len(SLOTS) * rows for rows in ROWS.values())
+    of_float16 = ROWS["item"]  # which worker 0 reads for all
+    assert sum(read) == sum(len(SLOTS) * rows for rows in ROWS.values()) - of_float16
