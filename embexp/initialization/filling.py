@@ -133,7 +133,7 @@ class TablePlan:
             of_array: from one value per row of the table, those of these rows.
             numbered: from numbers of these rows, a tensor of integers [n], those that they have in the table.
         """
-        file = None if self.file is None else self.file.of(own, of_array)
+        resets, file = self.resets, None if self.file is None else self.file.of(own, of_array)
         frozen = None if self.frozen_rows is None else of_array(self.frozen_rows)
         apart = frozen if frozen is None or file is None else frozen & (file.rows >= 0)
         together = apart is not None and (not apart.any() or len(apart) == 1)
@@ -146,6 +146,7 @@ class TablePlan:
             file=None if together else file,
             storage=Storage.VARIABLE if together else self.storage,
             precision=replace(self.precision, numbered=numbered),
+            resets=None if resets is None else lambda: of_array(resets()),
         )
 
     @property

@@ -226,7 +226,6 @@ class MultiWorker(_Threads):
                 _shared_batches(spec, self),
                 _every_candidate(spec),
                 _one_run(spec),
-                for_each(lambda: spec.tables, lambda name: _unshared(spec, name)),
             )
 
     @property
@@ -280,15 +279,6 @@ def _one_run(spec: RunSpec) -> Iterator[CombinationFault]:
     if spec.study.kind != "none":
         rule = "workers share one run, and a study has several in one process"
         yield CombinationFault("study", spec.study.kind, rule, f"set study=none, or {_ELSEWHERE}")
-
-
-def _unshared(spec: RunSpec, name: str) -> Iterator[CombinationFault]:
-    """What workers do with no table, or not with its parts."""
-    table, path = spec.tables[name], f"tables.{name}"
-    for key in ("adapter", "reset"):
-        if (value := getattr(table, key)) is not None:
-            rule = "no worker does this yet with its part of a table"
-            yield CombinationFault(f"{path}.{key}", str(value), rule, f"leave it null, or {_ELSEWHERE}")
 
 
 def _shared_batches(spec: RunSpec, strategy: GPU | Mirrored | MultiWorker) -> Iterator[CombinationFault]:

@@ -139,6 +139,10 @@ class Strategy(Replication, ABC):
         backend: EmbeddingBackend = rows
         return backend
 
+    def reset(self, tables: Mapping[str, Any], plans: Mapping[str, TablePlan]) -> dict[str, int]:
+        """Gives rows that start again with an epoch their initial values; see `filling.reset_rows`."""
+        return filling.reset_rows(tables, plans)
+
     def dataset(self, batches: Any) -> Any:
         """What steps iterate over, from a `tf.data.Dataset` of whole batches."""
         return batches

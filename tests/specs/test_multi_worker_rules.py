@@ -100,5 +100,5 @@ def test_each_worker_has_a_mirrored_table_whole() -> None:
 
 
 def test_one_worker_takes_everything() -> None:
-    spec = embexp.compose(["strategy=multi_worker", "strategy.workers=1", "tables.item.reset=epoch"])
+    spec = embexp.compose(["strategy=multi_worker", "strategy.workers=1", "runtime=session"])
     assert isinstance(spec.strategy, MultiWorker)

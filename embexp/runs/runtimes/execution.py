@@ -95,7 +95,7 @@ class Execution:
         embedding: on a TPU, its `TPUEmbedding`.
         notes: warnings of the strategy and of the restored dense part.
         restored: what was restored before the first step; None: nothing.
-        reset: gives rows that start again with an epoch their initial values; see `filling.reset_rows`.
+        reset: gives rows that start again with an epoch their initial values; see `Strategy.reset`.
     """
 
     runtime: Runtime
@@ -192,7 +192,7 @@ def _start_function(blueprint: Blueprint) -> Execution:
         embedding=embeddings.embedding,
         notes=[*strategy.notes, *dense.notes],
         restored=None if restored is None else restored.now,
-        reset=partial(filling.reset_rows, embeddings.tables, blueprint.plans),
+        reset=partial(strategy.reset, embeddings.tables, blueprint.plans),
     )
 
 

@@ -34,6 +34,7 @@ class MirroredTable(ReadableTable):
 
     Attributes:
         own: the copy, a table.
+        plan: of the table.
         slots: names of the slots, each with the variable of this worker.
     """
 
@@ -47,7 +48,7 @@ class MirroredTable(ReadableTable):
         """
         self.name, self.rows, self.dim = plan.name, plan.source.rows, plan.source.dim
         self.combiner, self.by_reference, self.frozen = plan.combiner, plan.by_reference, plan.optimizer is None
-        self.precision, self._leader = plan.precision, leader
+        self.precision, self.plan, self._leader = plan.precision, plan, leader
         self.own = cast(MovingTable, filling.make_tables({plan.name: plan})[plan.name])  # a mapped one never moves
         self.slots, self.row_slots, self.touched = self.own.slots, self.own.row_slots, self.own.touched
 

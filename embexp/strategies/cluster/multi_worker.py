@@ -18,6 +18,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context as eager
 
 from embexp.errors import EmbexpError, RunError
+from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
 from embexp.specs import strategies as specs
 from embexp.specs.data.graphs import CANDIDATES, KNOWN
@@ -28,7 +29,7 @@ from embexp.strategies.cluster.evaluations import Announced, Keeper, SharedItems
 from embexp.strategies.cluster.mirrored_rows import MirroredTable
 from embexp.strategies.cluster.processes import Workers
 from embexp.strategies.cluster.shard_files import ShardFiles
-from embexp.strategies.cluster.sharded_rows import ShardedTable, SharedRows, WorkerTable, make_tables, sharded
+from embexp.strategies.cluster.sharded_rows import SharedRows, WorkerTable, make_tables, sharded
 from embexp.strategies.mirrored import sizes
 from embexp.strategies.strategy import Embeddings, OneDevice, Run, Strategy
 from embexp.system import environment, interruption
@@ -228,6 +229,21 @@ class MultiWorker(Strategy):
         )
         return Embeddings(dict[str, Any](self._tables), _OnDevice(self._rows, self.host), load=self._send_dense)
 
+    def reset(self, tables: Mapping[str, Any], plans: Mapping[str, TablePlan]) -> dict[str, int]:
+        """Has each worker reset those of its rows that start again; see `Strategy.reset`."""
+        assert self._leader is not None
+        self._leader.tell({"command": "reset"})
+        self._reset_own()
+        self._leader.replies()
+        counts = {name: int(np.count_nonzero(plan.resets())) for name, plan in plans.items() if plan.resets is not None}
+        for name in counts:
+            tables[name].touched_state.forget()
+        return counts
+
+    def _reset_own(self) -> None:
+        own = {name: table.own for name, table in self._tables.items()}
+        filling.reset_rows(own, {name: table.plan for name, table in self._tables.items()})
+
     def conducted(self, runtime: Runtime, parts: Assembly) -> Runtime:
         """The runtime of worker 0, which takes the others along; of another worker, the runtime that it leads."""
         self._parts = parts
@@ -339,11 +355,14 @@ class MultiWorker(Strategy):
                         pass  # worker 0 has the same
                 case "dense":
                     self._take_dense(arrays)
+                case "reset":
+                    self._reset_own()
+                    follower.answer({})
                 case "end":
                     return status(head.get("signal"))
                 case _:
                     if not keeper.serve(follower, head, arrays):
-                        serve_rows(self._tables, self.place.worker, follower, head, arrays)
+                        shard_files.serve_rows(self._tables, self.place.worker, follower, head, arrays)
 
     def _dense(self) -> list[Any]:
         """All variables but those of tables, in the same order on all workers."""
@@ -442,43 +461,6 @@ def _trained(runtime: Runtime, exchange: Any, iterator: Any, steps: int) -> tupl
     """The sum of this worker's losses of some steps, and the seconds that it has exchanged in them."""
     before = exchange.seconds
     return runtime.train(iterator, steps), exchange.seconds - before
-
-
-def serve_rows(
-    tables: Mapping[str, WorkerTable],
-    worker: int,
-    follower: Follower,
-    head: Mapping[str, Any],
-    arrays: Sequence[np.ndarray],
-) -> None:
-    """Reads or writes rows of a worker, in its memory or in files, as worker 0 says.
-
-    Raises:
-        RunError: worker 0 says something else, or is gone.
-    """
-    if shard_files.serve(sharded(tables), worker, follower, head):
-        return
-    table, slot = tables[head["table"]], head.get("slot")
-    match head["command"], table:
-        case "read", ShardedTable():
-            follower.answer({}, [table.read_own(head["range"][0], head["range"][1], slot)])
-        case "take", ShardedTable():
-            follower.answer({}, [table.own.take(arrays[0], slot)])
-        case "write", _:
-            try:
-                table.write_own(head["start"], arrays[0], slot)
-                follower.answer({})
-            except ValueError as error:
-                follower.answer({"wrong": str(error)})
-        case "digest", _:
-            follower.answer({"digest": table.digest()})
-        case "flags", ShardedTable():
-            follower.answer({}, [table.own_flags()])
-        case "clear", ShardedTable():
-            table.clear_own_flags()
-            follower.answer({})
-        case other, _:
-            raise RunError(f"worker 0 says {other!r}, which this worker does not know")
 
 
 def _abort(reason: str) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from embexp.errors import DataError
+from embexp.errors import DataError, RunError
 from embexp.strategies.cluster.control import Follower, Leader
 from embexp.strategies.cluster.partition import OwnRows
-from embexp.strategies.cluster.sharded_rows import ShardedTable
+from embexp.strategies.cluster.sharded_rows import ShardedTable, WorkerTable, sharded
 from embexp.system.parallel import Progress, part, quiet, reported
 from embexp.system.printable import print
 from embexp.tables.checkpointing import StreamedTable, rows_per_block
@@ -114,6 +114,43 @@ class ShardFiles:
     def _replies(self) -> Iterator[tuple[int, tuple[dict[str, Any], list[np.ndarray]]]]:
         for worker in self._others:
             yield worker, self._leader.reply(worker)
+
+
+def serve_rows(
+    tables: Mapping[str, WorkerTable],
+    worker: int,
+    follower: Follower,
+    head: Mapping[str, Any],
+    arrays: Sequence[np.ndarray],
+) -> None:
+    """Reads or writes rows of a worker, in its memory or in files, as worker 0 says.
+
+    Raises:
+        RunError: worker 0 says something else, or is gone.
+    """
+    if serve(sharded(tables), worker, follower, head):
+        return
+    table, slot = tables[head["table"]], head.get("slot")
+    match head["command"], table:
+        case "read", ShardedTable():
+            follower.answer({}, [table.read_own(head["range"][0], head["range"][1], slot)])
+        case "take", ShardedTable():
+            follower.answer({}, [table.own.take(arrays[0], slot)])
+        case "write", _:
+            try:
+                table.write_own(head["start"], arrays[0], slot)
+                follower.answer({})
+            except ValueError as error:
+                follower.answer({"wrong": str(error)})
+        case "digest", _:
+            follower.answer({"digest": table.digest()})
+        case "flags", ShardedTable():
+            follower.answer({}, [table.own_flags()])
+        case "clear", ShardedTable():
+            table.clear_own_flags()
+            follower.answer({})
+        case other, _:
+            raise RunError(f"worker 0 says {other!r}, which this worker does not know")
 
 
 def serve(tables: Mapping[str, ShardedTable], worker: int, follower: Follower, head: Mapping[str, Any]) -> bool:

@@ -38,6 +38,7 @@ class ShardedTable(ReadableTable):
 
     Attributes:
         own: the rows of this worker, a table.
+        plan: of these rows.
         partition: who owns which rows.
         slots: names of the slots, each with the variable of this worker.
         together: of worker 0, has all workers write and read their rows of checkpoints.
@@ -57,7 +58,8 @@ class ShardedTable(ReadableTable):
         self._worker, self._leader = worker, leader
         self.together: Together | None = None
         of_array, numbered = partial(partition.of_array, worker), partial(partition.traced_numbers, worker)
-        made = filling.make_tables({plan.name: plan.part(self._own_rows, of_array, numbered)})
+        self.plan = plan.part(self._own_rows, of_array, numbered)
+        made = filling.make_tables({plan.name: self.plan})
         self.own = cast(MovingTable, made[plan.name])  # a mapped one never moves
         self.slots, self.row_slots, self.touched = self.own.slots, self.own.row_slots, self.own.touched
 

@@ -36,6 +36,7 @@ CASES = {
         "freeze@tables.item.freeze=rows",
         "tables.item.freeze.rows=[[0,16]]",
         "tables.item.storage=split",
+        f"tables.item.adapter={DIM}",
         "strategy.workers=3",
     ),
     "rows of a file, and phases": (
@@ -64,6 +65,19 @@ CASES = {
         "tables.user.storage=mirrored",
         "freeze@tables.item.freeze=pretrained_rows",
         "tables.item.storage=mirrored",
+    ),
+    "a table in its file behind a matrix, and rows of their own beside it": (
+        *FILES,
+        *("freeze@tables.user.freeze=rows", "tables.user.freeze.rows=[[0,16]]"),
+        *("freeze@tables.item.freeze=table", "init@tables.item.init=memory_map", "tables.item.dtype=int8"),
+        *("model=dot", "model.left=[user,history]", "model.right=[item,own]"),
+        *(f"tables.item.adapter={DIM}", "+table@tables.own=embedding", f"tables.own.dim={DIM}"),
+        *("+feature@features.own=id", "features.own.table=own", "features.own.column=item"),
+        *(
+            "initializer@tables.own.initializer=constant",
+            "freeze@tables.own.freeze=rows",
+            "tables.own.freeze.rows=[[0,2]]",
+        ),
     ),
     "random rows, and rows that a function names": (
         "freeze@tables.user.freeze=random_table",
@@ -124,4 +138,4 @@ def test_frozen_rows_stay_and_others_move_as_on_one_process(name: str, folder: P
             assert summary(several)["tables"][table]["digest"] == summary(one)["tables"][table]["digest"]
         for slot in [each for each in found if each.startswith(f"{key}.S")]:
             assert found[slot][frozen].tobytes() == expected[slot][frozen].tobytes(), slot
-    assert frozen_tables == 2
+    assert frozen_tables >= 2

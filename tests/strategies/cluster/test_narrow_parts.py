@@ -1,7 +1,11 @@
-"""Rows of 16 bits on several workers: each is rounded as in the whole table, by its number there."""
+"""Rows of 16 bits on several workers: each is rounded as in the whole table, by its number there.
+
+And rows that start again with an epoch.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -81,19 +85,30 @@ def test_parts_have_the_bits_of_the_whole(rule: TableOptimizer, storage: Storage
 
 SETTINGS = (
     *("experiment=clicks", "model=dot", "~features.history", "optimizer=adagrad", "train.batch_size=2"),
-    *("data.examples=500", "data.users=40", "data.items=80", "train.steps=100", "train.epochs=null"),
+    *("data.examples=110", "data.users=40", "data.items=80", "train.steps=100", "train.epochs=null"),
     *("tables.user.dtype=bfloat16", "tables.item.dtype=float16", "tables.item.slot_dtype=bfloat16"),
+    *("tables.user.reset=epoch", "tables.item.reset=epoch"),
     *("freeze@tables.item.freeze=rows", "tables.item.freeze.rows=[[0,20],[40,45]]", *SAVED),
     *("output.plots=false", "output.tensorboard=false", "output.baselines=false"),
 )
 
 
+def resets(directory: Path) -> list[tuple[int, dict[str, int]]]:
+    """The step, and how many rows of each table started again."""
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [(line["step"], line["rows"]) for line in lines if line["event"] == "reset"]
+
+
 @pytest.mark.slow
 def test_of_two_examples_a_step_two_workers_have_the_bits_of_one_process(tmp_path: Path) -> None:
-    """No sum of gradients has more than two addends then, so nothing depends on their order. Also if it was resumed."""
+    """No sum of gradients has more than two addends then, so nothing depends on their order.
+
+    Also if it was resumed between two resets.
+    """
     one, two = tmp_path / "one", tmp_path / "two"
     for directory, strategy in ((one, ()), (two, ("strategy=multi_worker",))):
         done(command("run", *SETTINGS, *strategy, f"output.cache={tmp_path}", f"hydra.run.dir={directory}"))
+    assert [step for step, _ in resets(one)] == [44, 88]  # epochs of 88 examples
     expected = checkpoint_values.tables(one / "checkpoints" / "final")
     assert expected["user"][None].dtype.name == "bfloat16"
     for resumed in (False, True):
@@ -107,3 +122,4 @@ def test_of_two_examples_a_step_two_workers_have_the_bits_of_one_process(tmp_pat
         for name, each in summary(one)["tables"].items():
             assert summary(two)["tables"][name]["digest"] == each["digest"]
         assert summary(two)["freeze"] == summary(one)["freeze"]
+        assert resets(two) == resets(one)

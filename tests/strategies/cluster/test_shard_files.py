@@ -20,7 +20,7 @@ from embexp.errors import DataError
 from embexp.initialization.filling import TablePlan
 from embexp.specs.inits import Scaffold
 from embexp.specs.optimizers import Adam
-from embexp.strategies.cluster import multi_worker
+from embexp.strategies.cluster import shard_files
 from embexp.strategies.cluster.control import Follower, Leader
 from embexp.strategies.cluster.messages import Connection, HungUpError
 from embexp.strategies.cluster.rendezvous import Member
@@ -64,7 +64,7 @@ def cluster(workers: int, *, blind: int | None = None, mirrored: str = "") -> It
                 if worker == blind and received[0]["command"] == "sees":
                     commands.send({"sees": False})
                 else:
-                    multi_worker.serve_rows(tables, worker, Thread(commands), *received)
+                    shard_files.serve_rows(tables, worker, Thread(commands), *received)
 
     for worker in range(1, workers):
         sides = {each: [Connection(side) for side in socket.socketpair()] for each in ("commands", "beats")}
