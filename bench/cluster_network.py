@@ -1,0 +1,237 @@
+"""Workers on a network of a given rate and latency against docs/scale.md: time of a step, and a link that goes down.
+
+    python -m bench.cluster_network [--quick] [--models NAME…] [--workers N] [--megabits N] [--milliseconds N]
+
+Needs a Linux user who may make network namespaces (root). Each worker has a namespace with a TUN device of its own, and
+one process carries packets between the devices: each leaves its sender, and enters its receiver, at the rate of a line
+with both directions apart, and arrives after the latency. Workers share the machine's cores, so what a step computes is
+measured on the loopback device, with as many workers; the formula adds what the network takes at least.
+
+Then the last worker's device is taken down in the middle of a run: how long until every process has ended, and whether
+the message names the worker.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import fcntl
+import heapq
+import json
+import multiprocessing
+import os
+import re
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import harness
+from bench.cluster import dense_numbers, of_strategy, run, settings_of
+
+_TUNSETIFF, _TUN, _NO_HEADER = 0x400454CA, 0x0001, 0x1000  # linux/if_tun.h
+_MTU = 65_000
+"""Bytes of a packet: a process of Python can carry a gigabit a second of such, but not of 1,500."""
+_MODELS = ("mlp", "dlrm")
+STEPS, TOLERANCE, DEADLINE = 60, 0.3, 15.0
+
+
+class Network:
+    """Network namespaces, one for each worker.
+
+    Attributes:
+        addresses: of the workers, `host:port`.
+    """
+
+    def __init__(self, workers: int, rate: float, latency: float) -> None:
+        """Makes them.
+
+        Args:
+            rate: bytes a second of each line, in each direction.
+            latency: seconds from one worker to another.
+        """
+        self.addresses = [f"10.213.0.{number + 1}:2222" for number in range(workers)]
+        self._names = [f"embexp-{os.getpid()}-{number}" for number in range(workers)]
+        devices = []
+        try:
+            for number, name in enumerate(self._names):
+                _ip("netns", "add", name)
+                devices.append(_tun(f"t{number}"))
+                _ip("link", "set", f"t{number}", "netns", name)
+                for words in (
+                    ("addr", "add", f"10.213.0.{number + 1}/24", "dev", f"t{number}"),
+                    ("link", "set", f"t{number}", "mtu", str(_MTU), "txqueuelen", "10000", "up"),
+                    ("link", "set", "lo", "up"),
+                ):
+                    _ip("-n", name, *words)
+            context = multiprocessing.get_context("fork")  # which inherits the devices
+            self._carrier = context.Process(target=_carry, args=(devices, rate, latency), daemon=True)
+            self._carrier.start()
+        except BaseException:
+            self._remove()
+            raise
+        finally:
+            for device in devices:
+                os.close(device)
+
+    def inside(self, worker: int) -> list[str]:
+        """What runs a command as this worker."""
+        return ["ip", "netns", "exec", self._names[worker], "env", f"EMBEXP_WORKER={worker}"]
+
+    def cut(self, worker: int) -> None:
+        """Takes a worker's device down."""
+        _ip("-n", self._names[worker], "link", "set", f"t{worker}", "down")
+
+    def close(self) -> None:
+        """Removes all of them."""
+        self._carrier.terminate()
+        self._carrier.join()
+        self._remove()
+
+    def _remove(self) -> None:
+        for name in self._names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], capture_output=True, check=True)
+
+
+def _tun(name: str) -> int:
+    """Makes a TUN device, and returns its descriptor."""
+    device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _TUN | _NO_HEADER))
+    return device
+
+
+def _carry(devices: Sequence[int], rate: float, latency: float) -> None:
+    """Reads packets of IPv4 from devices, and writes each to that of its destination, in time."""
+    leaves, enters = [0.0] * len(devices), [0.0] * len(devices)
+    under_way: list[tuple[float, int, int, bytes]] = []
+    number = 0
+    while True:
+        wait = None if not under_way else max(under_way[0][0] - time.monotonic(), 0)
+        ready, _, _ = select.select(devices, [], [], wait)
+        now = time.monotonic()
+        for device in ready:
+            try:
+                packet = os.read(device, 1 << 17)
+            except OSError:
+                continue  # it is down
+            sender, receiver = devices.index(device), packet[19] - 1
+            if packet[0] >> 4 != 4 or not 0 <= receiver < len(devices):
+                continue  # what IPv6 announces
+            begins = max(now, leaves[sender])
+            leaves[sender] = begins + len(packet) / rate
+            enters[receiver] = max(begins, enters[receiver]) + len(packet) / rate
+            number += 1
+            heapq.heappush(under_way, (enters[receiver] + latency, number, receiver, packet))
+        while under_way and under_way[0][0] <= time.monotonic():
+            _, _, receiver, packet = heapq.heappop(under_way)
+            with contextlib.suppress(OSError):
+                os.write(devices[receiver], packet)
+
+
+@contextlib.contextmanager
+def workers_of(network: Network, settings: Sequence[str], directory: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    """A run whose workers are in the namespaces; their output is in files next to the run's folder."""
+    shutil.rmtree(directory, ignore_errors=True)
+    count = len(network.addresses)
+    strategy = [*of_strategy(count), f"strategy.addresses=[{','.join(network.addresses)}]"]
+    command = [sys.executable, "-m", "embexp", "run", *settings, *strategy, f"hydra.run.dir={directory}"]
+    with contextlib.ExitStack() as files:
+        running = []
+        for number in range(count):
+            output = files.enter_context(_log(directory, number).open("w"))
+            words = [*network.inside(number), *command]
+            running.append(subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, text=True))
+        try:
+            yield running
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
+
+
+def _log(directory: Path, worker: int) -> Path:
+    return directory.with_name(f"{directory.name}-{worker}.log")
+
+
+def network_seconds(summary: Mapping[str, Any], dense: int, rate: float, latency: float) -> float:
+    """What the network adds to a step at least, by docs/scale.md, with the rooms that the run has recorded."""
+    workers, rooms = summary["cluster"]["workers"], summary["cluster"]["rooms"]
+    sent = sum((workers - 1) * room * (8 * summary["tables"][name]["dim"] + 4) for name, room in rooms.items())
+    ring = 2 * (workers - 1) * (latency + 4 * dense / (workers * rate))
+    return float(3 * latency + sent / rate + ring)
+
+
+def step_of(network: Network, settings: Sequence[str], directory: Path) -> dict[str, Any]:
+    """The summary of a run on the network."""
+    with workers_of(network, settings, directory) as running:
+        codes = [process.wait() for process in running]
+    if any(codes):
+        raise RuntimeError(_log(directory, 0).read_text()[-3000:])
+    return json.loads((directory / "summary.json").read_text())
+
+
+def cut_off(network: Network, settings: Sequence[str], directory: Path) -> tuple[float, str]:
+    """Seconds from when the last worker's device goes down until all have ended, and what worker 0 says of it."""
+    with workers_of(network, settings, directory) as running:
+        until = time.monotonic() + 120
+        while not re.search(r"step \d+ of", _log(directory, 0).read_text()):
+            if time.monotonic() > until or running[0].poll() is not None:
+                raise RuntimeError(_log(directory, 0).read_text()[-3000:])
+            time.sleep(0.2)
+        began = time.monotonic()
+        network.cut(len(running) - 1)
+        for process in running:
+            process.wait(120)
+        took = time.monotonic() - began
+    said = collections.deque(_log(directory, 0).read_text().strip().splitlines(), 3)
+    return took, " / ".join(said)
+
+
+def main(argv: list[str]) -> int:
+    """Measures, prints, and returns 0 if every target is met, else 1."""
+    parser = harness.parser("cluster_network", __doc__, quick="one round of one model", repetitions="rounds (3)")
+    parser.add_argument("--models", nargs="+", choices=list(_MODELS))
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--megabits", type=float, default=1000.0, help="a second, of each worker's line (1000)")
+    parser.add_argument("--milliseconds", type=float, default=1.0, help="from one worker to another (1)")
+    options = parser.parse_args(argv)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    described = harness.introduce_in_a_line()
+    rate, latency = options.megabits * 1e6 / 8, options.milliseconds / 1e3
+    rounds, found, missed = options.repetitions or (1 if options.quick else 3), {}, False
+    for name in options.models or (_MODELS[:1] if options.quick else _MODELS):
+        ratios = []
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            contextlib.closing(Network(options.workers, rate, latency)) as net,
+        ):
+            where = Path(folder)
+            settings = settings_of(name, where, STEPS)
+            for _ in range(rounds):
+                alone, _ = run([*settings, *of_strategy(options.workers)], where / "alone")
+                shared = step_of(net, settings, where / "shared")
+                computed, measured = (each["throughput"]["step_ms_median"] for each in (alone, shared))
+                added = 1e3 * network_seconds(shared, dense_numbers(where / "shared"), rate, latency)
+                ratios.append(measured / (computed + added))
+                print(f"{name:8} {computed:.1f} ms here, {added:.1f} more by the formula: {measured:.1f} ms measured")
+            ratio = sorted(ratios)[len(ratios) // 2]
+            took, said = cut_off(net, settings_of(name, where, 100 * STEPS), where / "cut")
+        found[name] = {"ratios": ratios, "ended_after_seconds": took, "said": said}
+        missed |= abs(ratio - 1) > TOLERANCE or took > DEADLINE or f"worker {options.workers - 1}" not in said
+        print(f"{name:8} {ratio:.2f} x the formula; a line down: all ended after {took:.1f} s: {said}", flush=True)
+    harness.save(options.json, described, cases=found)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
