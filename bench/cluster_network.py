@@ -13,12 +13,12 @@ the message names the worker.
 
 from __future__ import annotations
 
+import argparse
 import collections
 import contextlib
 import fcntl
 import heapq
 import json
-import multiprocessing
 import os
 import re
 import select
@@ -47,6 +47,7 @@ class Network:
 
     Attributes:
         addresses: of the workers, `host:port`.
+        names: of the namespaces.
     """
 
     def __init__(self, workers: int, rate: float, latency: float) -> None:
@@ -57,10 +58,10 @@ class Network:
             latency: seconds from one worker to another.
         """
         self.addresses = [f"10.213.0.{number + 1}:2222" for number in range(workers)]
-        self._names = [f"embexp-{os.getpid()}-{number}" for number in range(workers)]
+        self.names = [f"embexp-{os.getpid()}-{number}" for number in range(workers)]
         devices = []
         try:
-            for number, name in enumerate(self._names):
+            for number, name in enumerate(self.names):
                 _ip("netns", "add", name)
                 devices.append(_tun(f"t{number}"))
                 _ip("link", "set", f"t{number}", "netns", name)
@@ -70,9 +71,9 @@ class Network:
                     ("link", "set", "lo", "up"),
                 ):
                     _ip("-n", name, *words)
-            context = multiprocessing.get_context("fork")  # which inherits the devices
-            self._carrier = context.Process(target=_carry, args=(devices, rate, latency), daemon=True)
-            self._carrier.start()
+            carried = json.dumps([devices, rate, latency])
+            command = [sys.executable, "-m", "bench.cluster_network", "--carry", carried]
+            self._carrier = subprocess.Popen(command, pass_fds=devices)
         except BaseException:
             self._remove()
             raise
@@ -82,20 +83,20 @@ class Network:
 
     def inside(self, worker: int) -> list[str]:
         """What runs a command as this worker."""
-        return ["ip", "netns", "exec", self._names[worker], "env", f"EMBEXP_WORKER={worker}"]
+        return ["ip", "netns", "exec", self.names[worker], "env", f"EMBEXP_WORKER={worker}"]
 
     def cut(self, worker: int) -> None:
         """Takes a worker's device down."""
-        _ip("-n", self._names[worker], "link", "set", f"t{worker}", "down")
+        _ip("-n", self.names[worker], "link", "set", f"t{worker}", "down")
 
     def close(self) -> None:
         """Removes all of them."""
-        self._carrier.terminate()
-        self._carrier.join()
+        self._carrier.kill()
+        self._carrier.wait()
         self._remove()
 
     def _remove(self) -> None:
-        for name in self._names:
+        for name in self.names:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
@@ -204,7 +205,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--megabits", type=float, default=1000.0, help="a second, of each worker's line (1000)")
     parser.add_argument("--milliseconds", type=float, default=1.0, help="from one worker to another (1)")
+    parser.add_argument("--carry", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
+    if options.carry:
+        _carry(*json.loads(options.carry))
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     described = harness.introduce_in_a_line()
     rate, latency = options.megabits * 1e6 / 8, options.milliseconds / 1e3
