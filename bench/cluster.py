@@ -108,14 +108,18 @@ def formula(summary: Mapping[str, Any], dense: int) -> float:
     Args:
         dense: numbers of the dense part.
     """
-    shared, tables = summary["cluster"], summary["tables"]
-    workers = shared["workers"]
-    each = sum(
-        room * (4 + 4 * tables[name]["dim"] * (1 if summary["freeze"][name]["trainable_rows"] == 0 else 2))
-        for name, room in shared["rooms"].items()
+    shared = summary["cluster"]
+    workers, heads = shared["workers"], 4 * len(shared["rooms"])
+    return float(workers * (workers - 1) * (bytes_of_a_part(summary) + heads) + 8 * (workers - 1) * dense)
+
+
+def bytes_of_a_part(summary: Mapping[str, Any]) -> int:
+    """Ids, rows and gradients that a worker sends to another in a step; frozen rows have no gradients."""
+    tables, frozen = summary["tables"], summary["freeze"]
+    return sum(
+        room * (4 + 4 * tables[name]["dim"] * (1 if frozen[name]["trainable_rows"] == 0 else 2))
+        for name, room in summary["cluster"]["rooms"].items()
     )
-    heads = 4 * len(shared["rooms"])
-    return float(workers * (workers - 1) * (each + heads) + 8 * (workers - 1) * dense)
 
 
 def dense_numbers(directory: Path) -> int:

@@ -23,6 +23,7 @@ import os
 import re
 import select
 import shutil
+import statistics
 import struct
 import subprocess
 import sys
@@ -33,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import harness
-from bench.cluster import dense_numbers, of_strategy, run, settings_of
+from bench.cluster import bytes_of_a_part, dense_numbers, of_strategy, run, settings_of
 
 _TUNSETIFF, _TUN, _NO_HEADER = 0x400454CA, 0x0001, 0x1000  # linux/if_tun.h
 _MTU = 65_000
@@ -166,10 +167,9 @@ def _log(directory: Path, worker: int) -> Path:
 
 def network_seconds(summary: Mapping[str, Any], dense: int, rate: float, latency: float) -> float:
     """What the network adds to a step at least, by docs/scale.md, with the rooms that the run has recorded."""
-    workers, rooms = summary["cluster"]["workers"], summary["cluster"]["rooms"]
-    sent = sum((workers - 1) * room * (8 * summary["tables"][name]["dim"] + 4) for name, room in rooms.items())
+    workers = summary["cluster"]["workers"]
     ring = 2 * (workers - 1) * (latency + 4 * dense / (workers * rate))
-    return float(3 * latency + sent / rate + ring)
+    return float(3 * latency + (workers - 1) * bytes_of_a_part(summary) / rate + ring)
 
 
 def step_of(network: Network, settings: Sequence[str], directory: Path) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def main(argv: list[str]) -> int:
                 added = 1e3 * network_seconds(shared, dense_numbers(where / "shared"), rate, latency)
                 ratios.append(measured / (computed + added))
                 print(f"{name:8} {computed:.1f} ms here, {added:.1f} more by the formula: {measured:.1f} ms measured")
-            ratio = sorted(ratios)[len(ratios) // 2]
+            ratio = statistics.median(ratios)
             took, said = cut_off(net, settings_of(name, where, 100 * STEPS), where / "cut")
         found[name] = {"ratios": ratios, "ended_after_seconds": took, "said": said}
         missed |= abs(ratio - 1) > TOLERANCE or took > DEADLINE or f"worker {options.workers - 1}" not in said

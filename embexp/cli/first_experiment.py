@@ -265,10 +265,10 @@ _TITLES = {
 
 
 def _model(experiment: Experiment) -> str:
-    embedded = [*experiment.columns(Role.TABLE), *experiment.columns(Role.BUCKETS)]
-    vectors = len(embedded) + bool(experiment.columns(Role.NUMBER))
     if experiment.few_numbers:
         return "mlp"
+    embedded = [*experiment.columns(Role.TABLE), *experiment.columns(Role.BUCKETS)]
+    vectors = len(embedded) + bool(experiment.columns(Role.NUMBER))
     return "dlrm_concat" if experiment.task == "binary" and 2 < vectors <= _MOST_IN_PAIRS else "mlp"
 
 

@@ -331,18 +331,19 @@ class Run:
             raise UsageError(f"Run.recommend: count must be a whole number of at least 1, not {count!r}")
         if only_new and content is None:
             raise UsageError("Run.recommend: only_new lists items by their content, and content is None")
+        if users is not None and histories is not None:
+            raise UsageError("Run.recommend: users are of the run's data, and those of histories are not: give one")
         if histories is None:
             names, vectors = users, self.vectors(users, progress=progress)
         else:
-            if users is not None:
-                raise UsageError("Run.recommend: users are of the run's data, and those of histories are not: give one")
+            names, features = list(histories), [self.spec.ids_of(name) for name in self.recommender().user_features]
             known = self._evaluator(), read_data(self.spec, progress), self._restored.runtime
-            vectors = new_users.vectors(*known, *self._recommender(), histories, unknown, progress)
-            names = list(histories)
-        model = self.spec.model
+            vectors = new_users.vectors(*known, self.recommender(), features, histories, unknown, progress)
         if content is not None:
             cache = caching.cache_folder(self.spec.output.cache)
-            vectors = with_new_items(vectors, model, str(content), only=only_new, cache=cache, progress=progress)
+            vectors = with_new_items(
+                vectors, self.spec.model, str(content), only=only_new, cache=cache, progress=progress
+            )
         found = vectors.named_lists(count, include_seen=include_seen, progress=progress)
         return found if names is None else {user: found.get(user, []) for user in names}
 
@@ -357,18 +358,18 @@ class Run:
             RunError: the task is another.
             VocabularyError: a user is unknown.
         """
-        self._recommender()
+        self.recommender()
         known = self._evaluator(), read_data(self.spec, progress), self._restored.runtime
         return recommending.vectors(*known, users, progress)
 
-    def _recommender(self) -> tuple[Recommender, list[str]]:
-        """The model of a run of task recommendation, and the id columns of its features of the user."""
+    def recommender(self) -> Recommender:
+        """The model of a run of task recommendation; raises RunError if the task is another."""
         if self.spec.task is not Task.RECOMMENDATION or not isinstance(self.spec.model, Recommender):
             raise RunError(
                 f"{self.folder.path}: task {self.spec.task} gives users and items no vectors; those, recommend and"
                 " indexes are for task recommendation"
             )
-        return self.spec.model, [self.spec.ids_of(name) for name in self.spec.model.user_features]
+        return self.spec.model
 
     def columns_of_file(self, file: Path | str, names: Sequence[str]) -> dict[str, list[str]]:
         """Columns of a file that has the form of the run's data, as text, with a value for each example.

@@ -18,8 +18,6 @@ from embexp.system import machine, processes, slurm
 
 _NOT_FORKED = ("gpu", "tpu")
 _OWN = (sys.executable, "-P", "-m", "embexp.cli.job")
-_TASKS = "SLURM_NTASKS"
-"""Variable of the environment that says how many processes of a job Slurm starts."""
 Command = Callable[[Path, int], Sequence[str]]
 """The command that runs a job: of the sweep's directory and the job's number."""
 
@@ -54,7 +52,7 @@ def _environment() -> dict[str, str]:
     """That of a job, which starts its workers itself, whatever Slurm's tasks are for, unless they are the workers."""
     inherited = dict(os.environ)
     if slurm.task(inherited) is None:
-        inherited.pop(_TASKS, None)
+        inherited.pop(slurm.NTASKS, None)
     return {**inherited, "PYTHONUNBUFFERED": "1", **processes.variables()}
 
 

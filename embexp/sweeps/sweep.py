@@ -128,7 +128,7 @@ def _runner(
 def _check_alone() -> None:
     """Raises CommandLineError if Slurm has started this process several times."""
     if slurm.task(os.environ) is not None:
-        rule = f"Slurm has started this command as {os.environ['SLURM_NTASKS']} tasks, and a sweep is one process"
+        rule = f"Slurm has started this command as {os.environ[slurm.NTASKS]} tasks, and a sweep is one process"
         remedy = "start it with srun --ntasks=1; hydra/launcher=submitit_slurm starts the workers of its jobs"
         raise CommandLineError(f"{rule}\n    {remedy}")
 

@@ -16,6 +16,8 @@ QUEUED = frozenset(
 """States of jobs that wait."""
 RUNNING = frozenset(("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "RESIZING", "SUSPENDED", "STOPPED"))
 """States of jobs that have a node."""
+NTASKS = "SLURM_NTASKS"
+"""Variable of the environment that says how many tasks a step, or an allocation, has."""
 _ID = re.compile(r"\d+(_\d+)?")
 _TASKS = re.compile(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]")
 _SECONDS = 60.0
@@ -24,7 +26,7 @@ _SECONDS = 60.0
 
 def task(environment: Mapping[str, str]) -> int | None:
     """The number of this process among the several tasks of a step; None: it is the only one, or in no step."""
-    several = environment.get("SLURM_NTASKS", "1") not in ("", "1") and "SLURM_STEP_NODELIST" in environment
+    several = environment.get(NTASKS, "1") not in ("", "1") and "SLURM_STEP_NODELIST" in environment
     return int(environment.get("SLURM_PROCID", "0")) if several else None
 
 

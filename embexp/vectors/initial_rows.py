@@ -257,7 +257,7 @@ def like_the_file(
     found = measure(parts(), covariance=covariance)
     if not covariance:
         return LikeTheFile(noise, found.mean, np.sqrt(found.spread))
-    variances, directions = found.components()
+    variances, directions = found.components
     return LikeTheFile(noise, found.mean, (directions * np.sqrt(variances)).T)
 
 

@@ -19,7 +19,7 @@ _AT_ONCE = 1 << 18
 """Numbers whose squares are summed at a time: as many as fit a processor's cache."""
 _TINY = float(np.finfo(np.float64).tiny)
 _LOST_IN_SINGLE = 4e-7
-"""Of a sum of so many products in float32: roundings of 6e-8 of its parts, independent."""
+"""Of a sum of a few thousand products in float32: roundings of 6e-8 of its parts, independent."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,17 @@ class Moments:
             raise ValueError("only the variance of each column was measured")
         return self.spread
 
-    def lost_in_single(self, rows: int) -> float:
-        """What a covariance of so many rows, from products in float32, may be off, as a part of two deviations'."""
-        sums = max(rows * len(self.mean) // _AT_ONCE, 1)
-        return _LOST_IN_SINGLE / math.sqrt(sums)
+    def lost_in_single(self, rows: int, floor: float) -> float:
+        """What whitened numbers, of deviation 1, lose if the covariance comes from products in float32, at most.
+
+        An error of the covariance is half as large in them, and grows where a variance is small.
+
+        Args:
+            rows: of the matrix.
+            floor: see `whitening`.
+        """
+        sums = max(rows // _rows_at_once(len(self.mean)), 1)
+        return _LOST_IN_SINGLE / math.sqrt(sums) / 2 * self.growth(self.whitening(floor))
 
     @classmethod
     def load(cls, folder: Path) -> Moments:
@@ -66,6 +73,7 @@ class Moments:
         np.save(folder / "mean.npy", self.mean, allow_pickle=False)
         np.save(folder / "spread.npy", self.spread, allow_pickle=False)
 
+    @functools.cached_property
     def components(self) -> tuple[np.ndarray, np.ndarray]:
         """The directions in which rows vary, by falling variance.
 
@@ -86,7 +94,7 @@ class Moments:
             floor: smaller variances count as this part of the largest.
             components: along the principal components, instead of the axes of the rows.
         """
-        variances, directions = self.components()
+        variances, directions = self.components
         matrix = directions / np.sqrt(np.maximum(variances, max(floor * variances[0], _TINY)))
         return np.ascontiguousarray(matrix if components else matrix @ directions.T)
 
@@ -123,8 +131,7 @@ def measure(parts: Iterable[Part], *, covariance: bool = False, single: bool = F
     Args:
         parts: [n, dim] each, n at least 1, or what makes it, in a thread.
         covariance: between all columns, not only the variance of each.
-        single: whether products are summed in float32 over `_AT_ONCE` numbers, then in float64, which takes half as
-            long.
+        single: whether products are summed in float32 over some rows, then in float64, which takes half as long.
 
     Raises:
         ValueError: there is no row.
@@ -152,11 +159,16 @@ def measure(parts: Iterable[Part], *, covariance: bool = False, single: bool = F
     return Moments(mean, squares / count)
 
 
+def _rows_at_once(dim: int) -> int:
+    """Whose products are summed at a time: at least `dim`, so that adding up the sums takes less than making them."""
+    return max(_AT_ONCE // dim, dim)
+
+
 def _sums(part: Part, *, covariance: bool, single: bool) -> tuple[int, np.ndarray, np.ndarray]:
     """Of a block: its rows, their mean, and the sums of squares, or of products, of deviations from it."""
     rows = part() if callable(part) else part
     count, dim = rows.shape
-    step = min(max(_AT_ONCE // dim, dim), count)
+    step = min(_rows_at_once(dim), count)
     dtype = np.float32 if single else np.float64
     deviations, ones = np.empty((step, dim), dtype), np.ones(step, dtype)
     product = np.empty((dim, dim) if covariance else dim, dtype)

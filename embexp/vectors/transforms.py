@@ -155,7 +155,7 @@ class Transformation:
         """
         self.steps, self.dim = tuple(steps), dim
         self._source, self._table, self._cache, self._progress = source, table, cache, progress
-        self._only_used = only_used and table.used is not None
+        self._used = table.used if only_used else None
         self._identity = dict(identity)
 
     def apply(self, rows: np.ndarray, numbers: np.ndarray, result: np.ndarray | None = None) -> np.ndarray:
@@ -208,32 +208,33 @@ class Transformation:
         # Components that are close turn with less, also those of a later step.
         if isinstance(step, Whiten) and step.method is Whitening.ZCA and last:
             known = self._measured(place, operations, dim, covariance=True, single=True)
-            rows = self._source.rows if self._table.used is None or not self._only_used else len(self._table.used)
-            # An error of the covariance is half as large in the rows, and grows where a variance is small.
-            if known.lost_in_single(rows) / 2 * known.growth(known.whitening(step.floor)) <= _LOST_IN_SINGLE:
+            rows = self._source.rows if self._used is None else len(self._used)
+            if known.lost_in_single(rows, step.floor) <= _LOST_IN_SINGLE:
                 return known
-        first = next(
-            (step for step in self.steps[place:] if step.required() is Needs.COVARIANCE or not step.affine), step
-        )
-        return self._measured(place, operations, dim, covariance=first.required() is Needs.COVARIANCE)
+        return self._measured(place, operations, dim, covariance=self._takes_covariance(place))
+
+    def _takes_covariance(self, place: int) -> bool:
+        """Whether a step needs the covariance, from here to the first whose rows have other moments."""
+        for step in self.steps[place:]:
+            if step.required() is Needs.COVARIANCE or not step.affine:
+                return step.required() is Needs.COVARIANCE
+        return False
 
     def _measured(
         self, place: int, operations: Sequence[Operation], dim: int, *, covariance: bool, single: bool = False
     ) -> Moments:
         """Moments of the rows that the first steps make, kept in the cache."""
-        only_used = self._only_used
         folder = caching.folder(
             self._cache,
             "moments",
-            self._key(place, covariance=covariance, only_used=only_used, single=single),
+            self._key(place, covariance=covariance, single=single),
             lambda empty: measure(self._blocks(operations, dim), covariance=covariance, single=single).save(empty),
         )
         return Moments.load(folder)
 
     def _blocks(self, operations: Sequence[Operation], dim: int) -> Iterator[Part]:
-        source, used = self._source, self._table.used if self._only_used else None
-        rows = source if used is None else SomeRows(source, used)
-        mapping = source.memory_map() if used is None else None
+        source, used = self._source, self._used
+        rows, mapping = (source, source.memory_map()) if used is None else (SomeRows(source, used), None)
         step = max(BLOCK_BYTES // (4 * source.dim), 1)
         for start in range(0, rows.rows, step):
             stop = min(start + step, rows.rows)
@@ -244,16 +245,15 @@ class Transformation:
             yield values if not operations else functools.partial(_made, operations, values, numbers, dim)
             self._progress("fitting the transform", stop / rows.rows)
 
-    def _key(self, place: int, *, covariance: bool, only_used: bool, single: bool) -> str:
+    def _key(self, place: int, *, covariance: bool, single: bool) -> str:
         """Cache key of the moments of what the first steps make."""
         before, table = self.steps[:place], self._table
-        parts: list[Any] = [_VERSION, self._source.digest, self._identity, self._source.rows, covariance, only_used]
-        parts.append([step.model_dump(mode="json") for step in before])
-        fitted = any(step.required() is not Needs.NOTHING for step in before)
+        parts: list[Any] = [_VERSION, self._source.digest, self._identity, self._source.rows, covariance]
+        parts += [self._used is not None, [step.model_dump(mode="json") for step in before]]
         if single:
             parts.append("float32")
-        if only_used or (fitted and self._only_used):
-            parts += ["used", _digest(table.used)]
+        if self._used is not None:
+            parts += ["used", _digest(self._used)]
         if any(isinstance(step, Scale | RandomPad) for step in before):
             parts += [table.initializer.model_dump(mode="json"), table.dim]
         if any(step.drawn for step in before):
@@ -378,7 +378,7 @@ def scale(step: Scale, to: Fitting) -> Operation:
 
 def pca(step: PCA, to: Fitting) -> Operation:
     """Deviations from the mean row, along the first principal components."""
-    _, directions = to.known.components()
+    _, directions = to.known.components
     return _along(to.known.mean, np.ascontiguousarray(directions[:, : step.dim]))
 
 
@@ -415,7 +415,7 @@ def select(step: Select, to: Fitting) -> Operation:
 def remove_top(step: RemoveTop, to: Fitting) -> Operation:
     """Subtracts the mean row, and what is left along the first principal components."""
     count = max(to.dim // 100, 1) if step.count is None else step.count
-    mean, top = to.known.mean, np.ascontiguousarray(to.known.components()[1][:, :count])
+    mean, top = to.known.mean, np.ascontiguousarray(to.known.components[1][:, :count])
 
     def apply(rows: np.ndarray, _: np.ndarray) -> np.ndarray:
         _minus(rows, mean)

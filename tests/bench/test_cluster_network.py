@@ -28,6 +28,7 @@ def test_the_formula_is_that_of_the_page_on_scale() -> None:
     summary = {
         "cluster": {"workers": 4, "rooms": {"user": 1_000, "item": 500}},
         "tables": {"user": {"dim": 64}, "item": {"dim": 32}},
+        "freeze": {"user": {"trainable_rows": 7}, "item": {"trainable_rows": 7}},
     }
     sent = 3 * 1_000 * (8 * 64 + 4) + 3 * 500 * (8 * 32 + 4)
     ring = 2 * 3 * (0.001 + 4 * 10_000 / (4 * 1e8))

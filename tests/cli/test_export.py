@@ -89,6 +89,9 @@ def test_a_missing_library_and_a_run_without_users(
 ) -> None:
     assert commands.main(["export", str(run), str(tmp_path / "a"), "--as", "vectors"]) == 1
     assert "task binary gives users and items no vectors" in capsys.readouterr().err
+    (tmp_path / "h.csv").write_text("user,item\na,b\n")
+    assert commands.main(["recommend", str(run), "--history", str(tmp_path / "h.csv")]) == 1
+    assert "task binary gives users and items no vectors" in capsys.readouterr().err
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert commands.main(["export", str(run), str(tmp_path / "a"), "--index", "hnswlib"]) == 2
     assert "an index of hnswlib needs the package hnswlib, which is not installed: pip install hnswlib" in (

@@ -22,6 +22,7 @@ from embexp.specs.transforms.chain import AnyStep, Transform, misfit, settled
 from embexp.specs.transforms.steps import Step
 from embexp.vectors.alignment import Alignment
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, deviation_of, like_the_file
+from embexp.vectors.moments import Moments
 from embexp.vectors.transforms import TableRows, Transformation
 from tests.vectors.in_memory import Memory, Numbered
 
@@ -365,6 +366,13 @@ def test_passes_through_the_file(steps: Any, passes: int, tmp_path: Path) -> Non
         again = Transformation(Counted(matrix), found, length, table, identity={}, cache=tmp_path)
         again.apply(matrix, np.arange(len(matrix)))
         assert Counted.passes == expected
+
+
+@pytest.mark.parametrize(("rows", "dim", "sums"), [(80, 6, 1), (4_096 * 9, 64, 9), (1_024 * 4, 1_024, 4)])
+def test_what_float32_loses_falls_with_the_root_of_the_sums(rows: int, dim: int, sums: int) -> None:
+    """Of wide rows a sum has as many rows as columns, and so there are fewer of them."""
+    even = Moments(np.zeros(dim), np.eye(dim))
+    assert even.lost_in_single(rows, 1e-5) == pytest.approx(even.lost_in_single(1, 1e-5) / np.sqrt(sums))
 
 
 def test_whitening_of_many_rows_takes_one_pass(tmp_path: Path) -> None:

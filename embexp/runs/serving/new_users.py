@@ -32,8 +32,10 @@ def read(run: Run, file: str) -> dict[str, list[str]]:
     """The items of each user of a file in the form of the run's data; see `data.label_threshold` for which rows count.
 
     Raises:
+        RunError: the task is another.
         DataError: it lacks a column, has no rows that count, or a label is no number.
     """
+    run.recommender()  # others have no users
     spec = run.spec
     user, item = (spec.column_of(name) for name in (spec.recommendation.user, spec.recommendation.item))
     label = spec.data.label if isinstance(spec.data, Columnar) else None
