@@ -39,7 +39,7 @@ CASES: dict[str, tuple[list[Any], float]] = {
     "pca": ([{"pca": 32}], FITTED),
     "whiten": (["whiten"], FITTED),
     "remove_top": (["remove_top"], FITTED),
-    "center, pca, scale": (["center", {"pca": 32}, {"scale": 0.05}], FITTED),
+    "center+pca+scale": (["center", {"pca": 32}, {"scale": 0.05}], FITTED),
 }
 
 
@@ -107,7 +107,7 @@ def main(argv: list[str]) -> int:
     parser = harness.parser("transforms", __doc__, quick=quick, repetitions="number of repetitions (3; quick: 1)")
     parser.add_argument("--megabytes", type=int, default=600, help="of the file (600; quick: 60)")
     parser.add_argument("--dim", type=int, default=64, help="of its rows (64)")
-    parser.add_argument("--steps", help=f"some of {', '.join(CASES).replace(', pca, scale', '+')} (default: all)")
+    parser.add_argument("--steps", help=f"some of {', '.join(CASES)} (default: all)")
     parser.add_argument("--cached", action="store_true", help="the file is in memory")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
