@@ -38,7 +38,8 @@ from embexp.vectors.composed import of_neighbours, of_subwords
 from embexp.vectors.file_source import FileSource, VectorSource, open_vectors
 from embexp.vectors.joined import JoinedSource, joined
 from embexp.vectors.stored import ROW_TYPES
-from embexp.vectors.transforms import TableRows, Transformation
+from embexp.vectors.transforms.steps import TableRows
+from embexp.vectors.transforms.transformation import Transformation
 
 SAMPLE_VERSION = 1
 """Of the numbers: another one makes other files."""

@@ -23,7 +23,7 @@ from embexp.vectors.composed import Means, Sources
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, like_the_file
 from embexp.vectors.stored import ROW_TYPES
-from embexp.vectors.transforms import Transformation
+from embexp.vectors.transforms.transformation import Transformation
 
 _DRAWN: Mapping[MissingRows, Initializer] = {
     MissingRows.ZEROS: Constant(value=0.0),

@@ -23,7 +23,8 @@ from embexp.specs.transforms.steps import Step
 from embexp.vectors.alignment import Alignment
 from embexp.vectors.initial_rows import AlignedRows, InitializerRows, deviation_of, like_the_file
 from embexp.vectors.moments import Moments
-from embexp.vectors.transforms import TableRows, Transformation
+from embexp.vectors.transforms.steps import TableRows
+from embexp.vectors.transforms.transformation import Transformation
 from tests.vectors.in_memory import Memory, Numbered
 
 READ: TypeAdapter[tuple[Step, ...]] = TypeAdapter(Transform)

@@ -30,7 +30,7 @@ class Needs(StrEnum):
 
 
 class Step(Choice):
-    """Base class of steps; the implementation takes a `Fitting`, returns an `Operation` (`vectors/transforms.py`)."""
+    """Base class of steps; the implementation takes a `Fitting`, returns an `Operation` (`vectors/transforms/steps.py`)."""
 
     kind: str
     short: ClassVar[str] = ""
@@ -88,7 +88,7 @@ class Center(Step):
     """Subtracts the mean row."""
 
     kind: Literal["center"] = "center"
-    implementation = "embexp.vectors.transforms:center"
+    implementation = "embexp.vectors.transforms.steps:center"
     needs = Needs.MOMENTS
 
 
@@ -96,7 +96,7 @@ class Normalize(Step):
     """Divides each row by its Euclidean length; a row of zeros stays."""
 
     kind: Literal["normalize"] = "normalize"
-    implementation = "embexp.vectors.transforms:normalize"
+    implementation = "embexp.vectors.transforms.steps:normalize"
     affine = False
 
 
@@ -104,7 +104,7 @@ class Scale(Step):
     """Multiplies all numbers by one factor, so that they have a standard deviation."""
 
     kind: Literal["scale"] = "scale"
-    implementation = "embexp.vectors.transforms:scale"
+    implementation = "embexp.vectors.transforms.steps:scale"
     short = "std"
     needs = Needs.MOMENTS
     std: Positive | None = None
@@ -115,7 +115,7 @@ class PCA(_Sized):
     """Deviations from the mean row, along the directions in which rows vary most."""
 
     kind: Literal["pca"] = "pca"
-    implementation = "embexp.vectors.transforms:pca"
+    implementation = "embexp.vectors.transforms.steps:pca"
     needs = Needs.COVARIANCE
 
 
@@ -132,7 +132,7 @@ class Whiten(Step):
     """Centres rows, and gives every direction the variance 1, with covariance 0 between directions."""
 
     kind: Literal["whiten"] = "whiten"
-    implementation = "embexp.vectors.transforms:whiten"
+    implementation = "embexp.vectors.transforms.steps:whiten"
     short = "method"
     needs = Needs.COVARIANCE
     method: Whitening = Whitening.ZCA
@@ -157,7 +157,7 @@ class Select(_Sized):
     """Keeps some numbers of each row."""
 
     kind: Literal["select"] = "select"
-    implementation = "embexp.vectors.transforms:select"
+    implementation = "embexp.vectors.transforms.steps:select"
     short = "by"
     drawn = True
     by: SelectBy = SelectBy.VARIANCE
@@ -172,7 +172,7 @@ class RemoveTop(Step):
     """Subtracts the mean row and the directions in which rows vary most (all-but-the-top, Mu & Viswanath 2018)."""
 
     kind: Literal["remove_top"] = "remove_top"
-    implementation = "embexp.vectors.transforms:remove_top"
+    implementation = "embexp.vectors.transforms.steps:remove_top"
     short = "count"
     needs = Needs.COVARIANCE
     count: Count | None = None
@@ -198,7 +198,7 @@ class FrequencyWeight(Step):
     """Multiplies each row by a / (a + p), where p is the share of its token (SIF, Arora et al. 2017)."""
 
     kind: Literal["frequency_weight"] = "frequency_weight"
-    implementation = "embexp.vectors.transforms:frequency_weight"
+    implementation = "embexp.vectors.transforms.steps:frequency_weight"
     short = "a"
     affine = False
     a: Positive = 1e-3
@@ -211,14 +211,14 @@ class Truncate(_Sized):
     """Keeps the first numbers of each row."""
 
     kind: Literal["truncate"] = "truncate"
-    implementation = "embexp.vectors.transforms:truncate"
+    implementation = "embexp.vectors.transforms.steps:truncate"
 
 
 class ZeroPad(_Sized):
     """Appends zeros to each row."""
 
     kind: Literal["zero_pad"] = "zero_pad"
-    implementation = "embexp.vectors.transforms:zero_pad"
+    implementation = "embexp.vectors.transforms.steps:zero_pad"
     longer = True
 
 
@@ -226,7 +226,7 @@ class RandomPad(_Sized):
     """Appends random numbers to each row, by the run's seed, the table's name and the row of the file."""
 
     kind: Literal["random_pad"] = "random_pad"
-    implementation = "embexp.vectors.transforms:random_pad"
+    implementation = "embexp.vectors.transforms.steps:random_pad"
     longer = True
     affine = False
     drawn = True

@@ -1,0 +1,1 @@
+"""The rows of a pretrained file, transformed step by step before they become rows of a table."""
