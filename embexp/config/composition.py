@@ -38,7 +38,7 @@ from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.specs import arguments, run
 from embexp.specs.models import RENAMED_TASKS
 from embexp.specs.run import RunSpec
-from embexp.specs.transforms.chain import replaced
+from embexp.specs.transforms.chain import in_short, replaced
 from embexp.stores.objects import is_url
 from embexp.system.printable import print
 
@@ -290,7 +290,7 @@ def _written_out(container: Mapping[str, Any]) -> dict[str, Any]:
             return holder
         after = replaced(before)
         if "project" in before and "project" not in after:
-            _report_transform(path, before["project"], ",".join(step["kind"] for step in after["transform"]))
+            _report_transform(path, before["project"], in_short(after["transform"]))
         return {**holder, "pretrained": after}
 
     found = dict(changed(container, "pretrained"))
@@ -302,7 +302,7 @@ def _written_out(container: Mapping[str, Any]) -> dict[str, Any]:
 @functools.cache
 def _report_transform(path: str, project: str, steps: str) -> None:
     """Says once what a projection is called now."""
-    print(f"{path}.project={project} is called {path}.transform=[{steps}] since 0.2.0", file=sys.stderr)
+    print(f"{path}.project={project} is called {path}.transform={steps} since 0.2.0", file=sys.stderr)
 
 
 def changed_spec(recorded: dict[str, Any], texts: Sequence[str], loader: Loader, *, rule: str = RESUMED) -> RunSpec:

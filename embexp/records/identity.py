@@ -135,7 +135,9 @@ def content_id(
             if (known := as_project(steps)) is not None:  # as ids had it before there were transforms
                 setting |= {} if setting["kind"] == "checkpoint" else {"project": known}
             else:
-                setting["transform"] = steps
+                setting["transform"] = [
+                    {key: value for key, value in step.items() if value is not False} for step in steps
+                ]
     tables = content["tables"].values()
     for settings in (content["optimizer"], *tables, *(table["optimizer"] for table in tables)):
         for name, value in _LATER.items():

@@ -17,9 +17,11 @@ from embexp.system.parallel import in_order
 Part = np.ndarray | Callable[[], np.ndarray]
 _AT_ONCE = 1 << 18
 """Numbers whose squares are summed at a time: as many as fit a processor's cache."""
-_TINY = float(np.finfo(np.float64).tiny)
+TINY = float(np.finfo(np.float64).tiny)
 _LOST_IN_SINGLE = 4e-7
 """Of a sum of a few thousand products in float32: roundings of 6e-8 of its parts, independent."""
+_CANCELLED = 1 / 400
+"""The square of what sums of products that cancel each other lose, in that of sums of squares, which do not."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +53,13 @@ class Moments:
             raise ValueError("only the variance of each column was measured")
         return self.spread
 
-    def lost_in_single(self, rows: int, floor: float) -> float:
-        """What whitened numbers, of deviation 1, lose if the covariance comes from products in float32, at most.
-
-        An error of the covariance is half as large in them, and grows where a variance is small.
+    def error_in_single(self, rows: int) -> float:
+        """What a variance loses if products are summed in float32, as a part of it.
 
         Args:
             rows: of the matrix.
-            floor: see `whitening`.
         """
-        sums = max(rows // _rows_at_once(len(self.mean)), 1)
-        return _LOST_IN_SINGLE / math.sqrt(sums) / 2 * self.growth(self.whitening(floor))
+        return _LOST_IN_SINGLE / math.sqrt(max(rows // _rows_at_once(len(self.mean)), 1))
 
     @classmethod
     def load(cls, folder: Path) -> Moments:
@@ -95,21 +93,37 @@ class Moments:
             components: along the principal components, instead of the axes of the rows.
         """
         variances, directions = self.components
-        matrix = directions / np.sqrt(np.maximum(variances, max(floor * variances[0], _TINY)))
+        matrix = directions / np.sqrt(np.maximum(variances, max(floor * variances[0], TINY)))
         return np.ascontiguousarray(matrix if components else matrix @ directions.T)
 
-    def growth(self, matrix: np.ndarray) -> float:
-        """How much larger the terms of products with a matrix are than the products, at most, as a ratio of variances.
+    @functools.cached_property
+    def turns(self) -> np.ndarray:
+        """How far components turn towards others by errors as those of `error_in_single`, if it is 1.
 
-        A sum of n terms in float32 is off by up to the square root of n roundings of its largest partial sum, if
-        roundings are independent. Where variance is little, a number is a small difference of large terms.
+        To the first order, a component turns by the error of the covariance of the two, divided by the difference of
+        their variances. Errors are independent, and in proportion to a sum; where it cancels, to its deviation.
+
+        Returns:
+            float64 [dim, dim], squares of the angles.
         """
-        terms, made = self.variance @ np.square(matrix), self.after(self.mean, matrix).variance
-        return float(np.max(terms / np.maximum(made, _TINY)))
+        variances, directions = self.components
+        errors = np.square(self.covariance) + _CANCELLED * np.outer(self.variance, self.variance)
+        between = np.square(directions).T @ errors @ np.square(directions)
+        gaps = np.subtract.outer(variances, variances)
+        np.fill_diagonal(gaps, np.inf)
+        return np.asarray(between / np.square(gaps))
 
-    def after(self, shift: np.ndarray, matrix: np.ndarray) -> Moments:
-        """Those of (x - shift) @ matrix; only of matrices whose covariance is known."""
-        return Moments((self.mean - shift) @ matrix, matrix.T @ self.covariance @ matrix)
+    def growth(self, matrix: np.ndarray) -> float:
+        """How much larger the terms of (x - mean) @ matrix are than the products, at most, as a ratio of variances.
+
+        Where variance is little, a number is a small difference of large terms.
+        """
+        terms, made = self.variance @ np.square(matrix), self.after(matrix).variance
+        return float(np.max(terms / np.maximum(made, TINY)))
+
+    def after(self, matrix: np.ndarray) -> Moments:
+        """Those of (x - mean) @ matrix; only of matrices whose covariance is known."""
+        return Moments(np.zeros(matrix.shape[1]), matrix.T @ self.covariance @ matrix)
 
     def of_columns(self, columns: np.ndarray) -> Moments:
         """Those of some columns."""

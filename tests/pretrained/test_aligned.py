@@ -291,7 +291,7 @@ def test_the_old_name_of_a_transform(world: World, project: str, capsys: pytest.
     composition._report_transform.cache_clear()
     spec = world.spec(*setting, f"tables.item.pretrained.project={project}")
     world.spec(*setting, f"tables.item.pretrained.project={project}", "seed=1")
-    steps = "[]" if project == "none" else f"[{project}]"
+    steps = {"none": "[]", "pca": "[{pca:{exact:true}}]"}.get(project, f"[{project}]")
     place = "tables.item.pretrained"
     said = f"{place}.project={project} is called {place}.transform={steps} since 0.2.0\n"
     assert capsys.readouterr().err == said

@@ -29,7 +29,12 @@ AnyStep = Annotated[
     Field(discriminator="kind"),
 ]
 _STEPS: Mapping[str, type[Step]] = {each.model_fields["kind"].default: each for each in get_args(get_args(AnyStep)[0])}
-_OF_PROJECT: Mapping[object, list[str]] = {"none": [], **{name: [name] for name in ("truncate", "zero_pad", "pca")}}
+_OF_PROJECT: Mapping[object, list[dict[str, Any]]] = {
+    "none": [],
+    "truncate": [{"kind": "truncate"}],
+    "zero_pad": [{"kind": "zero_pad"}],
+    "pca": [{"kind": "pca", "exact": True}],
+}
 """Values of `project`, which was there before 0.2.0, as transforms."""
 
 
@@ -92,10 +97,19 @@ def replaced(setting: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def in_short(steps: Sequence[Mapping[str, Any]]) -> str:
+    """Some steps as an override writes them."""
+    texts = []
+    for step in steps:
+        settings = ",".join(f"{key}:{str(value).lower()}" for key, value in step.items() if key != "kind")
+        texts.append(f"{{{step['kind']}:{{{settings}}}}}" if settings else step["kind"])
+    return f"[{','.join(texts)}]"
+
+
 def as_project(steps: Sequence[Mapping[str, Any]]) -> str | None:
     """What `project` was before 0.2.0 where it did the same as some dumped steps; None: nothing did."""
-    names = [step["kind"] for step in steps if step.get("dim") is None]
-    return next((str(name) for name, same in _OF_PROJECT.items() if same == names and len(names) == len(steps)), None)
+    as_written = [{key: value for key, value in step.items() if value is not None} for step in steps]
+    return next((str(name) for name, same in _OF_PROJECT.items() if same == as_written), None)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Needs(StrEnum):
 
 
 class Step(Choice):
-    """Base class of steps; the implementation takes a `Fitting`, returns an `Operation` (`vectors/transforms/steps.py`)."""
+    """Base class; implementations, in `vectors/transforms/steps.py`, take a `Fitting` and return an `Operation`."""
 
     kind: str
     short: ClassVar[str] = ""
@@ -49,9 +49,9 @@ class Step(Choice):
 
     @property
     def described(self) -> str:
-        """Its kind, with the settings that are not null."""
+        """Its kind, with the settings that are neither null nor false."""
         settings = self.model_dump(mode="json", exclude={"kind"}, exclude_none=True)
-        return " ".join([self.kind, *(f"{key}={value}" for key, value in settings.items())])
+        return " ".join([self.kind, *(f"{key}={value}" for key, value in settings.items() if value is not False)])
 
     def resulting(self, length: int, table: int | None) -> int:
         """The length of the rows that it makes.
@@ -117,6 +117,8 @@ class PCA(_Sized):
     kind: Literal["pca"] = "pca"
     implementation = "embexp.vectors.transforms.steps:pca"
     needs = Needs.COVARIANCE
+    exact: bool = False
+    """Whether it is fitted and computed in float64 even where float32 would do, as by `project=pca` before 0.2.0."""
 
 
 class Whitening(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +16,14 @@ from embexp.specs.transforms.steps import (
     Center,
     Frequencies,
     FrequencyWeight,
+    Needs,
     Normalize,
     RandomPad,
     RemoveTop,
     Scale,
     Select,
     SelectBy,
+    Step,
     Truncate,
     Whiten,
     Whitening,
@@ -29,10 +31,10 @@ from embexp.specs.transforms.steps import (
 )
 from embexp.system import digests
 from embexp.vectors.initial_rows import ROWS_PER_DRAW, InitializerRows, deviation_of
-from embexp.vectors.moments import Moments
+from embexp.vectors.moments import TINY, Moments
 
 LOST_IN_SINGLE = 2e-6
-"""Of a whitened number, whose standard deviation is 1: what rounding in float32 may cost."""
+"""Of a number's standard deviation: what fitting, or computing, in float32 may cost, beside the number's rounding."""
 _LEAST = 1e-30
 """Squares of lengths below, and above its inverse, are taken in float64: in float32 they overflow, or lose digits."""
 _RANKS_AT_ONCE = 1 << 20
@@ -68,7 +70,7 @@ class Fitting:
         dim: length of the rows that it gets.
         moments: of these rows, as far as the step needs them.
         rows: of the file.
-        last: whether no later step is fitted to what this one makes.
+        last: whether no other step is fitted to directions, or columns, that come out otherwise by a little.
     """
 
     dim: int
@@ -102,26 +104,87 @@ class Operation:
     single: bool = False
 
 
+def fitted_to_directions(steps: Sequence[Step]) -> list[Step]:
+    """Those that are fitted to directions or columns, which come out otherwise if rows differ by little."""
+    return [step for step in steps if isinstance(step, Select) or step.required() is Needs.COVARIANCE]
+
+
+def may_fit_in_single(step: Step) -> bool:
+    """Whether it may be fitted to sums in float32, as what that loses can be estimated."""
+    match step:
+        case PCA(exact=False) | RemoveTop() | Whiten(method=Whitening.ZCA):
+            return True
+    return False
+
+
+def lost_by_fitting(step: Step, known: Moments | None, rows: int) -> float:
+    """Of the standard deviation of a number that a step makes: what is lost if it is fitted to sums in float32.
+
+    Args:
+        known: moments of the rows that it gets.
+        rows: that were summed.
+
+    Raises:
+        ValueError: it may not be fitted so.
+    """
+    assert known is not None  # only of steps that take a covariance
+    error = known.error_in_single(rows)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        match step:
+            case Whiten(method=Whitening.ZCA):
+                # An error of a variance is half as large in a deviation, and grows where a variance is small.
+                return error / 2 * known.growth(known.whitening(step.floor))
+            case PCA():
+                variances = known.components[0]
+                made = variances[: step.dim]
+                return error * float(np.sqrt(np.max(known.turns[: step.dim] @ variances / made)))
+            case RemoveTop():
+                variances, count = known.components[0], removed(step, len(known.mean))
+                both = variances[:count, None] + variances[count:]
+                turned = np.sum(known.turns[:count, count:] * both)
+                return error * float(np.sqrt(turned / np.sum(variances[count:])))
+    raise ValueError(f"{step.kind} is fitted in float64")
+
+
 def _minus(rows: np.ndarray, row: np.ndarray) -> np.ndarray:
     rows -= row
     return rows
 
 
-def _along(mean: np.ndarray, matrix: np.ndarray, *, single: bool = False) -> Operation:
-    """Deviations from the mean row, times a matrix."""
-    deviations, rounded = _deviations(mean), matrix.astype(np.float32)
+def _along(to: Fitting, matrix: np.ndarray, *, exact: bool = False) -> Operation:
+    """Deviations from the mean row, times a matrix; in float64 if that is asked for."""
+    known, deviations, rounded = to.known, _deviations(to.known), matrix.astype(np.float32)
     return Operation(
         lambda rows, numbers: deviations(rows, numbers) @ (matrix if rows.dtype == np.float64 else rounded),
-        lambda known: known.after(mean, matrix),
-        single=single,
+        lambda known: known.after(matrix),
+        single=to.last and not exact and _lost_by_sums(len(matrix), known.growth(matrix)) <= LOST_IN_SINGLE,
     )
 
 
-def _deviations(mean: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Subtracts a row, of float64, in place."""
+def _lost_by_sums(terms: int, growth: float) -> float:
+    """What products lose in float32: in each sum, roundings of its largest partial sum that are independent.
+
+    Args:
+        growth: how much larger the terms are than the sum, as a ratio of variances.
+    """
+    return float(np.finfo(np.float32).eps) / 2 * math.sqrt(terms * growth)
+
+
+def _deviations(known: Moments) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Subtracts the mean row, in place."""
+    mean = known.mean
+    if not np.any(mean):
+        return lambda rows, _: rows
     high = mean.astype(np.float32)
-    low = (mean - high).astype(np.float32)  # in float32, deviations from the mean and not from one that is rounded
-    return lambda rows, _: _minus(rows, mean) if rows.dtype == np.float64 else _minus(_minus(rows, high), low)
+    # In float32, deviations from the mean and not from one that is rounded, where that makes a difference.
+    low = (mean - high).astype(np.float32) if np.any(mean**2 > known.variance) else None
+
+    def apply(rows: np.ndarray, _: np.ndarray) -> np.ndarray:
+        if rows.dtype == np.float64:
+            return _minus(rows, mean)
+        return _minus(rows, high) if low is None else _minus(_minus(rows, high), low)
+
+    return apply
 
 
 def _times(factor: float) -> Operation:
@@ -144,8 +207,7 @@ def _columns(columns: np.ndarray) -> Operation:
 
 def center(step: Center, to: Fitting) -> Operation:
     """Subtracts the mean row."""
-    mean = to.known.mean
-    return Operation(_deviations(mean), lambda known: Moments(known.mean - mean, known.spread), single=True)
+    return Operation(_deviations(to.known), lambda known: Moments(np.zeros_like(known.mean), known.spread), single=True)
 
 
 def normalize(step: Normalize, to: Fitting) -> Operation:
@@ -184,7 +246,7 @@ def scale(step: Scale, to: Fitting) -> Operation:
 def pca(step: PCA, to: Fitting) -> Operation:
     """Deviations from the mean row, along the first principal components."""
     _, directions = to.known.components
-    return _along(to.known.mean, np.ascontiguousarray(directions[:, : step.dim]))
+    return _along(to, np.ascontiguousarray(directions[:, : step.dim]), exact=step.exact)
 
 
 def whiten(step: Whiten, to: Fitting) -> Operation:
@@ -196,9 +258,7 @@ def whiten(step: Whiten, to: Fitting) -> Operation:
     known = to.known
     if not np.any(known.variance > 0):
         raise DataError("transform: rows can't be whitened, as they are all the same")
-    matrix = known.whitening(step.floor, components=step.method is Whitening.PCA)
-    lost = np.finfo(np.float32).eps / 2 * np.sqrt(len(matrix) * known.growth(matrix))
-    return _along(known.mean, matrix, single=to.last and bool(lost <= LOST_IN_SINGLE))
+    return _along(to, known.whitening(step.floor, components=step.method is Whitening.PCA))
 
 
 def select(step: Select, to: Fitting) -> Operation:
@@ -219,16 +279,29 @@ def select(step: Select, to: Fitting) -> Operation:
 
 def remove_top(step: RemoveTop, to: Fitting) -> Operation:
     """Subtracts the mean row, and what is left along the first principal components."""
-    count = max(to.dim // 100, 1) if step.count is None else step.count
-    mean, top = to.known.mean, np.ascontiguousarray(to.known.components[1][:, :count])
+    known, count, deviations = to.known, removed(step, to.dim), _deviations(to.known)
+    variances, directions = known.components
+    top = np.ascontiguousarray(directions[:, :count])
+    rounded = top.astype(np.float32)
+    # Of all numbers together: one of which little is left has little to say.
+    growth = (np.sum(variances) + np.sum(variances[:count])) / max(float(np.sum(variances[count:])), TINY)
 
-    def apply(rows: np.ndarray, _: np.ndarray) -> np.ndarray:
-        _minus(rows, mean)
-        along = rows @ top
+    def apply(rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        axes = top if rows.dtype == np.float64 else rounded
+        along = deviations(rows, numbers) @ axes
         # The same products: the library takes four times as long for matrices of one column.
-        return _minus(rows, along * top.T if count == 1 else along @ top.T)
+        return _minus(rows, along * axes.T if count == 1 else along @ axes.T)
 
-    return Operation(apply, lambda known: known.after(mean, np.eye(to.dim) - top @ top.T))
+    return Operation(
+        apply,
+        lambda known: known.after(np.eye(to.dim) - top @ top.T),
+        single=to.last and _lost_by_sums(to.dim, growth) <= LOST_IN_SINGLE,
+    )
+
+
+def removed(step: RemoveTop, dim: int) -> int:
+    """How many directions of rows of a length are removed."""
+    return max(dim // 100, 1) if step.count is None else step.count
 
 
 def frequency_weight(step: FrequencyWeight, to: Fitting) -> Operation:

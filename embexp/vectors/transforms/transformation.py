@@ -1,7 +1,7 @@
 """The rows of a file, transformed step by step: what is fitted, how moments move, and the rows themselves.
 
-Steps are computed in float64; in float32 only if none of them loses more than the rounding of its result, or than
-`LOST_IN_SINGLE`. Blocks have always the same shape, as a matrix product may round a row otherwise in a product of
+Steps are fitted and computed in float64; in float32 only if none of them loses more than the rounding of its result, or
+than `LOST_IN_SINGLE`. Blocks have always the same shape, as a matrix product may round a row otherwise in a product of
 another shape: a row does not depend on which others are read with it. Moments are measured once for all steps up to the
 next whose rows have moments that do not follow from those before, and are kept in the cache.
 """
@@ -25,8 +25,6 @@ from embexp.specs.transforms.steps import (
     RandomPad,
     Scale,
     Step,
-    Whiten,
-    Whitening,
 )
 from embexp.system import arrays, caching, digests
 from embexp.system.arrays import SomeRows
@@ -34,13 +32,23 @@ from embexp.system.parallel import Progress, quiet
 from embexp.vectors.file_source import VectorSource
 from embexp.vectors.initial_rows import BLOCK_BYTES
 from embexp.vectors.moments import Moments, Part, linear_algebra, measure
-from embexp.vectors.transforms.steps import LOST_IN_SINGLE, Fitting, Operation, TableRows
+from embexp.vectors.transforms.steps import (
+    LOST_IN_SINGLE,
+    Fitting,
+    Operation,
+    TableRows,
+    fitted_to_directions,
+    lost_by_fitting,
+    may_fit_in_single,
+)
 
 _ROWS_AT_ONCE = 1_024
 _BYTES_FOR_TWO = 1 << 20
 """From so many on, rows are transformed by two threads."""
 _VERSION = 2
 """Of the moments in the cache."""
+_WORTH_SINGLE = 1 << 24
+"""Numbers from which on it is worth trying to fit in float32: with less, a pass through the file takes no time."""
 _BLOCKS_AHEAD = 4
 """That are read from the disk while others are fitted to."""
 
@@ -109,29 +117,29 @@ class Transformation:
     @cached_property
     def _operations(self) -> tuple[Operation, ...]:
         """The steps, fitted one after the other."""
+        directions = fitted_to_directions(self.steps)
+        last = len(directions) == 1
+        rows = self._source.rows if self._used is None else len(self._used)
+        single = last and may_fit_in_single(directions[0]) and rows * self._source.dim >= _WORTH_SINGLE
+        found = self._fitted(rows, last=last, single=True) if single else None
+        return found or self._fitted(rows, last=last, single=False) or ()
+
+    def _fitted(self, rows: int, *, last: bool, single: bool) -> tuple[Operation, ...] | None:
+        """The steps, fitted to moments whose sums are of float32 or 64; None: float32 loses too much."""
         found: list[Operation] = []
         known: Moments | None = None
         dim = self._source.dim
         for place, step in enumerate(self.steps):
-            last = all(later.required() is Needs.NOTHING for later in self.steps[place + 1 :])
+            takes_covariance = step.required() is Needs.COVARIANCE
             if step.required() is not Needs.NOTHING and known is None:
-                known = self._moments(place, found, dim, last=last)
+                known = self._measured(place, found, dim, single=single)
+            if single and takes_covariance and not lost_by_fitting(step, known, rows) <= LOST_IN_SINGLE:
+                return None
             operation = implementation(step)(Fitting(dim, known, self._source.rows, self._table, last=last))
             known = None if known is None or operation.moved is None else operation.moved(known)
             dim = step.resulting(dim, None)
             found.append(operation)
         return tuple(found)
-
-    def _moments(self, place: int, operations: Sequence[Operation], dim: int, *, last: bool) -> Moments:
-        """Moments of the rows of length `dim` that the first steps make; in float32 where whitened rows can't tell."""
-        step = self.steps[place]
-        # Components that are close turn with less, also those of a later step.
-        if isinstance(step, Whiten) and step.method is Whitening.ZCA and last:
-            known = self._measured(place, operations, dim, covariance=True, single=True)
-            rows = self._source.rows if self._used is None else len(self._used)
-            if known.lost_in_single(rows, step.floor) <= LOST_IN_SINGLE:
-                return known
-        return self._measured(place, operations, dim, covariance=self._takes_covariance(place))
 
     def _takes_covariance(self, place: int) -> bool:
         """Whether a step needs the covariance, from here to the first whose rows have other moments."""
@@ -140,10 +148,10 @@ class Transformation:
                 return step.required() is Needs.COVARIANCE
         return False
 
-    def _measured(
-        self, place: int, operations: Sequence[Operation], dim: int, *, covariance: bool, single: bool = False
-    ) -> Moments:
-        """Moments of the rows that the first steps make, kept in the cache."""
+    def _measured(self, place: int, operations: Sequence[Operation], dim: int, *, single: bool) -> Moments:
+        """Moments of the rows of length `dim` that the first steps make, kept in the cache."""
+        covariance = self._takes_covariance(place)
+        single = single and covariance
         folder = caching.folder(
             self._cache,
             "moments",
