@@ -13,13 +13,15 @@ among the R with a probability of 1 - exp(-n).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from embexp.runs.prepare import Prepared
-from embexp.specs.data.graphs import CANDIDATES, Triples
+from embexp.specs.data.graphs import CANDIDATES, RELATION, Triples
 from embexp.specs.losses import DrawnNegatives, SharedNegatives
 from embexp.specs.models import Recommender
+from embexp.specs.models.knowledge_graph import KnowledgeGraph
 from embexp.specs.strategies import MultiWorker
 from embexp.specs.tables import Storage
 from embexp.system.terminal import byte_size
@@ -33,14 +35,20 @@ def lines(prepared: Prepared) -> Iterator[str]:
     for name, table in spec.tables.items():
         rows, frozen = prepared.tables.rows[name], prepared.tables.policies[name].fully_frozen
         distinct = float(-np.expm1(-lookups(prepared, name, strategy.workers)).sum())
-        whole = (
-            isinstance(spec.data, Triples) and spec.data.negatives is None and name == spec.features[CANDIDATES].table
-        )
+        whole = name in {spec.features[feature].table for feature in _of_every_row(spec.data, spec.model)}
         sizes = bytes_sent(strategy.workers, distinct, table.width, frozen=frozen, whole=rows if whole else None)
         chosen = "mirrored" if table.storage is Storage.MIRRORED else "sharded"
         other = next(each for each in sizes if each != chosen)
         sent = f"{chosen}, workers send about {byte_size(sizes[chosen])} a step"
         yield f"exchange: tables.{name}: {sent}, and {byte_size(sizes[other])} if it were {other}"
+
+
+def _of_every_row(data: Any, model: Any) -> Iterator[str]:
+    """Features whose tables a step looks up from the first row to the last."""
+    if isinstance(data, Triples) and data.negatives is None:
+        yield CANDIDATES
+    if isinstance(model, KnowledgeGraph) and model.relation_prediction:
+        yield RELATION
 
 
 def bytes_sent(
@@ -83,8 +91,10 @@ def _of_batch(prepared: Prepared, feature: str) -> bool:
 def _drawn(prepared: Prepared, feature: str, part: float) -> float:
     """Rows that a worker's part looks up beside those of its examples, taken as drawn uniformly; inf: all."""
     spec = prepared.spec
-    if isinstance(spec.data, Triples) and feature == CANDIDATES:
-        return np.inf if spec.data.negatives is None else part * (1 + spec.data.negatives)
+    if feature in _of_every_row(spec.data, spec.model):
+        return np.inf
+    if isinstance(spec.data, Triples) and feature == CANDIDATES and spec.data.negatives is not None:
+        return part * (1 + spec.data.negatives)
     loss = spec.loss
     if not isinstance(spec.model, Recommender) or feature not in spec.model.item_side:
         return 0.0

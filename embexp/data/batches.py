@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -30,7 +31,7 @@ from embexp.data.examples import Examples, History, ListColumn
 from embexp.data.interactions import Interactions
 from embexp.data.queries import Candidates, KnownAnswers, negatives_seed, stored
 from embexp.data.splits import Order, batch_groups
-from embexp.specs.data.graphs import KNOWN
+from embexp.specs.data.graphs import ALL_RELATIONS, KNOWN
 from embexp.specs.losses import DrawnNegatives, RecommendationLoss, SharedNegatives
 from embexp.system import arrays
 
@@ -125,9 +126,16 @@ def training_batches(
     if items is not None and read_items is not None:
         batches = items.added(batches, read_items.batch, start_step, share)
     elif share is not None and early is None:
-        batches = batches.map(_plain(lambda batch: tf.nest.map_structure(lambda part: part[share], batch)))
+        batches = batches.map(_plain(partial(_of_share, share=share)))
     batches = batches.prefetch(_AHEAD)
     return batches.apply(tf.data.experimental.assert_cardinality(steps - start_step)).with_options(_options())
+
+
+def _of_share(batch: Batch, share: slice) -> Batch:
+    """Some examples of a batch; the numbers of all relations are not those of examples."""
+    some = tf.nest.map_structure(lambda part: part[share], batch)
+    whole = {name: ids for name, ids in batch.ids.items() if name == ALL_RELATIONS}
+    return cast(Batch, some._replace(ids={**some.ids, **whole}))
 
 
 def evaluation_batches(

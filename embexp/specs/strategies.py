@@ -21,11 +21,12 @@ from embexp.specs.base import (
     known_or,
     where_known,
 )
-from embexp.specs.data.graphs import CANDIDATES, Triples
+from embexp.specs.data.graphs import CANDIDATES, RELATION, Triples
 from embexp.specs.freezing import FreezeSchedule, FreezeTable, NoFreeze
 from embexp.specs.inits import MemoryMap
 from embexp.specs.losses import Softmax
 from embexp.specs.models import Recommender
+from embexp.specs.models.knowledge_graph import KnowledgeGraph
 from embexp.specs.running import RuntimeKind
 from embexp.specs.tables import Storage
 
@@ -255,12 +256,16 @@ def _one_device(spec: RunSpec, strategy: str) -> Iterator[CombinationFault]:
 
 
 def _every_candidate(spec: RunSpec) -> Iterator[CombinationFault]:
-    """Losses over all entities or items, of whose rows each worker has only some."""
+    """Losses over all entities, relations or items, of whose rows each worker has only some."""
     model, one_vs_all = spec.model, isinstance(spec.data, Triples) and spec.data.negatives is None
     if one_vs_all and (lacking := _not_mirrored(spec, [CANDIDATES])):
         rule = "a step then scores all entities, and each worker has only some of them"
         remedy = f"set {lacking}, or data.negatives to a number, or strategy=cpu"
         yield CombinationFault("data.negatives", "null", rule, remedy)
+    weight = model.relation_prediction if isinstance(model, KnowledgeGraph) else 0
+    if weight and (lacking := _not_mirrored(spec, [RELATION])):
+        rule = "a step then scores all relations, and each worker has only some of them"
+        yield CombinationFault("model.relation_prediction", f"{weight:g}", rule, f"set {lacking}, or leave it 0")
     items = model.item_side if isinstance(spec.loss, Softmax) and isinstance(model, Recommender) else ()
     if lacking := _not_mirrored(spec, items):
         rule = "a step then compares all items, and each worker has only some of their rows"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from embexp.errors import CombinationFault, Fault
+from embexp.errors import Fault
 from embexp.specs.base import Fraction, NonNegative, where_known
 from embexp.specs.models.dense_model import DenseModel, Shapes, Task, listed, vector_faults
 
@@ -73,7 +73,7 @@ class KnowledgeGraph(DenseModel):
             rule = f"it scores the candidates of queries, and task {spec.task} has none"
             yield Fault(scope.path, self.kind, rule, "choose another model, or experiment=knowledge_graph")
         if self.relation_prediction:
-            yield from where_known(self._of_all_positives(spec, scope), self._of_workers(spec, scope))
+            yield from where_known(self._of_all_positives(spec, scope))
 
     def _of_all_positives(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         from embexp.specs.data.graphs import Positives, Triples
@@ -82,12 +82,6 @@ class KnowledgeGraph(DenseModel):
             rule = "it predicts the relation between source and answer, and with data.positives=all a query has several"
             path, value = f"{scope.path}.relation_prediction", f"{self.relation_prediction:g}"
             yield Fault(path, value, rule, "set data.positives=one, or leave it 0")
-
-    def _of_workers(self, spec: RunSpec, scope: Scope) -> Iterator[CombinationFault]:
-        if spec.strategy.kind == "multi_worker":
-            rule = "a step then scores all relations, and each worker has only some of them"
-            path, value = f"{scope.path}.relation_prediction", f"{self.relation_prediction:g}"
-            yield CombinationFault(path, value, rule, "leave it 0, or set strategy=cpu or strategy=mirrored")
 
     def input_faults(self, shapes: Shapes, dense_width: int, classes: bool = False) -> Iterator[Fault]:
         """Other features than source, relation and candidates, and vectors that are not of one dim."""

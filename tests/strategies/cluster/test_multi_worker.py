@@ -149,17 +149,22 @@ OTHERS = {
     "softmax": ("experiment=recommendation", "data.timestamp=time", "loss=softmax", "train.batch_size=64"),
     "1-vs-all": ALL_ENTITIES,
     "KvsAll": (*ALL_ENTITIES, "data.positives=all", "model.loss=binary"),
+    "relations": (
+        *("experiment=knowledge_graph", "data.negatives=8", "model.dropout=0", "train.batch_size=64"),
+        "model.relation_prediction=0.5",
+    ),
 }
 MIRRORED = {
     "batch": ("strategy.workers=3",),
     "softmax": ("tables.item.storage=mirrored", "tables.item_bias.storage=mirrored"),
     "1-vs-all": ("tables.entity.storage=mirrored", "strategy.workers=3"),
     "KvsAll": ("tables.entity.storage=mirrored", "tables.relation.storage=mirrored"),
+    "relations": ("tables.relation.storage=mirrored", "strategy.workers=3"),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", chosen(OTHERS, ["recommendation", "complex", "1-vs-all"]))
+@pytest.mark.parametrize("name", chosen(OTHERS, ["recommendation", "complex", "1-vs-all", "relations"]))
 def test_items_and_entities_are_compared_alike(name: str, tmp_path: Path) -> None:
     """Negatives that are drawn for a batch are those of one process, and all candidates are ranked."""
     data = tmp_path / "data.csv"
