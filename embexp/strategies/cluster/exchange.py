@@ -1,6 +1,6 @@
-"""Ids, rows and gradients exchanged by workers, by TensorFlow's collective operations.
+"""Ids, rows and gradients exchanged by workers; see `transport` for how they travel.
 
-`CollectiveAllToAllV2` sends parts of one size from each worker to each. So a part has room for some ids of each table,
+Workers send parts of one size, each to each. So a part has room for some ids of each table,
 and what is not used is padding. All workers have the same rooms: each message of ids begins with how many its sender
 needs, so all of them see in the same step that some need more. They enlarge the rooms alike, by an eighth more than
 that, and send the ids of that step once more. No graph is traced again. Lookups have rooms of their own, so that large
@@ -10,9 +10,7 @@ Tables are sharded, each row with one owner, or mirrored, with all rows on all w
 table go to all workers, and its rows to none. Where a step looks up all rows of one, it needs no ids: their gradients
 are added by a ring, and every worker gets the same sums.
 
-TensorFlow expects one shape under one key, so keys have the number of the rooms' enlargements in them.
-
-| collective | content for W workers, tables t of dim d(t) | bytes that a worker sends |
+| message | content for W workers, tables t of dim d(t) | bytes that a worker sends |
 |---|---|---|
 | ids | [W, T + sum of room(t)], int32, or int64 where a table is that long | (W - 1) times a row |
 | ids of a lookup | the same, of sharded tables | (W - 1) times a row |
@@ -25,20 +23,16 @@ TensorFlow expects one shape under one key, so keys have the number of the rooms
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from embexp.strategies.cluster.partition import Partition
+from embexp.strategies.cluster.transport import Collectives, SharedMemory, Transport
 
-_GROUP = 1
 _IDS, _ROWS, _GRADIENTS, _DENSE, _MEANS, _LOOKUPS, _FOUND, _WHOLE, _ANSWERS, _STANDINGS = range(10)
-_KINDS = 16
-"""Keys of one enlargement; more than there are kinds of collectives."""
-_BY_SIZE = 1 << 30
-"""The first key of sums that may have any size; those of others stay below it."""
 _LEAST = 8
 """Room that is added at least."""
 
@@ -51,7 +45,7 @@ class Asked:
         room: int32 scalar, how many ids a part has room for.
         slots: int32 [u], where in all parts, one after the other, the worker's ids went: there their rows will be. Of a
             mirrored table [W u], as they went to all workers.
-        places: int64 [m], where in the received parts ids were.
+        places: int32 [m], where in the received parts ids were.
         own: integers [m], these ids, the worker's own numbers: by asking worker, then in its order.
         training: whether they are of a step; else of a lookup.
     """
@@ -64,7 +58,7 @@ class Asked:
 
 
 class Exchange:
-    """The collectives of one worker, for some tables.
+    """The messages of one worker, for some tables.
 
     Attributes:
         workers: number of workers.
@@ -77,16 +71,16 @@ class Exchange:
         workers: int,
         sharded: Mapping[str, Partition],
         mirrored: Mapping[str, int],
-        dims: Mapping[str, int],
+        memory: int | None = None,
     ) -> None:
         """Creates the rooms, the same on all workers.
 
         Args:
             sharded: the owners of the rows of each table that is looked up, and sharded.
             mirrored: how many rows each other one has whose gradients are exchanged by ids.
-            dims: of the same tables.
+            memory: descriptor of the memory that workers share; None: there is none.
         """
-        self._partitions, self._dims, self._names = dict(sharded), dict(dims), [*sharded, *mirrored]
+        self._partitions, self._names = dict(sharded), [*sharded, *mirrored]
         self.worker, self.workers = worker, workers
         sizes = [*(each.rows for each in sharded.values()), *mirrored.values()]
         self._type = tf.int32 if all(rows <= tf.int32.max for rows in sizes) else tf.int64
@@ -96,6 +90,10 @@ class Exchange:
         # Of all steps so far: ids that this worker has sent, itself included, and ids that would have had room.
         self._used = tf.Variable(tf.zeros([2], tf.int64), trainable=False, name="exchanged")
         self._seconds = tf.Variable(0.0, trainable=False, dtype=tf.float64, name="exchange_seconds")
+        self._collectives = Collectives(workers, self._seconds)
+        self._transport: Transport = self._collectives
+        if memory is not None:
+            self._transport = SharedMemory(memory, worker, workers, self._seconds)
 
     @property
     def id_dtype(self) -> Any:
@@ -112,6 +110,7 @@ class Exchange:
         used, room = (int(each) for each in self._used.numpy())
         return {
             "rooms": {name: int(room) for name, room in zip(self._names, self._rooms.numpy()[1], strict=True)},
+            "transport": self._transport.name,
             "enlarged": int(self._enlarged.numpy()),
             "padding": 0.0 if room == 0 else 1 - used / room,
         }
@@ -131,7 +130,7 @@ class Exchange:
         needed = tf.stack([tf.reduce_max(sent[name].counts) for name in names])
         enlarged, all_rooms = self._enlarged.read_value(), self._rooms.read_value()
         kind, rooms = _IDS if training else _LOOKUPS, tf.gather(all_rooms[int(training)], own)
-        first = self._all_to_all(self._message(sent, needed, rooms), kind, enlarged)
+        first = self._transport.parts(self._message(sent, needed, rooms), kind, enlarged)
         most = tf.reduce_max(tf.cast(first[:, : len(names)], tf.int32), 0)
 
         def again() -> Any:
@@ -139,7 +138,7 @@ class Exchange:
             places = tf.stack([tf.fill([len(names)], int(training)), own], 1)
             kept = self._rooms.assign(tf.tensor_scatter_nd_update(all_rooms, places, larger))
             with tf.control_dependencies([kept, self._enlarged.assign(enlarged + 1)]):
-                return self._all_to_all(self._message(sent, needed, larger), kind, enlarged + 1), larger
+                return self._transport.parts(self._message(sent, needed, larger), kind, enlarged + 1), larger
 
         received, rooms = tf.cond(tf.reduce_any(most > rooms), again, lambda: (first, tf.identity(rooms)))
         counts = tf.add_n([tf.size(sent[name].local, tf.int64) for name in names])
@@ -148,7 +147,7 @@ class Exchange:
         found = {}
         for number, (name, part) in enumerate(zip(names, parts, strict=True)):
             flat = tf.reshape(part, [-1])
-            places = tf.where(flat >= 0)[:, 0]
+            places = tf.cast(tf.where(flat >= 0)[:, 0], tf.int32)
             room = rooms[number]
             slots = sent[name].owners * room + sent[name].within
             found[name] = Asked(room, slots, places, tf.gather(flat, places), training)
@@ -160,11 +159,9 @@ class Exchange:
         Args:
             rows: by sharded table, float32 [m, dim], of `Asked.own`.
         """
-        names = list(rows)
-        spread = [self._spread(asked[name].places, rows[name], asked[name].room) for name in names]
         training = all(each.training for each in asked.values())
-        parts = self._sent(spread, names, asked, _ROWS if training else _FOUND)
-        return {name: tf.gather(part, asked[name].slots) for name, part in zip(names, parts, strict=True)}
+        wanted = {name: asked[name].slots for name in rows}
+        return self._sent(rows, {name: asked[name].places for name in rows}, wanted, asked, _ROWS if training else _FOUND)
 
     def gradients(self, asked: Mapping[str, Asked], gradients: Mapping[str, Any]) -> dict[str, Any]:
         """Sends gradients to where ids were sent, and returns those of `Asked.own`, float32 [m, dim].
@@ -172,14 +169,12 @@ class Exchange:
         Args:
             gradients: by table, float32 [u, dim], of the worker's ids; tables may be left out.
         """
-        names = list(gradients)
         values = {
             name: each if name in self._partitions else tf.tile(each, [self.workers, 1])
             for name, each in gradients.items()
         }
-        spread = [self._spread(asked[name].slots, values[name], asked[name].room) for name in names]
-        parts = self._sent(spread, names, asked, _GRADIENTS)
-        return {name: tf.gather(part, asked[name].places) for name, part in zip(names, parts, strict=True)}
+        places = {name: asked[name].slots for name in values}
+        return self._sent(values, places, {name: asked[name].places for name in values}, asked, _GRADIENTS)
 
     def wholes(self, gradients: Mapping[str, Any]) -> dict[str, Any]:
         """The sums over all workers of gradients of mirrored tables that a step looks up whole, float32 [rows, dim]."""
@@ -195,33 +190,16 @@ class Exchange:
 
     def of_queries(self, values: Any, number: int) -> Any:
         """The sums over all workers of float32 [B], of any B; `number` is 0 or 1, and each comes once in a step."""
-        key = _BY_SIZE + _KINDS * tf.size(values) + (_ANSWERS, _STANDINGS)[number]
-        return self._reduced([values], key)[0]
+        return self._reduced([values], (_ANSWERS, _STANDINGS)[number], by_size=True)[0]
 
-    def _reduced(self, tensors: Sequence[Any], kind: Any) -> list[Any]:
+    def _reduced(self, tensors: Sequence[Any], kind: int, *, by_size: bool = False) -> list[Any]:
         if not tensors:
             return []
         dtypes = {tensor.dtype for tensor in tensors}
         dtype = next(iter(dtypes)) if len(dtypes) == 1 else tf.float32
-        flat = tf.concat([tf.reshape(tf.cast(tensor, dtype), [-1]) for tensor in tensors], 0)
-        total = self._timed(
-            flat,
-            lambda: tf.raw_ops.CollectiveReduceV2(
-                input=flat,
-                group_size=self.workers,
-                group_key=_GROUP,
-                instance_key=kind,
-                ordering_token=[],
-                merge_op="Add",
-                final_op="Id",
-                communication_hint="ring",
-            ),
-        )
-        parts = tf.split(total, [tf.size(tensor) for tensor in tensors], num=len(tensors))
-        return [
-            tf.cast(tf.reshape(part, tf.shape(tensor)), tensor.dtype)
-            for part, tensor in zip(parts, tensors, strict=True)
-        ]
+        transport = self._transport if dtype in (tf.float32, tf.float64) else self._collectives
+        totals = transport.sums([tf.cast(tensor, dtype) for tensor in tensors], kind, by_size=by_size)
+        return [tf.cast(total, tensor.dtype) for total, tensor in zip(totals, tensors, strict=True)]
 
     def _sorted(self, name: str, ids: Any) -> _Sorted:
         """Ids by owner, or of a mirrored table all ids for each worker."""
@@ -251,44 +229,21 @@ class Exchange:
             parts.append(tf.reshape(filled[:-1], [self.workers, room]))
         return tf.concat(parts, 1)
 
-    def _spread(self, places: Any, values: Any, room: Any) -> Any:
-        """Values at their places in the parts, [W, room * dim]; 0 elsewhere."""
-        dim = values.shape[1]
-        shape = tf.stack([self.workers * room, dim])
-        spread = tf.scatter_nd(tf.cast(places, tf.int32)[:, None], values, shape)
-        return tf.reshape(spread, [self.workers, room * dim])
-
-    def _sent(self, spread: Sequence[Any], names: Sequence[str], asked: Mapping[str, Asked], kind: int) -> list[Any]:
-        """Exchanges parts of several tables at once, and returns each as [W * room, dim]."""
-        if not names:
-            return []
-        widths = [asked[name].room * self._dims[name] for name in names]
-        received = self._all_to_all(tf.concat(spread, 1), kind, self._enlarged.read_value())
-        parts = tf.split(received, widths, 1, num=len(names))
-        return [tf.reshape(part, [-1, self._dims[name]]) for part, name in zip(parts, names, strict=True)]
-
-    def _all_to_all(self, parts: Any, kind: int, enlarged: Any) -> Any:
-        return self._timed(
-            parts,
-            lambda: tf.raw_ops.CollectiveAllToAllV2(
-                input=parts,
-                group_size=self.workers,
-                group_key=_GROUP,
-                instance_key=_KINDS + kind + _KINDS * enlarged,
-                ordering_token=[],
-                communication_hint="ring",
-            ),
-        )
-
-    def _timed(self, sent: Any, collective: Callable[[], Any]) -> Any:
-        """What a collective returns, whose time is counted from where `sent` is there."""
-        with tf.control_dependencies([sent]):
-            start = tf.timestamp()
-        with tf.control_dependencies([start]):
-            received = collective()
-        with tf.control_dependencies([received]):
-            self._seconds.assign_add(tf.timestamp() - start)
-        return received
+    def _sent(
+        self,
+        values: Mapping[str, Any],
+        places: Mapping[str, Any],
+        wanted: Mapping[str, Any],
+        asked: Mapping[str, Asked],
+        kind: int,
+    ) -> dict[str, Any]:
+        """Exchanges rows of several tables at once."""
+        if not values:
+            return {}
+        by_table = [[each[name] for name in values] for each in (values, places, wanted)]
+        rooms = [asked[name].room for name in values]
+        found = self._transport.rows(*by_table, rooms, kind, self._enlarged.read_value())
+        return dict(zip(values, found, strict=True))
 
 
 @dataclass(frozen=True, eq=False)

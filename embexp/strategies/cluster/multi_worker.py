@@ -23,7 +23,7 @@ from embexp.initialization.filling import TablePlan
 from embexp.specs import strategies as specs
 from embexp.specs.data.graphs import CANDIDATES, KNOWN
 from embexp.specs.tables import Feature
-from embexp.strategies.cluster import places, reading, rendezvous, shard_files
+from embexp.strategies.cluster import places, reading, rendezvous, shard_files, transport
 from embexp.strategies.cluster.control import Follower, Leader, status
 from embexp.strategies.cluster.evaluations import Announced, Keeper, SharedItems, Told
 from embexp.strategies.cluster.mirrored_rows import MirroredTable
@@ -84,6 +84,7 @@ class MultiWorker(Strategy):
         self._files: ShardFiles | None = None
         self._parts: Assembly | None = None
         self._share = 1.0
+        self._memory = place.memory
         self._conductor: _Conductor | None = None
         self._reported = [0.0] * spec.workers
         self.told: Mapping[str, Any] = {}
@@ -117,7 +118,8 @@ class MultiWorker(Strategy):
         listening = rendezvous.listener(address)
         try:
             if self.place.loopback:
-                started = Workers(spec.workers, address, run.folder)
+                self._memory = transport.shared(spec.workers)
+                started = Workers(spec.workers, address, run.folder, self._memory)
             members = rendezvous.gather(
                 listening,
                 address,
@@ -127,7 +129,7 @@ class MultiWorker(Strategy):
                 seconds=spec.start_seconds,
                 failed=(lambda: None) if started is None else started.ended,
             )
-            leader = Leader(members, silence_seconds=spec.silence_seconds, abort=_abort)
+            leader = Leader(members, silence_seconds=spec.silence_seconds, abort=self._abort)
             try:
                 self._form([address, *(member.address for member in members.values())])
                 self._leader = leader
@@ -173,6 +175,13 @@ class MultiWorker(Strategy):
             raise
         finally:
             self._follower.close()
+
+    def _abort(self, reason: str) -> None:
+        """Ends what operations wait for: those of TensorFlow in this process, and those in shared memory in all."""
+        if self._memory is not None:
+            transport.end(self._memory)
+        with contextlib.suppress(Exception):
+            eager.context().abort_collective_ops(tf.errors.UNAVAILABLE, reason)
 
     def _form(self, addresses: Sequence[str]) -> None:
         """Has TensorFlow form its cluster."""
@@ -226,6 +235,7 @@ class MultiWorker(Strategy):
             workers=self._spec.workers,
             step=counter,
             total_steps=total_steps,
+            memory=self._memory,
         )
         return Embeddings(dict[str, Any](self._tables), _OnDevice(self._rows, self.host), load=self._send_dense)
 
@@ -462,12 +472,6 @@ def _trained(runtime: Runtime, exchange: Any, iterator: Any, steps: int) -> tupl
     """The sum of this worker's losses of some steps, and the seconds that it has exchanged in them."""
     before = exchange.seconds
     return runtime.train(iterator, steps), exchange.seconds - before
-
-
-def _abort(reason: str) -> None:
-    """Ends what TensorFlow waits for in this process."""
-    with contextlib.suppress(Exception):
-        eager.context().abort_collective_ops(tf.errors.UNAVAILABLE, reason)
 
 
 def _first_line(error: Exception) -> str:

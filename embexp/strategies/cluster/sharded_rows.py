@@ -219,8 +219,13 @@ class SharedRows:
         workers: int,
         step: Any,
         total_steps: int,
+        memory: int | None,
     ) -> None:
-        """Makes the exchange, and the engines of the worker's own rows and of its copies; see `RowEngine`."""
+        """Makes the exchange, and the engines of the worker's own rows and of its copies; see `RowEngine`.
+
+        Args:
+            memory: descriptor of the memory that workers share; None: there is none.
+        """
         used = [name for name in tables if any(feature.table == name for feature in features.values())]
         self._tables = {name: tables[name] for name in used}
         self._features = dict(features)
@@ -235,7 +240,7 @@ class SharedRows:
             workers,
             {name: table.partition for name, table in self._sharded.items()},
             {name: table.rows for name, table in mirrored.items() if not table.frozen},
-            {name: table.dim for name, table in self._tables.items()},
+            memory,
         )
         fused = all(
             not table.frozen and fused_rows.moves(table.own, optimizers[name]) for name, table in self._tables.items()
