@@ -6,9 +6,10 @@ Each model trains with `strategy=cpu` and two threads, and with workers of one t
 Ratios of a step's time are taken within a round, and their median is reported. There is no network between workers on
 one machine, so this is what sharing costs by itself.
 
-Bytes are those of the loopback device, in a network namespace of its own where the system lets this user make one. Two
-runs of different length are compared, so that what a start sends is left out. The formula is that of
-docs/multi_worker.md, with the rooms that the run has recorded.
+Workers that a run starts itself share memory, so bytes are counted with workers started as by a scheduler. They are
+those of the loopback device, in a network namespace of its own where the system lets this user make one. Two runs
+of different length are compared, so that what a start sends is left out. The formula is that of docs/multi_worker.md,
+with the rooms that the run has recorded.
 """
 
 from __future__ import annotations
@@ -60,7 +61,13 @@ _DATA: dict[str, Callable[[Path], Path]] = {
 """Writes data into a folder, and returns its path; the clicks of other models are drawn in memory."""
 STEPS, LONGER, ROUNDS = 100, 200, 3
 _OUTPUT = ("output.plots=false", "output.tensorboard=false", "output.baselines=false", "output.digests=false")
-_COUNTING = 'ip link set lo up && "$@"; status=$?; grep lo: /proc/net/dev; exit $status'
+_COUNTING = """ip link set lo up || exit 1
+workers=$1; shift
+for worker in $(seq $((workers - 1))); do EMBEXP_WORKER=$worker "$@" > /dev/null 2>&1 & done
+EMBEXP_WORKER=0 "$@"; status=$?; wait
+grep lo: /proc/net/dev; exit $status"""
+_PORT = 7000
+"""The first port of workers that are counted, in their own namespace."""
 _ALONE = ("unshare", "--net", "sh", "-c", _COUNTING, "-")
 
 
@@ -84,11 +91,18 @@ def of_strategy(workers: int) -> list[str]:
     return ["strategy=multi_worker", f"strategy.workers={workers}", *threads]
 
 
-def run(settings: Sequence[str], directory: Path, *, counted: bool = False) -> tuple[dict[str, Any], int]:
-    """The summary of a run, and the bytes on its loopback device; 0 if they are not counted."""
+def run(settings: Sequence[str], directory: Path, *, counted: int = 0) -> tuple[dict[str, Any], int]:
+    """The summary of a run, and the bytes on its loopback device; 0 if they are not counted.
+
+    Args:
+        counted: the number of workers whose bytes are counted.
+    """
     shutil.rmtree(directory, ignore_errors=True)
     command = [sys.executable, "-m", "embexp", "run", *settings, f"hydra.run.dir={directory}"]
-    ended = subprocess.run([*(_ALONE if counted else ()), *command], capture_output=True, text=True, check=False)
+    if counted:
+        addresses = ",".join(f"127.0.0.1:{_PORT + worker}" for worker in range(counted))
+        command = [*_ALONE, str(counted), *command, f"strategy.addresses=[{addresses}]"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise RuntimeError(ended.stdout[-2000:] + ended.stderr[-2000:])
     found = json.loads((directory / "summary.json").read_text())
@@ -98,7 +112,9 @@ def run(settings: Sequence[str], directory: Path, *, counted: bool = False) -> t
 
 def countable() -> bool:
     """Whether this user may make a network namespace."""
-    probe = subprocess.run([*_ALONE, "true"], capture_output=True, check=False) if shutil.which("unshare") else None
+    probe = (
+        subprocess.run([*_ALONE, "1", "true"], capture_output=True, check=False) if shutil.which("unshare") else None
+    )
     return probe is not None and probe.returncode == 0
 
 
@@ -150,7 +166,7 @@ def measured(name: str, folder: Path, workers: int, rounds: int, *, bytes_too: b
         sent = {}
         for steps in (STEPS, LONGER):
             settings = [*settings_of(name, folder, steps), *of_strategy(workers)]
-            summary, sent[steps] = run(settings, folder / "counted", counted=True)
+            summary, sent[steps] = run(settings, folder / "counted", counted=workers)
         expected = formula(summary, dense_numbers(folder / "counted"))
         found = (sent[LONGER] - sent[STEPS]) / (LONGER - STEPS)
         result |= {"bytes": found, "formula": expected, "padding": summary["cluster"]["padding"]}

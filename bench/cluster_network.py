@@ -222,7 +222,7 @@ def main(argv: list[str]) -> int:
             where = Path(folder)
             settings = settings_of(name, where, STEPS)
             for _ in range(rounds):
-                alone, _ = run([*settings, *of_strategy(options.workers)], where / "alone")
+                alone, _ = run([*settings, *of_strategy(options.workers)], where / "alone", counted=options.workers)
                 shared = step_of(net, settings, where / "shared")
                 computed, measured = (each["throughput"]["step_ms_median"] for each in (alone, shared))
                 added = 1e3 * network_seconds(shared, dense_numbers(where / "shared"), rate, latency)

@@ -161,7 +161,9 @@ class Exchange:
         """
         training = all(each.training for each in asked.values())
         wanted = {name: asked[name].slots for name in rows}
-        return self._sent(rows, {name: asked[name].places for name in rows}, wanted, asked, _ROWS if training else _FOUND)
+        return self._sent(
+            rows, {name: asked[name].places for name in rows}, wanted, asked, _ROWS if training else _FOUND
+        )
 
     def gradients(self, asked: Mapping[str, Asked], gradients: Mapping[str, Any]) -> dict[str, Any]:
         """Sends gradients to where ids were sent, and returns those of `Asked.own`, float32 [m, dim].
@@ -240,9 +242,11 @@ class Exchange:
         """Exchanges rows of several tables at once."""
         if not values:
             return {}
-        by_table = [[each[name] for name in values] for each in (values, places, wanted)]
+        ordered = [[each[name] for name in values] for each in (values, places, wanted)]
         rooms = [asked[name].room for name in values]
-        found = self._transport.rows(*by_table, rooms, kind, self._enlarged.read_value())
+        found = self._transport.rows(
+            ordered[0], ordered[1], ordered[2], rooms, kind=kind, enlarged=self._enlarged.read_value()
+        )
         return dict(zip(values, found, strict=True))
 
 

@@ -53,6 +53,7 @@ class Transport(Protocol):
         places: Sequence[Any],
         wanted: Sequence[Any],
         rooms: Sequence[Any],
+        *,
         kind: int,
         enlarged: Any,
     ) -> list[Any]:
@@ -101,6 +102,7 @@ class Collectives:
         places: Sequence[Any],
         wanted: Sequence[Any],
         rooms: Sequence[Any],
+        *,
         kind: int,
         enlarged: Any,
     ) -> list[Any]:
@@ -146,7 +148,7 @@ class Collectives:
 
 
 class SharedMemory:
-    """Memory of the workers of one machine; a `Transport`. Its messages come in the order in which steps are written."""
+    """Memory of the workers of one machine; a `Transport`. Its messages have the order in which steps are written."""
 
     name = "shared memory"
 
@@ -159,7 +161,7 @@ class SharedMemory:
         self._library = native.library(_LIBRARY)
         self._common = {"seconds": seconds.handle, "file": file, "worker": worker, "workers": workers}
 
-    def parts(self, parts: Any, kind: int, enlarged: Any) -> Any:  # noqa: ARG002
+    def parts(self, parts: Any, kind: int, enlarged: Any) -> Any:
         """See `Transport.parts`."""
         return self._library.embexp_exchange_parts(parts=parts, kind=kind, **self._common)
 
@@ -169,8 +171,9 @@ class SharedMemory:
         places: Sequence[Any],
         wanted: Sequence[Any],
         rooms: Sequence[Any],
+        *,
         kind: int,
-        enlarged: Any,  # noqa: ARG002
+        enlarged: Any,
     ) -> list[Any]:
         """See `Transport.rows`."""
         found = self._library.embexp_exchange_rows(
@@ -178,7 +181,7 @@ class SharedMemory:
         )
         return list(found)
 
-    def sums(self, tensors: Sequence[Any], kind: int, *, by_size: bool) -> list[Any]:  # noqa: ARG002
+    def sums(self, tensors: Sequence[Any], kind: int, *, by_size: bool) -> list[Any]:
         """In the order of the collectives' ring; see `Transport.sums`."""
         return list(self._library.embexp_exchange_sums(values=tensors, kind=kind, **self._common))
 
