@@ -67,7 +67,7 @@ _VARIABLES = re.compile(
 _OWN_VARIABLE = re.compile(r"EMBEXP_\w+")
 """Variables for the user's own model; those that embexp reads itself are not among them."""
 _READ_BY_EMBEXP = frozenset(
-    f"EMBEXP_{name}" for name in ("DATA", "PARENT", "ISOLATED_BY", "WORKER", "LEADER", "RESTARTED")
+    f"EMBEXP_{name}" for name in ("DATA", "PARENT", "ISOLATED_BY", "WORKER", "LEADER", "MEMORY", "RESTARTED")
 )
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 _CLASSES = {

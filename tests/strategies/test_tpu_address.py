@@ -167,7 +167,7 @@ def test_what_listens_and_is_no_grpc_server(says: tuple[bytes, ...], closing: bo
         with pytest.raises(
             RunError, match=start + " does not greet as a server of gRPC within 0\\.. s; see that the TPU"
         ):
-            check(address, timeout_seconds=0.5)
+            check(address, timeout_seconds=0.9)
 
 
 @pytest.mark.parametrize("status", [404, 503])

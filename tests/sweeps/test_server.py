@@ -120,12 +120,12 @@ def test_jobs_are_forked_from_one_process(undisturbed: tuple[Path, str]) -> None
 
 def test_killed_at_random_and_resumed(folder: Path, undisturbed: tuple[Path, str]) -> None:
     whole, _ = undisturbed
-    words = ["model=keras", "model.function=mine:good,mine:bad,mine:gone", "seed=0,1", *QUICK]
+    words = ["model=keras", "model.function=mine:good,mine:bad", "seed=0,1", *QUICK]
     generator = random.Random(0)
     seen: dict[int, float | None] = {}
     directory = folder / "killed"
     for attempt in range(4 if thorough() else 1):
-        started = ("resume", "killed", *ALLOWED) if attempt else ("run", "-m", *words, "hydra.sweep.dir=killed")
+        started = ("resume", "killed", *ALLOWED[:4]) if attempt else ("run", "-m", *words, "hydra.sweep.dir=killed")
         process = embexp(*started, folder=folder)
         _wait_for_a_checkpoint(process, directory, attempt)
         time.sleep(generator.uniform(0, 0.5))
@@ -138,7 +138,7 @@ def test_killed_at_random_and_resumed(folder: Path, undisturbed: tuple[Path, str
         done = {job.number: job.ended for job in ledger(directory) if job.state.has_results}
         assert done.items() >= seen.items()
         seen = done
-    process = embexp("resume", "killed", *ALLOWED, folder=folder)
+    process = embexp("resume", "killed", *ALLOWED[:4], folder=folder)
     _, err = process.communicate()
     assert process.returncode == 1, err
     assert results(directory) == results(whole)

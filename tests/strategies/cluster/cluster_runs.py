@@ -59,11 +59,16 @@ def short(directory: Path, *overrides: str) -> list[str]:
     return command("run", *SHORT, cache, *overrides, f"hydra.run.dir={directory}")
 
 
-def done(words: list[str], status: int = 0) -> str:
-    """What a command prints, which must end with a status; its processes are forked, where tests are distributed."""
+def forked(words: list[str]) -> list[str]:
+    """A command whose processes are forked, where tests are distributed; signals reach only who waits for it."""
     if words[:3] == command() and COMMANDS in os.environ:
-        words = [str(preloaded.with_jobs(Path(os.environ[COMMANDS])) / "embexp"), *words[3:]]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+        return [str(preloaded.with_jobs(Path(os.environ[COMMANDS])) / "embexp"), *words[3:]]
+    return words
+
+
+def done(words: list[str], status: int = 0) -> str:
+    """What a command prints, which must end with a status."""
+    ended = subprocess.run(forked(words), capture_output=True, text=True, timeout=LIMIT, check=False)
     assert ended.returncode == status, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
 

@@ -164,7 +164,7 @@ MIRRORED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", chosen(OTHERS, ["recommendation", "complex", "1-vs-all", "relations"]))
+@pytest.mark.parametrize("name", chosen(OTHERS, ["recommendation", "complex", "1-vs-all"]))
 def test_items_and_entities_are_compared_alike(name: str, tmp_path: Path) -> None:
     """Negatives that are drawn for a batch are those of one process, and all candidates are ranked."""
     data = tmp_path / "data.csv"
@@ -196,6 +196,7 @@ def test_workers_rank_entities_as_one_process_does(tmp_path: Path) -> None:
     """Also of a training that has just begun, when answers stand anywhere, in batches of which the last is smaller."""
     graph = planted_triples.divided(tmp_path / "graph", planted_triples.circle(300), test=20, valid=20)
     settings = ("experiment=knowledge_graph", "data.negatives=8", f"data.path={graph}", "train.evaluation_batch_size=7")
+    settings += ("model.relation_prediction=0.5", "tables.relation.storage=mirrored")
     length = ("train.steps=10", *QUIET[1:], "strategy=multi_worker", f"hydra.run.dir={tmp_path / 'run'}")
     done(command("run", *settings, *length))
     assert 1 < summary(tmp_path / "run")["metrics"]["test"]["mean_rank"] < 300

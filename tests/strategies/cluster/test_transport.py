@@ -17,7 +17,7 @@ import tensorflow as tf
 from embexp.strategies.cluster import rendezvous, transport
 from embexp.strategies.cluster.transport import SharedMemory
 from embexp.system import native
-from tests.strategies.cluster.cluster_runs import LIMIT, run, short, summary, values
+from tests.strategies.cluster.cluster_runs import LIMIT, forked, run, short, summary, values
 
 WORKERS = 3
 pytestmark = pytest.mark.skipif(native.library("exchange") is None, reason="there are no fused operations")
@@ -107,7 +107,7 @@ def test_runs_have_the_bits_of_collectives(tmp_path: Path) -> None:
     tasks = [{"cluster": cluster, "task": {"type": "worker", "index": number}} for number in range(WORKERS)]
     started = [
         subprocess.Popen(
-            short(sent, *settings),
+            forked(short(sent, *settings)),
             env=os.environ | {"TF_CONFIG": json.dumps(task)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
