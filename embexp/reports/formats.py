@@ -38,9 +38,11 @@ _LATEX = {
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
     "±": r"$\pm$",
-    "–": "--",
+    "–": r"\textendash{}",
     "…": r"\dots{}",
 }
+_LIGATURE = re.compile(r"-(?=-)|,(?=,)|'(?=')|[`!?](?=`)")
+"""Characters that LaTeX joins with the next one: -- to a dash, '' to a quotation mark."""
 _COMPUTED = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of a cell that spreadsheets take as a formula."""
 _NUMBER = re.compile(r"[-+](\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+](inf|nan)")
@@ -105,8 +107,8 @@ def as_latex(report: Report) -> str:
 
 
 def latex(text: str) -> str:
-    """Text with the characters escaped that LaTeX takes as commands."""
-    return "".join(_LATEX.get(each, each) for each in grid.one_line_of(text))
+    """Text with the characters escaped that LaTeX takes as commands, and those apart that it would join."""
+    return _LIGATURE.sub(r"\g<0>{}", "".join(_LATEX.get(each, each) for each in grid.one_line_of(text)))
 
 
 def _latex_row(cells: Sequence[str]) -> str:

@@ -81,9 +81,11 @@ def test_json_reads_back(rows: list[tuple[str, float]]) -> None:
         assert job["metrics"]["validation rmse"] == (value if abs(value) < float("inf") else None)
 
 
-@given(TEXTS | st.text('\\{}$&#%_^~<>|"±–… a', max_size=20))
+@given(TEXTS | st.text('\\{}$&#%_^~<>|"±–… a', max_size=20) | st.text("-,'`!?{–", max_size=8))
 def test_latex_has_no_command_that_is_not_an_escape(text: str) -> None:
     escaped = formats.latex(text)
+    assert not any(joined in escaped for joined in ("--", ",,", "''", "``", "!`", "?`"))
+    escaped = re.sub(r"(?<=[-,'`!?])\{\}", "", escaped)
     parts = re.split(
         "(" + "|".join(re.escape(each) for each in sorted(UNESCAPED, key=len, reverse=True)) + ")", escaped
     )

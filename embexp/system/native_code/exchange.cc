@@ -170,8 +170,12 @@ class Exchange : public OpKernel {
     tensorflow::core::RefCountPtr<tensorflow::Var> seconds;
     OP_REQUIRES_OK(context, Find(context, context->input(context->num_inputs() - 1), &seconds));
     tensorflow::mutex_lock lock(*seconds->mu());
-    seconds->tensor()->scalar<double>()() +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    // Never in place: TensorFlow keeps constants of Python numbers, and a variable that began as 0.0 shares that one.
+    Tensor sum;
+    OP_REQUIRES_OK(context, context->allocate_temp(tensorflow::DT_DOUBLE, {}, &sum));
+    sum.scalar<double>()() = seconds->tensor()->scalar<double>()() +
+                             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    *seconds->tensor() = sum;
   }
 
  protected:

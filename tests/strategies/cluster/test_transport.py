@@ -52,6 +52,12 @@ def test_each_part_comes_to_its_worker(memory: int) -> None:
         assert turns == expected
 
 
+def test_what_is_measured_changes_no_constant(memory: int) -> None:
+    """A variable that begins as 0.0 shares the memory of TensorFlow's own 0.0 until it is assigned."""
+    together(memory, lambda own, worker: own.parts(tf.zeros([WORKERS, 2], tf.int32), 0, 0))
+    assert tf.constant(0.0, tf.float64).numpy() == 0.0
+
+
 def test_rows_are_put_at_places_and_read_from_others(memory: int) -> None:
     """Each sends one row to worker 2, at place 1 of parts of 4."""
 
