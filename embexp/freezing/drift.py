@@ -20,7 +20,7 @@ from embexp.tables.variables import ReadableTable
 
 MOST_SAMPLED = 65_536
 """Rows of a table whose drift is measured during the training."""
-_ROWS_AT_ONCE = 8_192
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 8_192, 4 << 20
 
 Mask = Callable[[int, int], np.ndarray]
 """Whether each of the rows [start, stop) is watched: bool [stop - start]."""
@@ -162,8 +162,9 @@ class Origin:
         self._file.close()
 
     def _pieces(self) -> Iterator[slice]:
-        for start in range(0, len(self._numbers), _ROWS_AT_ONCE):
-            yield slice(start, min(start + _ROWS_AT_ONCE, len(self._numbers)))
+        step = min(_ROWS_AT_ONCE, max(1, _BYTES_AT_ONCE // (4 * self._source.dim)))
+        for start in range(0, len(self._numbers), step):
+            yield slice(start, min(start + step, len(self._numbers)))
 
 
 def origin_of(name: str, seed: int, source: Rows, pretrained: np.ndarray, policy: TablePolicy) -> Origin | None:

@@ -56,7 +56,12 @@ def assign_rows(table: WritableRows, source: Rows, chunk_bytes: int = CHUNK_BYTE
         raise ValueError(
             f"table {table.name!r} is {table.rows} × {table.dim}, its source of rows is {source.rows} × {source.dim}"
         )
-    halves = chunks(table.rows, table.dim, chunk_bytes // 2)  # one is read while the other is assigned
+    runs = source.runs() if isinstance(source, arrays.InRuns) else [range(table.rows)]
+    halves = (  # one is read while the other is assigned
+        range(run.start + each.start, run.start + each.stop)
+        for run in runs
+        for each in chunks(len(run), table.dim, chunk_bytes // 2)
+    )
     with closing(ahead(((each.start, source.read(each.start, each.stop)) for each in halves), depth=1)) as parts:
         for start, values in parts:
             table.write(start, values)

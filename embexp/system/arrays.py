@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -153,6 +153,14 @@ class ArrayRows:
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop)."""
         return self._values[start:stop]
+
+
+@runtime_checkable
+class InRuns(Protocol):
+    """Rows that come from several places of their source: those of one run are neighbours there."""
+
+    def runs(self) -> Iterator[range]:
+        """All rows, in order, as such ranges."""
 
 
 class SomeRows:

@@ -9,7 +9,7 @@ cache, instead of over copies of all rows and slots.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,8 +156,11 @@ def summed_gradients(
         gradients: of each feature's activations; None: zeros.
     """
     parts = occurrence_gradients(distinct, read, gradients, dim)
-    if not parts:
-        return None
+    return summed(distinct, parts) if parts else None
+
+
+def summed(distinct: Distinct, parts: Sequence[Any]) -> Any:
+    """The sum over its occurrences for each distinct row, float32 [u, dim], of what `occurrence_gradients` returns."""
     spread = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
     if distinct.first is None:
         return tf.math.unsorted_segment_sum(spread, distinct.all_positions, tf.size(distinct.ids))

@@ -23,9 +23,10 @@ from embexp.initialization.filling import TablePlan
 from embexp.specs import strategies as specs
 from embexp.specs.data.graphs import CANDIDATES, KNOWN
 from embexp.specs.tables import Feature
-from embexp.strategies.cluster import places, reading, rendezvous, shard_files, transport
+from embexp.strategies.cluster import places, reading, rendezvous, shard_files, shared_memory, watch
 from embexp.strategies.cluster.control import Follower, Leader, status
 from embexp.strategies.cluster.evaluations import Announced, Keeper, SharedItems, Told
+from embexp.strategies.cluster.messages import Connection
 from embexp.strategies.cluster.mirrored_rows import MirroredTable
 from embexp.strategies.cluster.processes import Workers
 from embexp.strategies.cluster.shard_files import ShardFiles
@@ -118,7 +119,7 @@ class MultiWorker(Strategy):
         listening = rendezvous.listener(address)
         try:
             if self.place.loopback:
-                self._memory = transport.shared(spec.workers)
+                self._memory = shared_memory.shared(spec.workers)
                 started = Workers(spec.workers, address, run.folder, self._memory)
             members = rendezvous.gather(
                 listening,
@@ -131,7 +132,8 @@ class MultiWorker(Strategy):
             )
             leader = Leader(members, silence_seconds=spec.silence_seconds, abort=self._abort)
             try:
-                self._form([address, *(member.address for member in members.values())])
+                beats = {f"worker {number}": member.connections["beats"] for number, member in members.items()}
+                self._form([address, *(member.address for member in members.values())], beats)
                 self._leader = leader
                 yield
             except EmbexpError:
@@ -163,7 +165,7 @@ class MultiWorker(Strategy):
         self.told = joined.told
         self._follower = Follower(joined, self.place.worker, silence_seconds=self._spec.silence_seconds)
         try:
-            self._form(joined.addresses)
+            self._form(joined.addresses, {"worker 0": joined.connections["beats"]})
             with interruption.noted(self._follower.signalled):
                 yield
         except _OF_OTHERS as error:
@@ -179,12 +181,12 @@ class MultiWorker(Strategy):
     def _abort(self, reason: str) -> None:
         """Ends what operations wait for: those of TensorFlow in this process, and those in shared memory in all."""
         if self._memory is not None:
-            transport.end(self._memory)
+            shared_memory.end(self._memory)
         with contextlib.suppress(Exception):
             eager.context().abort_collective_ops(tf.errors.UNAVAILABLE, reason)
 
-    def _form(self, addresses: Sequence[str]) -> None:
-        """Has TensorFlow form its cluster."""
+    def _form(self, addresses: Sequence[str], others: Mapping[str, Connection]) -> None:
+        """Has TensorFlow form its cluster; if one of the others is lost meanwhile, this process ends."""
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({"worker": list(addresses)}),
             task_type="worker",
@@ -194,7 +196,9 @@ class MultiWorker(Strategy):
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=tf.distribute.experimental.CommunicationImplementation.RING
         )
-        with interruption.kept():  # TensorFlow takes SIGTERM for itself, and does nothing
+        connections = {name: connection.fileno() for name, connection in others.items()}
+        # TensorFlow takes SIGTERM for itself, and does nothing.
+        with watch.watched(connections, seconds=self._spec.start_seconds), interruption.kept():
             # Its object is kept, as it ends its cluster with itself.
             self._cluster = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
 

@@ -149,6 +149,15 @@ class OwnRows:
         self._source, self._partition, self._worker = source, partition, worker
         self.rows, self.dim = max(1, partition.count(worker)), source.dim
 
+    def runs(self) -> Iterator[range]:
+        """The ranges of the worker's rows that are neighbours in the source, so that each is read without a copy."""
+        start = 0
+        for first, last in self._partition.slices(self._worker):
+            yield range(start, start + last - first)
+            start += last - first
+        if not start:
+            yield range(1)
+
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop) of the worker's, float32 [stop - start, dim]."""
         from embexp.system.arrays import SomeRows
@@ -156,6 +165,8 @@ class OwnRows:
         if self._partition.count(self._worker) == 0:
             return np.asarray(self._source.read(0, 1)[: stop - start])
         numbers = self._partition.numbers(self._worker, start, stop)
+        if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:
+            return np.asarray(self._source.read(int(numbers[0]), int(numbers[-1]) + 1))
         return SomeRows(self._source, numbers).read(0, len(numbers))
 
     def memory_map(self) -> np.ndarray | None:

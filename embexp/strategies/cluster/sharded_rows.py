@@ -19,16 +19,18 @@ from embexp.initialization import filling
 from embexp.initialization.filling import TablePlan
 from embexp.specs.optimizers import TableOptimizer
 from embexp.specs.tables import Feature
+from embexp.strategies.cluster.collectives import Collectives
 from embexp.strategies.cluster.control import Leader
 from embexp.strategies.cluster.exchange import Asked, Exchange
 from embexp.strategies.cluster.mirrored_rows import CopiedRows, MirroredTable
 from embexp.strategies.cluster.partition import OwnRows, Partition
+from embexp.strategies.cluster.shared_memory import SharedMemory
 from embexp.system.arrays import MappableRows, Rows
 from embexp.tables import fused_rows, inputs, row_updates
 from embexp.tables.checkpointing import StreamedTable, Together
 from embexp.tables.inputs import Occurrences, without_autograph
 from embexp.tables.row_engine import RowEngine, rows_between
-from embexp.tables.row_updates import Distinct, MovingTable, distinct_ids, summed_gradients
+from embexp.tables.row_updates import Distinct, MovingTable, distinct_ids
 from embexp.tables.variables import ReadableTable, TableVariable, TouchedRows
 from embexp.training.one_vs_all import Part
 
@@ -202,7 +204,7 @@ class _Step:
     inputs: Any
     read: dict[str, Occurrences]
     distinct: dict[str, Distinct]
-    asked: dict[str, Asked]
+    asked: dict[str, Asked[Any]]
     lookups: dict[str, tuple[Any, Any]]
 
 
@@ -235,12 +237,12 @@ class SharedRows:
         plain = {name: Feature(table=name) for name in self._sharded}
         self._engine = RowEngine(own, plain, optimizers, step=step, total_steps=total_steps)
         self._copies = CopiedRows(mirrored, optimizers, step=step, total_steps=total_steps)
-        self.exchange = Exchange(
-            worker,
-            workers,
-            {name: table.partition for name, table in self._sharded.items()},
-            {name: table.rows for name, table in mirrored.items() if not table.frozen},
-            memory,
+        partitions = {name: table.partition for name, table in self._sharded.items()}
+        copied = {name: table.rows for name, table in mirrored.items() if not table.frozen}
+        self.exchange: Exchange[Any] = (
+            Collectives(worker, workers, partitions, copied)
+            if memory is None
+            else SharedMemory(worker, workers, partitions, copied, memory)
         )
         fused = all(
             not table.frozen and fused_rows.moves(table.own, optimizers[name]) for name, table in self._tables.items()
@@ -300,10 +302,9 @@ class SharedRows:
             mine = self._of_table(name, step.read)
             if table.frozen:
                 continue
-            if name in step.distinct:
-                summed = summed_gradients(step.distinct[name], mine, gradients, table.dim)
-                zeros = tf.zeros([tf.size(step.distinct[name].ids), table.dim])
-                sent[name] = zeros if summed is None else summed
+            if (distinct := step.distinct.get(name)) is not None:
+                parts = row_updates.occurrence_gradients(distinct, mine, gradients, table.dim)
+                sent[name] = (distinct, parts or [tf.zeros([tf.size(distinct.all_positions), table.dim])])
             else:
                 summed = row_updates.summed_gradients_of_all(table.own, mine, gradients)
                 whole[name] = tf.zeros([table.rows, table.dim]) if summed is None else summed

@@ -137,36 +137,6 @@ class PerRow {
   Tensor values_;
 };
 
-// The gradients of all occurrences, which come in parts.
-class Gradients {
- public:
-  absl::Status Of(const OpInputList& parts, int64_t count) {
-    dim_ = parts[0].dims() == 2 ? parts[0].dim_size(1) : 0;
-    for (const Tensor& part : parts) {
-      if (part.dims() != 2 || part.dim_size(1) != dim_) {
-        return absl::InvalidArgumentError("gradients must be matrices of the same width");
-      }
-      const int64_t before = ends_.empty() ? 0 : ends_.back();
-      begins_.push_back(part.flat<float>().data() - before * dim_);
-      ends_.push_back(before + part.dim_size(0));
-    }
-    if (ends_.back() != count) return absl::InvalidArgumentError("the gradients must have a row for each occurrence");
-    return absl::OkStatus();
-  }
-  int64_t dim() const { return dim_; }
-  const float* at(int64_t n) const {
-    size_t part = 0;
-    while (n >= ends_[part]) ++part;
-    return begins_[part] + n * dim_;
-  }
-
- private:
-  // Row n of all is of part k with ends_[k - 1] <= n < ends_[k]; `begins_[k]` is where its row 0 would be.
-  std::vector<int64_t> ends_;
-  std::vector<const float*> begins_;
-  int64_t dim_ = 0;
-};
-
 // The memory of a variable.
 struct Stored {
   char* memory;
@@ -187,25 +157,6 @@ struct Moved {
   int64_t number;  // to round by
   float rate;
 };
-
-// The occurrences of each row, in their order: those of row k are order[starts[k]] to order[starts[k + 1] - 1].
-struct ByRow {
-  std::vector<int32_t> starts, order;
-
-  // From the row of each of some occurrences, whose numbers rise.
-  template <typename NumberOf>
-  void Fill(int64_t rows, int64_t count, const int32_t* row_of, const NumberOf& number_of) {
-    starts.assign(rows + 2, 0);
-    order.resize(count);
-    for (int64_t n = 0; n < count; ++n) ++starts[row_of[n] + 2];
-    for (int64_t k = 2; k < rows + 2; ++k) starts[k] += starts[k - 1];
-    for (int64_t n = 0; n < count; ++n) order[starts[row_of[n] + 1]++] = number_of(n);
-  }
-};
-
-EIGEN_ALWAYS_INLINE bool Outside(int64_t value, int64_t end) {
-  return static_cast<uint64_t>(value) >= static_cast<uint64_t>(end);
-}
 
 template <typename Id>
 class MoveRows : public OpKernel {
@@ -387,7 +338,7 @@ class MoveRows : public OpKernel {
     const bool grouped = positions_of.size() == 0;
     const int64_t count = grouped ? ids_of.NumElements() : positions_of[0].NumElements();
     Gradients gradients;
-    OP_REQUIRES_OK(context, gradients.Of(gradients_of, count));
+    OP_REQUIRES_OK(context, gradients.Of(gradients_of, 0, gradients_of.size(), count));
     const int64_t dim = gradients.dim();
 
     Locked locked[kVariables], marks_locked;

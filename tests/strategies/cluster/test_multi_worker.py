@@ -77,9 +77,6 @@ def test_two_workers_learn_what_one_process_learns(cpu: Path, two: Path) -> None
         assert found["metrics"][split] == pytest.approx(metrics, rel=1e-4)
     assert found["freeze"] == expected["freeze"]
     assert found["cluster"]["workers"] == 2
-    assert 0 <= found["cluster"]["padding"] < 0.5
-    rooms = found["cluster"]["rooms"].values()
-    assert max(rooms) <= 64 + 64 // 8 + 8, "a step has 64 examples of a worker, and a batch of an evaluation has more"
 
 
 def test_frozen_rows_have_their_bits(cpu: Path, two: Path) -> None:

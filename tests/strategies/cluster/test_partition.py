@@ -77,6 +77,9 @@ def test_a_worker_reads_its_rows_of_a_source(partition: Partition) -> None:
         expected = values[numbers] if len(numbers) else values[:1]  # a variable has a row
         np.testing.assert_array_equal(own.read(0, own.rows), expected)
         np.testing.assert_array_equal(partition.of_array(worker, values[:, 0]), expected[:, 0])
+        parts = [own.read(run.start, run.stop) for run in own.runs()]
+        np.testing.assert_array_equal(np.concatenate(parts), expected)
+        assert all(np.shares_memory(part, values) for part in parts), "a run is read without a copy"
 
 
 def test_blocks_are_smaller_where_not_every_worker_would_get_one() -> None:
