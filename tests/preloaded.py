@@ -34,6 +34,8 @@ COMMANDS = "EMBEXP_TESTS_COMMANDS"
 
 _COMMAND = """#!{python} -IS
 import array, json, os, socket, sys
+if sys.argv[1:2] == ["-I"]:  # it needs no module of embexp
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 with socket.socket(socket.AF_UNIX) as to:
     to.connect({address!r})
     words = [os.path.basename(sys.argv[0]), sys.argv[1:], os.getcwd(), dict(os.environ), {executable!r}]

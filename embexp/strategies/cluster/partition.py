@@ -166,7 +166,7 @@ class OwnRows:
             return np.asarray(self._source.read(0, 1)[: stop - start])
         numbers = self._partition.numbers(self._worker, start, stop)
         if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:
-            return np.asarray(self._source.read(int(numbers[0]), int(numbers[-1]) + 1))
+            return np.asarray(self._source.read(int(numbers[0]), int(numbers[-1]) + 1), np.float32)
         return SomeRows(self._source, numbers).read(0, len(numbers))
 
     def memory_map(self) -> np.ndarray | None:

@@ -80,6 +80,8 @@ def test_a_worker_reads_its_rows_of_a_source(partition: Partition) -> None:
         parts = [own.read(run.start, run.stop) for run in own.runs()]
         np.testing.assert_array_equal(np.concatenate(parts), expected)
         assert all(np.shares_memory(part, values) for part in parts), "a run is read without a copy"
+        narrow = OwnRows(ArrayRows(values.astype(np.float16)), partition, worker)
+        assert {narrow.read(run.start, run.stop).dtype for run in narrow.runs()} == {np.dtype(np.float32)}
 
 
 def test_blocks_are_smaller_where_not_every_worker_would_get_one() -> None:

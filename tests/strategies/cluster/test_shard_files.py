@@ -23,10 +23,10 @@ from embexp.specs.optimizers import Adam
 from embexp.strategies.cluster import shard_files
 from embexp.strategies.cluster.control import Follower, Leader
 from embexp.strategies.cluster.messages import Connection, HungUpError
+from embexp.strategies.cluster.partition import OwnRows
 from embexp.strategies.cluster.rendezvous import Member
 from embexp.strategies.cluster.shard_files import ShardFiles
 from embexp.strategies.cluster.sharded_rows import make_tables, sharded
-from embexp.system.arrays import SomeRows
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.rounding import Precision
 
@@ -246,14 +246,14 @@ def test_the_fault_of_another_worker_is_told_and_leaves_all_able_to_go_on(writte
 def test_rows_read_are_own_ones(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks of 512 rows or fewer, whatever the table's size."""
     read: list[int] = []
-    original = SomeRows.read
+    original = OwnRows.read
 
-    def counted(self: SomeRows, start: int, stop: int) -> np.ndarray:
+    def counted(self: OwnRows, start: int, stop: int) -> np.ndarray:
         read.append(stop - start)
         return original(self, start, stop)
 
     monkeypatch.setattr("embexp.strategies.cluster.shard_files.rows_per_block", lambda dim: 32)
-    monkeypatch.setattr(SomeRows, "read", counted)
+    monkeypatch.setattr(OwnRows, "read", counted)
     with cluster(2) as tables:
         read.clear()
         restoring.read_run(checkpoint(tables), written)
