@@ -28,23 +28,32 @@ PARTITION = Partition.of(100, WORKERS, 4)
 pytestmark = pytest.mark.skipif(native.library("exchange") is None, reason="there are no fused operations")
 
 
-@pytest.fixture
-def memory() -> int:
-    """A descriptor of new memory; it stays open, as operations know the memory by its number."""
+def descriptors() -> list[int]:
+    """New memory, as each worker knows it; they stay open, as operations know the memory by their numbers."""
     file = shared_memory.shared(WORKERS)
     assert file is not None
-    return file
+    return [file, *(os.dup(file) for _ in range(WORKERS - 1))]
+
+
+@pytest.fixture
+def memory() -> list[int]:
+    return descriptors()
+
+
+@pytest.fixture(scope="module")
+def memory_of_all_examples() -> list[int]:
+    return descriptors()
 
 
 def together(
-    memory: int,
+    memory: list[int],
     does: Callable[[SharedMemory, int], Any],
     make: Callable[[int, int], SharedMemory] | None = None,
 ) -> list[Any]:
-    """What each worker, a thread of this process, gets; each knows the memory by a descriptor of its own."""
+    """What each worker, a thread of this process, gets."""
 
     def one(worker: int) -> Any:
-        return does((make or exchange)(os.dup(memory), worker), worker)
+        return does((make or exchange)(memory[worker], worker), worker)
 
     with ThreadPoolExecutor(WORKERS) as pool:
         return list(pool.map(one, range(WORKERS)))
@@ -56,7 +65,9 @@ def exchange(memory: int, worker: int, partition: Partition = PARTITION, copied:
 
 @settings(max_examples=30)
 @given(st.data())
-def test_rows_come_from_their_owners_and_gradients_go_to_them(data: st.DataObject) -> None:
+def test_rows_come_from_their_owners_and_gradients_go_to_them(
+    memory_of_all_examples: list[int], data: st.DataObject
+) -> None:
     """Of a sharded table and a mirrored one, with the sums that NumPy adds in float64."""
     count = data.draw(st.integers(WORKERS, 2_000) | st.integers(2**31, 2**40))  # from 2^31 rows on, ids are int64
     partition = Partition.of(count, WORKERS, data.draw(st.sampled_from([1, 2, 4])))
@@ -87,7 +98,7 @@ def test_rows_come_from_their_owners_and_gradients_go_to_them(data: st.DataObjec
         )
 
     for worker, (ids, found, gradients) in enumerate(
-        together(file, one, lambda own, worker: exchange(own, worker, partition, rows["word"]))
+        together(memory_of_all_examples, one, lambda own, worker: exchange(own, worker, partition, rows["word"]))
     ):
         np.testing.assert_array_equal(found, np.stack([ids % 1_000, -(ids % 1_000)], 1))
         for name, (own, summed) in gradients.items():
@@ -107,13 +118,13 @@ def occurrences(name: str, ids: list[int]) -> Any:
     return tf.constant(values.reshape(-1, 2))
 
 
-def test_what_is_measured_changes_no_constant(memory: int) -> None:
+def test_what_is_measured_changes_no_constant(memory: list[int]) -> None:
     """A variable that begins as 0.0 shares the memory of TensorFlow's own 0.0 until it is assigned."""
     together(memory, lambda own, worker: own.sums([tf.zeros([2])]))
     assert tf.constant(0.0, tf.float64).numpy() == 0.0
 
 
-def test_all_get_the_same_sums(memory: int) -> None:
+def test_all_get_the_same_sums(memory: list[int]) -> None:
     drawn = np.random.default_rng(1).normal(size=(WORKERS, 1000)).astype(np.float32)
 
     def one(own: SharedMemory, worker: int) -> Any:
@@ -125,10 +136,10 @@ def test_all_get_the_same_sums(memory: int) -> None:
     assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
 
-def test_a_wait_ends_when_a_worker_is_lost(memory: int) -> None:
+def test_a_wait_ends_when_a_worker_is_lost(memory: list[int]) -> None:
     def one(own: SharedMemory, worker: int) -> Any:
         if worker == 2:
-            shared_memory.end(memory)
+            shared_memory.end(memory[0])
             return None
         with pytest.raises(tf.errors.UnavailableError, match="another worker was lost"):
             own.sums([tf.zeros([1])])
@@ -137,7 +148,7 @@ def test_a_wait_ends_when_a_worker_is_lost(memory: int) -> None:
     together(memory, one)
 
 
-def test_workers_that_exchange_different_things_are_found(memory: int) -> None:
+def test_workers_that_exchange_different_things_are_found(memory: list[int]) -> None:
     def one(own: SharedMemory, worker: int) -> Any:
         with pytest.raises(tf.errors.InternalError, match="exchanges something else"):
             own.sums([tf.zeros([1 + worker])])
