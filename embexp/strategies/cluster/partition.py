@@ -163,7 +163,7 @@ class OwnRows:
         from embexp.system.arrays import SomeRows
 
         if self._partition.count(self._worker) == 0:
-            return np.asarray(self._source.read(0, 1)[: stop - start])
+            return np.asarray(self._source.read(0, 1)[: stop - start], np.float32)
         numbers = self._partition.numbers(self._worker, start, stop)
         if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:
             return np.asarray(self._source.read(int(numbers[0]), int(numbers[-1]) + 1), np.float32)
