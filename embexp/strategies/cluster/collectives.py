@@ -18,22 +18,17 @@ Lookups have rooms of their own, so that large batches of an evaluation do not m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from embexp.strategies.cluster.exchange import Asked, Exchange, Kind
+from embexp.strategies.cluster.exchange import GROUP, KINDS, Asked, Exchange, Kind
 from embexp.strategies.cluster.partition import Partition
 from embexp.tables import row_updates
 from embexp.tables.row_updates import Distinct
 
-_GROUP = 1
-_KINDS = 16
-"""Keys of one enlargement; more than there are kinds of messages."""
-_BY_SIZE = 1 << 30
-"""The first key of sums that may have any size; those of others stay below it."""
 _LEAST = 8
 """Room that is added at least."""
 
@@ -114,10 +109,7 @@ class Collectives(Exchange[_Slots]):
     def rows(self, asked: Mapping[str, Asked[_Slots]], rows: Mapping[str, Any]) -> dict[str, Any]:
         """See `Exchange.rows`."""
         training = all(each.training for each in asked.values())
-        slots = {name: asked[name].route for name in rows}
-        places = {name: each.received for name, each in slots.items()}
-        wanted = {name: each.sent for name, each in slots.items()}
-        return self._sent(rows, places, wanted, slots, Kind.ROWS if training else Kind.FOUND)
+        return self._sent(rows, asked, Kind.ROWS if training else Kind.FOUND)
 
     def gradients(
         self, asked: Mapping[str, Asked[_Slots]], gradients: Mapping[str, tuple[Distinct, Sequence[Any]]]
@@ -128,10 +120,7 @@ class Collectives(Exchange[_Slots]):
             name: each if name in self._partitions else tf.tile(each, [self.workers, 1])
             for name, each in summed.items()
         }
-        slots = {name: asked[name].route for name in values}
-        places = {name: each.sent for name, each in slots.items()}
-        wanted = {name: each.received for name, each in slots.items()}
-        return self._sent(values, places, wanted, slots, Kind.GRADIENTS)
+        return self._sent(values, asked, Kind.GRADIENTS)
 
     def _sorted(self, name: str, ids: Any) -> _Sorted:
         """Ids by owner, or of a mirrored table all ids for each worker."""
@@ -161,26 +150,23 @@ class Collectives(Exchange[_Slots]):
             parts.append(tf.reshape(filled[:-1], [self.workers, room]))
         return tf.concat(parts, 1)
 
-    def _sent(
-        self,
-        values: Mapping[str, Any],
-        places: Mapping[str, Any],
-        wanted: Mapping[str, Any],
-        slots: Mapping[str, _Slots],
-        kind: Kind,
-    ) -> dict[str, Any]:
-        """Sends float32 [n, dim] of each table at its places, and returns those wanted, all tables in one message."""
+    def _sent(self, values: Mapping[str, Any], asked: Mapping[str, Asked[_Slots]], kind: Kind) -> dict[str, Any]:
+        """Sends float32 [n, dim] of all tables to where ids came from, or gradients to where they went."""
         if not values:
             return {}
+        slots = [asked[name].route for name in values]
+        ways = [(each.received, each.sent) for each in slots]
+        if kind is Kind.GRADIENTS:
+            ways = [(to, back) for back, to in ways]
         dims = [each.shape[1] for each in values.values()]
-        widths = [slots[name].room * dim for name, dim in zip(values, dims, strict=True)]
+        widths = [each.room * dim for each, dim in zip(slots, dims, strict=True)]
         spread = []
-        for (name, value), dim, width in zip(values.items(), dims, widths, strict=True):
-            whole = tf.scatter_nd(places[name][:, None], value, [self.workers * slots[name].room, dim])
+        for value, each, (places, _), dim, width in zip(values.values(), slots, ways, dims, widths, strict=True):
+            whole = tf.scatter_nd(places[:, None], value, [self.workers * each.room, dim])
             spread.append(tf.reshape(whole, [self.workers, width]))
         parts = tf.split(self._parts(tf.concat(spread, 1), kind, self._enlarged.read_value()), widths, 1, num=len(dims))
         received = [tf.reshape(part, [-1, dim]) for part, dim in zip(parts, dims, strict=True)]
-        return {name: tf.gather(part, wanted[name]) for name, part in zip(values, received, strict=True)}
+        return {name: tf.gather(part, wanted) for name, part, (_, wanted) in zip(values, received, ways, strict=True)}
 
     def _parts(self, parts: Any, kind: Kind, enlarged: Any) -> Any:
         """Sends row w of [W, n] to worker w, and returns what the workers have sent, [W, n].
@@ -194,41 +180,12 @@ class Collectives(Exchange[_Slots]):
             lambda: tf.raw_ops.CollectiveAllToAllV2(
                 input=parts,
                 group_size=self.workers,
-                group_key=_GROUP,
-                instance_key=_KINDS + kind + _KINDS * enlarged,
+                group_key=GROUP,
+                instance_key=KINDS + kind + KINDS * enlarged,
                 ordering_token=[],
                 communication_hint="ring",
             ),
         )
-
-    def _sums(self, tensors: Sequence[Any], kind: Kind, *, by_size: bool) -> list[Any]:
-        """By one ring for all; see `Exchange`."""
-        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
-        total = self._timed(
-            flat,
-            lambda: tf.raw_ops.CollectiveReduceV2(
-                input=flat,
-                group_size=self.workers,
-                group_key=_GROUP,
-                instance_key=_BY_SIZE + _KINDS * tf.size(flat) + kind if by_size else int(kind),
-                ordering_token=[],
-                merge_op="Add",
-                final_op="Id",
-                communication_hint="ring",
-            ),
-        )
-        parts = tf.split(total, [tf.size(tensor) for tensor in tensors], num=len(tensors))
-        return [tf.reshape(part, tf.shape(tensor)) for part, tensor in zip(parts, tensors, strict=True)]
-
-    def _timed(self, sent: Any, collective: Callable[[], Any]) -> Any:
-        """What a collective returns, whose time is counted from where `sent` is there."""
-        with tf.control_dependencies([sent]):
-            start = tf.timestamp()
-        with tf.control_dependencies([start]):
-            received = collective()
-        with tf.control_dependencies([received]):
-            self._seconds.assign_add(tf.timestamp() - start)
-        return received
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ are added by a ring, and every worker gets the same sums.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
@@ -20,6 +20,13 @@ import tensorflow as tf
 
 from embexp.strategies.cluster.partition import Partition
 from embexp.tables.row_updates import Distinct
+
+GROUP = 1
+"""Key of all workers, for TensorFlow's collectives."""
+KINDS = 16
+"""Keys of one enlargement; more than there are kinds of messages."""
+_BY_SIZE = 1 << 30
+"""The first key of sums that may have any size; those of others stay below it."""
 
 
 class Kind(IntEnum):
@@ -120,14 +127,6 @@ class Exchange(ABC, Generic[Route]):
                 `row_updates.occurrence_gradients`; tables may be left out.
         """
 
-    @abstractmethod
-    def _sums(self, tensors: Sequence[Any], kind: Kind, *, by_size: bool) -> list[Any]:
-        """The sums over all workers of each of some tensors of one floating type.
-
-        Args:
-            by_size: whether messages of this kind differ in size.
-        """
-
     def wholes(self, gradients: Mapping[str, Any]) -> dict[str, Any]:
         """The sums over all workers of gradients of mirrored tables that a step looks up whole, float32 [rows, dim]."""
         return dict(zip(gradients, self._reduced(list(gradients.values()), Kind.WHOLE), strict=True))
@@ -151,3 +150,36 @@ class Exchange(ABC, Generic[Route]):
         dtype = next(iter(dtypes)) if len(dtypes) == 1 else tf.float32
         totals = self._sums([tf.cast(tensor, dtype) for tensor in tensors], kind, by_size=by_size)
         return [tf.cast(total, tensor.dtype) for total, tensor in zip(totals, tensors, strict=True)]
+
+    def _sums(self, tensors: Sequence[Any], kind: Kind, *, by_size: bool) -> list[Any]:
+        """The sums over all workers of each of some tensors of one type, by one ring of TensorFlow's for all.
+
+        Args:
+            by_size: whether messages of this kind differ in size.
+        """
+        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+        total = self._timed(
+            flat,
+            lambda: tf.raw_ops.CollectiveReduceV2(
+                input=flat,
+                group_size=self.workers,
+                group_key=GROUP,
+                instance_key=_BY_SIZE + KINDS * tf.size(flat) + kind if by_size else int(kind),
+                ordering_token=[],
+                merge_op="Add",
+                final_op="Id",
+                communication_hint="ring",
+            ),
+        )
+        parts = tf.split(total, [tf.size(tensor) for tensor in tensors], num=len(tensors))
+        return [tf.reshape(part, tf.shape(tensor)) for part, tensor in zip(parts, tensors, strict=True)]
+
+    def _timed(self, sent: Any, collective: Callable[[], Any]) -> Any:
+        """What a collective returns, whose time is counted from where `sent` is there."""
+        with tf.control_dependencies([sent]):
+            start = tf.timestamp()
+        with tf.control_dependencies([start]):
+            received = collective()
+        with tf.control_dependencies([received]):
+            self._seconds.assign_add(tf.timestamp() - start)
+        return received

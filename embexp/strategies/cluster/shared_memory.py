@@ -17,7 +17,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from embexp.strategies.cluster.collectives import Collectives
 from embexp.strategies.cluster.exchange import Asked, Exchange, Kind
 from embexp.strategies.cluster.partition import Partition
 from embexp.system import native
@@ -25,7 +24,7 @@ from embexp.tables.row_updates import Distinct
 
 _LIBRARY = "exchange"
 _HEAD, _BOX = 1 << 20, 1 << 34
-"""Bytes of shared memory before the boxes, as in `exchange.cc`, and of a box; Linux gives them where they are used."""
+"""Bytes of shared memory before the boxes, as in `shared_memory.h`, and of a box; Linux gives those that are used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +56,6 @@ class SharedMemory(Exchange[_Sent]):
         super().__init__(worker, workers, sharded, mirrored)
         self._library = native.library(_LIBRARY)
         self._common = {"seconds": self._seconds.handle, "file": file, "worker": worker, "workers": workers}
-        self._others = Collectives(worker, workers, {}, {})  # for sums of integers
 
     def ask(self, ids: Mapping[str, Any], *, training: bool) -> dict[str, Asked[_Sent]]:
         """See `Exchange.ask`."""
@@ -111,7 +109,7 @@ class SharedMemory(Exchange[_Sent]):
     def _sums(self, tensors: Sequence[Any], kind: Kind, *, by_size: bool) -> list[Any]:
         """In the order of the collectives' ring; see `Exchange`."""
         if tensors[0].dtype not in (tf.float32, tf.float64):
-            return self._others._sums(tensors, kind, by_size=by_size)
+            return super()._sums(tensors, kind, by_size=by_size)
         return list(self._library.embexp_exchange_sums(values=tensors, kind=int(kind), **self._common))
 
 

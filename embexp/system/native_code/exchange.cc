@@ -12,6 +12,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "lookups.h"
+#include "rules.h"
 #include "shared_memory.h"
 
 namespace embexp {
@@ -415,10 +416,7 @@ class ExchangeGradients : public Exchange {
     const int32_t begin = by_row.starts[k], end = by_row.starts[k + 1];
     if (begin == end || from_zero) std::fill_n(to, dim, 0.0f);
     if (begin < end && !from_zero) std::memcpy(to, gradients.at(by_row.order[begin]), dim * sizeof(float));
-    for (int32_t n = begin + !from_zero; n < end; ++n) {
-      const float* more = gradients.at(by_row.order[n]);
-      for (int64_t at = 0; at < dim; ++at) to[at] += more[at];
-    }
+    for (int32_t n = begin + !from_zero; n < end; ++n) Add(gradients.at(by_row.order[n]), dim, to);
   }
 
   std::vector<int> parts_;

@@ -228,15 +228,6 @@ class MoveRows : public OpKernel {
     }
   };
 
-  static EIGEN_ALWAYS_INLINE void Add(const float* more, int64_t dim, float* sum) {
-    using namespace Eigen::internal;
-    int64_t at = 0;
-    for (; at + kPacket <= dim; at += kPacket) {
-      pstoreu(sum + at, padd(ploadu<Packet>(sum + at), ploadu<Packet>(more + at)));
-    }
-    for (; at < dim; ++at) sum[at] += more[at];
-  }
-
   // A row's gradient, clipped, at `clipped`, which may be where it is.
   const float* Whole(const float* g, int64_t dim, float* clipped, float* squares) const {
     const Bounds bounds(clip_gradient_);

@@ -17,6 +17,16 @@ namespace embexp {
 using Packet = Eigen::internal::packet_traits<float>::type;
 constexpr int kPacket = Eigen::internal::packet_traits<float>::size;
 
+// Adds a row to a sum of rows.
+EIGEN_ALWAYS_INLINE void Add(const float* more, int64_t dim, float* sum) {
+  using namespace Eigen::internal;
+  int64_t at = 0;
+  for (; at + kPacket <= dim; at += kPacket) {
+    pstoreu(sum + at, padd(ploadu<Packet>(sum + at), ploadu<Packet>(more + at)));
+  }
+  for (; at < dim; ++at) sum[at] += more[at];
+}
+
 namespace functions {
 
 using namespace Eigen::internal;

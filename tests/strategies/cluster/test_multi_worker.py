@@ -280,6 +280,10 @@ def test_started_by_a_scheduler_and_trained_longer(two: Path) -> None:
     words = short(directory, *FROZEN, *SAVED, "strategy=multi_worker")
     by_a_scheduler([word.replace(f"train.steps={STEPS}", "train.steps=60") for word in words])
     by_a_scheduler(command("resume", str(directory), f"train.steps={STEPS}"))
+    found = summary(directory)["cluster"]
+    assert 0 <= found["padding"] < 0.5
+    rooms = found["rooms"].values()
+    assert max(rooms) <= 64 + 64 // 8 + 8, "a step has 64 examples of a worker, and a batch of an evaluation has more"
     for key, value in values(two).items():
         assert values(directory)[key].tobytes() == value.tobytes(), key
 

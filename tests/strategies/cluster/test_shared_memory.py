@@ -76,8 +76,6 @@ def test_rows_come_from_their_owners_and_gradients_go_to_them(
         name: [data.draw(st.lists(st.integers(0, count - 1), max_size=12)) for _ in range(WORKERS)]
         for name, count in rows.items()
     }
-    file = shared_memory.shared(WORKERS)
-    assert file is not None
 
     def one(own: SharedMemory, worker: int) -> Any:
         distinct = {
