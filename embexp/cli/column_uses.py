@@ -30,8 +30,8 @@ _ITEMS = re.compile(
 _MOST_CLASSES = 100
 _MOST_NUMBERED = 20
 """Whole numbers from 0 on are classes if there are at most so many."""
-_RECURS = 20
-"""Whole numbers that occur so often on average may be codes."""
+_RECURS, _CODES_RECUR = 20, 2
+"""Whole numbers that occur so often on average may be codes, and those that also look like codes."""
 _FEWEST_IN_BUCKETS, _FEWEST_ROWS = 100, 1_000
 """Different values, and rows, from which a number also gets buckets."""
 _FEWEST_OF_A_VALUE = 10
@@ -356,9 +356,10 @@ class _Rules:
             return Use(column, (Role.OUT,), "patterns use its name's characters")
         roles = [Role.NUMBER]
         present = self.rows * (1 - column.missing)
-        if not why and column.whole and column.estimated * _RECURS <= present:
+        often = column.whole and column.estimated * _RECURS <= present
+        if not why and (often or (column.codes and column.estimated * _CODES_RECUR <= present)):
             roles.append(Role.TABLE)
-            why = "whole numbers that recur: amounts or codes"
+            why = "whole numbers that recur" + (": amounts or codes" if often else ", those next to them do not: codes")
         if column.distinct >= _FEWEST_IN_BUCKETS and present >= _FEWEST_ROWS and self.columns <= _MOST_IN_BUCKETS:
             roles.append(Role.BUCKETS)
         return Use(column, tuple(roles), why)

@@ -346,6 +346,18 @@ def test_whole_numbers_that_recur_are_also_codes_and_numbers_get_buckets(tmp_pat
     assert set(spec.features) == {"agent", "kept"}
 
 
+def test_codes_with_few_rows_each_are_known_by_their_gaps(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    codes = draw.sample(range(100_000), 500)
+    lines = ["resource,wage,label"]
+    lines += [f"{draw.choice(codes)},{round(draw.gauss(3_000, 200))},{n % 2}" for n in range(2_000)]
+    (tmp_path / "access.csv").write_text("\n".join(lines) + "\n")
+    assert new("--data", str(tmp_path / "access.csv"), "--label", "label", "--out", str(tmp_path)) == 0
+    spec = embexp.compose(["experiment=access"], config_dir=tmp_path)
+    assert set(spec.features) == {"resource", "resource_buckets", "wage_buckets"}
+    assert set(spec.model_dump(mode="json")["data"]["dense_features"]) == {"resource", "wage"}
+
+
 def test_numbers_alone_get_buckets_and_are_learned(tmp_path: Path) -> None:
     """The classes are bands of one number, which is linear in neither number."""
     draw = random.Random(0)

@@ -54,9 +54,10 @@ rules
                      columns, those of --category only. Values that occur once share a row, if a column has more than
                      10,000 values or mostly such ones.
     numbers          Standardized, after log1p where a few values are much larger than the others. Whole numbers that
-                     recur, 20 times on average, may be codes: they get a table, too. With 100 different values and
-                     1,000 rows, and at most 200 columns, also a table of 32 buckets. Where all columns are numbers,
-                     they get a table anyway, below 1,000 rows of 4 buckets: those of the most values, up to 200.
+                     recur, 20 times on average, may be codes: they get a table, too. Twice is enough where those next
+                     to them do not recur, as for numbers of agents. With 100 different values and 1,000 rows, and at
+                     most 200 columns, also a table of 32 buckets. Where all columns are numbers, they get a table
+                     anyway, below 1,000 rows of 4 buckets: those of the most values, up to 200.
     lists, texts     Split, and embedded: the vectors of an example are averaged.
     time             A date, a number of 1990 to 2040 since 1970, or of such a name: the latest validate and test. Also
                      YYMMDDHH, such as 14102100, if the name has hour, date, time or dt. Interactions without a time: a

@@ -23,6 +23,8 @@ _COMPARED, _LOOKED_AT = 200, 20
 """Rows that the first one is compared with, and whose numbers are looked at."""
 _DIGITS = re.compile(r"[+-]?\d[\d.,' \u00a0\u202f]*")
 _MOST_RATINGS, _LARGEST_RATING = 101, 100
+_NEAR, _OFTENER, _ROUND, _FEWEST_NUMBERS = range(1, 6), 10, 5, 1_000
+"""Of whole numbers: how far apart near ones are, how much oftener codes are equal than near, and how many show it."""
 
 
 def labelled_lines(text: str, delimiter: str) -> tuple[str, dict[str, list[str | None]]] | None:
@@ -95,6 +97,21 @@ def dates_of(texts: Iterable[str], *, hours: bool = False) -> DateFacts | None:
             parts = {"weekday": datetime.weekday, "month": lambda clock: clock.month, "hour": lambda clock: clock.hour}
             return DateFacts(form, last, tuple(name for name, of in parts.items() if len(set(map(of, clocks))) > 1))
     return None
+
+
+def are_codes(counts: Mapping[int, int]) -> bool:
+    """Whether whole numbers, and how often each occurs, look like codes: some recur, and those next to them do not.
+
+    Two numbers of a smooth quantity are about as often equal as one of them is larger by 1, or by 2. Zero and the most
+    frequent number count for nothing, as many quantities are often zero or not known. If every second one is a multiple
+    of 5, they are amounts that somebody rounded.
+    """
+    most = max(counts, key=lambda number: counts[number], default=0)
+    rest = {number: count for number, count in counts.items() if number not in (0, most)}
+    rows, rounded = sum(rest.values()), sum(count for number, count in rest.items() if number % _ROUND == 0)
+    equal = sum(count * (count - 1) for count in rest.values())
+    near = sum(count * rest.get(number + step, 0) for step in _NEAR for number, count in rest.items())
+    return rows >= _FEWEST_NUMBERS and 2 * rounded < rows and equal * len(_NEAR) > _OFTENER * near
 
 
 def number_notation(columns: Mapping[str, Sequence[Value]], delimiter: str) -> tuple[Dialect, list[str]]:

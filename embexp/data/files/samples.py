@@ -330,6 +330,7 @@ class ColumnFacts:
         negative: whether some number is below 0.
         separator: between the values of a list that is written as text.
         whole: whether all are whole numbers.
+        codes: whether they are codes by how often they, and those next to them, occur.
         numbers: the different numbers, sorted, if they are few.
         dates: of text that is dates, in a form whose source has `data.dates`.
         counts: the different values and how often they occur in the sample, the most frequent first, if they are few.
@@ -346,6 +347,7 @@ class ColumnFacts:
     negative: bool = False
     separator: str | None = None
     whole: bool = False
+    codes: bool = False
     numbers: tuple[float, ...] = ()
     counts: tuple[tuple[str, int], ...] = ()
     examples: tuple[str, ...] = ()
@@ -372,6 +374,7 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
     if len(present) < len(texts) and present and _numbers(present) is not None:
         texts = present
     counts, numbers, typed = Counter(texts), _numbers(texts), sample.types.get(name)
+    whole = bool(numbers) and typed != "float" and all(number.is_integer() for number in numbers or ())
     kind, why, separator = kind_of(name, counts, numbers, typed)
     if kind in (Kind.LIST, Kind.TEXT):
         parts = (part for text in texts for part in text.split(separator))
@@ -384,7 +387,8 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
         heavy=numbers is not None and _is_heavy(numbers),
         negative=numbers is not None and min(numbers, default=0) < 0,
         dates=_dates(name, counts) if kind is Kind.TIME and sample.kind in ("csv", "parquet") else None,
-        whole=bool(numbers) and typed != "float" and all(number.is_integer() for number in numbers or ()),
+        whole=whole,
+        codes=whole and forms.are_codes(Counter(map(int, numbers or ()))),
         numbers=tuple(sorted(set(numbers))) if numbers is not None and len(counts) <= _FEW_VALUES else (),
         counts=tuple(counts.most_common()) if len(counts) <= _FEW_VALUES else (),
     )
