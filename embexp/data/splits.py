@@ -17,7 +17,7 @@ import numpy as np
 
 from embexp.errors import DataError
 from embexp.specs.data.sources import DividedData, Split, SplitKind
-from embexp.system import digests
+from embexp.system import digests, parallel
 from embexp.system.arrays import ArrayWriter, mapped_array
 
 SPLITS = ("train", "validation", "test")
@@ -119,8 +119,7 @@ def write(assigned: Assignment, count: int, folder: Path) -> None:
     """
     with ExitStack() as stack:
         writers = [stack.enter_context(ArrayWriter(folder / f"{name}.npy", np.int64)) for name in SPLITS]
-        for start, stop in chunks(count):
-            numbers = assigned(start, stop)
+        for start, numbers in parallel.in_order(lambda rows: (rows[0], assigned(*rows)), chunks(count)):
             for number, writer in enumerate(writers):
                 writer.append(np.flatnonzero(numbers == number) + start)
         if not writers[_TRAIN].rows:

@@ -29,7 +29,7 @@ from embexp.data.vocabularies.vocabulary import TokenVocabulary
 from embexp.errors import DataError
 from embexp.specs.data.texts import SkipGram
 from embexp.specs.vocabularies import UnknownPolicy, VocabularyRules
-from embexp.system import digests
+from embexp.system import digests, parallel
 from embexp.system.arrays import ArrayWriter
 from embexp.system.parallel import Progress
 
@@ -115,12 +115,16 @@ class Pairs:
     def chunks(self) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
         """Of each chunk: int64 [n, 2] rows of center and context, bool [n] labels, and the fraction that is done."""
         draws = self._data.draws
-        for draw in range(draws):
-            for number, (rows, texts, done) in enumerate(self._words()):
-                names = ("skipgram", number, draw) if draw else ("skipgram", number)
-                random = np.random.Generator(np.random.Philox(key=digests.seed_of(self._data.seed, *names)))
-                kept = random.random(len(rows)) < self._kept[rows]
-                yield *self._draw(random, rows[kept], texts[kept]), (draw + done) / draws
+
+        def made(part: tuple[int, int, np.ndarray, np.ndarray, float]) -> tuple[np.ndarray, np.ndarray, float]:
+            draw, number, rows, texts, done = part
+            names = ("skipgram", number, draw) if draw else ("skipgram", number)
+            random = np.random.Generator(np.random.Philox(key=digests.seed_of(self._data.seed, *names)))
+            kept = random.random(len(rows)) < self._kept[rows]
+            return *self._draw(random, rows[kept], texts[kept]), (draw + done) / draws
+
+        words = ((draw, number, *some) for draw in range(draws) for number, some in enumerate(self._words()))
+        yield from parallel.in_order(made, words)
 
     def _words(self) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
         """Rows of words in their order, the number of the text of each, and the fraction that is done."""
