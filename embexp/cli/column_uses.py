@@ -212,7 +212,7 @@ def _prediction(label: ColumnFacts) -> Prediction:
 
 def _is_number(column: ColumnFacts) -> bool:
     try:
-        [float(example) for example in column.examples]
+        [float(text) for text in ([text for text, _ in column.counts] or column.examples)]
     except ValueError:
         return False
     return column.kind is not Kind.LIST
@@ -246,7 +246,7 @@ def uses(
         CommandLineError: nothing is left to embed, or a column can't be what the command line asks for.
     """
     _check(columns, wishes)
-    times = [column.name for column in columns if column.kind is Kind.TIME and column.name != label]
+    times = [name for name in _times(columns) if name != label]
     time = wishes.time or next((name for name in times if name not in (*wishes.category, *wishes.number)), None)
     separators = Counter(column.separator for column in columns if column.separator is not None)
     texts = any(column.kind is Kind.TEXT for column in columns)  # a file has one separator of lists: texts come first
@@ -292,7 +292,7 @@ def uses_of_interactions(
     columns: Sequence[ColumnFacts], user: ColumnFacts, item: ColumnFacts, wishes: Wishes
 ) -> list[Use]:
     """What becomes of each column for task recommendation."""
-    times = [column.name for column in columns if column.kind is Kind.TIME]
+    times = _times(columns)
     time = wishes.time or next(iter(times), None)
     roles = {user.name: Role.USER, item.name: Role.ITEM, time: Role.TIME}
     why = "vectors are of users and items only; features of them: model=two_tower"
@@ -300,6 +300,11 @@ def uses_of_interactions(
         Use(column, (roles.get(column.name, Role.OUT),), "" if column.name in roles else why, column is user)
         for column in columns
     ]
+
+
+def _times(columns: Sequence[ColumnFacts]) -> list[str]:
+    """The columns of a time that can split: every row has one."""
+    return [column.name for column in columns if column.kind is Kind.TIME and not column.missing]
 
 
 def _check(columns: Sequence[ColumnFacts], wishes: Wishes) -> None:
@@ -326,7 +331,7 @@ class _Rules:
         """What becomes of a column."""
         name, wishes = column.name, self.wishes
         if name == self.label:
-            missing = f"{column.missing:.1%} are missing: remove them" if column.missing else ""
+            missing = f"{column.missing:.1%} are missing: those rows are left out" if column.missing else ""
             return Use(column, (Role.LABEL,), missing)
         if name in wishes.ignore:
             return Use(column, (Role.OUT,), "--ignore")
@@ -340,7 +345,7 @@ class _Rules:
         if column.dates is not None:
             return Use(column, (Role.DATES,))
         if column.kind is Kind.TIME:
-            return Use(column, (Role.OUT,), "another time splits")
+            return Use(column, (Role.OUT,), "another time splits" if self.time else "a time that some rows lack")
         if column.kind in (Kind.CONSTANT, Kind.UNIQUE):
             return Use(column, (Role.OUT,))
         if column.kind is Kind.NUMBER:

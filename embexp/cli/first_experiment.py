@@ -343,6 +343,8 @@ def _label(experiment: Experiment) -> list[str]:
     if not labels:
         return ["  # Each row is an interaction.", "  label: null"]
     lines = [f"  label: {_text(labels[0].name)}"]
+    if labels[0].missing:
+        lines += ["  # Rows without a label are left out.", "  missing_label: skip"]
     return lines if positive is None else [*lines, "  # The value that is label 1.", f"  positive: {_text(positive)}"]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embexp.data.columns import ClassNames
+from embexp.data.columns import SKIP_UNLABELLED, ClassNames
 from embexp.data.examples import CLASSES, Layout
 from embexp.data.files.dialect import NULLS
 from embexp.data.files.text_table import is_number
@@ -96,7 +96,7 @@ class LabelNumbers:
                 value = "nothing" if number == _MISSING else excerpt(names[number])
                 expected = f"one of the classes {summarize_names(classes)}"
                 if number == _MISSING:
-                    expected += "; remove the rows without a label"
+                    expected += f"; {SKIP_UNLABELLED}"
                 raise DataError(f"{place}: found {value} in column {self._column!r}, expected {expected}")
             written[start : start + _ROWS] = found
         written.flush()

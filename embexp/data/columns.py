@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from embexp.errors import ConfigError, Fault
-from embexp.specs.data.choices import Columnar, Data
+from embexp.specs.data.choices import Columnar, Data, MissingLabel
 from embexp.specs.data.sources import NumericColumn
 from embexp.specs.models import Task
 from embexp.specs.tables import Feature, Table
@@ -16,6 +16,10 @@ from embexp.specs.vocabularies import Buckets, SettledRules, settled
 _NO_TABLES: Mapping[str, Table] = MappingProxyType({})
 NUMBER = "a finite number"
 """The word in errors for a valid value of a column of numbers."""
+SKIP_UNLABELLED = "data.missing_label=skip leaves out the rows without a label"
+"""The remedy in errors for a missing label."""
+OF_LABELLED = " of those with a label"
+"""Follows the number of a row in errors, where rows without a label are left out."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Columns:
         rules: table -> how its vocabulary is built; of those that are not here, as the data says.
         label: the label's column; None when there is none to read (predicting).
         classes: of a label whose values may be names of classes; None: they are numbers.
+        skips_unlabelled: whether rows without a label are left out.
         several: id column -> why it must hold several values per example; others may hold one or several.
         asked_by: column -> config path that names it, for messages.
         example_weight: the column of the examples' weights; None: there is none, or none to read.
@@ -85,6 +90,7 @@ class Columns:
     buckets: Mapping[str, BucketColumn] = field(default_factory=dict)
     rules: Mapping[str, SettledRules] = field(default_factory=dict)
     classes: ClassNames | None = None
+    skips_unlabelled: bool = False
     example_weight: str | None = None
     histories: Mapping[str, HistoryColumn] = field(default_factory=dict)
 
@@ -191,6 +197,7 @@ def columns_of(
         },
         rules=rules,
         classes=_class_names(data, task) if labelled else None,
+        skips_unlabelled=labelled and isinstance(data, Columnar) and data.missing_label is MissingLabel.SKIP,
         example_weight=data.weight if labelled and isinstance(data, Columnar) else None,
         histories={
             feature.ids_column(name): HistoryColumn(feature.column or name, features[user].column or user)
@@ -252,6 +259,7 @@ class Wanted:
         may_be_missing: of numbers, whether a row may have none: its value is then NaN.
         names: of tokens, whether they are names of classes, which may be of any type.
         least: of numbers, the smallest that is allowed; None: any.
+        skips: whether a row that has none is left out.
     """
 
     name: str
@@ -265,6 +273,11 @@ class Wanted:
     may_be_missing: bool = False
     names: bool = False
     least: float | None = None
+    skips: bool = False
+
+    def expected(self, *, missing: bool) -> str:
+        """What a value that is no number should be, for errors; missing: whether it is one that stands for none."""
+        return f"{NUMBER}; {SKIP_UNLABELLED}" if missing and self.asked_by == "data.label" else NUMBER
 
 
 def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None = None) -> tuple[Wanted, ...]:
@@ -296,7 +309,9 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
         columns.example_weight,
         *columns.weights,
     }
-    incomplete = {*columns.may_be_missing, *columns.bucketed} - complete
+    skips = {columns.label} if columns.skips_unlabelled else set()
+    complete -= skips
+    incomplete = ({*columns.may_be_missing, *columns.bucketed} - complete) | ({label} & skips)
     single = {*columns.dense, *columns.bucketed, columns.label, columns.example_weight, timestamp, group}
     return tuple(
         Wanted(
@@ -311,6 +326,7 @@ def wanted(columns: Columns, *, timestamp: str | None = None, group: str | None 
             may_be_missing=name in incomplete,
             least=0.0 if name == columns.example_weight else None,
             names=name == classes and name not in columns.ids and name != group,
+            skips=name in skips,
         )
         for name, path in paths.items()
     )

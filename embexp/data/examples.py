@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from embexp.data.columns import Columns
+from embexp.data.columns import OF_LABELLED, Columns
 from embexp.data.vocabularies.token_keys import Codes, packed
 from embexp.errors import DataError
 from embexp.system.arrays import ArrayWriter, mapped_array
@@ -49,6 +49,7 @@ class Layout:
         files: name and number of examples of each file, in order.
         weighted: whether there is `example_weights.npy`, float32 [count].
         bucketed: columns of numbers for buckets, the columns of `bucketed.npy`, float32 [count, len(bucketed)].
+        skipped: rows that have no label, and were left out.
     """
 
     count: int
@@ -62,6 +63,7 @@ class Layout:
     files: list[tuple[str, int]] = field(default_factory=list)
     bucketed: list[str] = field(default_factory=list)
     weighted: bool = False
+    skipped: int = 0
 
     def write(self, folder: Path) -> None:
         """Writes `layout.json`."""
@@ -76,7 +78,7 @@ class Layout:
         """File and row of an example, for errors."""
         for name, count in self.files:
             if example < count:
-                return f"{name}, row {example + 1}"
+                return f"{name}, row {example + 1}{OF_LABELLED if self.skipped else ''}"
             example -= count
         return f"example {example + 1}"
 
@@ -253,7 +255,7 @@ def encode(
     several = [name for name in columns.ids if name in lists]
     tables = list(dict.fromkeys(columns.ids.values()))
     codes = {table: Codes() for table in (*tables, *([GROUP] if group is not None else []))}
-    count = 0
+    count = skipped = 0
     files: dict[Path, int] = {}
     with ExitStack() as stack:
 
@@ -296,10 +298,11 @@ def encode(
             if groups is not None:
                 groups.append(found[GROUP])
             count += chunk.count
+            skipped += chunk.skipped
             files[chunk.file] = files.get(chunk.file, 0) + chunk.count
             progress("reading the data", chunk.done)
-    if not count:
-        raise DataError("the data holds no examples")
+    if not count and not part:
+        raise no_examples(skipped)
     for number, table in enumerate(tables):
         codes[table].write(folder / f"tokens.{number}.arrow")
     layout = Layout(
@@ -314,12 +317,19 @@ def encode(
         files=[(file.name, rows) for file, rows in files.items()],
         bucketed=list(columns.bucketed),
         weighted=own is not None,
+        skipped=skipped,
     )
     if part and group is not None:
         codes[GROUP].write(folder / GROUPS)
     if names is not None:
         names.write(folder) if part else names.finish(folder, layout)
     layout.write(folder)
+
+
+def no_examples(skipped: int) -> DataError:
+    """What data without examples is told."""
+    without = f": all {skipped:,} rows lack a label" if skipped else ""
+    return DataError(f"the data holds no examples{without}")
 
 
 class SplitsWriter:

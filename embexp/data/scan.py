@@ -46,6 +46,7 @@ class Scan:
         shares: by vocabulary and split, how many values have a row of their own; of tokens and buckets.
         overlap: by split that has files of its own, how many of its rows are in the training split too.
         key: of what the data holds, which columns are read, the splits and the vocabularies.
+        skipped: rows without a label, which were left out.
     """
 
     examples: Examples
@@ -59,6 +60,7 @@ class Scan:
     shares: token_rows.Shares = field(default_factory=dict)
     overlap: Mapping[str, Overlap] = field(default_factory=dict)
     key: str = ""
+    skipped: int = 0
 
 
 def scan(
@@ -119,6 +121,7 @@ def _scan(source: Source, columns: Columns, cache: Path, interactions: bool, pro
         shares=token_rows.read_shares(divided),
         overlap={name: Overlap(**found) for name, found in facts.get("overlap", {}).items()},
         key=key,
+        skipped=layout.skipped,
     )
 
 

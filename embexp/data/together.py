@@ -25,7 +25,7 @@ from embexp import errors
 from embexp.data import splits
 from embexp.data.class_labels import LabelNumbers, values_of_part
 from embexp.data.columns import Columns
-from embexp.data.examples import GROUP, Layout, SplitsWriter, read_tokens
+from embexp.data.examples import GROUP, Layout, SplitsWriter, no_examples, read_tokens
 from embexp.data.files.table_files import Table
 from embexp.data.sources.columnar import CODES, ColumnarSource, Reading
 from embexp.data.sources.source import Source, cached, key_of
@@ -312,7 +312,11 @@ def _join(reading: Reading, parts: Sequence[tuple[Path, Sequence[Table]]], progr
         for name, count in layout.files:
             path = next(table.path for table in paths if table.path.name == name)
             files[path] = files.get(path, 0) + count
-    whole = replace(first, count=sum(files.values()), files=[(path.name, count) for path, count in files.items()])
+    skipped = sum(layout.skipped for layout in layouts)
+    if not (count := sum(files.values())):
+        raise no_examples(skipped)
+    named = [(path.name, rows) for path, rows in files.items()]
+    whole = replace(first, count=count, files=named, skipped=skipped)
     if names is not None:
         names.finish(folder, whole)
     whole.write(folder)

@@ -272,8 +272,12 @@ class Prepared:
 
     @property
     def notes(self) -> list[str]:
-        """What earlier checkpoints lack, such as slots of another optimizer."""
-        return [note for table in self.tables.pretrained.tables.values() for note in table.notes]
+        """Rows that were left out, and what earlier checkpoints lack, such as slots of another optimizer."""
+        found = [note for table in self.tables.pretrained.tables.values() for note in table.notes]
+        if skipped := self.data.scan.skipped:
+            rows = self.data.scan.examples.count + skipped
+            found.append(f"{skipped:,} of {rows:,} rows have no label, and are left out (data.missing_label=skip)")
+        return found
 
 
 def prepare(

@@ -358,6 +358,39 @@ def test_codes_with_few_rows_each_are_known_by_their_gaps(tmp_path: Path) -> Non
     assert set(spec.model_dump(mode="json")["data"]["dense_features"]) == {"resource", "wage"}
 
 
+def test_rows_without_a_label_are_left_out_and_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The most frequent values are numbers, but not all: these are classes. A code that recurs is missing, too."""
+    draw = random.Random(0)
+    hours = ["7", "8", "6", "<5", "10+", ""]
+    lines = ["agent,hours"]
+    lines += [f"{draw.choice(['', *range(15)])},{draw.choices(hours, [9, 8, 7, 3, 2, 2])[0]}" for _ in range(1_200)]
+    missing = sum(line.endswith(",") for line in lines)
+    (tmp_path / "sleep.csv").write_text("\n".join(lines) + "\n")
+    assert new("--data", str(tmp_path / "sleep.csv"), "--label", "hours", "--out", str(tmp_path)) == 0
+    assert "those rows are left out" in capfd.readouterr().out
+    settings = ["experiment=sleep", "train.epochs=1", f"output.cache={tmp_path / 'cache'}", "output.baselines=false"]
+    spec = embexp.compose(settings, config_dir=tmp_path)
+    assert spec.task == "classification"
+    assert set(spec.features) == {"agent"}
+    prepared = prepare(spec, progress=quiet)
+    assert sum(map(len, prepared.data.scan.splits.values())) == 1_200 - missing
+    note = f"{missing} of 1,200 rows have no label, and are left out (data.missing_label=skip)"
+    assert note in prepared.notes
+
+
+def test_a_time_that_some_rows_lack_does_not_split(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    days = [f"2024-0{month}-{day:02}" for month in range(1, 7) for day in range(1, 29)]
+    lines = ["ended,shop,label", *(f"{draw.choice(['', *days])},s{draw.randrange(9)},{n % 2}" for n in range(900))]
+    for name, split in (("some", "random"), ("all", "time")):
+        kept = [line for line in lines if name == "some" or not line.startswith(",")]
+        (tmp_path / f"{name}.csv").write_text("\n".join(kept) + "\n")
+        assert new("--data", str(tmp_path / f"{name}.csv"), "--label", "label", "--out", str(tmp_path)) == 0
+        spec = embexp.compose([f"experiment={name}", f"output.cache={tmp_path / 'cache'}"], config_dir=tmp_path)
+        assert spec.model_dump(mode="json")["data"]["split"]["kind"] == split
+        prepare(spec, progress=quiet)
+
+
 def test_numbers_alone_get_buckets_and_are_learned(tmp_path: Path) -> None:
     """The classes are bands of one number, which is linear in neither number."""
     draw = random.Random(0)

@@ -68,7 +68,7 @@ def test_two_classes(
             {"positive": "Yes"},
             "data.positive=Yes: column 'label' has no such value; it has 'no', 'yes'",
         ),
-        (["yes", "", "no"], {}, "data.csv, row 2: found nothing in column 'label', .*remove the rows without a label"),
+        (["yes", "", "no"], {}, "data.csv, row 2: found nothing in column 'label', .*missing_label=skip leaves"),
         (["yes", "no", "NA"], {}, "data.csv, row 3: found nothing in column 'label'"),
     ],
 )

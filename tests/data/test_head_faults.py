@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from embexp.data.columns import Columns, columns_of
+from embexp.data.columns import SKIP_UNLABELLED, Columns, columns_of
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError
 from embexp.specs.data.choices import CSV, Clicks, Data, Parquet, RecBole
@@ -253,8 +253,8 @@ class TestLines:
             ("u1,i1,a b,1 2,30", "found 5 fields, expected 6 fields"),
             ("u1", "found 1 field, expected 6 fields"),
             ("u1,i1,a b,1 2,30,1,", "found 7 fields, expected 6 fields"),
-            ("u1,i1,a b,1 2,30,", "found nothing in column 'y', expected a finite number"),
-            ("u1,i1,a b,1 2,30,nan", "found 'nan' in column 'y', expected a finite number"),
+            ("u1,i1,a b,1 2,30,", "found nothing in column 'y', expected a finite number; " + SKIP_UNLABELLED),
+            ("u1,i1,a b,1 2,30,nan", "found 'nan' in column 'y', expected a finite number; " + SKIP_UNLABELLED),
             ("u1,i1,a b,1 2,30,yes", "found 'yes' in column 'y', expected a finite number"),
             ("u1,i1,a b,1 2,1e39,1", "found '1e39' in column 'age', expected a finite number"),
             ("u1,i1,a b,1 x,30,1", "found 'x' in column 'times', expected a finite number"),
@@ -297,7 +297,8 @@ class TestLines:
         pq.write_table(pa.table({"user": ["u"] * 3000, "item": [1] * 3000, "y": values}), tmp_path / "d.parquet")
         found = told(Parquet(path=str(tmp_path / "d.parquet"), label="y"))
         path = tmp_path / "d.parquet"
-        expected = f"data.path = '{path}': row {number + 1}: found nothing in column 'y', expected a finite number."
+        rule = "found nothing in column 'y', expected a finite number; " + SKIP_UNLABELLED
+        expected = f"data.path = '{path}': row {number + 1}: {rule}."
         assert found == ([expected] if seen else [])
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from embexp.data import examples
-from embexp.data.columns import Columns
+from embexp.data.columns import SKIP_UNLABELLED, Columns
 from embexp.data.scan import Scan, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
@@ -263,8 +263,8 @@ class TestLaterFaults:
             ("u1,5", "found 2 fields, expected 3 fields"),
             ("u1,5,1,9", "found 4 fields, expected 3 fields"),
             ("u1,old,1", "found 'old' in column 'age', expected a finite number"),
-            ("u1,5,", "found nothing in column 'y', expected a finite number"),
-            ("u1,5,nan", "found 'nan' in column 'y', expected a finite number"),
+            ("u1,5,", "found nothing in column 'y', expected a finite number; " + SKIP_UNLABELLED),
+            ("u1,5,nan", "found 'nan' in column 'y', expected a finite number; " + SKIP_UNLABELLED),
             ("u1,1e39,1", "found '1e39' in column 'age', expected a finite number"),
             ("u1,inf,1", "found 'inf' in column 'age', expected a finite number"),
             ("u1," + "9" * 90 + "x,1", f"found '{'9' * 60}…' in column 'age', expected a finite number"),

@@ -138,6 +138,10 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"label": "price", "label_threshold": 0.5, "dense_features": ["price", "when"], "timestamp": "when"}
         | {"split": {"kind": "time", "validation": 0.2, "test": 0.2}},
     ),
+    "rows without a label": (
+        {"ids": {"seen": "things"}, "label": "age", "skips_unlabelled": True},
+        {"label": "age", "missing_label": "skip"},
+    ),
     "groups": (
         {"ids": {"seen": "things"}, "label": "price"},
         {"label": "price", "split": {"kind": "random", "within": "user", "group": "user"}},

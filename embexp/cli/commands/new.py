@@ -48,7 +48,7 @@ comments: FOLDER/experiment/NAME.yaml, for `embexp run --config-dir FOLDER exper
 
 rules
     label            Two values: task=binary (data.positive says which is 1). Several texts, or the whole numbers from 0
-                     on: task=classification. Other numbers: task=regression.
+                     on: task=classification. Other numbers: task=regression. Rows without a label are left out.
     categories       Text that recurs, ids, and up to 10 different whole numbers: each gets an embedding table. dim: the
                      power of two nearest to 4 · (number of values)^(1/4), from 4 to 64. Of more than 1,000 such
                      columns, those of --category only. Values that occur once share a row, if a column has more than
@@ -59,9 +59,9 @@ rules
                      most 200 columns, also a table of 32 buckets. Where all columns are numbers, they get a table
                      anyway, below 1,000 rows of 4 buckets: those of the most values, up to 200.
     lists, texts     Split, and embedded: the vectors of an example are averaged.
-    time             A date, a number of 1990 to 2040 since 1970, or of such a name: the latest validate and test. Also
-                     YYMMDDHH, such as 14102100, if the name has hour, date, time or dt. Interactions without a time: a
-                     tenth of each user's items validates, and a tenth tests.
+    time             A date, a number of 1990 to 2040 since 1970, or of such a name: the latest validate and test, if
+                     no row lacks it. Also YYMMDDHH, such as 14102100, if the name has hour, date, time or dt.
+                     Interactions without a time: a tenth of each user's items validates, and a tenth tests.
     dates            Tables of weekday and hour; of those that do not split, also of the month, and the age in days.
     left out         What is the same, or different, in every row; a second time.
     warned of        Categories each of whose values goes with one value of the label: they may restate it.

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from embexp.data.columns import NUMBER, Wanted
+from embexp.data.columns import OF_LABELLED, Wanted
+from embexp.data.files.dialect import NULLS
 from embexp.data.files.table_files import Files, Side, Table
 from embexp.errors import DataError
 
@@ -39,6 +40,31 @@ class Block:
             {name: array.slice(rows) for name, array in columns.items()} for columns in (self.tokens, self.numbers)
         )
         return Block(self.count - rows, self.done, tokens, numbers)
+
+    def with_labels(self, wanted: Sequence[Wanted]) -> Block:
+        """The block without the rows that lack a label, if such rows are skipped."""
+        label = next((one for one in wanted if one.skips), None)
+        if label is None:
+            return self
+        present = _present((self.tokens if label.tokens else self.numbers)[label.name])
+        if pc.all(present).as_py():
+            return self
+        tokens, numbers = (
+            {name: array.filter(present) for name, array in columns.items()} for columns in (self.tokens, self.numbers)
+        )
+        return Block(pc.sum(present).as_py() or 0, self.done, tokens, numbers)
+
+
+def _present(array: pa.Array) -> pa.Array:
+    """Whether each value is none of those that mean a missing one; boolean."""
+    if pa.types.is_dictionary(array.type):
+        return pc.fill_null(_present(array.dictionary).take(array.indices), False)
+    if pa.types.is_floating(array.type):
+        return pc.invert(pc.is_null(array, nan_is_null=True))
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        nulls = pa.array(sorted(NULLS), array.type)
+        return pc.invert(pc.is_in(pc.fill_null(pc.utf8_trim_whitespace(array), ""), value_set=nulls))
+    return pc.is_valid(array)
 
 
 @dataclass(frozen=True)
@@ -131,7 +157,8 @@ def finite_numbers(
             place = int(bad[0])
             row = place if column.splits is None else int(np.searchsorted(column.splits, place, "right")) - 1
             found = column.values[place].as_py()
-            raise BadValue(row, f"{'nothing' if found is None else found} in column {one.name!r}", NUMBER)
+            what = f"{'nothing' if found is None else found} in column {one.name!r}"
+            raise BadValue(row, what, one.expected(missing=bool(np.isnan(values[place]))))
         if one.least is not None and (below := np.flatnonzero(values < one.least)).size:
             row, found = int(below[0]), column.values[int(below[0])].as_py()
             raise BadValue(row, f"{found} in column {one.name!r}", f"a weight of at least {one.least:g}")
@@ -160,6 +187,7 @@ class Chunk:
         done: fraction of the whole source that has been read with this chunk, 0 to 1.
         tokens: columns of tokens, by name.
         numbers: columns of finite numbers, by name.
+        skipped: rows between them that have no label, and were left out.
     """
 
     file: Path
@@ -167,6 +195,7 @@ class Chunk:
     done: float
     tokens: Mapping[str, Column]
     numbers: Mapping[str, Column]
+    skipped: int = 0
 
 
 def chunks_of_files(files: Files, wanted: Sequence[Wanted]) -> Iterator[Chunk]:
@@ -188,14 +217,16 @@ def chunks_of_files(files: Files, wanted: Sequence[Wanted]) -> Iterator[Chunk]:
             for block in table.blocks(read):
                 for side in sides:
                     side.join(block.tokens, block.numbers)
+                kept = block.with_labels(wanted)
                 yield Chunk(
                     table.path,
-                    block.count,
+                    kept.count,
                     (before + block.done * size) / sum(sizes),
-                    {one.name: flat(block.tokens[one.name]) for one in wanted if one.tokens},
-                    finite_numbers(block.numbers, wanted, row_splits(block.tokens)),
+                    {one.name: flat(kept.tokens[one.name]) for one in wanted if one.tokens},
+                    finite_numbers(kept.numbers, wanted, row_splits(kept.tokens)),
+                    skipped=block.count - kept.count,
                 )
-                first += block.count
+                first += kept.count
         except LIBRARY_ERRORS as error:
             raise _explained(table, wanted, error, first) from error
         before += size
@@ -205,7 +236,7 @@ def _explained(table: Table, wanted: Sequence[Wanted], error: Exception, first: 
     if text := table.explain(wanted):
         return DataError(f"{table.path}, {text}")
     if isinstance(error, BadValue):
-        place = f"{table.path}, row {first + error.row + 1}"
+        place = f"{table.path}, row {first + error.row + 1}{OF_LABELLED if any(one.skips for one in wanted) else ''}"
         return DataError(f"{place}: found {error.found}, expected {error.expected}")
     return DataError(f"{table.path}, after row {first}: {' '.join(str(error).split())}")
 

@@ -71,8 +71,8 @@ class Dialect:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if self.plain:
-            return texts
+        if not pa.types.is_string(texts.type):
+            return texts  # read as numbers
         texts = pc.if_else(pc.is_in(texts, pa.array(NULLS)), None, pc.utf8_trim_whitespace(texts))
         if self.thousands:
             wrong = pc.and_(

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from embexp.data.columns import NUMBER, Wanted
+from embexp.data.columns import Wanted
 from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
 from embexp.data.files.table_files import LONGEST, TOO_LONG, UncutTable, bounded, unreadable
 from embexp.errors import DataError, excerpt, plural
@@ -321,7 +321,8 @@ class TextTable(UncutTable):
                 for value in values:
                     number = value if several else self.dialect.number(value)
                     if not (is_number(number) or (one.may_be_missing and is_missing(value))):
-                        return f"{excerpt(value) if value else 'nothing'} {where}", NUMBER
+                        found = f"{excerpt(value) if value else 'nothing'} {where}"
+                        return found, one.expected(missing=is_missing(value))
             if several and one.weighs in fields and one.weighs in self.lists:
                 weighed = len(values_of(one.weighs))
                 if len(values) != weighed:

@@ -232,6 +232,7 @@ class ColumnarSource(TokenSource):
             **({"bucketed": bucketed} if (bucketed := columns.bucketed) else {}),
             **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
             **({"dates": dates} if (dates := self.data.model_dump(mode="json").get("dates")) else {}),
+            **({"missing_label": "skip"} if columns.skips_unlabelled else {}),
             **({"classes": [asdict(columns.classes), *self.classes]} if columns.classes is not None else {}),
         }
         return Reading(columns, located, needed, settings, self.data.label_threshold, timestamp, group, self.classes)

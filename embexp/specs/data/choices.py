@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -80,6 +81,13 @@ class Clicks(DividedData):
         return column in ("user", "item")
 
 
+class MissingLabel(StrEnum):
+    """What becomes of rows without a label."""
+
+    ERROR = "error"
+    SKIP = "skip"
+
+
 class Columnar(DividedData):
     """Sources whose examples are rows of files, with columns that the config names."""
 
@@ -91,6 +99,8 @@ class Columnar(DividedData):
     """Labels become 1 where they are at least this, else 0; null: labels are used as they are."""
     positive: LabelValue = None
     """The value of the label that is label 1, for task binary; all others are 0. null: 1, yes or true."""
+    missing_label: MissingLabel = Field(default=MissingLabel.ERROR, exclude_if=MissingLabel.ERROR.__eq__)
+    """What a row without a label is: an error, or left out."""
     timestamp: str | None = None
     """Column of the time, any number; required by the splits time and leave_one_out."""
     weight: str | None = Field(default=None, exclude_if=is_null)
