@@ -108,7 +108,7 @@ def _fault(label: ColumnFacts) -> str:
         return f"it holds {label.why}; there is nothing to learn from it: name another column, or give more rows"
     if label.kind in (Kind.LIST, Kind.TEXT):
         return f"it holds {label.kind.value}, and a label is a number or the name of a class"
-    if not _is_number(label) and label.estimated > _MOST_CLASSES:
+    if not label.numeric and label.estimated > _MOST_CLASSES:
         return f"it holds about {label.estimated:,} different texts, too many for classes; a number can be predicted"
     return ""
 
@@ -127,7 +127,7 @@ def prediction(label: ColumnFacts, task: str | None = None) -> Prediction:
     found = _prediction(label)
     if task is None or task == found.task:
         return found
-    if task == "regression" and _is_number(label):
+    if task == "regression" and label.numeric:
         return Prediction(task, "--task")
     if task == "classification" and label.counts:
         return Prediction(task, f"--task; {len(label.counts)} classes")
@@ -190,7 +190,7 @@ def only_text(uses: Sequence[Use]) -> ColumnFacts | None:
 
 
 def _prediction(label: ColumnFacts) -> Prediction:
-    numeric, values = _is_number(label), [name for name, _ in label.counts]
+    numeric, values = label.numeric, [name for name, _ in label.counts]
     if label.numbers == (0.0, 1.0):
         return Prediction("binary", "its values are 0 and 1")
     if len(values) == 2:
@@ -208,14 +208,6 @@ def _prediction(label: ColumnFacts) -> Prediction:
         why = f"the whole numbers from 0 to {len(values) - 1}; --task regression if they are amounts"
         return Prediction("classification", why)
     return Prediction("regression", "numbers")
-
-
-def _is_number(column: ColumnFacts) -> bool:
-    try:
-        [float(text) for text in ([text for text, _ in column.counts] or column.examples)]
-    except ValueError:
-        return False
-    return column.kind is not Kind.LIST
 
 
 def interaction(columns: Sequence[ColumnFacts], wishes: Wishes) -> tuple[ColumnFacts, ColumnFacts] | None:
@@ -310,7 +302,7 @@ def _times(columns: Sequence[ColumnFacts]) -> list[str]:
 def _check(columns: Sequence[ColumnFacts], wishes: Wishes) -> None:
     by_name: Mapping[str, ColumnFacts] = {column.name: column for column in columns}
     for name in wishes.number:
-        if name in by_name and not _is_number(by_name[name]):
+        if name in by_name and not by_name[name].numeric:
             raise CommandLineError(f"embexp new: --number {name}: it holds {by_name[name].why}, not numbers")
     for one, other in (("category", "number"), ("category", "ignore"), ("number", "ignore")):
         if both := [name for name in getattr(wishes, one) if name in getattr(wishes, other)]:

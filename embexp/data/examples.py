@@ -327,7 +327,7 @@ def encode(
 
 
 def no_examples(skipped: int) -> DataError:
-    """What data without examples is told."""
+    """The error for data without examples."""
     without = f": all {skipped:,} rows lack a label" if skipped else ""
     return DataError(f"the data holds no examples{without}")
 

@@ -1,5 +1,6 @@
 """Labels that are names of classes."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.data.columns import columns_of
+from embexp.data.columns import SKIP_UNLABELLED, columns_of
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import DataError
@@ -68,7 +69,7 @@ def test_two_classes(
             {"positive": "Yes"},
             "data.positive=Yes: column 'label' has no such value; it has 'no', 'yes'",
         ),
-        (["yes", "", "no"], {}, "data.csv, row 2: found nothing in column 'label', .*missing_label=skip leaves"),
+        (["yes", "", "no"], {}, "data.csv, row 2: found nothing in column 'label', .*" + re.escape(SKIP_UNLABELLED)),
         (["yes", "no", "NA"], {}, "data.csv, row 3: found nothing in column 'label'"),
     ],
 )

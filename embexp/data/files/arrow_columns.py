@@ -47,12 +47,12 @@ class Block:
         if label is None:
             return self
         present = _present((self.tokens if label.tokens else self.numbers)[label.name])
-        if pc.all(present).as_py():
+        if present.true_count == self.count:
             return self
         tokens, numbers = (
             {name: array.filter(present) for name, array in columns.items()} for columns in (self.tokens, self.numbers)
         )
-        return Block(pc.sum(present).as_py() or 0, self.done, tokens, numbers)
+        return Block(present.true_count, self.done, tokens, numbers)
 
 
 def _present(array: pa.Array) -> pa.Array:

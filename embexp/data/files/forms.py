@@ -23,8 +23,9 @@ _COMPARED, _LOOKED_AT = 200, 20
 """Rows that the first one is compared with, and whose numbers are looked at."""
 _DIGITS = re.compile(r"[+-]?\d[\d.,' \u00a0\u202f]*")
 _MOST_RATINGS, _LARGEST_RATING = 101, 100
-_NEAR, _OFTENER, _ROUND, _FEWEST_NUMBERS = range(1, 6), 10, 5, 1_000
-"""Of whole numbers: how far apart near ones are, how much oftener codes are equal than near, and how many show it."""
+_NEAR, _RATIO, _ROUND, _FEWEST_NUMBERS = range(1, 6), 10, 5, 1_000
+"""Distances of near numbers; how many times as often codes are equal as near; rounded ones are multiples of this; and
+how many numbers it takes to tell."""
 
 
 def labelled_lines(text: str, delimiter: str) -> tuple[str, dict[str, list[str | None]]] | None:
@@ -111,7 +112,7 @@ def are_codes(counts: Mapping[int, int]) -> bool:
     rows, rounded = sum(rest.values()), sum(count for number, count in rest.items() if number % _ROUND == 0)
     equal = sum(count * (count - 1) for count in rest.values())
     near = sum(count * rest.get(number + step, 0) for step in _NEAR for number, count in rest.items())
-    return rows >= _FEWEST_NUMBERS and 2 * rounded < rows and equal * len(_NEAR) > _OFTENER * near
+    return rows >= _FEWEST_NUMBERS and 2 * rounded < rows and equal * len(_NEAR) > _RATIO * near
 
 
 def number_notation(columns: Mapping[str, Sequence[Value]], delimiter: str) -> tuple[Dialect, list[str]]:

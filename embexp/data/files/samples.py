@@ -326,6 +326,7 @@ class ColumnFacts:
         missing: share of those that are, from 0 to 1.
         distinct: different values in the sample; of lists and texts, their parts.
         estimated: different values of the whole data, about.
+        numeric: whether all values are finite numbers.
         heavy: whether a few numbers are much larger than the others.
         negative: whether some number is below 0.
         separator: between the values of a list that is written as text.
@@ -343,6 +344,7 @@ class ColumnFacts:
     missing: float
     distinct: int
     estimated: int
+    numeric: bool = False
     heavy: bool = False
     negative: bool = False
     separator: str | None = None
@@ -384,6 +386,7 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
         why,
         texts,
         len(texts),
+        numeric=numbers is not None,
         heavy=numbers is not None and _is_heavy(numbers),
         negative=numbers is not None and min(numbers, default=0) < 0,
         dates=_dates(name, counts) if kind is Kind.TIME and sample.kind in ("csv", "parquet") else None,
