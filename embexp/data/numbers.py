@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,7 +28,7 @@ from pydantic import TypeAdapter
 
 from embexp.data.columns import BucketColumn
 from embexp.data.sources.source import FORMAT
-from embexp.data.vocabularies.vocabulary import BucketVocabulary
+from embexp.data.vocabularies.vocabulary import BucketVocabulary, Vocabulary
 from embexp.errors import DataError
 from embexp.specs.base import summarize_names
 from embexp.specs.data.sources import Fill, NumericColumn, Transform
@@ -224,8 +225,12 @@ def tail_figures(raw: np.ndarray, train: np.ndarray, names: Sequence[str]) -> tu
     return tuple(at_once(of_column, range(len(names))))
 
 
-def tail_warnings(found: Iterable[Figures], settings: Mapping[str, NumericColumn]) -> list[str]:
-    """A warning of the columns without a transform that are heavy-tailed, and one of those that are badly scaled."""
+def column_warnings(found: Iterable[Figures], settings: Mapping[str, NumericColumn]) -> list[str]:
+    """A warning of the columns without a transform that are heavy-tailed, and of those that are badly scaled.
+
+    And one of all columns with a single value.
+    """
+    found = list(found)
     raw = [each for each in found if each.name not in settings or not settings[each.name].transforms]
     heavy = {each.name: f"median {each.median:,.4g}, largest {each.largest:,.4g}" for each in raw if each.heavy}
     scaled = {
@@ -234,6 +239,12 @@ def tail_warnings(found: Iterable[Figures], settings: Mapping[str, NumericColumn
         if each.badly_scaled and not each.heavy
     }
     lines = []
+    if single := {each.name: f"{each.median:g}" if each.count else "none" for each in found if not each.deviation}:
+        shown = summarize_names([f"{name} ({value})" for name, value in single.items()])
+        lines.append(
+            f"numeric columns with a single value, or none, among up to {SAMPLE:,} training examples: {shown}: models"
+            " can't learn from them; leave them out of data.dense_features"
+        )
     for columns, what, why, transform in (
         (heavy, "with heavy tails", "a few large values outweigh the others", "log1p"),
         (scaled, "of a large scale", "models learn best from values of about the size 1", "standardize"),
@@ -244,6 +255,17 @@ def tail_warnings(found: Iterable[Figures], settings: Mapping[str, NumericColumn
             more = " and so on" if len(columns) > 1 else ""
             lines.append(f"numeric columns {what}: {shown}: {why}; {remedy}{more}")
     return lines
+
+
+def bucket_warnings(vocabularies: Mapping[str, Vocabulary]) -> list[str]:
+    """A warning of the tables, which `vocabularies` has by name, whose quantiles are one bucket."""
+    single = [name for name, each in vocabularies.items() if isinstance(each, BucketVocabulary) and not each.boundaries]
+    if not single:
+        return []
+    return [
+        f"tables of a single bucket: {summarize_names(single)}: they are for quantiles of numbers that do not differ in"
+        " the training split; leave the features out, or set buckets.boundaries"
+    ]
 
 
 @dataclass(frozen=True)
@@ -270,9 +292,6 @@ def prepare(
         raw: float32 [examples, columns], NaN where a value is missing.
         train: int64, the examples of the training split.
         settings: of the columns, in the order of `raw`.
-
-    Raises:
-        DataError: a column has no value from which to fit what it needs.
     """
     if not settings:
         return PreparedNumbers()
@@ -392,17 +411,15 @@ def _known_values(raw: np.ndarray, train: np.ndarray, number: int) -> Blocks:
 def _fitted(name: str, setting: NumericColumn, known: Blocks, folder: Path) -> FittedColumn:
     column = FittedColumn(name, setting.transforms, None, setting.indicator)
     if setting.may_be_missing:
-        column = replace(column, fill=_fill(name, setting.missing, known, folder))
+        column = replace(column, fill=_fill(setting.missing, known, folder))
     if Transform.STANDARDIZE in setting.transforms:
         before = setting.transforms[: setting.transforms.index(Transform.STANDARDIZE)]
-        count, mean, deviation = moments(_after(column, before, known))
-        _check(name, "transform: standardize", count)
-        # A column of one value becomes 0 everywhere.
-        column = replace(column, mean=mean, scale=deviation or 1.0)
+        _, mean, deviation = moments(_after(column, before, known))
+        # A column of one value, or of none, becomes 0 everywhere: no weight was trained for others.
+        column = replace(column, mean=mean, scale=deviation or sys.float_info.max)
     if Transform.QUANTILE in setting.transforms:
         marks = quantiles(known(), max(2, min(QUANTILES, moments(known())[0])), folder)
-        _check(name, "transform: quantile", len(marks))
-        column = replace(column, quantiles=marks)
+        column = replace(column, quantiles=marks or (0.0, 0.0))
     return column
 
 
@@ -413,43 +430,27 @@ def _after(column: FittedColumn, transforms: Iterable[Transform], known: Blocks)
         yield block
 
 
-def _fill(name: str, missing: Fill | float, known: Blocks, folder: Path) -> float:
+def _fill(missing: Fill | float, known: Blocks, folder: Path) -> float:
     match missing:
         case Fill.ZERO | Fill.ERROR:
             return 0.0
         case Fill.MEAN:
-            count, mean, _ = moments(known())
-            _check(name, "missing: mean", count)
-            return mean
+            return moments(known())[1]
         case Fill.MEDIAN:
-            median = quantiles(known(), 1, folder)
-            _check(name, "missing: median", len(median))
-            return median[0]
+            return (quantiles(known(), 1, folder) or (0.0,))[0]
         case _:
             return float(missing)
-
-
-def _check(name: str, needs: str, count: int) -> None:
-    """Raises DataError where there was nothing to fit to."""
-    if not count:
-        raise DataError(
-            f"data.dense_features.{name}: {needs} needs a value in the training split, and all of this column are"
-            " missing there; leave the column out, or set missing to a number and transform to none or log1p"
-        )
 
 
 def fit_buckets(
     raw: np.ndarray, names: Sequence[str], train: np.ndarray, buckets: Mapping[str, BucketColumn], folder: Path
 ) -> dict[str, BucketVocabulary]:
-    """The buckets of each table; several columns of one table share them.
+    """The buckets of each table; several columns of one table share them. Without two different numbers, there is one.
 
     Args:
         raw: float32 [examples, len(names)], NaN where a value is missing.
         names: of the columns of `raw`.
         train: int64, rising, the examples of the training split.
-
-    Raises:
-        DataError: there is no number from which to make quantiles.
     """
     found = {}
     for table in dict.fromkeys(bucket.table for bucket in buckets.values()):
@@ -462,11 +463,5 @@ def fit_buckets(
             marks = np.array(quantiles(values, count + 1, folder), np.float32)
             # Each once, and none is the least number, as no number would lie below it.
             boundaries = tuple(np.unique(marks[1:-1][marks[1:-1] > marks[0]]).tolist()) if len(marks) else ()
-            if not boundaries:
-                listed = ", ".join(each.column for each in mine)
-                raise DataError(
-                    f"tables.{table}: its buckets are quantiles of {listed}, and the training split has no two numbers"
-                    " there that differ; leave the feature out, or set buckets.boundaries"
-                )
         found[table] = BucketVocabulary(tuple(float(np.float32(boundary)) for boundary in boundaries))
     return found

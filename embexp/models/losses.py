@@ -121,7 +121,7 @@ def over_split(
             if weights is None:
                 total += float(np.sum(each, dtype=np.float64))
             else:
-                total += float(each.astype(np.float64) @ weights[start : start + _AT_ONCE])
+                total += float(np.sum(each.astype(np.float64) * weights[start : start + _AT_ONCE]))
     return total / (len(labels) if weights is None else float(weights.sum()))
 
 

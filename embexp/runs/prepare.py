@@ -258,15 +258,15 @@ class Prepared:
     def warnings(self) -> list[str]:
         """Warnings before the run: settings that are rarely intended, metrics that will be undefined."""
         found, scan = doubtful_settings(self.spec), self.data.scan
-        found += numbers.tail_warnings(scan.numbers.figures, self.data.columns.numeric)
+        found += numbers.column_warnings(scan.numbers.figures, self.data.columns.numeric)
+        found += numbers.bucket_warnings(self.data.vocabularies)
         if self.data.candidates is not None:
             found += footprint.long_training_warnings(self.spec, self.data.candidates.entities, self.schedule.steps)
         found += filter(None, (overlap.warning(split) for split, overlap in scan.overlap.items()))
         for split in ("validation", "test"):
-            rows = scan.splits[split]
-            if len(rows) and scan.examples.labels is not None:
-                labels = scan.examples.labels[rows]
-                undefined = metrics.undefined(self.spec.task, labels, self.spec.listed_metrics)
+            rows, labels = scan.splits[split], scan.examples.labels
+            if len(rows) and labels is not None:
+                undefined = metrics.undefined(self.spec.task, labels[rows], self.spec.listed_metrics)
                 found += [f"{split}: no {name}, as {why}" for name, why in undefined.items()]
         return found
 

@@ -34,9 +34,10 @@ def of_file(path: Path, progress: Progress = quiet) -> str:
     Args:
         progress: called as reading of a large one goes on, which takes seconds per gigabyte.
     """
-    digest, block, done = hashlib.sha256(), memoryview(bytearray(_BYTES_AT_ONCE)), 0
+    digest = hashlib.sha256()
     with files.opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
+        size, done = os.fstat(file.fileno()).st_size, 0
+        block = memoryview(bytearray(min(_BYTES_AT_ONCE, max(size, 1 << 16))))  # zeroing 4 MiB takes longer than a file
         while count := file.readinto(block):
             digest.update(block[:count])
             done += count

@@ -118,7 +118,7 @@ class _Split:
         if self.weights is None:
             return sum(float(of(some).sum()) for some in _some(self.labels, self.rows))
         both = zip(_some(self.labels, self.rows), _some(self.weights, self.rows), strict=True)
-        return sum(float(of(some) @ own) for some, own in both)
+        return sum(float(np.sum(of(some) * own)) for some, own in both)
 
     @cached_property
     def positives(self) -> float:

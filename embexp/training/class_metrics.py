@@ -85,7 +85,7 @@ def pr_auc(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = 
     if not 0 < positives < total:
         return None
     above = np.cumsum(every)
-    return float(ones @ _ratio(np.cumsum(ones), above)) / positives
+    return float(np.sum(ones * _ratio(np.cumsum(ones), above))) / positives
 
 
 def brier(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | None = None) -> float:
@@ -134,7 +134,7 @@ def grouped_auc(labels: np.ndarray, logits: np.ndarray, weights: np.ndarray | No
     both = pairs > 0
     if not both.any():
         return None
-    return float((wins[both] / pairs[both]) @ (ones_of + zeros_of)[both] / (ones_of + zeros_of)[both].sum())
+    return mean(wins[both] / pairs[both], (ones_of + zeros_of)[both])
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:

@@ -102,7 +102,7 @@ def of_users(values: Mapping[str, np.ndarray], seed: int) -> dict[str, Interval]
 
     def measured(rows: np.ndarray, counts: np.ndarray) -> dict[str, float]:
         total = counts.sum()
-        return {name: float(each[rows] @ counts / total) for name, each in values.items()} if total else {}
+        return {name: float(np.sum(each[rows] * counts) / total) for name, each in values.items()} if total else {}
 
     rows = np.arange(count)
     drawn = np.sort(generator.choice(rows, MOST, replace=False)) if count > MOST else rows

@@ -87,7 +87,8 @@ def checked(task: Task, labels: ArrayLike, logits: ArrayLike) -> tuple[np.ndarra
 
 def mean(values: np.ndarray, weights: np.ndarray | None) -> float:
     """The mean of values [N], weighted where there are weights [N], as by `numpy.average`."""
-    return float(np.mean(values)) if weights is None else float(values @ weights / weights.sum())
+    # Not a dot product: BLAS starts all its threads for it, which takes milliseconds where other processes are at work.
+    return float(np.mean(values)) if weights is None else float(np.sum(values * weights) / weights.sum())
 
 
 def _check_finite(logits: np.ndarray) -> None:
@@ -207,7 +208,7 @@ def auc(labels: ArrayLike, scores: ArrayLike, weights: np.ndarray | None = None)
     if weights is not None:
         ones, zeros = np.bincount(tie, weights=y * weights), np.bincount(tie, weights=(1 - y) * weights)
         every = float(ones.sum() * zeros.sum())
-        return float(ones @ (np.cumsum(zeros) - zeros / 2)) / every if every > 0 else None
+        return float(np.sum(ones * (np.cumsum(zeros) - zeros / 2))) / every if every > 0 else None
     positives = np.bincount(tie, weights=y).astype(np.int64)
     negatives = np.bincount(tie).astype(np.int64) - positives
     pairs = int(positives.sum()) * int(negatives.sum())

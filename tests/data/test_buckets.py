@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from embexp.data.columns import BucketColumn
-from embexp.data.numbers import fit_buckets
+from embexp.data.numbers import bucket_warnings, fit_buckets
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, Vocabulary
 from embexp.errors import DataError
 from embexp.specs.vocabularies import Buckets
@@ -76,10 +76,15 @@ def test_boundaries_of_the_config_are_compared_in_single_precision(tmp_path: Pat
     assert found.rows(["0.1", "[0.7, inf)", "", None, "old"]).tolist() == [2, 3, 0, 0, -1]
 
 
-def test_no_numbers_make_no_quantiles(tmp_path: Path) -> None:
+def test_numbers_that_do_not_differ_make_one_bucket(tmp_path: Path) -> None:
     for values in (np.full(4, np.nan), np.full(4, 7.0)):
-        with pytest.raises(DataError, match=r"tables\.t: its buckets are quantiles of n0, .* no two numbers"):
-            fit(values, Buckets(quantiles=4), tmp_path)
+        found = fit(values, Buckets(quantiles=4), tmp_path)
+        assert found.rows_of(np.array([np.nan, -1e9, 7, 1e9])).tolist() == [0, 1, 1, 1]
+        assert found.tokens() == ["<missing>", "(-inf, inf)"]
+        found.write(tmp_path / "age")
+        assert Vocabulary.read(tmp_path / "age") == found
+        [warning] = bucket_warnings({"ages": found, "others": BucketVocabulary((1.0,))})
+        assert warning.startswith("tables of a single bucket: ages: ")
 
 
 def test_they_are_read_as_they_were_written(tmp_path: Path) -> None:

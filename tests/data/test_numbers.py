@@ -45,6 +45,7 @@ def test_standardized_columns_have_mean_0_and_deviation_1(
         np.testing.assert_allclose(column.scale, wide.std(), rtol=1e-9)
     elif not wide.std():
         assert (column.apply(values) == 0).all()
+        assert (column.apply(values + np.float32(1e3)) == 0).all()  # no weight was trained for other values
 
 
 def test_moments_lose_no_digits_far_from_0() -> None:
@@ -111,11 +112,22 @@ def test_an_indicator_follows_its_column(tmp_path: Path) -> None:
     ],
     ids=lambda setting: f"{setting.transform}-{setting.missing}",
 )
-def test_a_column_without_a_value_can_not_be_fitted(setting: NumericColumn, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"data\.dense_features\.x: .* all of this column are\s+missing"):
-        fit(np.full(5, np.nan, np.float32), setting, tmp_path)
-    zero = fit(np.full(5, np.nan, np.float32), NumericColumn(missing=Fill.ZERO), tmp_path)
-    assert (zero.apply(np.full(2, np.nan, np.float32)) == 0).all()
+def test_a_column_without_a_value_is_fitted_to_zeros(setting: NumericColumn, tmp_path: Path) -> None:
+    missing = np.full(5, np.nan, np.float32)
+    column = fit(missing, setting, tmp_path)
+    constant = setting.missing if isinstance(setting.missing, float) else 0.0
+    assert column.fill == constant
+    assert (column.apply(missing) == (setting.transform is Transform.QUANTILE)).all()
+    numbers.write([column], tmp_path / "fitted.json")
+    assert numbers.read(tmp_path / "fitted.json") == (column,)
+
+
+def test_columns_of_a_single_value_are_warned_of() -> None:
+    raw = np.array([[7, np.nan, 1], [7, np.nan, 2], [np.nan, np.nan, 3], [8, 5, 3]], np.float32)
+    found = numbers.tail_figures(raw, np.arange(3), ["seven", "nothing", "three"])
+    [warning] = numbers.column_warnings(found, {"seven": NumericColumn(transform=Transform.STANDARDIZE)})
+    assert "seven (7), nothing (none): models can't learn from them" in warning
+    assert numbers.column_warnings(numbers.tail_figures(raw[:, ::2], np.arange(4), ["seven", "three"]), {}) == []
 
 
 def test_what_was_fitted_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -159,9 +171,6 @@ ORDINARY = {
     "stars": DRAW.integers(1, 6, 20_000),
     "rare flag": DRAW.random(20_000) < 0.001,
     "small counts": DRAW.poisson(2, 20_000),
-    "constant": np.ones(20_000),
-    "missing": np.full(20_000, np.nan),
-    "empty": np.empty(0),
 }
 HEAVY = {
     "counts": DRAW.lognormal(2, 2, 20_000).round(),
@@ -177,7 +186,7 @@ LARGE = {
 
 def warnings(values: np.ndarray, setting: NumericColumn | None = None) -> list[str]:
     found = numbers.tail_figures(np.asarray(values, np.float32)[:, None], np.arange(len(values)), ["price"])
-    return numbers.tail_warnings(found, {"price": setting or NumericColumn()})
+    return numbers.column_warnings(found, {"price": setting or NumericColumn()})
 
 
 @pytest.mark.parametrize("name", ORDINARY)
@@ -205,6 +214,6 @@ def test_large_scales_are_warned_of(name: str) -> None:
 def test_several_columns_are_one_warning() -> None:
     heavy = np.stack([HEAVY["counts"]] * 6, axis=1).astype(np.float32)
     names = [f"I{number}" for number in range(6)]
-    [warning] = numbers.tail_warnings(numbers.tail_figures(heavy, np.arange(len(heavy)), names), {})
+    [warning] = numbers.column_warnings(numbers.tail_figures(heavy, np.arange(len(heavy)), names), {})
     assert "and 3 more: a few large values" in warning
     assert warning.endswith("transform=log1p and so on")

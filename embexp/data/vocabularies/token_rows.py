@@ -47,7 +47,6 @@ def learn(
         folder: where to; the splits are there already.
 
     Raises:
-        DataError: there is no number from which to make quantiles.
         VocabularyError: a value is unknown and its vocabulary has no OOV row.
     """
     progress("making vocabularies", None)
