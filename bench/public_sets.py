@@ -4,7 +4,8 @@
 
 FOLDER has the data as its owners give it, see SETS: `adult/adult.csv`, `umls/train.txt` and so on; a set that is not
 there is left out. `planted_items.csv` is what `bench.planted_items` writes. `citeulike.csv` has columns user and item,
-from the `users.dat` of CiteULike-a; `beauty.csv` also time, the place in the sequences of Amazon Beauty's 5-core.
+from the `users.dat` of CiteULike-a; `beauty.csv`, `toys.csv`, `sports.csv`, `games.csv` and `yelp.csv` also time, the
+place in the sequences of Amazon's and Yelp's 5-cores.
 `small/` has tables of seaborn, and of scikit-learn with the label as `target`, such as `small/breast_cancer.csv`. NAME
 is a part of the name of a set; without one, those of LONG are left out. A run is what `embexp new FILE` writes, or a
 shipped experiment, with paths, names of columns and a seed, which also draws splits that do not come with the data. The
@@ -66,11 +67,17 @@ def _new(file: str, metric: str, *more: str) -> PublicSet:
     return PublicSet(file, metric, ("new", f"@/{file}", *more), drawn=True)
 
 
+def _sequences(name: str) -> PublicSet:
+    return PublicSet(
+        f"{name}.csv", "ndcg_at_10", ("experiment=recommendation", f"data.path=@/{name}.csv", "data.timestamp=time")
+    )
+
+
 def _small(name: str, metric: str, label: str) -> PublicSet:
     return _new(f"small/{name}.csv", metric, "--label", label)
 
 
-MOVIES, PLANTED = "ml-100k/ml-100k.inter", "planted_items.csv"
+MOVIES = "ml-100k/ml-100k.inter"
 STARS = (
     "experiment=ratings",
     "data=recbole",
@@ -98,9 +105,11 @@ SETS = {
     "MovieLens, lists": PublicSet(MOVIES, "ndcg_at_10", ("experiment=movielens_recommendation", "data.path=@/ml-100k")),
     "LastFM, lists": PublicSet("lastfm/data1.txt", "ndcg_at_10", LASTFM),
     "CiteULike, lists": PublicSet("citeulike.csv", "ndcg_at_10", PAPERS, drawn=True),
-    "Beauty, lists": PublicSet(
-        "beauty.csv", "ndcg_at_10", ("experiment=recommendation", "data.path=@/beauty.csv", "data.timestamp=time")
-    ),
+    "Beauty, lists": _sequences("beauty"),
+    "Toys, lists": _sequences("toys"),
+    "Sports, lists": _sequences("sports"),
+    "Games, lists": _sequences("games"),
+    "Yelp, lists": _sequences("yelp"),
     "mpg, small": _small("mpg", "rmse", "mpg"),
     "tips, small": _small("tips", "rmse", "tip"),
     "penguins, small": _small("penguins", "log_loss", "species"),
@@ -116,9 +125,7 @@ SETS = {
         "texts/corpus.txt", "spearman", ("experiment=skipgram", "data.path=@/texts/corpus.txt", "checkpoint.save=end")
     ),
     "Gowalla, lists": PublicSet("gowalla/train.txt", "ndcg_at_10", ("new", "@/gowalla")),
-    "planted, lists": PublicSet(
-        PLANTED, "ndcg_at_10", ("experiment=recommendation", f"data.path=@/{PLANTED}", "data.timestamp=time")
-    ),
+    "planted, lists": _sequences("planted_items"),
     "WN18RR": _graph("wn18rr", "knowledge_graph_large"),
 }
 LONG = ("Gowalla, lists", "planted, lists", "WN18RR")
