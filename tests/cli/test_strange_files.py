@@ -58,6 +58,12 @@ def labels_of(found: Prepared) -> list[float]:
     return list(found.data.scan.examples.labels.tolist())
 
 
+def numbered(content: str, name: str = "") -> str:
+    """With a column of row numbers in front, which pandas and R write without a name."""
+    head, *rows = content.splitlines()
+    return "\n".join([f"{name},{head}", *(f"{number},{row}" for number, row in enumerate(rows))]) + "\n"
+
+
 def comma(value: float) -> str:
     return f"{value:.3f}".replace(".", ",")
 
@@ -70,6 +76,8 @@ ENCODED = {
     "a byte order mark": codecs.BOM_UTF8 + table().encode(),
     "Excel": codecs.BOM_UTF8 + ("sep=;\r\n" + table(";", comma)).encode(),
     "decimal commas": table(";", comma).encode(),
+    "row numbers of pandas": numbered(table()).encode(),
+    "row numbers of R": numbered(table(), '""').encode(),
     "yes and no": table(label=["no", "yes"].__getitem__).encode(),
     "True and False": table(label=["False", "True"].__getitem__).encode(),
 }
@@ -307,3 +315,14 @@ def test_dates_become_tables_and_ages(tmp_path: Path) -> None:
         {"format": "%d.%m.%Y", "reference": max(day[6:] + "-" + day[3:5] + "-" + day[:2] for day in days)},
     )
     assert prepared(spec).data.vocabularies["joined_month"].size == 13
+
+
+def test_columns_without_a_name_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path, numbered(table()), "--label", "label")
+    assert "utf-8, 1 column without a name left out; looked at" in capsys.readouterr().out
+    written(tmp_path, numbered(numbered(table())), "--label", "label")
+    assert "2 columns without a name left out" in capsys.readouterr().out
+    file = tmp_path / "twice.csv"
+    file.write_text(numbered(table().replace("amount", "city")))
+    assert commands.main(["new", str(file), "--label", "label", "--out", str(tmp_path / "conf")]) == 2
+    assert "each column must have a name of its own" in capsys.readouterr().err

@@ -342,15 +342,16 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
 
     form = sample.kind
     if sample.kind == "adjacency":
-        form = "adjacency lists, each line a user and all its items"
-        files = [f"{file.name} for {split}" for split, file in sample.parts.items()]
-        form = "; ".join([form, *([", ".join(files)] if files else [])])
+        files = ", ".join(f"{file.name} for {split}" for split, file in sample.parts.items())
+        form = "; ".join(filter(None, ["adjacency lists, each line a user and all its items", files]))
     elif sample.kind == "text":
         between = "a tab" if sample.delimiter == "\t" else "a blank"
         form = f"texts, a line each, behind a label and {between}, {sample.encoding}"
     elif sample.kind == "csv":
         how = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}.get(sample.delimiter, sample.delimiter)
         form = f"text, separated by {how}, {sample.encoding}{'' if sample.headed else ', no header line'}"
+        if sample.unnamed:
+            form += f", {sample.unnamed} column{'s' * (sample.unnamed > 1)} without a name left out"
     rows = f"all {sample.rows:,} rows" if sample.whole else f"{sample.count:,} of about {sample.rows:,} rows"
     print(f"{sample.path}: {form}; looked at {rows}")
     table = Table(box=None, pad_edge=False)

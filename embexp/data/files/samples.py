@@ -53,6 +53,7 @@ class Sample:
         label: the column that is the label by the form of the file; None: its form does not say.
         parts: the files of each split, where they are divided; else empty.
         marks: the decimal point of numbers in text, and what separates thousands, or "".
+        unnamed: columns without a name in the header line, as pandas and R write numbers of rows; `columns` lacks them.
     """
 
     kind: str
@@ -67,6 +68,7 @@ class Sample:
     label: str | None = None
     parts: Mapping[str, Path] = field(default_factory=dict)
     marks: tuple[str, str] = (".", "")
+    unnamed: int = 0
 
     @property
     def holds_texts(self) -> bool:
@@ -143,7 +145,7 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
         names = first if headed else guessed or [f"column_{number + 1}" for number in range(len(first))]
     if len(names) != len(first):
         raise DataError(f"{file}: its first line has {len(first)} fields, and --names has {len(names)}")
-    if len(set(names)) < len(names) or not all(names):
+    if len(set(filter(None, names))) < sum(map(bool, names)) or not any(names):
         raise DataError(f"{file}: each column must have a name of its own, and the names are {', '.join(names[:9])}")
     rows = rows[int(headed) :]
     if not rows:
@@ -158,7 +160,7 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
             used += list(itertools.islice(_rows(block, delimiter), BLOCK_ROWS))
     used = [row for row in used if len(row) == len(names)]
     columns: dict[str, list[Value]] = {
-        name: [row[place].strip() or None for row in used] for place, name in enumerate(names)
+        name: [row[place].strip() or None for row in used] for place, name in enumerate(names) if name
     }
     dialect, numbers = forms.number_notation(columns, delimiter)
     for name in [] if dialect.plain else numbers:
@@ -166,7 +168,8 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     label = guessed[2] if guessed and len(set(columns[guessed[2]])) > 1 else None
     written = (delimiter, encoding, headed)
     marks = (dialect.decimal, dialect.thousands) if numbers else (".", "")
-    return Sample("csv", path, columns, count, ended and len(used) == count, *written, label=label, marks=marks)
+    more: Any = {"label": label, "marks": marks, "unnamed": len(names) - len(columns)}
+    return Sample("csv", path, columns, count, ended and len(used) == count, *written, **more)
 
 
 def _lists(path: Path) -> Sample | None:
