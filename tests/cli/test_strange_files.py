@@ -326,3 +326,14 @@ def test_columns_without_a_name_are_told(tmp_path: Path, capsys: pytest.CaptureF
     file.write_text(numbered(table().replace("amount", "city")))
     assert commands.main(["new", str(file), "--label", "label", "--out", str(tmp_path / "conf")]) == 2
     assert "each column must have a name of its own" in capsys.readouterr().err
+
+
+def test_a_header_line_of_other_width_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "wide.csv"
+    words = ["new", str(file), "--label", "label", "--out", str(tmp_path / "conf")]
+    file.write_text(numbered(table()).removeprefix(","))
+    assert commands.main(words) == 2
+    assert "its first line has 3 fields, and the lines below it have 4; R's write.table" in capsys.readouterr().err
+    file.write_text("a,b\n" + "1,2,3,4\n" * 9)
+    assert commands.main(words) == 2
+    assert capsys.readouterr().err.rstrip().endswith("the lines below it have 4")

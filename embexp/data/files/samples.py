@@ -139,9 +139,8 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     rows = [[each.strip() for each in row] for row in read_rows]
     first, guessed = rows[0], None
     headed = names is None and forms.has_header(rows)
-    if names is None and not headed:
-        guessed = forms.names_of_ratings(rows[:HEAD_ROWS])
     if names is None:
+        guessed = None if headed else forms.names_of_ratings(rows[:HEAD_ROWS])
         names = first if headed else guessed or [f"column_{number + 1}" for number in range(len(first))]
     if len(names) != len(first):
         raise DataError(f"{file}: its first line has {len(first)} fields, and --names has {len(names)}")
@@ -158,6 +157,10 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     else:
         for block in _blocks(files, round(read * len(used) / max(1, lines)), encoding):
             used += list(itertools.islice(_rows(block, delimiter), BLOCK_ROWS))
+    fields = Counter(map(len, used)).most_common(1)[0][0]
+    if not any(len(row) == len(names) for row in used):
+        why = "; R's write.table does not name the names of rows, write.csv does" if fields == len(names) + 1 else ""
+        raise DataError(f"{file}: its first line has {len(names)} fields, and the lines below it have {fields}{why}")
     used = [row for row in used if len(row) == len(names)]
     columns: dict[str, list[Value]] = {
         name: [row[place].strip() or None for row in used] for place, name in enumerate(names) if name
@@ -166,10 +169,9 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     for name in [] if dialect.plain else numbers:
         columns[name] = [dialect.number(value) if isinstance(value, str) else value for value in columns[name]]
     label = guessed[2] if guessed and len(set(columns[guessed[2]])) > 1 else None
-    written = (delimiter, encoding, headed)
     marks = (dialect.decimal, dialect.thousands) if numbers else (".", "")
-    more: Any = {"label": label, "marks": marks, "unnamed": len(names) - len(columns)}
-    return Sample("csv", path, columns, count, ended and len(used) == count, *written, **more)
+    written: Any = (delimiter, encoding, headed, {}, label, {}, marks, len(names) - len(columns))
+    return Sample("csv", path, columns, count, ended and len(used) == count, *written)
 
 
 def _lists(path: Path) -> Sample | None:
@@ -192,8 +194,7 @@ def _lists(path: Path) -> Sample | None:
     held = sum(max(0, len(fields) - 1) for fields in lines)
     rows = sum(round(held * each.stat().st_size / max(1, read)) for each in parts.values() or [file])
     whole = len(pairs) == rows and len(parts) < 2
-    delimiter = " "
-    return Sample("adjacency", path, {"user": users, "item": items}, rows, whole, delimiter, headed=False, parts=parts)
+    return Sample("adjacency", path, {"user": users, "item": items}, rows, whole, " ", headed=False, parts=parts)
 
 
 def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
@@ -206,13 +207,13 @@ def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
 
 
 def _delimiter_of(text: str) -> str:
-    """The one by which the first lines have the most fields, and all the same number; a comma if none has several."""
+    """The one by which the lines below the first have the most fields, all as many; a comma if none has several."""
     best, most = ",", 1
     for delimiter in _DELIMITERS:
         widths = [len(fields) for fields in itertools.islice(_rows(text, delimiter), _LINES)]
         enough = 1 if delimiter == "::" else most
-        if len(set(widths)) == 1 and widths[0] > enough and (delimiter != WHITESPACE or most == 1):
-            best, most = delimiter, widths[0]
+        if len(set(widths[1:] or widths)) == 1 and widths[-1] > enough and (delimiter != WHITESPACE or most == 1):
+            best, most = delimiter, widths[-1]
     return best
 
 
