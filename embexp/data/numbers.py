@@ -263,8 +263,8 @@ def bucket_warnings(vocabularies: Mapping[str, Vocabulary]) -> list[str]:
     if not single:
         return []
     return [
-        f"tables of a single bucket: {summarize_names(single)}: they are for quantiles of numbers that do not differ in"
-        " the training split; leave the features out, or set buckets.boundaries"
+        f"tables of a single bucket: {summarize_names(single)}: their numbers do not differ in the training split, so"
+        " there are no quantiles; leave the features out, or set buckets.boundaries"
     ]
 
 

@@ -125,7 +125,7 @@ def _packages(path: tuple[str, ...]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for distribution in metadata.distributions(path=list(path)):
         texts = map(distribution.read_text, ("METADATA", "PKG-INFO", ""))
-        head = next(filter(None, texts), "").partition("\n\n")[0]  # a parser of mail takes seven times as long
+        head = next(filter(None, texts), "").partition("\n\n")[0]  # an e-mail parser takes seven times as long
         name, version = (re.search(rf"^{key}:[ \t]*(.*?)[ \t\r]*$", head, re.M) for key in ("Name", "Version"))
         if name and name[1] and name[1] not in found:  # of two of one name, Python imports the first
             found[name[1]] = version[1] if version else ""

@@ -333,7 +333,7 @@ def test_a_header_line_of_other_width_is_told(tmp_path: Path, capsys: pytest.Cap
     words = ["new", str(file), "--label", "label", "--out", str(tmp_path / "conf")]
     file.write_text(numbered(table()).removeprefix(","))
     assert commands.main(words) == 2
-    assert "its first line has 3 fields, and the lines below it have 4; R's write.table" in capsys.readouterr().err
+    assert "its first line has 3 fields, those below it 4; R's write.table" in capsys.readouterr().err
     file.write_text("a,b\n" + "1,2,3,4\n" * 9)
     assert commands.main(words) == 2
-    assert capsys.readouterr().err.rstrip().endswith("the lines below it have 4")
+    assert capsys.readouterr().err.rstrip().endswith("its first line has 2 fields, those below it 4")

@@ -13,7 +13,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from embexp.data.files.forms import DateFacts, Value
 from embexp.data.files.table_files import data_files, lines_of, of_form
 from embexp.data.files.text_table import BadLine, is_separator_line, records
 from embexp.data.sources.adjacency import looks_like
-from embexp.errors import DataError, read_by_library
+from embexp.errors import DataError, plural, read_by_library
 from embexp.system import compressed
 from embexp.system.files import fault_of
 
@@ -160,7 +160,7 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     fields = Counter(map(len, used)).most_common(1)[0][0]
     if not any(len(row) == len(names) for row in used):
         why = "; R's write.table does not name the names of rows, write.csv does" if fields == len(names) + 1 else ""
-        raise DataError(f"{file}: its first line has {len(names)} fields, and the lines below it have {fields}{why}")
+        raise DataError(f"{file}: its first line has {plural(len(names), 'field')}, those below it {fields}{why}")
     used = [row for row in used if len(row) == len(names)]
     columns: dict[str, list[Value]] = {
         name: [row[place].strip() or None for row in used] for place, name in enumerate(names) if name
@@ -170,8 +170,8 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
         columns[name] = [dialect.number(value) if isinstance(value, str) else value for value in columns[name]]
     label = guessed[2] if guessed and len(set(columns[guessed[2]])) > 1 else None
     marks = (dialect.decimal, dialect.thousands) if numbers else (".", "")
-    written: Any = (delimiter, encoding, headed, {}, label, {}, marks, len(names) - len(columns))
-    return Sample("csv", path, columns, count, ended and len(used) == count, *written)
+    found = Sample("csv", path, columns, count, ended and len(used) == count, delimiter, encoding, headed)
+    return replace(found, label=label, marks=marks, unnamed=len(names) - len(columns))
 
 
 def _lists(path: Path) -> Sample | None:
