@@ -225,12 +225,11 @@ def tail_figures(raw: np.ndarray, train: np.ndarray, names: Sequence[str]) -> tu
     return tuple(at_once(of_column, range(len(names))))
 
 
-def column_warnings(found: Iterable[Figures], settings: Mapping[str, NumericColumn]) -> list[str]:
+def column_warnings(found: Sequence[Figures], settings: Mapping[str, NumericColumn]) -> list[str]:
     """A warning of the columns without a transform that are heavy-tailed, and of those that are badly scaled.
 
     And one of all columns with a single value.
     """
-    found = list(found)
     raw = [each for each in found if each.name not in settings or not settings[each.name].transforms]
     heavy = {each.name: f"median {each.median:,.4g}, largest {each.largest:,.4g}" for each in raw if each.heavy}
     scaled = {

@@ -19,7 +19,7 @@ import numpy as np
 from embexp.specs import metrics as metric_specs
 from embexp.specs.models import Task
 from embexp.training import class_metrics, ranking
-from embexp.training.metrics import Measures, checked
+from embexp.training.metrics import Measures, checked, mean
 
 RESAMPLES = 200
 MOST = 25_000
@@ -101,8 +101,7 @@ def of_users(values: Mapping[str, np.ndarray], seed: int) -> dict[str, Interval]
     generator, count = np.random.default_rng(seed), len(next(iter(values.values())))
 
     def measured(rows: np.ndarray, counts: np.ndarray) -> dict[str, float]:
-        total = counts.sum()
-        return {name: float(np.sum(each[rows] * counts) / total) for name, each in values.items()} if total else {}
+        return {name: mean(each[rows], counts) for name, each in values.items()} if counts.any() else {}
 
     rows = np.arange(count)
     drawn = np.sort(generator.choice(rows, MOST, replace=False)) if count > MOST else rows

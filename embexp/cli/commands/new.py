@@ -351,7 +351,7 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
         how = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}.get(sample.delimiter, sample.delimiter)
         form = f"text, separated by {how}, {sample.encoding}{'' if sample.headed else ', no header line'}"
         if sample.unnamed:
-            form += f", {sample.unnamed} column{'s' * (sample.unnamed > 1)} without a name left out"
+            form += f", {plural(sample.unnamed, 'column')} without a name left out"
     rows = f"all {sample.rows:,} rows" if sample.whole else f"{sample.count:,} of about {sample.rows:,} rows"
     print(f"{sample.path}: {form}; looked at {rows}")
     table = Table(box=None, pad_edge=False)

@@ -53,7 +53,7 @@ class Sample:
         label: the column that is the label by the form of the file; None: its form does not say.
         parts: the files of each split, where they are divided; else empty.
         marks: the decimal point of numbers in text, and what separates thousands, or "".
-        unnamed: columns without a name in the header line, as pandas and R write numbers of rows; `columns` lacks them.
+        unnamed: columns without a name in the header line, as pandas and R write row numbers; `columns` lacks them.
     """
 
     kind: str
@@ -144,7 +144,8 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
         names = first if headed else guessed or [f"column_{number + 1}" for number in range(len(first))]
     if len(names) != len(first):
         raise DataError(f"{file}: its first line has {len(first)} fields, and --names has {len(names)}")
-    if len(set(filter(None, names))) < sum(map(bool, names)) or not any(names):
+    named = [name for name in names if name]
+    if len(set(named)) < len(named) or not named:
         raise DataError(f"{file}: each column must have a name of its own, and the names are {', '.join(names[:9])}")
     rows = rows[int(headed) :]
     if not rows:
@@ -157,11 +158,11 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     else:
         for block in _blocks(files, round(read * len(used) / max(1, lines)), encoding):
             used += list(itertools.islice(_rows(block, delimiter), BLOCK_ROWS))
-    fields = Counter(map(len, used)).most_common(1)[0][0]
-    if not any(len(row) == len(names) for row in used):
+    looked_at, used = used, [row for row in used if len(row) == len(names)]
+    if not used:
+        fields = Counter(map(len, looked_at)).most_common(1)[0][0]
         why = "; R's write.table does not name the names of rows, write.csv does" if fields == len(names) + 1 else ""
         raise DataError(f"{file}: its first line has {plural(len(names), 'field')}, those below it {fields}{why}")
-    used = [row for row in used if len(row) == len(names)]
     columns: dict[str, list[Value]] = {
         name: [row[place].strip() or None for row in used] for place, name in enumerate(names) if name
     }
@@ -171,7 +172,7 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     label = guessed[2] if guessed and len(set(columns[guessed[2]])) > 1 else None
     marks = (dialect.decimal, dialect.thousands) if numbers else (".", "")
     found = Sample("csv", path, columns, count, ended and len(used) == count, delimiter, encoding, headed)
-    return replace(found, label=label, marks=marks, unnamed=len(names) - len(columns))
+    return replace(found, label=label, marks=marks, unnamed=len(names) - len(named))
 
 
 def _lists(path: Path) -> Sample | None:
