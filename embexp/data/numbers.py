@@ -40,6 +40,8 @@ from embexp.system.parallel import ahead, at_once
 _ROWS, _ROWS_SORTED = 65_536, 262_144
 _LARGEST_FILE = 1 << 28
 _DENSE = "dense.npy"
+_FITTED = 2
+"""Version of what is fitted, beside that of all data; raised when its meaning changes."""
 QUANTILES = 1_000
 """As many as scikit-learn's `QuantileTransformer` keeps by default."""
 SAMPLE = 262_144
@@ -295,7 +297,7 @@ def prepare(
     if not settings:
         return PreparedNumbers()
     written = [[name, setting.model_dump(mode="json")] for name, setting in settings.items()]
-    place = digests.of_json({"format": FORMAT, "scan": key, "columns": written})
+    place = digests.of_json({"format": [FORMAT, _FITTED], "scan": key, "columns": written})
     folder = caching.folder(cache, "numbers", place, partial(_make, raw, train, settings))
     columns = read(folder / "fitted.json")
     figures = tuple(Figures(**load) for load in json.loads((folder / "figures.json").read_text("utf-8")))
