@@ -27,9 +27,13 @@ _FEW_ROWS, _LEAST_GAIN = 1_000, 0.01
 _MANY_VALUES = 10_000
 _MOST_IN_PAIRS = 100
 """Vectors whose pairs a model multiplies, some 5,000: its first layer has a weight for each."""
-_TEXT_EPOCHS = 30
+_MANY_TEXTS = 20_000
 _DELIMITERS_OF_TEXTS = {"text": "\t", "csv": ",", "parquet": ","}
 """What `data=text` takes without `data.delimiter`, by the kind of the sample."""
+_SHARED_ROW = (
+    "  # Values that occur only once in the training split share the OOV row.",
+    "  vocabulary: {min_frequency: 2}",
+)
 _INITIALIZER = "initializer: {kind: normal, stddev: 0.01}"
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
@@ -180,7 +184,7 @@ def _classified_texts(experiment: Experiment, texts: ColumnFacts) -> list[str]:
         "defaults:",
         "  - override /data: text",
         "  - override /graph: null              # the table of words is below",
-        "  - override /model: bag_of_words      # model=text_cnn needs features.words.max_sequence_length=64",
+        "  - override /model: bag_of_words  # model=text_cnn needs data.ngrams=1 features.words.max_sequence_length=64",
         "  - override /optimizer: adam",
         "  - override /dense_optimizer: adam",
         "",
@@ -191,16 +195,18 @@ def _classified_texts(experiment: Experiment, texts: ColumnFacts) -> list[str]:
         *own,
         *_written(sample, _DELIMITERS_OF_TEXTS[sample.kind]),
         *_split([], by_time=False),
-        "  # Words that occur only once in the training split share the OOV row.",
-        "  vocabulary: {min_frequency: 2}",
-        "# Words are two or more letters, digits or underscores; the vectors of a text are averaged.",
+        '  # Words and marks, and pairs of them that stand side by side, such as "not good".',
+        "  words: punctuation",
+        "  ngrams: 2",
+        *(_SHARED_ROW if sample.rows >= _MANY_TEXTS else ()),
         "tables:",
-        f"  word: {{dim: 64, {_INITIALIZER}}}",
+        "  # The sum of a text's vectors is divided by the square root of their number.",
+        f"  word: {{dim: 64, combiner: sqrtn, {_INITIALIZER}}}",
         "features:",
         "  words: {table: word}",
         "train:",
         "  batch_size: 64",
-        f"  epochs: {_TEXT_EPOCHS}",
+        "  epochs: 30",
         "  # Ends when the validation no longer improves, with the values of the best epoch.",
         "  early_stopping: {patience: 3}",
     ]
@@ -238,9 +244,7 @@ def of_graph(name: str, path: Path, *, about: str, large: bool, command: str) ->
         about: how many triples, entities and relations there are.
         large: whether a step that scores all entities would take too long.
     """
-    shipped, other = (
-        ("knowledge_graph_large", "knowledge_graph") if large else ("knowledge_graph", "knowledge_graph_large")
-    )
+    shipped, other = ("knowledge_graph", "knowledge_graph_large")[:: -1 if large else 1]
     why = "negative samples: a step costs what its batch costs" if large else "a step scores all entities"
     return f"""\
 # @package _global_
@@ -292,26 +296,20 @@ def _data(experiment: Experiment) -> list[str]:
             lines.append(f"  timestamp_format: {json.dumps(times[0].dates.format)}")
     dates = [use for use in experiment.uses if made_of_dates(use, Role.TABLE) or made_of_dates(use, Role.NUMBER)]
     if dates and experiment.task != "recommendation" and experiment.pair is None:
-        lines += [
-            "  # They make NAME_weekday, _month and _hour, and NAME_age, in days to the last date seen.",
-            "  dates:",
-        ]
+        lines += ["  # They make NAME_weekday, _month and _hour, and NAME_age, in days to the last date.", "  dates:"]
         lines += [f"    {_text(use.facts.name)}: {_of_dates(use.facts.dates)}" for use in dates if use.facts.dates]
     groups = [use.facts.name for use in experiment.uses if use.group]
     lines += _split(
         groups, by_time=bool(times), within=experiment.task == "recommendation" and not times, given=sample.parts
     )
     if any(_rare(column) for column in experiment.columns(Role.TABLE)):
-        lines.append("  # Values that occur only once in the training split share the OOV row.")
-        lines.append("  vocabulary: {min_frequency: 2}")
+        lines += _SHARED_ROW
     if numbers:
-        lines.append(
-            "  # log1p where a few values are much larger than the others; all are standardized. Both are fitted on"
-        )
-        lines.append(
-            "  # the training split. A missing value counts as 0 or the mean, and has an indicator if there are many."
-        )
-        lines.append("  dense_features:")
+        lines += [
+            "  # log1p where a few values are much larger than the others; all are standardized. Both are fitted on",
+            "  # the training split. A missing value counts as 0 or the mean, and has an indicator if there are many.",
+            "  dense_features:",
+        ]
         settings = {column.name: _of_number(column) for column in numbers}
         lines += [f"    {key}: {value}" for key, value in _grouped(settings).items()]
     return lines

@@ -48,14 +48,11 @@ def class_names(corpus: Corpus) -> tuple[str, ...]:
     return in_order(text.label for text in corpus.texts() if text.label is not None)
 
 
-def labelled_chunks(
-    corpus: Corpus, label: str | None, known: Sequence[str], *, max_length: int | None
-) -> Iterator[Chunk]:
+def labelled_chunks(corpus: Corpus, label: str | None, known: Sequence[str]) -> Iterator[Chunk]:
     """The texts, in order.
 
     Args:
         label: column for the numbers of the classes; None: they are not read.
-        max_length: words of a text that are read; None: all.
 
     Raises:
         DataError: a line, or row, can't be read, or a label is none of the classes.
@@ -63,7 +60,7 @@ def labelled_chunks(
     numbers = {name: number for number, name in enumerate(known)}
     for file, texts in itertools.groupby(corpus.texts(), key=lambda text: text.file):
         for some in _portions(texts):
-            found = [corpus.words(text)[:max_length] for text in some]
+            found = [corpus.words(text) for text in some]
             splits = np.zeros(len(found) + 1, np.int64)
             np.cumsum([len(each) for each in found], out=splits[1:])
             flat = pa.array(itertools.chain.from_iterable(found), pa.large_string())

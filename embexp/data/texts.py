@@ -89,6 +89,8 @@ class Corpus:
         encoding: of the text, by the name that Python has for it.
         classes: names of the classes, where they are known.
         kind: of the words.
+        max_length: words of a text that are read; None: all.
+        ngrams: most words of an n-gram; 1: there are none.
     """
 
     path: Path | None
@@ -99,6 +101,8 @@ class Corpus:
     encoding: str = UTF8
     classes: tuple[str, ...] = ()
     kind: Words = Words.LONG
+    max_length: int | None = None
+    ngrams: int = 1
 
     @property
     def dialect(self) -> Dialect:
@@ -107,8 +111,9 @@ class Corpus:
         return Dialect(delimiter, quoted=len(delimiter) == 1, encoding=self.encoding, remedy=_REMEDY)
 
     def words(self, text: Text) -> list[str]:
-        """The words of a text, or its tokens."""
-        return words(text.text, self.separator, self.kind) if text.tokens is None else list(text.tokens)
+        """The words of a text, or its tokens; and their n-grams."""
+        found = words(text.text, self.separator, self.kind) if text.tokens is None else list(text.tokens)
+        return with_ngrams(found[: self.max_length], self.ngrams)
 
     def files(self) -> list[Path]:
         """The files of texts; none for the standard library.
@@ -476,3 +481,13 @@ def words(text: str, separator: str | None = None, kind: Words = Words.LONG) -> 
     if separator is not None:
         return [token for token in text.split(separator) if token]
     return re.findall(_PATTERNS[kind], text.lower())
+
+
+def with_ngrams(words: list[str], longest: int) -> list[str]:
+    """Words, and behind them their n-grams: all pairs in their order, then all triples, and so on.
+
+    Args:
+        longest: most words of an n-gram, between which are blanks; 1: there are only words.
+    """
+    starts = ((size, at) for size in range(2, longest + 1) for at in range(len(words) - size + 1))
+    return words + [" ".join(words[at : at + size]) for size, at in starts]

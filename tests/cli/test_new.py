@@ -179,6 +179,16 @@ def test_texts_and_classes_are_classification(tmp_path: Path) -> None:
     assert embexp.compose(["experiment=news"], config_dir=tmp_path).task == "classification"
 
 
+def test_short_texts_behind_labels_are_texts(tmp_path: Path) -> None:
+    # Three words each, as in MPQA: too few for a column of a table to be a text.
+    lines = [f"{number % 2} {('a good', 'not bad')[number % 2]} w{number}\n" for number in range(ROWS)]
+    (tmp_path / "phrases.txt").write_text("".join(lines))
+    assert new("--data", str(tmp_path / "phrases.txt"), "--out", str(tmp_path)) == 0
+    settings = ["experiment=phrases", f"output.cache={tmp_path / 'cache'}"]
+    found = prepare(embexp.compose(settings, config_dir=tmp_path), progress=quiet).data
+    assert {"a", "good", "a good", "not bad"} <= set(found.vocabularies["word"].tokens())
+
+
 def write_labels(path: Path, label: Callable[[int], object]) -> Path:
     lines = ["shop,label", *(f"s{number % 7},{label(number)}" for number in range(ROWS))]
     path.write_text("\n".join(lines) + "\n")

@@ -15,11 +15,12 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.feature_extraction.text import CountVectorizer
 
 from embexp.data.columns import Columns, columns_of
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
-from embexp.data.texts import words
+from embexp.data.texts import with_ngrams, words
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data.sources import Split
 from embexp.specs.data.texts import Text, Words
@@ -35,6 +36,7 @@ TEXTS = [
 ]
 WORDS = [["the", "ball", "the", "goal"], ["bread", "ünder_cooked", "soup"], ["run2"], ["quoted", "text"], []]
 CLASSES = ("a, b", "food", "sport")
+WHOLE = {"validation": 0, "test": 0}
 FEATURES = {"words": Feature(table="word", max_sequence_length=4)}
 
 
@@ -352,14 +354,29 @@ def test_the_library_of_this_python(tmp_path: Path) -> None:
     assert len(labels) == found.examples.count  # each once
 
 
+@given(st.lists(st.text(alphabet="ab c.é", max_size=12), min_size=1, max_size=4), st.integers(1, 5))
+def test_ngrams_are_those_of_scikit_learn(texts: list[str], longest: int) -> None:
+    analyzed = CountVectorizer(ngram_range=(1, longest)).build_analyzer()
+    assert [with_ngrams(words(text), longest) for text in texts] == [analyzed(text) for text in texts]
+
+
+def test_ngrams_are_values_of_the_column(tmp_path: Path) -> None:
+    (tmp_path / "texts.tsv").write_text("a\tnot good at all\nb\tnot bad\na\tgood\n")
+    data = Text.model_validate({"path": str(tmp_path / "texts.tsv"), "max_length": 3, "ngrams": 2, "split": WHOLE})
+    pairs = [["not", "good", "at", "not good", "good at"], ["not", "bad", "not bad"], ["good"]]
+    assert words_of(scanned(data, tmp_path)) == pairs
+    # What another setting has left in the cache is not read.
+    single = [[word for word in each if " " not in word] for each in pairs]
+    assert words_of(scanned(data.model_copy(update={"ngrams": 1}), tmp_path)) == single
+
+
 class TestSplitElsewhere:
     """Texts that come as tokens."""
 
     TOKENS = (["The", "cat", "-"], ["a", "The"], ["cat", "cat"], ["-", "x"])
 
     def words_of(self, path: Path, tmp_path: Path, **more: object) -> list[list[str]]:
-        split = {"validation": 0, "test": 0}
-        data = Text(path=str(path), split=split, **more)  # type: ignore[arg-type]
+        data = Text(path=str(path), split=WHOLE, **more)  # type: ignore[arg-type]
         columns, _ = columns_of(data, {"words": Feature(table="word")})
         assert source_of(data).head_faults(columns) == []
         found = scan(data, columns, cache=tmp_path / "cache")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import embexp
 from embexp.data import batches
+from embexp.data.texts import with_ngrams
 from embexp.data.texts import words as python_words
 from embexp.runs import run as single
 from embexp.runs.prepare import read_data
@@ -129,8 +130,10 @@ def test_words_inside_are_those_outside(texts: list[str]) -> None:
         assert [[word.decode() for word in each] for each in found] == [
             python_words(text, None, kind) for text in texts
         ]
-    split = words_of_texts(tf.constant(texts), max_length=3, separator="a ").to_list()
-    assert [[word.decode() for word in each] for each in split] == [python_words(text, "a ")[:3] for text in texts]
+    for ngrams in (1, 2, 3):
+        split = words_of_texts(tf.constant(texts), max_length=3, separator="a ", ngrams=ngrams).to_list()
+        expected = [with_ngrams(python_words(text, "a ")[:3], ngrams) for text in texts]
+        assert [[word.decode() for word in each] for each in split] == expected
 
 
 @pytest.mark.parametrize("reciprocal", [True, False])

@@ -49,7 +49,7 @@ class Sample:
         rows: of the whole data, about; exact if `whole`.
         whole: whether the sample is all of the data.
         headed: whether the first line of a CSV file names the columns.
-        types: of RecBole's files, by column.
+        types: what the form of the file tells of a column's values, by column.
         label: the column that is the label by the form of the file; None: its form does not say.
         parts: the files of each split, where they are divided; else empty.
         marks: the decimal point of numbers in text, and what separates thousands, or "".
@@ -129,9 +129,9 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     whole = ended and len(files) == 1
     if names is None and len(files) == 1 and (labelled := forms.labelled_lines(text, delimiter)) is not None:
         delimiter, parted = labelled
-        count = len(parted["label"])
+        count, typed = len(parted["label"]), {"text": "text"}
         total = count if whole else round(count * file.stat().st_size / max(1, read))
-        return Sample("text", path, parted, total, whole, delimiter, encoding, headed=False, label="label")
+        return Sample("text", path, parted, total, whole, delimiter, encoding, headed=False, types=typed, label="label")
     # Other places than the beginning can't be reached in compressed files and UTF-16.
     bound = any(compressed.suffix_of(each) for each in files) or encoding.startswith("utf-16")
     ended = whole
@@ -414,6 +414,8 @@ def kind_of(
     if len(counts) <= 1:
         return Kind.CONSTANT, "one value everywhere" if counts else "always missing", None
     unique = len(counts) == total and total > 100
+    if typed == "text":
+        return Kind.TEXT, "texts, as the file says", " "
     if typed == "token":
         return Kind.CATEGORY, "the file says so", None
     if numbers is not None and any(len(text) > 1 and text[0] == "0" and text.isdigit() for text in counts):

@@ -91,11 +91,8 @@ def _hint(table: TextTable) -> str:
     mark = next((mark for mark in _DELIMITERS if mark in first), None) if len(table.names) == 1 else None
     fields = table.names if mark is None else first.split(mark)
     headless = table.headed and any(map(is_number, fields))
-    if (
-        headless
-        and " " in (mark, table.dialect.delimiter.replace(WHITESPACE, " "))
-        and adjacency.looks_like(table.path)
-    ):
+    blank = " " in (mark, table.dialect.delimiter.replace(WHITESPACE, " "))
+    if headless and blank and adjacency.looks_like(table.path):
         return "its lines look like users with all their items: choose data=adjacency"
     if mark is not None:
         names = ", and, as it seems to have no header, data.names=[…]" if headless else ""

@@ -117,7 +117,7 @@ class TextSource(TokenSource):
             **corpus.settings(),
             "ids": list(columns.ids.items()),
             "label": columns.label,
-            "max_length": self.data.max_length,
+            **self.data.model_dump(include={"max_length", "ngrams"}),
             "classes": list(self.classes),
             **({"forms": [other.form for other in others]} if others else {}),
         }
@@ -128,9 +128,10 @@ class TextSource(TokenSource):
             if corpus.label is not None:
                 known = known or list(text_examples.class_names(corpus))
                 (folder / CLASSES).write_text(json.dumps(known), "utf-8")
-            read = partial(text_examples.labelled_chunks, max_length=self.data.max_length)
             encode(
-                itertools.chain.from_iterable(read(each, columns.label, known) for each in corpora),
+                itertools.chain.from_iterable(
+                    text_examples.labelled_chunks(each, columns.label, known) for each in corpora
+                ),
                 folder,
                 columns,
                 lists=frozenset([WORDS]),
@@ -145,7 +146,8 @@ class TextSource(TokenSource):
 
     def _corpora(self, label: str | None) -> list[Corpus]:
         """The texts of train, or all, and those of validation and test, as far as files are given for them."""
-        corpus = corpus_of(self.data, label)
+        data = self.data
+        corpus = replace(corpus_of(data, label), max_length=data.max_length, ngrams=data.ngrams)
         if self.other is not None:
             return [replace(corpus, path=self.other, classes=tuple(self.classes))]
         paths = [Path(path) for [path] in self.data.given.values()]

@@ -158,15 +158,16 @@ def _escaped(tokens: Any) -> Any:
 
 
 def words_of_texts(
-    texts: Any, *, max_length: int | None, separator: str | None = None, kind: Words = Words.LONG
+    texts: Any, max_length: int | None, separator: str | None = None, kind: Words = Words.LONG, ngrams: int = 1
 ) -> Any:
-    """The words of texts in their order, in lower case; or their tokens.
+    """The words of texts in their order, in lower case, or their tokens; and behind them their n-grams.
 
     Args:
         texts: string [B], UTF-8.
         max_length: only the first words of a text; None: all.
         separator: between the tokens of texts that are split already; None: they are split into words.
         kind: of the words.
+        ngrams: most words of an n-gram; 1: there are none.
 
     Returns:
         Ragged string [B, None].
@@ -181,7 +182,8 @@ def words_of_texts(
     shortest = 2 if separator is None and kind is Words.LONG else 1
     long_enough = tf.strings.length(found.values, unit="UTF8_CHAR") >= shortest
     kept = tf.ragged.boolean_mask(found, found.with_values(long_enough))
-    return kept if max_length is None else kept[:, :max_length]
+    kept = kept if max_length is None else kept[:, :max_length]
+    return kept if ngrams == 1 else tf.strings.ngrams(kept, tuple(range(1, ngrams + 1)), separator=" ")
 
 
 def transformed_numbers(column: FittedColumn, values: Any) -> list[Any]:

@@ -210,9 +210,7 @@ def _text_signature(module: FeatureModel, data: Text, column: str) -> Any:
     """A signature of whole texts."""
 
     def call(**given: Any) -> Any:
-        found = words_of_texts(
-            given["text"], max_length=data.max_length, separator=data.token_separator, kind=data.words
-        )
+        found = words_of_texts(given["text"], data.max_length, data.token_separator, data.words, data.ngrams)
         return module.predict({column: found})
 
     return tf.function(call, autograph=False).get_concrete_function(text=tf.TensorSpec([None], tf.string))

@@ -98,11 +98,6 @@ Encoding = Annotated[str, AfterValidator(_encoding)]
 UTF8 = "utf-8"
 
 
-def is_utf8(value: object) -> bool:
-    """For encodings that records lack where they are UTF-8, as those of before there were others."""
-    return value == UTF8
-
-
 DateFormat = Annotated[str, AfterValidator(_strptime)]
 
 

@@ -27,7 +27,6 @@ from embexp.specs.data.sources import (
     Encoding,
     GivenFiles,
     given,
-    is_utf8,
 )
 from embexp.specs.models import Task
 from embexp.specs.vocabularies import VocabularyRules
@@ -35,6 +34,10 @@ from embexp.specs.vocabularies import VocabularyRules
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
+
+
+MOST_NGRAMS = 5
+"""Longer n-grams hardly ever occur twice."""
 
 
 class Words(StrEnum):
@@ -48,14 +51,6 @@ class Words(StrEnum):
     """These words, and each other character that is no blank."""
 
 
-def _is_long(value: object) -> bool:
-    return value is Words.LONG
-
-
-def _is_one(value: object) -> bool:
-    return value == 1
-
-
 class Texts(DividedData):
     """Sources made of texts."""
 
@@ -65,12 +60,12 @@ class Texts(DividedData):
     """Column of the text, of CSV and Parquet; or of its tokens, of Parquet with lists."""
     token_separator: Annotated[str, Field(min_length=1)] | None = None
     """What stands between the tokens of texts that are split already; null: they are split into words."""
-    words: Words = Field(default=Words.LONG, exclude_if=_is_long)
+    words: Words = Field(default=Words.LONG, exclude_if=Words.LONG.__eq__)
     """What texts are split into."""
     delimiter: Delimiter | None = Field(default=None, exclude_if=is_null)
     """What stands between a label and its text in a file of lines, or between the columns of CSV, as a character or a
     word (`comma`, `space`, …); null: a tab, or a comma."""
-    encoding: Encoding = Field(default=UTF8, exclude_if=is_utf8)
+    encoding: Encoding = Field(default=UTF8, exclude_if=UTF8.__eq__)
     """Encoding of the text."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
@@ -93,6 +88,8 @@ class Text(Texts):
     own standard library."""
     label: str = "label"
     """Column of the name of a text's class, of CSV and Parquet."""
+    ngrams: Annotated[Dim, Field(le=MOST_NGRAMS, exclude_if=lambda value: value == 1)] = 1
+    """Most words of an n-gram. N-grams are values of `words`, too, behind the words of a text; 1: there are none."""
     max_length: Dim | None = None
     """Only the first words of a text, up to this number; null: all."""
     train_examples: ExampleCount | None = None
@@ -111,7 +108,15 @@ class Text(Texts):
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings that belong to another kind of split, and regression of classes."""
-        return where_known(super().faults(spec, scope), _text_faults(spec), _several_texts(self))
+        own = (_text_faults(spec), _several_texts(self), self._out_of_order(spec, scope))
+        return where_known(super().faults(spec, scope), *own)
+
+    def _out_of_order(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
+        for name, feature in spec.features.items():
+            if self.ngrams > 1 and feature.max_sequence_length:
+                rule = f"features.{name} is a sequence of words in their order, and n-grams stand behind them"
+                remedy = f"set data.ngrams=1, or features.{name}.max_sequence_length=0"
+                yield Fault(f"{scope.path}.ngrams", str(self.ngrams), rule, remedy)
 
 
 class SkipGram(Texts):
@@ -139,7 +144,7 @@ class SkipGram(Texts):
     """Random words drawn for each positive pair."""
     power: NonNegative = 0.75
     """Negatives are drawn with p ~ count ^ power."""
-    draws: Annotated[Count, Field(exclude_if=_is_one)] = 1
+    draws: Annotated[Count, Field(exclude_if=lambda value: value == 1)] = 1
     """How often pairs are drawn from the texts, each time others; an epoch has those of all draws."""
     seed: Seed = 0
     """Seed of all random draws, independent of the run's seed."""
