@@ -6,7 +6,8 @@ FOLDER has the data as its owners give it, see SETS: `adult/adult.csv`, `umls/tr
 there is left out. `planted_items.csv` is what `bench.planted_items` writes. `citeulike.csv` has columns user and item,
 from the `users.dat` of CiteULike-a; `beauty.csv`, `toys.csv`, `sports.csv`, `games.csv` and `yelp.csv` also time, the
 place in the sequences of Amazon's and Yelp's 5-cores.
-`sent/` has `rt-polarity.all`, `mpqa.all` and `TREC.train.all` of Kim's data (2014), with a label in front of each text.
+`sent/` has `rt-polarity.all`, `TREC.train.all`, `mpqa.all` and `stsa.binary.train` of Kim (2014), a label in front of
+each text, and `R8.txt`, both files of R8 of TextGCN (2019).
 `small/` has tables of seaborn, and of scikit-learn with the label as `target`, such as `small/breast_cancer.csv`. NAME
 is a part of the name of a set; without one, those of LONG are left out. A run is what `embexp new FILE` writes, or a
 shipped experiment, with paths, names of columns and a seed, which also draws splits that do not come with the data. The
@@ -104,6 +105,8 @@ SETS = {
     "MR": _new("sent/rt-polarity.all", "accuracy"),
     "TREC": _new("sent/TREC.train.all", "accuracy"),
     "MPQA": _new("sent/mpqa.all", "accuracy"),
+    "SST-2": _new("sent/stsa.binary.train", "accuracy"),
+    "R8": _new("sent/R8.txt", "accuracy"),
     "FilmTrust, ratings": _new("filmtrust/ratings.txt", "rmse"),
     "MovieLens, ratings": PublicSet(MOVIES, "rmse", STARS, drawn=True),
     "FilmTrust, lists": _new("filmtrust/ratings.txt", "ndcg_at_10", "--task", "recommendation"),
