@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from embexp.data.columns import Wanted
 from embexp.data.files.dialect import WHITESPACE, Dialect
 from embexp.data.files.table_files import (
@@ -484,10 +486,12 @@ def words(text: str, separator: str | None = None, kind: Words = Words.LONG) -> 
 
 
 def with_ngrams(words: list[str], longest: int) -> list[str]:
-    """Words, and behind them their n-grams: all pairs in their order, then all triples, and so on.
-
-    Args:
-        longest: most words of an n-gram, between which are blanks; 1: there are only words.
-    """
+    """Words, and behind them their n-grams of at most so many words: all pairs in their order, then triples, …."""
     starts = ((size, at) for size in range(2, longest + 1) for at in range(len(words) - size + 1))
     return words + [" ".join(words[at : at + size]) for size, at in starts]
+
+
+def without_ngrams(sizes: np.ndarray, longest: int) -> np.ndarray:
+    """How many words texts have, which have so many words and n-grams: int64 [n] -> int64 [n]; see `with_ngrams`."""
+    words = np.arange(sizes.max(initial=0) + 1)
+    return np.searchsorted(np.sum([np.maximum(words - less, 0) for less in range(longest)], axis=0), sizes)

@@ -20,6 +20,7 @@ from embexp.data.files import frames
 from embexp.data.numbers import FittedColumn
 from embexp.data.scan import as_the_runs_data, encode_file, encode_in_memory
 from embexp.data.sources.source import source_of
+from embexp.data.texts import without_ngrams
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import DataError, NotARunError, RunError, UsageError
 from embexp.freezing.policies import RowFacts
@@ -283,14 +284,14 @@ class Run:
         return Predictions(found, unknown)
 
     def _unknown(self, examples: Examples, feature: str) -> np.ndarray:
-        """Whether a value of a feature has an OOV row: bool [n]."""
-        spec = self.spec.features[feature]
-        oov, column = self._vocabularies[spec.table].oov, self.spec.ids_of(feature)
+        """Whether a value of a feature, other than an n-gram, has an OOV row: bool [n]."""
+        oov, column = self._vocabularies[self.spec.features[feature].table].oov, self.spec.ids_of(feature)
         if column not in examples.lists:
             return examples.column(column) < oov
-        several = examples.lists[column]
-        before = np.concatenate([[0], np.cumsum(several.values < oov)])
-        return np.asarray(np.diff(before[several.splits]) > 0)
+        splits = examples.lists[column].splits
+        before = np.concatenate([[0], np.cumsum(examples.lists[column].values < oov)])
+        ends = splits[:-1] + without_ngrams(np.diff(splits), getattr(self.spec.data, "ngrams", 1))
+        return np.asarray(before[ends] > before[splits[:-1]])
 
     def recommend(
         self,

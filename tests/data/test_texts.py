@@ -20,7 +20,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from embexp.data.columns import Columns, columns_of
 from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
-from embexp.data.texts import with_ngrams, words
+from embexp.data.texts import with_ngrams, without_ngrams, words
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data.sources import Split
 from embexp.specs.data.texts import Text, Words
@@ -357,7 +357,10 @@ def test_the_library_of_this_python(tmp_path: Path) -> None:
 @given(st.lists(st.text(alphabet="ab c.é", max_size=12), min_size=1, max_size=4), st.integers(1, 5))
 def test_ngrams_are_those_of_scikit_learn(texts: list[str], longest: int) -> None:
     analyzed = CountVectorizer(ngram_range=(1, longest)).build_analyzer()
-    assert [with_ngrams(words(text), longest) for text in texts] == [analyzed(text) for text in texts]
+    found = [with_ngrams(words(text), longest) for text in texts]
+    assert found == [analyzed(text) for text in texts]
+    sizes = np.array([len(each) for each in found])
+    assert without_ngrams(sizes, longest).tolist() == [len(words(text)) for text in texts]
 
 
 def test_ngrams_are_values_of_the_column(tmp_path: Path) -> None:

@@ -104,6 +104,19 @@ def test_a_bag_of_words_does_not(run: Callable[..., single.RunResult]) -> None:
     assert test["log_loss"] < np.log(3)
 
 
+def test_pairs_of_words_tell_a_bag_their_order(folder: Path, tmp_path: Path) -> None:
+    settings = ["data=text", "data.text=words", "data.ngrams=2", "model=bag_of_words"]
+    settings = [f"data.path={folder}/texts.csv", *settings, "data.label=kind", "features.words.max_sequence_length=0"]
+    shared = ["optimizer=adam", "optimizer.learning_rate=0.01", "dense_optimizer=adam", "tables.word.dim=16"]
+    spec = embexp.compose(["experiment=text_classification", *settings, *shared, f"output.cache={folder}/cache"])
+    result = single.run(spec, tmp_path / "run")
+    assert result.summary["metrics"]["test"]["accuracy"] > 0.95
+    # Two cats are nowhere in the data, but a pair of known words is no unknown value.
+    (tmp_path / "new.csv").write_text('words\ncat cat\nunheard cat\n""\n')
+    found = embexp.load_run(result.directory).predictions(tmp_path / "new.csv")
+    assert found.unknown["words"].tolist() == [False, True, False]
+
+
 def test_what_a_run_leaves(run: Callable[..., single.RunResult]) -> None:
     result = run(*CNN)
     assert result.summary["classes"] == ["0", "1", "2"]
