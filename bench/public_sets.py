@@ -243,10 +243,9 @@ def scikit_learn(spec: Any, *, texts: bool) -> dict[str, float]:
     for strength in (0.1, 0.3, 1, 3, 10):
         tried.append((linear_model.LogisticRegression(C=strength, max_iter=1_000), tfidf))
         tried.append((svm.LinearSVC(C=strength / 3), tfidf))
-    fitted = [
-        (model.fit(x[train], labels[train]).score(x[validation], labels[validation]), model, x) for model, x in tried
-    ]
-    _, model, x = max(fitted, key=lambda each: each[0])
+    for model, x in tried:
+        model.fit(x[train], labels[train])
+    model, x = max(tried, key=lambda each: each[0].score(each[1][validation], labels[validation]))
     return {f"scikit-learn {model}": float(model.score(x[test], labels[test]))}
 
 

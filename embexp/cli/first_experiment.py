@@ -195,7 +195,7 @@ def _classified_texts(experiment: Experiment, texts: ColumnFacts) -> list[str]:
         *own,
         *_written(sample, _DELIMITERS_OF_TEXTS[sample.kind]),
         *_split([], by_time=False),
-        '  # Words and marks, and pairs of them that stand side by side, such as "not good".',
+        '  # Words and punctuation marks, and pairs of neighbours, such as "not good".',
         "  words: punctuation",
         "  ngrams: 2",
         *(_SHARED_ROW if sample.rows >= _MANY_TEXTS else ()),

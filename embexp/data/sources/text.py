@@ -128,15 +128,9 @@ class TextSource(TokenSource):
             if corpus.label is not None:
                 known = known or list(text_examples.class_names(corpus))
                 (folder / CLASSES).write_text(json.dumps(known), "utf-8")
-            encode(
-                itertools.chain.from_iterable(
-                    text_examples.labelled_chunks(each, columns.label, known) for each in corpora
-                ),
-                folder,
-                columns,
-                lists=frozenset([WORDS]),
-                progress=progress,
-            )
+            chunks = (text_examples.labelled_chunks(each, columns.label, known) for each in corpora)
+            chained = itertools.chain.from_iterable(chunks)
+            encode(chained, folder, columns, lists=frozenset([WORDS]), progress=progress)
 
         return cached("codes", self._digest(corpora, cache), settings, make, cache=cache)
 
