@@ -244,7 +244,9 @@ def of_graph(name: str, path: Path, *, about: str, large: bool, command: str) ->
         about: how many triples, entities and relations there are.
         large: whether a step that scores all entities would take too long.
     """
-    shipped, other = ("knowledge_graph", "knowledge_graph_large")[:: -1 if large else 1]
+    shipped, other = (
+        ("knowledge_graph_large", "knowledge_graph") if large else ("knowledge_graph", "knowledge_graph_large")
+    )
     why = "negative samples: a step costs what its batch costs" if large else "a step scores all entities"
     return f"""\
 # @package _global_
