@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import IO
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from rich.cells import cell_len
 
 from embexp.checkpoints.object_graph import Branch, Role
-from embexp.system import files, printable
+from embexp.system import printable
 
 COLOURS = {Role.OBJECT: "#000000", Role.VARIABLE: "#1f5fd0", Role.OPTIMIZER: "#d01f1f", Role.SLOT: "#d97700"}
 _NAMES = {
@@ -63,11 +63,11 @@ _MOST_TRACKS = 40
 """If there were more tracks than this, none are drawn: the labels of references name their objects anyway."""
 
 
-def write(tree: Branch, path: Path, *, title: str, note: str) -> None:
-    """Draws a tree into a file, which is written whole or not at all.
+def write(tree: Branch, file: IO[bytes], kind: str, *, title: str, note: str) -> None:
+    """Draws a tree into a file.
 
     Args:
-        path: of the file; its ending is one of `FORMATS`.
+        kind: svg, png or pdf.
     """
     head = [title, note]
     layout = lay_out(tree, top=_MARGIN + _ROW * (len(head) + 1) + _ROW / 2)
@@ -86,10 +86,8 @@ def write(tree: Branch, path: Path, *, title: str, note: str) -> None:
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "embexp"}), warnings.catch_warnings():
         # The viewer of an SVG has fonts of its own.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        kind = path.suffix.removeprefix(".").lower()
         metadata = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}, "png": None}[kind]
-        with files.atomic_write(path) as file:
-            figure.savefig(file, format=kind, dpi=dots, metadata=metadata)
+        figure.savefig(file, format=kind, dpi=dots, metadata=metadata)
 
 
 def _draw(axes: Axes, layout: Layout) -> None:

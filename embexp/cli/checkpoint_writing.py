@@ -12,6 +12,7 @@ import yaml
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError
+from embexp.records.outputs import check_place
 from embexp.specs.pretrained import Match, MissingRows
 from embexp.system.printable import print
 
@@ -80,6 +81,7 @@ def convert(arguments: Sequence[str]) -> int:
         yield from wrong
 
     options = parser.parse(arguments, faults)
+    check_place(options.out, f"embexp checkpoint convert: {options.out}")
     from embexp.records.folder import RunFolder
 
     with RunFolder(options.path).reading():
@@ -148,6 +150,8 @@ def grow(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int)
     parser.switches("--dry-run")
     options = parser.parse(arguments, _faults_of_growth)
+    if options.out is not None:
+        check_place(options.out, f"embexp checkpoint grow: --out {options.out}")
     from embexp.records.folder import RunFolder
 
     with RunFolder(Path(options.directory)).reading():

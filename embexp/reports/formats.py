@@ -14,8 +14,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from embexp.errors import RunError
+from embexp.errors import CommandLineError, RunError
 from embexp.records.folder import RESULTS, finite
+from embexp.records.outputs import PAGE, PAGE_MARK, Output, output
 from embexp.reports import grid
 from embexp.reports.groups import Group, of_setting
 from embexp.reports.record import Record, at, text_of
@@ -43,11 +44,7 @@ _LATEX = {
 }
 _LIGATURE = re.compile(r"-(?=-)|,(?=,)|'(?=')|[`!?](?=`)")
 """Characters that LaTeX joins with the next one: -- to a dash, '' to a quotation mark."""
-_COMPUTED = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""Beginnings of a cell that spreadsheets take as a formula."""
-_NUMBER = re.compile(r"[-+](\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+](inf|nan)")
 _CSV = "sweep.csv"
-PAGE = "report.html"
 
 Tables = Callable[[Report], Mapping[str, Sequence[Mapping[str, Any]]]]
 """Reads the tables of runs for the page: see `embexp.runs.table_maps`."""
@@ -62,7 +59,7 @@ def as_csv(report: Report, *, by_number: bool = False) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = [name for name in report.columns if name != "best"]
-    writer.writerow([_csv_text("number" if name == "job" else name) for name in columns])
+    writer.writerow([printable.safe_cell("number" if name == "job" else name) for name in columns])
     for record in _sorted(report, by_number):
         row = report.row(record)
         writer.writerow([_csv_cell(name, row[name]) for name in columns])
@@ -129,16 +126,7 @@ def _csv_cell(name: str, value: Any) -> str:
         case float():
             return f"{value:.3f}" if name in ("seconds", "train_seconds") else repr(value)
         case _:
-            return _csv_text(text_of(value))
-
-
-def _csv_text(text: str) -> str:
-    """A text as a cell: without what a terminal would obey, and with a quote where a spreadsheet would compute it.
-
-    Numbers such as -1 and +1e-3, also those that are given as texts, stay numbers.
-    """
-    text = printable.visible(text)
-    return f"'{text}" if text.startswith(_COMPUTED) and not _NUMBER.fullmatch(text) else text
+            return printable.safe_cell(text_of(value))
 
 
 def _job(record: Record, compared: Sequence[str]) -> dict[str, Any]:
@@ -180,11 +168,12 @@ def write_reports(directory: Path, console: Console, tables: Tables) -> None:
     try:
         write_results(found, directory)
         written.append(directory / _CSV)
-        for line in write_page(found, directory / PAGE, tables):
+        for line in write_page(found, page_in(directory), tables):
             console.print(Text(line), soft_wrap=True)
         written.append(directory / PAGE)
-    except OSError as error:
-        console.print(Text(f"warning: the report can't be written to {directory}: {error.strerror}"), soft_wrap=True)
+    except (OSError, CommandLineError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        console.print(Text(f"warning: the report can't be written to {directory}: {why}"), soft_wrap=True)
     console.print(Text(f"results in {' and '.join(map(str, written)) or directory}"), soft_wrap=True)
 
 
@@ -194,7 +183,16 @@ def write_results(found: Report, directory: Path) -> None:
     files.write_text(directory / RESULTS, as_json(found, by_number=True))
 
 
-def write_page(found: Report, path: Path, tables: Tables) -> list[str]:
+def page_in(directory: Path, *, force: bool = False) -> Output:
+    """The page of a folder of runs, which replaces an earlier page and nothing else.
+
+    Raises:
+        CommandLineError: there is something else of that name.
+    """
+    return output(directory / PAGE, "report", force=force, mark=PAGE_MARK)
+
+
+def write_page(found: Report, out: Output, tables: Tables) -> list[str]:
     """Writes the HTML page, whole or not at all.
 
     Returns:
@@ -205,7 +203,7 @@ def write_page(found: Report, path: Path, tables: Tables) -> list[str]:
     read = tables(found)
     settings = page.settings_of(found.groups, found.keys)
     stability = [{**each, "setting": settings[each["setting"]]} for each in read["stability"]]
-    page.write_page(found.records, path, maps=read["maps"], stability=stability)
+    out.write(page.page_of(found.records, maps=read["maps"], stability=stability))
     first = [each for each in stability if each["setting"] == stability[0]["setting"]]
     return list(map(_stability, first))
 

@@ -330,7 +330,7 @@ def parent_of(directory: Path, store: Store, experiment: str) -> str | None:
         if known is not None:  # its run was deleted
             note.unlink(missing_ok=True)
         with contextlib.suppress(FileExistsError):  # of another job that was faster
-            files.write_new_text(note, json.dumps({"run": created}))
+            files.write_text(note, json.dumps({"run": created}), new=True)
             return created
         store.client.delete_run(created)
         known = _read(note)

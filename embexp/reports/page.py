@@ -31,7 +31,7 @@ from embexp.reports.record import Record, Status, at, finite_number, mapping, te
 from embexp.reports.results import shown_path
 from embexp.specs import metrics as metric_specs
 from embexp.specs.metrics import DIRECTIONS, Direction, direction
-from embexp.system import files, printable
+from embexp.system import printable
 
 _MOST_COLUMNS = 16
 LOSS = "train loss"
@@ -406,20 +406,19 @@ def _value(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def write_page(
+def page_of(
     records: Sequence[Record],
-    path: Path,
     *,
     maps: Sequence[Mapping[str, Any]] = (),
     stability: Sequence[Mapping[str, Any]] = (),
-) -> None:
-    """Writes the page of a report, whole or not at all.
+) -> str:
+    """The page of a report, HTML in one file.
 
     Metrics and curves are read from the directories of the records, without TensorFlow. Of what can't be
     read, the page has nothing.
     """
     data = of_runs(records, maps=maps, stability=stability)
-    files.write_text(path, document(data, title=_title(records)))
+    return document(data, title=_title(records))
 
 
 def document(data: Mapping[str, Any], *, title: str) -> str:

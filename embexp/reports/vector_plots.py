@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path, PurePath
-from typing import Any
+from pathlib import PurePath
+from typing import IO, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from embexp.reports.plots import TABLES, one_line, save
+from embexp.reports.plots import TABLES, one_line, write_png
 
 _ADD, _MUL, _CHANCE = TABLES[0], TABLES[1], "#6b6b6b"
 _COLUMNS = 3
@@ -21,13 +21,13 @@ _MOST_PANELS = 12
 _Draw = Callable[[Axes], None]
 
 
-def write(content: Mapping[str, Any], path: Path) -> Path:
-    """Draws an evaluation or a comparison into a PNG file.
+def write(content: Mapping[str, Any], file: IO[bytes]) -> None:
+    """Draws an evaluation or a comparison as PNG.
 
     Args:
         content: of `quality.evaluate` or `comparison.as_json` in `embexp.vectors`.
     """
-    return save(evaluation_figure(content) if "vectors" in content else comparison_figure(content), path)
+    write_png(evaluation_figure(content) if "vectors" in content else comparison_figure(content), file)
 
 
 def evaluation_figure(content: Mapping[str, Any]) -> Figure:

@@ -20,6 +20,7 @@ from embexp.pretrained import earlier
 from embexp.pretrained.aligned import earlier_rows
 from embexp.pretrained.earlier import EarlierCheckpoint, row_tokens
 from embexp.records.folder import RunFolder, check_code, named_functions
+from embexp.records.outputs import check_place
 from embexp.runs.serving.recommending import Vectors
 from embexp.specs.models import Task
 from embexp.system import caching, files
@@ -96,11 +97,13 @@ def export(
         RunError: `out` exists or can't be written, there is no such table, or no room on the disk; a library is
             missing, or does not reach the recall.
         DataError: a file of this kind can't hold a token.
-        UsageError: the SavedModel is that of a model of the user's own, and its function isn't allowed.
+        UsageError: `out` is in the folder of a run; or the SavedModel is that of a model of the user's own, and its
+            function isn't allowed.
     """
     kind, out = ExportKind(kind), Path(out)
     if out.exists():
         raise RunError(f"{out} already exists: give the export another name")
+    check_place(out, str(out))
     library = None
     if kind is ExportKind.INDEX:
         library = search_index.Library(index or "")

@@ -53,21 +53,33 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
     """Opens a temporary file beside `path` for writing; it becomes `path` when the block ends without an error.
 
     The data is on disk (fsync) before the rename, so a reader finds the old file or the whole new one; the new name is
-    on disk when the block has ended, so that after a power cut no file is missing that later ones rely on.
+    on disk when the block has ended, so that after a power cut no file is missing that later ones rely on. A file that
+    is replaced leaves its permissions to the new one.
+
+    Args:
+        new: never replace a file; of several processes, one writes it.
+
+    Raises:
+        FileExistsError: with `new`, there is something of that name by the end of the block.
     """
     temporary = _beside(path)
     with naming(path, temporary):
         make_directories(path.parent)
         try:  # the name is known before there is such a file, so none stays behind, whenever a signal comes
             with temporary.open("xb") as file:
+                with contextlib.suppress(OSError):  # there is none, or it belongs to somebody else
+                    os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            if new:
+                _named(temporary, path)
+            else:
+                os.replace(temporary, path)
             to_disk(path.parent)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -75,22 +87,24 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             raise
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes `text` as UTF-8, whole or not at all."""
-    with atomic_write(path) as file:
-        file.write(text.encode("utf-8"))
-
-
-def write_new_text(path: Path, text: str) -> None:
-    """Writes `text` as UTF-8 to a new file, whole or not at all; of several processes, one.
-
-    Raises:
-        FileExistsError: there is something of that name.
-    """
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED) as folder:
-        write_text(temporary := Path(folder) / path.name, text)
+def _named(temporary: Path, path: Path) -> None:
+    """Gives a file its name, if nothing has that name."""
+    try:
         os.link(temporary, path)  # unlike a rename, it never replaces
-    to_disk(path.parent)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links, such as FAT
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path)) from None
+        os.replace(temporary, path)
+    else:
+        temporary.unlink()
+
+
+def write_text(path: Path, text: str, *, new: bool = False) -> None:
+    """Writes `text` as UTF-8, whole or not at all; takes and raises what `atomic_write` does."""
+    with atomic_write(path, new=new) as file:
+        file.write(text.encode("utf-8"))
 
 
 @contextlib.contextmanager

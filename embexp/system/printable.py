@@ -17,6 +17,9 @@ from typing import TextIO
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What terminals obey, but for tabs and ends of lines: escape, carriage return, backspace, changes of direction."""
+_COMPUTED = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""Beginnings of a cell that spreadsheets take as a formula."""
+_NUMBER = re.compile(r"[-+](\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+](inf|nan)")
 _LONG = re.compile(r"\S{301,}")
 _KEPT = 60
 _NAME = "embexp"
@@ -55,6 +58,15 @@ def print(*values: object, sep: str = " ", end: str = "\n", file: TextIO | None 
 def write_data(text: str) -> None:
     """Writes text for programs to the standard output: a file or a pipe gets every character, a terminal as `print`."""
     sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+
+
+def safe_cell(text: str) -> str:
+    """A text as a cell: without what a terminal would obey, and with a quote where a spreadsheet would compute it.
+
+    Numbers such as -1 and +1e-3, also those that are given as texts, stay numbers.
+    """
+    text = visible(text)
+    return f"'{text}" if text.startswith(_COMPUTED) and not _NUMBER.fullmatch(text) else text
 
 
 def shortened(text: str) -> str:

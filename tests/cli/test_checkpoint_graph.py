@@ -39,7 +39,7 @@ def draw(*arguments: object) -> int:
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert draw("--help") == 0
-    assert capsys.readouterr().out.startswith("usage: embexp checkpoint graph PATH [-o FILE] [--all]\n")
+    assert capsys.readouterr().out.startswith("usage: embexp checkpoint graph PATH [-o FILE] [--all] [--force]\n")
     assert commands.main(["checkpoint"]) == 0
     assert "Draws the objects in a checkpoint" in capsys.readouterr().out
 
@@ -96,10 +96,10 @@ def test_what_is_wrong_is_said(checkpoint: Path, capsys: pytest.CaptureFixture[s
     assert "-o gan.gif: the ending must be one of .svg, .png, .pdf" in capsys.readouterr().err
     Path("folder.svg").mkdir()
     assert draw(checkpoint, "-o", "folder.svg") == 2
-    assert "folder.svg is a directory: give -o the name of a file" in capsys.readouterr().err
+    assert "-o folder.svg: it is a folder" in capsys.readouterr().err
     Path("file").write_text("")
-    assert draw(checkpoint, "-o", "file/gan.svg") == 1
-    assert capsys.readouterr().err == "embexp: file/gan.svg can't be written: File exists\n"
+    assert draw(checkpoint, "-o", "file/gan.svg") == 2
+    assert capsys.readouterr().err == "embexp: -o file/gan.svg: it can't be written: Not a directory\n"
     assert draw("nowhere") == 1
     assert capsys.readouterr().err.startswith(
         "embexp: nowhere: there is no such file or folder; give a run's directory"

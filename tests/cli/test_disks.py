@@ -160,7 +160,7 @@ def test_a_disk_that_is_full_keeps_the_file_that_was_there(
     with disks.small(tmp_path / "disk", kilobytes=200) as disk:
         out = disk / f"out.{form}"
         out.write_text("of before")
-        line = said("vectors", "convert", str(vectors), str(out), "--overwrite", "--cache", str(tmp_path / "cache"))
+        line = said("vectors", "convert", str(vectors), str(out), "--force", "--cache", str(tmp_path / "cache"))
         assert line.startswith(f"embexp: {out}")
         assert "No space left on device" in line
         assert out.read_text() == "of before"

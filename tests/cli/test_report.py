@@ -96,7 +96,7 @@ def test_several_directories(swept: Path, tmp_path: Path, capsys: Output) -> Non
         (["swept", "--baseline", "seed=9"], MISUSED, "must name one setting"),
         (["swept", "--html", "a.html", "--no-html"], MISUSED, "give one of them"),
         (["swept", "--formt", "csv"], MISUSED, "did you mean --format?"),
-        (["swept", "--csv", "swept"], FAILED, "swept can't be written: Is a directory"),
+        (["swept", "--csv", "swept"], MISUSED, "--csv swept: it is a folder"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(

@@ -82,16 +82,16 @@ def test_convert(suffix: str, file: Path, capsys: pytest.CaptureFixture[str]) ->
     assert file.with_name("back.txt").read_text("utf-8") == LINES
     capsys.readouterr()
     assert run("convert", file, out) == 2
-    assert f"{out} already exists: give OUT another name, or add --overwrite" in capsys.readouterr().err
-    assert run("convert", file, out, "--overwrite") == 0
+    assert f"{out}: it exists\n    give another name, or add --force to replace it\n" in capsys.readouterr().err
+    assert run("convert", file, out, "--force") == 0
 
 
 def test_convert_never_harms_what_it_reads(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("convert", file, file, "--overwrite") == 2
-    assert "v.txt is the input: give OUT another name" in capsys.readouterr().err
+    assert run("convert", file, file, "--force") == 2
+    assert "v.txt: the command reads that file\n    give another name" in capsys.readouterr().err
     assert run("convert", file, "a.npy") == 0
-    assert run("convert", "a.npy", "a.safetensors", "--overwrite") == 2
-    assert "a.tokens.txt is the input: give OUT another name" in capsys.readouterr().err
+    assert run("convert", "a.npy", "a.safetensors", "--force") == 2
+    assert "a.tokens.txt: the command reads that file" in capsys.readouterr().err
     assert file.read_text("utf-8") == LINES
     assert len(file.with_name("a.tokens.txt").read_text("utf-8").splitlines()) == 4
 
@@ -99,11 +99,11 @@ def test_convert_never_harms_what_it_reads(file: Path, capsys: pytest.CaptureFix
 def test_a_matrix_is_never_left_beside_tokens_of_another(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(file.with_name("bare.npy"), np.ones((9, 2), np.float32))
     assert run("convert", file, "out.npy") == 0
-    assert run("convert", "bare.npy", "out.npy", "--overwrite") == 0
+    assert run("convert", "bare.npy", "out.npy", "--force") == 0
     assert not file.with_name("out.tokens.txt").exists()
     file.with_name("new.tokens.txt").write_text("a\n")
     assert run("convert", "bare.npy", "new.npy") == 2
-    assert "new.tokens.txt already exists" in capsys.readouterr().err
+    assert "new.tokens.txt: it exists" in capsys.readouterr().err
 
 
 def test_neighbors(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,7 +236,7 @@ def test_convert_a_table_of_a_run(finished: Path, capsys: pytest.CaptureFixture[
     assert run("convert", finished, "words.txt", "--format", "glove") == 2
     assert "--format applies to a file" in capsys.readouterr().err
     assert run("convert", finished, "words.txt") == 2
-    assert "words.txt already exists" in capsys.readouterr().err
+    assert "words.txt: it exists" in capsys.readouterr().err
 
 
 def test_row_numbers_are_no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,10 +373,9 @@ QUALITY_FAULTS = {
     "no tests": (["evaluate", "words.vec"], 2, "name the tests: at least one of --similarity FILE, --analogies FILE"),
     "all at once": (["evaluate"], 2, "give one FILE_OR_RUN\n    name the tests: at least one of --similarity FILE"),
     "of another": (
-        ["compare", "words.vec", "other.vec", "--rows", "3", "--overwrite", "--plot", "x.svg"],
+        ["compare", "words.vec", "other.vec", "--rows", "3", "--force", "--plot", "x.svg"],
         2,
-        "compare has no option --overwrite: it belongs to convert\n"
-        "    embexp vectors compare has no option --rows: it belongs to evaluate\n"
+        "compare has no option --rows: it belongs to evaluate\n"
         "    --plot x.svg: the picture is a PNG, so its name must end in .png",
     ),
     "sample": (["compare", "words.vec", "other.vec", "--sample", "1"], 2, "--sample 1: it must be at least 2"),

@@ -25,10 +25,10 @@ from embexp.reports.page import (
     document,
     figures_of,
     of_runs,
+    page_of,
     points_each,
     read_curves,
     shortened,
-    write_page,
 )
 from embexp.runs import table_maps
 from tests import short_runs
@@ -50,10 +50,8 @@ def data_of(page: str) -> Any:
     return json.loads(found[1])
 
 
-def test_the_page_has_all_runs_and_needs_nothing_else(swept: Path, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    write_page(collect([swept]), path)
-    page = path.read_text("utf-8")
+def test_the_page_has_all_runs_and_needs_nothing_else(swept: Path) -> None:
+    page = page_of(collect([swept]))
     data = data_of(page)
     assert [run["label"] for run in data["runs"]] == [f"#{number}" for number in range(8)]
     assert [run["status"] for run in data["runs"]] == ["completed"] * 6 + ["failed", "skipped"]
@@ -168,8 +166,7 @@ def test_a_page_of_damaged_runs_is_written(tmp_path: Path) -> None:
         (tmp_path / name / "summary.json").write_text(text)
         (tmp_path / name / "metrics.jsonl").write_text('{"event": "log", "step": 1, "loss": "NaN"}\n{"event"')
     records = collect([tmp_path])
-    write_page(records, tmp_path / "report.html", maps=table_maps.of_best(records))
-    assert len(data_of((tmp_path / "report.html").read_text("utf-8"))["runs"]) == 3
+    assert len(data_of(page_of(records, maps=table_maps.of_best(records)))["runs"]) == 3
 
 
 def test_curves_are_what_metrics_jsonl_has(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_what_was_written_outlasts_a_power_cut(tmp_path: Path, monkeypatch: pyte
     files.write_text(run / "spec.json", "{}")
     files.write_text(run / "vocabularies" / "item.tsv", "a")
     assert disk.lost == set()
-    files.write_new_text(run / "new.json", "{}")
+    files.write_text(run / "new.json", "{}", new=True)
     assert {each for each in disk.lost if each.exists()} == set()
 
 

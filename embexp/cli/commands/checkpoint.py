@@ -10,6 +10,7 @@ from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, FAILED, dispatch
 from embexp.cli.commands.finished import warn_of_checkpoint, write_json
 from embexp.errors import CheckpointError, CommandLineError, DataError, RunError
+from embexp.records.outputs import output
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ by token, else by number.
     --exit-code    Returns the exit status 1 if they differ; without it, 0.
 """
 GRAPH_HELP = """\
-usage: embexp checkpoint graph PATH [-o FILE] [--all]
+usage: embexp checkpoint graph PATH [-o FILE] [--all] [--force]
 
 Draws which objects depend on which, by the names that the edges have in an object-based checkpoint: objects and layers
 in black, variables in blue, optimizers in red, slot variables in orange. TensorFlow restores by the names of edges,
@@ -82,6 +83,7 @@ PATH is the directory of a run (its final checkpoint, or else the newest), a che
 .index file, or a SavedModel.
 
     -o FILE    Names the picture, an .svg, .png or .pdf (default: NAME.svg in the current directory, NAME that of PATH).
+    --force    Replaces a picture that embexp did not draw, or that was changed since.
     --all      Draws all edges. Otherwise objects without variables are left out, and so are lists that only repeat what
                is drawn below the same object; +N next to an object counts the edges left out below it.
 """
@@ -341,7 +343,7 @@ def graph(arguments: Sequence[str]) -> int:
     parser = Parser("checkpoint graph", GRAPH_HELP)
     parser.needs("path", "which checkpoint? Give its path", type=Path)
     parser.add_argument("-o", "--out", type=Path)
-    parser.switches("--all")
+    parser.switches("--all", "--force")
     options = parser.parse(arguments)
     path: Path = options.path
     out: Path | None = options.out
@@ -362,10 +364,8 @@ def graph(arguments: Sequence[str]) -> int:
             f"    `embexp checkpoint convert {path} OUT --to object` writes an object-based one"
         )
     index = paths.index_of(path)
-    if out is None:
-        out = Path(f"{path.resolve().name.removesuffix('.index')}.svg")
-    if out.is_dir():
-        raise CommandLineError(f"embexp checkpoint graph: {out} is a directory: give -o the name of a file")
+    named = out or Path(f"{path.resolve().name.removesuffix('.index')}.svg")
+    file = output(named, "checkpoint graph", option="-o", inputs=paths.files_of(index), force=options.force)
     warn_of_checkpoint(*paths.files_of(index))
     found = object_graph.read(index)
     shown = path if path.name else path.resolve()
@@ -375,9 +375,11 @@ def graph(arguments: Sequence[str]) -> int:
     objects = sum(not branch.is_reference for branch in branches)
     counts = f"{objects} of {len(found.nodes)} objects and {drawn} of {drawn + hidden} edges"
     note = f"{counts}; +N: edges that --all draws as well" if hidden else counts
+    kind = named.suffix.removeprefix(".").lower()
     try:
-        picture.write(tree, out, title=f"Dependency graph of {shown}", note=note)
+        with file.opened() as opened:
+            picture.write(tree, opened, kind, title=f"Dependency graph of {shown}", note=note)
     except OSError as error:
-        raise RunError(f"{out} can't be written: {error.strerror or error}") from None
-    print(f"wrote {out}: {counts}{' (--all draws all)' if hidden else ''}")
+        raise RunError(f"{named} can't be written: {error.strerror or error}") from None
+    print(f"wrote {named}: {counts}{' (--all draws all)' if hidden else ''}")
     return DONE

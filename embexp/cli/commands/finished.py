@@ -18,15 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE, warn
-from embexp.errors import CommandLineError, ConfigError, DataError, plural
+from embexp.errors import CommandLineError, ConfigError, DataError, EmbexpError, plural
 from embexp.stores import places
 from embexp.stores.objects import is_url
-from embexp.system import files, printable
+from embexp.system import printable
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
+    import argparse
+
     import numpy as np
 
+    from embexp.records.outputs import Output
     from embexp.runs.finished import Run
     from embexp.system.parallel import Progress
 
@@ -45,7 +48,8 @@ metric with half the width of its 95% interval, which is of examples, users or q
 """
 
 PREDICT_HELP = """\
-usage: embexp predict DIR --data FILE [--keep A,B,…] [--out FILE] [--allow-code MODULE:FUNCTION]
+usage: embexp predict DIR --data FILE [--keep A,B,…] [--out FILE] [--force] [--safe]
+                      [--allow-code MODULE:FUNCTION]
 
 Predicts a number, the probability of label 1 or the name of a class for each example of a file in the format of the
 run's data (labels may be missing). Writes CSV in the order of the file, with the columns
@@ -57,13 +61,17 @@ run's data (labels may be missing). Writes CSV in the order of the file, with th
 
     --data FILE   Names the file of the examples, or s3://BUCKET/KEY.
     --keep A,B,…  Names columns of the file to copy.
-    --out FILE    Names the file to write (default: standard output).
+    --out FILE    Names the file to write (default: -, the standard output).
+    --force       Replaces a file that `embexp predict` did not write, or that was changed since.
+    --safe        Writes cells for spreadsheets: an apostrophe before what they would compute, such as =1+1, and
+                  pictures of control characters. Otherwise the values of --keep are written as they are.
     --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
 """
 
 RECOMMEND_HELP = """\
 usage: embexp recommend DIR [--user NAME] [--users FILE | --items A,B,… | --history FILE] [--count N] [--include-seen]
-                        [--content FILE [--only-new]] [--out FILE] [--json] [--allow-code MODULE:FUNCTION]
+                        [--content FILE [--only-new]] [--out FILE] [--force] [--safe] [--json]
+                        [--allow-code MODULE:FUNCTION]
 
 Writes the best items for each user, by a run of task recommendation, without items that the user has seen in the run's
 data. Writes CSV with the columns `user`, `rank`, `item` and `score`, the best item of each user first.
@@ -79,7 +87,9 @@ data. Writes CSV with the columns `user`, `rank`, `item` and `score`, the best i
     --content FILE  Names a file of vectors of the content of items, with their ids. Lists those too that the run does
                     not know, by vectors that are predicted from their content, as study=new_items measures it.
     --only-new      Lists only items that the run does not know.
-    --out FILE      Names the file to write (default: standard output).
+    --out FILE      Names the file to write (default: -, the standard output).
+    --force         Replaces a file that `embexp recommend` did not write, or that was changed since.
+    --safe          Writes cells for spreadsheets, as `embexp predict --safe` does.
     --json          Writes one JSON object instead: by user a list of objects with `item` and `score`.
     --allow-code MODULE:FUNCTION   Allows a function that the run's record names, such as that of its model.
 """
@@ -116,8 +126,9 @@ def predict(arguments: Sequence[str]) -> int:
     parser = Parser.of_run("predict", PREDICT_HELP)
     parser.needs("--data", "which data? Give --data FILE")
     parser.values("--out", "--keep")
+    parser.switches("--force", "--safe")
     options = parser.parse(arguments)
-    check_out(options.out, "predictions.csv")
+    out = _out(options, "predict", options.data)
     rest = ["--data", options.data]
     run = load_finished(options.directory, "predict", *rest, data=options.data, allow_code=options.allow_code)
     columns: dict[str, Sequence[object]] = {}
@@ -139,7 +150,7 @@ def predict(arguments: Sequence[str]) -> int:
             f"{sum(map(bool, unknown)):,} of {len(unknown):,} rows have values that the run does not know: {listed}",
             file=sys.stderr,
         )
-    write_csv(options.out, list(columns), zip(*columns.values(), strict=True))
+    write_csv(out, list(columns), zip(*columns.values(), strict=True), safe=options.safe)
     return DONE
 
 
@@ -151,7 +162,7 @@ def recommend(arguments: Sequence[str]) -> int:
     """Runs the command."""
     parser = Parser.of_run("recommend", RECOMMEND_HELP)
     parser.values("--users", "--items", "--history", "--out", "--content")
-    parser.switches("--include-seen", "--only-new", "--json")
+    parser.switches("--include-seen", "--only-new", "--json", "--force", "--safe")
     parser.add_argument("--user", action="append", default=[])
     parser.add_argument("--count", default="10")
     options = parser.parse(arguments)
@@ -161,7 +172,7 @@ def recommend(arguments: Sequence[str]) -> int:
         raise CommandLineError("--only-new: new items are listed by their content: give --content FILE")
     if options.content is not None and not Path(options.content).exists():
         raise CommandLineError(f"--content {options.content}: there is no such file or folder")
-    check_out(options.out, "items.csv")
+    out = _out(options, "recommend", options.users, options.history, options.content)
     users = options.user + ([] if options.users is None else _users(Path(options.users)))
     given = {"--user or --users": users, "--items": options.items, "--history": options.history}
     if len(named := [name for name, value in given.items() if value]) > 1:
@@ -191,14 +202,14 @@ def recommend(arguments: Sequence[str]) -> int:
     _warn_of_histories(histories or {}, unknown)
     if options.json:
         lists = {user: [{"item": item, "score": score} for item, score in items] for user, items in found.items()}
-        _write(options.out, json.dumps(lists, ensure_ascii=False) + "\n")
+        out.write(json.dumps(lists, ensure_ascii=False) + "\n")
         return DONE
     rows = [
         (user, rank, item, f"{score:.7g}")
         for user, items in found.items()
         for rank, (item, score) in enumerate(items, 1)
     ]
-    write_csv(options.out, ["user", "rank", "item", "score"], rows)
+    write_csv(out, ["user", "rank", "item", "score"], rows, safe=options.safe)
     return DONE
 
 
@@ -335,30 +346,29 @@ def warn_of_checkpoint(*paths: Path) -> None:
         warn(str(error))
 
 
-def check_out(out: str | None, example: str) -> None:
-    """Checks the value of --out.
+def _out(options: argparse.Namespace, command: str, *inputs: str | None) -> Output:
+    """What --out names; see `outputs.output`. What the command reads includes the data that the run was trained on."""
+    from embexp.records.folder import RunFolder
+    from embexp.records.outputs import STANDARD_OUTPUT, output
 
-    Raises:
-        CommandLineError: it is a folder.
+    read = [each for each in inputs if each is not None]
+    with contextlib.suppress(EmbexpError):  # what is no run is reported in its turn
+        path = getattr(RunFolder(Path(options.directory)).recorded_spec().data, "path", None)
+        read += [] if path is None else [str(path)]
+    return output(options.out or STANDARD_OUTPUT, command, option="--out", inputs=read, force=options.force)
+
+
+def write_csv(out: Output, header: Sequence[str], rows: Iterable[Sequence[object]], *, safe: bool = False) -> None:
+    """Writes a header and rows, once all rows are known.
+
+    Args:
+        safe: whether cells are written as `printable.safe_cell` makes them, and not as they are.
     """
-    if out is not None and Path(out).is_dir():
-        raise CommandLineError(f"--out {out}: it is a folder; name a file, such as {out}/{example}")
-
-
-def write_csv(out: str | None, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Writes a header and rows, once all rows are known; without a file to the standard output."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(header)
-    table.writerows(rows)
-    _write(out, text.getvalue())
-
-
-def _write(out: str | None, text: str) -> None:
-    if out is None:
-        printable.write_data(text)
-    else:
-        files.write_text(Path(out), text)
+    lines: Iterable[Sequence[object]] = itertools.chain([header], rows)
+    table.writerows(([printable.safe_cell(str(cell)) for cell in line] for line in lines) if safe else lines)
+    out.write(text.getvalue())
 
 
 def write_json(content: object) -> None:

@@ -138,7 +138,7 @@ def main(arguments: Sequence[str]) -> int:
     name, file, command = _where(options)
     experiment = first_experiment.Experiment(name, predicted, found, uses, command)
     _show(found, uses, decided=True)
-    _write(file, first_experiment.text(experiment), replace=options.force)
+    _write(file, first_experiment.text(experiment), replace=options.force, data=options.data)
     print(f"task {predicted.task}: {predicted.why}")
     if restate := [] if pair is not None else column_uses.giving_away(uses, found, label):
         rule = f"may restate the label: each value goes with one value of {label.name}. If it is known only afterwards,"
@@ -166,14 +166,10 @@ def _exists(file: Path) -> CommandLineError:
     return CommandLineError(f"embexp new: {file} exists\n    give another --name, or --force to replace it")
 
 
-def _write(file: Path, text: str, *, replace: bool) -> None:
-    from embexp.system import files
+def _write(file: Path, text: str, *, replace: bool, data: str) -> None:
+    from embexp.records.outputs import output
 
-    file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        (files.write_text if replace else files.write_new_text)(file, text)
-    except FileExistsError:
-        raise _exists(file) from None
+    output(file, "new", inputs=[data], force=replace, replaces=False, streams=False).write(text)
 
 
 def _say_written(file: Path, command: str) -> None:
@@ -226,6 +222,7 @@ def _write_graph(options: argparse.Namespace, count: int, entities: int, relatio
         file,
         first_experiment.of_graph(name, Path(options.data), about=about, large=large, command=command),
         replace=options.force,
+        data=options.data,
     )
     print(f"{options.data}: {about}\ntask ranking: the entity that completes a triple, among all")
     _say_written(file, command)

@@ -14,6 +14,9 @@ from embexp.system import printable
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
+    import argparse
+
+    from embexp.records.outputs import Output
     from embexp.reports.record import Record
 
 _TESTS = ("similarity", "analogies", "categories")
@@ -38,6 +41,9 @@ Below the table are the jobs that are queued, running, interrupted or cancelled 
     --categories FILE…    … by words and their categories; `embexp vectors evaluate --help` says more
     --html FILE           write the page to FILE (default: DIR/report.html, if one folder of runs is given)
     --no-html             write no page
+    --force               replace files that embexp did not write, or that were changed since
+
+FILE may be - for the standard output.
 
 A CONDITION is a key, one of = != < <= > >=, and a value, or several with commas after = and !=:
 
@@ -57,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     for name in _TESTS:
         parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar="FILE")
     parser.add_argument("--format", choices=("table", "csv", "json", "latex"), default="table")
-    parser.switches("--no-html")
+    parser.switches("--no-html", "--force")
     options = parser.parse(arguments)
     if options.html and options.no_html:
         raise CommandLineError("--html names a file for the page and --no-html writes none: give one of them")
@@ -65,8 +71,9 @@ def main(arguments: Sequence[str]) -> int:
     from embexp.reports.collected import collect
     from embexp.reports.report import show, tabulate
     from embexp.runs import table_maps
-    from embexp.system import files, terminal
+    from embexp.system import terminal
 
+    named = _outputs(options)
     records: Sequence[Record] = collect(options.directories)
     if tests := {name: getattr(options, name) for name in _TESTS if getattr(options, name)}:
         records = _evaluated(records, tests)
@@ -77,20 +84,57 @@ def main(arguments: Sequence[str]) -> int:
     else:
         printable.write_data(writers[options.format](found))
     messages = sys.stdout if options.format == "table" else sys.stderr
-    named = {name: getattr(options, name) for name in writers}
-    named["html"] = None if options.no_html else options.html or _default_page(options.directories, options.format)
-    for name, path in named.items():
-        if path is not None:
-            try:
-                if name == "html":
-                    for line in formats.write_page(found, path, table_maps.of_report):
-                        print(line, file=messages)
-                else:
-                    files.write_text(path, writers[name](found))
-            except OSError as error:
-                raise RunError(f"{path} can't be written: {error.strerror}") from None
-            print(f"written: {path}", file=messages)
+    for name, out in named.items():
+        try:
+            if name == "html":
+                for line in formats.write_page(found, out, table_maps.of_report):
+                    print(line, file=messages)
+            else:
+                out.write(writers[name](found))
+        except OSError as error:
+            raise RunError(f"{out.named} can't be written: {error.strerror}") from None
+        if out.is_file:
+            print(f"written: {out.named}", file=messages)
     return DONE
+
+
+def _outputs(options: argparse.Namespace) -> dict[str, Output]:
+    """The files to write, by their kind.
+
+    Raises:
+        CommandLineError: one can't be written, or must not be, or two are the same.
+    """
+    from embexp.records.outputs import PAGE_MARK, output
+    from embexp.reports.formats import page_in
+
+    kinds = {f"--{name}": getattr(options, name) for name in ("csv", "json", "latex", "html")}
+    given = {option: path for option, path in kinds.items() if path is not None}
+    found = {
+        option[2:]: output(
+            path,
+            f"report {option}",
+            option=option,
+            force=options.force,
+            inputs=[file for name in _TESTS for file in getattr(options, name)],
+            mark=PAGE_MARK if option == "--html" else None,
+        )
+        for option, path in given.items()
+    }
+    named = [out.path for out in found.values() if out.is_file]
+    if len(set(named)) < len(named):
+        raise CommandLineError(
+            f"{', '.join(f'{option} {path}' for option, path in given.items())}: name each file once"
+        )
+    if (
+        not options.no_html
+        and options.html is None
+        and (folder := _default_folder(options.directories, options.format))
+    ):
+        try:
+            found["html"] = page_in(folder, force=options.force)
+        except CommandLineError as error:
+            warn(f"no page is written: {error}")
+    return found
 
 
 def _evaluated(records: Sequence[Record], tests: Mapping[str, Sequence[str]]) -> Sequence[Record]:
@@ -111,11 +155,9 @@ def _evaluated(records: Sequence[Record], tests: Mapping[str, Sequence[str]]) ->
     return found
 
 
-def _default_page(directories: Sequence[str], output: str) -> Path | None:
+def _default_folder(directories: Sequence[str], printed: str) -> Path | None:
     """Where the page goes if no place is named: into the one folder of runs that is given, but never into a run."""
     from embexp.reports.collected import is_run
-    from embexp.reports.formats import PAGE
 
-    if output != "table" or len(directories) != 1 or is_run(Path(directories[0])):
-        return None
-    return Path(directories[0]) / PAGE
+    folder = Path(directories[0])
+    return folder if printed == "table" and len(directories) == 1 and not is_run(folder) else None

@@ -12,7 +12,7 @@ from embexp.errors import CommandLineError
 from embexp.system.printable import print
 
 HELP = """\
-usage: embexp schema [GROUP] [--out FILE_OR_FOLDER]
+usage: embexp schema [GROUP] [--out FILE_OR_FOLDER] [--force]
 
 Prints the JSON schema of the YAML files. With it, an editor completes keys, shows what they mean, and marks unknown
 keys and values of a wrong type while you type. Rules between settings are checked by `embexp plan`.
@@ -22,6 +22,7 @@ experiments and graphs.
 
     --out FILE     Writes the schema to FILE.
     --out FOLDER   Writes the schemas of all groups into an existing folder: config.json, optimizer.json, and so on.
+    --force        Replaces files that embexp did not write, or that were changed since.
 
 An editor with the YAML language server takes the schema from the first line of a file:
 
@@ -34,12 +35,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("schema", HELP)
     parser.add_argument("group", nargs="?")
     parser.add_argument("--out", type=Path)
+    parser.switches("--force")
     options = parser.parse(arguments)
     group: str | None = options.group
     out: Path | None = options.out
     from embexp.config import folders, yaml_schema
     from embexp.config.messages import did_you_mean
-    from embexp.system import files
+    from embexp.records.outputs import STANDARD_OUTPUT, output
 
     found = folders.find()
     known = yaml_schema.groups(found)
@@ -49,15 +51,15 @@ def main(arguments: Sequence[str]) -> int:
     if out is not None and out.is_dir():
         if group is not None:
             raise CommandLineError(f"embexp schema: --out {out} is a folder, and takes all groups: leave {group} out")
-        for each in known:
-            files.write_text(out / f"{each.replace('/', '_')}.json", _text(yaml_schema.schema(found, each)))
+        named = {each: out / f"{each.replace('/', '_')}.json" for each in known}
+        outs = {each: output(path, "schema", option="--out", force=options.force) for each, path in named.items()}
+        for each, file in outs.items():
+            file.write(_text(yaml_schema.schema(found, each)))
         print(f"wrote {len(known)} schemas to {out}: {', '.join(known)}")
         return DONE
-    text = _text(yaml_schema.schema(found, group or yaml_schema.CONFIG))
-    if out is None:
-        print(text, end="")
-    else:
-        files.write_text(out, text)
+    file = output(out or STANDARD_OUTPUT, "schema", option="--out", force=options.force)
+    file.write(_text(yaml_schema.schema(found, group or yaml_schema.CONFIG)))
+    if file.is_file:
         print(f"wrote {out}")
     return DONE
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from embexp.cli.arguments import Parser, add_allow_code
 from embexp.cli.commands import DONE
 from embexp.errors import CommandLineError, UsageError, VocabularyError, plural
+from embexp.records.outputs import output
 from embexp.specs.pretrained import Format, HeaderCount, InvalidText, NonFinite
 from embexp.system.printable import print
 
@@ -52,7 +54,7 @@ RUN is the folder of a finished run: convert writes those rows of its table that
     --cache DIR           Names the cache of parsed text (default: embexp's cache).
     --json                With all but convert, prints one JSON object instead of text, with all tokens as they are;
                           in text, a control character in a token is replaced by a picture of it.
-    --overwrite           With convert, replaces OUT if it exists.
+    --force               Replaces OUT and PNG if there is such a file.
     --count N             With neighbors and compare, finds N rows for each token (default: 10).
     --table NAME          With all but info, names the table of a run, if it has several.
     --plot PNG            With evaluate and compare, also draws the figures.
@@ -110,7 +112,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--invalid-text", choices=list(InvalidText), type=InvalidText)
     parser.add_argument("--non-finite", choices=list(NonFinite), type=NonFinite)
     parser.add_argument("--header-count", choices=list(HeaderCount), type=HeaderCount)
-    parser.switches("--json", "--overwrite", "--match-case")
+    parser.switches("--json", "--force", "--match-case")
     for name in _TESTS:
         parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar="FILE")
     for name in _NUMBERS:
@@ -128,7 +130,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     of_runs, of_evaluate, of_compare = ACTIONS[1:], ("evaluate",), ("compare",)
     belong = {
         "json": ("info", "neighbors", "evaluate", "compare"),
-        "overwrite": ("convert",),
+        "force": ("convert", "evaluate", "compare"),
         "count": ("neighbors", "compare"),
         "table": of_runs,
         "allow_code": of_runs,
@@ -150,6 +152,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         faults.append(f"--plot {options.plot}: the picture is a PNG, so its name must end in .png")
     if faults:
         raise CommandLineError("\n    ".join(faults))
+    if options.plot is not None:
+        command = f"vectors {options.action}"
+        options.plot = output(options.plot, command, option="--plot", inputs=options.operands, force=options.force)
     return options
 
 
@@ -205,14 +210,9 @@ def _convert(path: Path, out: Path, options: argparse.Namespace) -> None:
     write.form_of(out)
     with show_stages() as stages:
         source, tokens, inputs = _rows(path, options, stages, whole=False)
-        for output in write.outputs(out):
-            if output.exists() and any(output.samefile(read) for read in inputs):
-                raise CommandLineError(f"embexp vectors convert: {output} is the input: give OUT another name")
-            if output.exists() and not options.overwrite:
-                raise CommandLineError(
-                    f"embexp vectors convert: {output} already exists: give OUT another name, or add --overwrite"
-                )
-        write.write_vectors(source, tokens, out, progress=stages)
+        for each in write.outputs(out):
+            output(each, "vectors convert", inputs=inputs, force=options.force, replaces=False, streams=False)
+        write.write_vectors(source, tokens, Path(os.path.realpath(out)), progress=stages)
     print(f"{source.rows:,} rows of dimension {source.dim} in {out}")
 
 
@@ -306,13 +306,14 @@ def _written(content: Mapping[str, Any], options: argparse.Namespace, what: str)
     if options.plot is not None:
         from embexp.reports import vector_plots
 
-        vector_plots.write(content, options.plot)
+        with options.plot.opened() as file:
+            vector_plots.write(content, file)
     if options.json:
         write_json(content)
         return
     (vector_quality.show_evaluation if what == "evaluation" else vector_quality.show_comparison)(content)
     if options.plot is not None:
-        print(f"written: {options.plot}")
+        print(f"written: {options.plot.named}")
 
 
 def _rows(path: Path, options: argparse.Namespace, stages: Stages, *, whole: bool) -> tuple[Rows, Tokens, list[Path]]:

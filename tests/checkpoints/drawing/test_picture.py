@@ -13,6 +13,7 @@ from PIL import Image
 
 from embexp.checkpoints import object_graph, picture
 from embexp.checkpoints.object_graph import ObjectGraph, spanning_tree, walk
+from embexp.system import files
 from tests import object_graphs
 from tests.thoroughness import examples
 
@@ -27,7 +28,9 @@ def texts(path: Path) -> list[tuple[str, str]]:
 
 
 def drawn(graph: ObjectGraph, path: Path) -> Path:
-    picture.write(spanning_tree(graph, everything=False), path, title="A <title> & $more$", note="a note")
+    with files.atomic_write(path) as file:
+        kind = path.suffix.removeprefix(".").lower()
+        picture.write(spanning_tree(graph, everything=False), file, kind, title="A <title> & $more$", note="a note")
     return path
 
 
