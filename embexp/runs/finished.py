@@ -30,7 +30,7 @@ from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.reports import results
 from embexp.runs import exporting
 from embexp.runs.exporting import Exported
-from embexp.runs.prepare import PreparedTables, prepare_tables, read_data
+from embexp.runs.prepare import PreparedTables, prepare_tables, read_recorded_data
 from embexp.runs.serving import new_users, recommending
 from embexp.runs.serving.content import with_new_items
 from embexp.runs.table_vectors import read_table
@@ -215,15 +215,15 @@ class Run:
         Raises:
             RunError: the data has no such split, or the split is empty.
             UsageError: the model is the user's own, built by a function that isn't allowed; or `data` is none.
-            DataError: `data` lacks a column, or a value can't be read.
+            DataError: `data` lacks a column, or a value can't be read; or the run's own data, which some models and
+                tasks need, have changed.
         """
         evaluator = self._evaluator()
         if data is not None:
             columns, examples = self._encode(data, progress, labelled=True)
-            measured = evaluator.file(columns, examples, partial(read_data, self.spec, progress))
+            measured = evaluator.file(columns, examples, partial(read_recorded_data, self.folder, self.spec, progress))
             return measured(self._restored.runtime, progress, details)
-        self.folder.check(self.folder.data)
-        own = read_data(self.spec, progress)
+        own = read_recorded_data(self.folder, self.spec, progress)
         if split not in own.scan.splits:
             raise RunError(f"this run's data has no split {split}; its splits are {', '.join(own.scan.splits)}")
         of_split = evaluator.split(own, split)
@@ -245,7 +245,8 @@ class Run:
 
         Raises:
             UsageError: the model is the user's own, built by a function that isn't allowed; or `data` is none.
-            DataError: `data` lacks a column, or a value can't be read.
+            DataError: `data` lacks a column, or a value can't be read; or the run's own data, which some models and
+                tasks need, have changed.
         """
         return self.predictions(data, progress=progress).prediction
 
@@ -258,7 +259,8 @@ class Run:
 
         Raises:
             UsageError: the model is the user's own, built by a function that isn't allowed; or `data` is none.
-            DataError: `data` lacks a column, or a value can't be read.
+            DataError: `data` lacks a column, or a value can't be read; or the run's own data, which some models and
+                tasks need, have changed.
         """
         evaluator, task = self._evaluator(), self.spec.task
         if task is Task.RANKING:
@@ -326,7 +328,8 @@ class Run:
             RunError: the task is another.
             UsageError: `count` is less than 1, `only_new` has no `content`, or `users` and `histories` are both given.
             VocabularyError: a user is unknown, or nobody of `histories` has a known item.
-            DataError: `content` is no file of vectors, or has none of known items, or of new ones.
+            DataError: `content` is no file of vectors, or has none of known items, or of new ones; or the run's own
+                data have changed.
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise UsageError(f"Run.recommend: count must be a whole number of at least 1, not {count!r}")
@@ -338,7 +341,7 @@ class Run:
             names, vectors = users, self.vectors(users, progress=progress)
         else:
             names, features = list(histories), [self.spec.ids_of(name) for name in self.recommender().user_features]
-            known = self._evaluator(), read_data(self.spec, progress), self._restored.runtime
+            known = self._evaluator(), read_recorded_data(self.folder, self.spec, progress), self._restored.runtime
             vectors = new_users.vectors(*known, self.recommender(), features, histories, unknown, progress)
         if content is not None:
             cache = caching.cache_folder(self.spec.output.cache)
@@ -358,9 +361,10 @@ class Run:
         Raises:
             RunError: the task is another.
             VocabularyError: a user is unknown.
+            DataError: the run's own data have changed.
         """
         self.recommender()
-        known = self._evaluator(), read_data(self.spec, progress), self._restored.runtime
+        known = self._evaluator(), read_recorded_data(self.folder, self.spec, progress), self._restored.runtime
         return recommending.vectors(*known, users, progress)
 
     def recommender(self) -> Recommender:
@@ -415,8 +419,8 @@ class Run:
                 known |= {"cache": caching.cache_folder(spec.output.cache), "progress": progress}
                 examples = encode_file(Path(data), spec.data, columns, vocabularies, **known)
         if columns.histories:  # those of the training split, whatever the examples are
-            self.folder.check(self.folder.data)
-            examples = replace(examples, histories=read_data(spec, progress).scan.examples.histories)
+            own = read_recorded_data(self.folder, spec, progress)
+            examples = replace(examples, histories=own.scan.examples.histories)
         return columns, examples
 
     def _prepared_tables(self) -> PreparedTables:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
-from embexp.data import example_weights, numbers, together
+from embexp.data import example_weights, fetching, numbers, together
 from embexp.data.cold_starts import Newcomers, without_newcomers
 from embexp.data.columns import Columns, columns_of
 from embexp.data.example_weights import ExampleWeights
@@ -184,6 +184,50 @@ def read_data(spec: RunSpec, progress: Progress, reading: together.Meeting = tog
                 raise DataError(f"{spec.data.path}: {rule}")
             candidates = replace(candidates, relations=sizes[RELATION])
     return Data(columns, vocabularies, found, classes, candidates, shares, weights=weights)
+
+
+def read_recorded_data(folder: RunFolder, spec: RunSpec, progress: Progress = quiet) -> Data:
+    """The data of a run that was trained, with the rows and splits that it was trained with.
+
+    Vocabularies and splits are made from the data anew, so they are the run's only while the data are.
+
+    Raises:
+        DataError: the data, or a record of the run, have changed since; or this version of embexp makes other
+            vocabularies of them.
+    """
+    check_recorded_data(folder, spec)
+    data = read_data(spec, progress)
+    for table, vocabulary in data.vocabularies.items():
+        if Vocabulary.read(folder.checked_vocabulary(table)).digest != vocabulary.digest:
+            raise DataError(
+                f"{folder.vocabularies / table}: this version of embexp gives the rows of table {table} to other values"
+                " of the same data: use the version that manifest.json names, or train again"
+            )
+    return data
+
+
+@places.naming_urls()
+def check_recorded_data(folder: RunFolder, spec: RunSpec) -> None:
+    """Checks that the data of a run are those that it was trained on, which its manifest has the digest of.
+
+    Nothing, if the manifest of an earlier version has none.
+
+    Raises:
+        DataError: they have changed, or a record of the run has.
+        ConfigError: they are gone, or lack a column.
+    """
+    folder.check(folder.data, folder.manifest)
+    recorded = folder.read_manifest().get("data", {}).get("digest")
+    cache = caching.cache_folder(spec.output.cache)
+    fetching.ensure(spec.data, cache=cache, progress=quiet)
+    columns, _ = columns_of(spec.data, spec.features, spec.tables, task=spec.task)
+    if recorded is None or source_of(spec.data).digest(columns, cache=cache) == recorded:
+        return
+    path = getattr(spec.data, "path", None)
+    raise DataError(
+        f"{folder.path}: its data{'' if path is None else f' (data.path={path})'} have changed since it was trained, so"
+        " their rows and splits are no longer those of the run. Put them back as they were, or train again"
+    )
 
 
 def _of_interactions(known: Interactions, data: Data) -> Data:

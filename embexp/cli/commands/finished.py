@@ -106,7 +106,9 @@ def evaluate(arguments: Sequence[str]) -> int:
         raise CommandLineError("--split is for the run's own data and --data for another file: give one of them")
     data, split = options.data, options.split or "test"
     rest = ["--data", data] if data is not None else ["--split", split] if split != "test" else []
-    run = load_finished(options.directory, "evaluate", *rest, data=data, allow_code=options.allow_code)
+    run = load_finished(
+        options.directory, "evaluate", *rest, data=data, own_data=data is None, allow_code=options.allow_code
+    )
     details: dict[str, Any] | None = None if options.json else {}
     with _stages() as progress, places.naming_urls():
         own = None if data is None else places.local(data)
@@ -182,7 +184,7 @@ def recommend(arguments: Sequence[str]) -> int:
     histories: dict[str, list[str]] | None = (
         None if options.items is None else {"new": next(csv.reader([options.items]), [])}
     )
-    run = load_finished(options.directory, "recommend", allow_code=options.allow_code)
+    run = load_finished(options.directory, "recommend", own_data=True, allow_code=options.allow_code)
     unknown: dict[str, int] = {}
     with _stages() as progress:
         if options.history is not None:
@@ -258,16 +260,31 @@ def _users(file: Path) -> list[str]:
 
 
 def load_finished(
-    directory: str, command: str, *rest: str, data: str | None = None, allow_code: Sequence[str] = ()
+    directory: str,
+    command: str,
+    *rest: str,
+    data: str | None = None,
+    own_data: bool = False,
+    allow_code: Sequence[str] = (),
 ) -> Run:
     """Loads the run in a directory, to use its model; takes and raises what `check_finished` does.
 
+    Args:
+        data: another file that the command reads, or URL.
+        own_data: whether the command reads the run's own data again.
+
     Raises:
         CommandLineError: there is no such file or folder of data.
+        DataError: the run's own data have changed, see `prepare.check_recorded_data`.
     """
     from embexp.system import environment
 
     check_finished(directory, command, *rest, allow_code=allow_code)
+    if own_data:
+        from embexp.records.folder import RunFolder
+        from embexp.runs.prepare import check_recorded_data
+
+        check_recorded_data(folder := RunFolder(Path(directory)), folder.read_spec())
     if data is not None and is_url(data):
         _fetch(directory, data)
     elif data is not None and not Path(data).exists():

@@ -39,9 +39,10 @@ from embexp.data.columns import Columns, columns_of
 from embexp.data.numbers import FittedColumn
 from embexp.errors import RunError
 from embexp.pretrained.earlier import EarlierCheckpoint
+from embexp.records.folder import RunFolder
 from embexp.runs import execute
 from embexp.runs.finished import fitted_numbers
-from embexp.runs.prepare import read_data
+from embexp.runs.prepare import read_recorded_data
 from embexp.runs.serving.best_items import BestItems
 from embexp.runs.serving.inputs import Served, served, traced, transformed_numbers, words_of_texts
 from embexp.runs.serving.recommending import Vectors
@@ -85,7 +86,7 @@ def write(
     progress("tracing the model", None)
     # Its own seed: a user's model may draw, though what it draws is overwritten.
     keras.utils.set_random_seed(digests.seed_of(run.spec.seed, "keras")[0])
-    spec, tables = _with_sums(run.spec, tables, progress)
+    spec, tables = _with_sums(run.folder, run.spec, tables, progress)
     columns, shared = columns_of(spec.data, spec.features, spec.tables, labelled=False)
     with tempfile.TemporaryDirectory(prefix="embexp-") as assets:
         vocabularies = {
@@ -117,7 +118,9 @@ def write(
     return {name: _inputs(function) for name, function in signatures.items()}
 
 
-def _with_sums(spec: RunSpec, tables: Mapping[str, Rows], progress: Progress) -> tuple[RunSpec, Mapping[str, Rows]]:
+def _with_sums(
+    folder: RunFolder, spec: RunSpec, tables: Mapping[str, Rows], progress: Progress
+) -> tuple[RunSpec, Mapping[str, Rows]]:
     """The spec and tables of a model that looks up, for a history, what it sums up to: a row for each user.
 
     Those rows are in memory, and those of the items while they are summed.
@@ -125,7 +128,7 @@ def _with_sums(spec: RunSpec, tables: Mapping[str, Rows], progress: Progress) ->
     named = {name: feature for name, feature in spec.features.items() if feature.history_of is not None}
     if not named:
         return spec, tables
-    histories = read_data(spec, progress).scan.examples.histories
+    histories = read_recorded_data(folder, spec, progress).scan.examples.histories
     features, made, rows = dict(spec.features), dict(spec.tables), dict(tables)
     for name, feature in named.items():
         history, table = histories[feature.ids_column(name)], f"{name}_of_{feature.history_of}"

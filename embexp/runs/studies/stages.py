@@ -15,6 +15,7 @@ from embexp.records import inventory
 from embexp.records.folder import RunFolder, check_code, json_object, named_functions
 from embexp.runs import experiment
 from embexp.runs import run as single
+from embexp.runs.prepare import check_recorded_data
 from embexp.runs.run import Observer, RunResult
 from embexp.specs.run import RunSpec
 from embexp.specs.studies import choices
@@ -52,7 +53,7 @@ def run(
         following: makes further runs, where there are some. The runs before them may diverge, which is their result.
 
     Raises:
-        DataError: a file was changed since the study was interrupted.
+        DataError: a file, or the data of a run that has ended, was changed since the study was interrupted.
         RunError: a run fails for a reason in the data, a file or the machine.
     """
     folder, noted = RunFolder(directory), directory / _SECONDS
@@ -72,6 +73,8 @@ def run(
         observer.announce(f"{len(runs) + 1} of {total}, {name}: {choices.described(name, run_spec)}")
         seconds, stage, clock = json_object(noted), RunFolder(directory / name), Clock()
         if name in seconds:
+            if stage.manifest.exists():  # what follows is compared with it
+                check_recorded_data(stage, run_spec)
             runs[name] = {**(stage.read_summary() if seconds[name] else DIVERGED), "seconds": seconds[name]}
             continue
         timed = Observer(lambda clock=clock: [clock, *observer.listeners()], observer.progress)  # type: ignore[misc]
