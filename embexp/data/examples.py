@@ -159,6 +159,8 @@ class Examples:
         example_weights: float32 [count], none below 0; None: all count the same.
         key: of the folder in the cache that has what is not rows of tables; "" of examples that are in none.
         histories: id columns that follow from the user of an example.
+        codes: id column -> int32 codes of the tokens that its ids stand for, in the same order; 0 is a missing value.
+            Only columns of tokens have some, of examples as they were read.
     """
 
     count: int
@@ -171,6 +173,7 @@ class Examples:
     key: str = ""
     example_weights: np.ndarray | None = None
     histories: Mapping[str, History] = field(default_factory=dict)
+    codes: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def column(self, name: str, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
         """int64: the ids of a column with one value per example, of some examples."""
@@ -195,7 +198,9 @@ def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
         rows: folder with `ids.npy` and `list.N.values.npy` that hold rows of the tables instead of codes.
         buckets: names of further columns of that `ids.npy`: buckets of numbers.
     """
-    layout = Layout.read(folder)
+    layout, codes = Layout.read(folder), mapped_array(folder / "ids.npy")
+    coded = {name: codes[:, number] for number, name in enumerate(layout.ids)}
+    coded |= {name: mapped_array(folder / f"list.{number}.values.npy") for number, name in enumerate(layout.lists)}
     return Examples(
         count=layout.count,
         id_columns=(*layout.ids, *buckets),
@@ -211,6 +216,7 @@ def examples(folder: Path, rows: Path, buckets: Sequence[str] = ()) -> Examples:
         labels=mapped_array(folder / "labels.npy") if layout.label else None,
         key=folder.name,
         example_weights=mapped_array(folder / "example_weights.npy") if layout.weighted else None,
+        codes={name: each for name, each in coded.items() if layout.tables.get(name) in layout.token_tables},
     )
 
 

@@ -21,7 +21,7 @@ from embexp.data.numbers import FittedColumn
 from embexp.data.scan import as_the_runs_data, encode_file, encode_in_memory
 from embexp.data.sources.source import source_of
 from embexp.data.texts import without_ngrams
-from embexp.data.vocabularies.vocabulary import Vocabulary
+from embexp.data.vocabularies.vocabulary import BucketVocabulary, Vocabulary
 from embexp.errors import DataError, NotARunError, RunError, UsageError
 from embexp.freezing.policies import RowFacts
 from embexp.pretrained.aligned import pretrained_before
@@ -59,15 +59,17 @@ class Predictions:
 
     Attributes:
         prediction: see `Run.predict`, [n].
-        unknown: feature -> bool [n], whether a value is out of vocabulary.
+        unknown: feature -> bool [n], whether a value is out of vocabulary; one that is missing is not.
         probabilities: of the classes by name, float32 [n] each; empty where classes have no names.
         classes: str [n], the likelier class, of task binary whose classes have names; None: there are none.
+        missing: feature -> bool [n], whether a value is missing: an empty cell, or null.
     """
 
     prediction: np.ndarray
     unknown: Mapping[str, np.ndarray]
     probabilities: Mapping[str, np.ndarray] = field(default_factory=dict)
     classes: np.ndarray | None = None
+    missing: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def load_run(directory: Path | str, *, allow_code: Sequence[str] = ()) -> Run:
@@ -272,28 +274,40 @@ class Run:
         runtime = evaluator.reporting(self._restored.runtime, examples.count, progress)
         _, logits = predictions(runtime, some, examples.count)
         own = [name for name, feature in self.spec.features.items() if feature.history_of is None]
-        unknown = {name: self._unknown(examples, name) for name in own}
+        kinds = {name: self._without_row(examples, name) for name in own}
+        missing, unknown = ({name: each[place] for name, each in kinds.items()} for place in range(2))
         if task is Task.RECOMMENDATION:
             scores = np.asarray((logits[:, 0].astype(np.float64) * logits[:, 1]).sum(axis=1), np.float32)
-            return Predictions(scores, unknown)
+            return Predictions(scores, unknown, missing=missing)
         found = predicted(task, logits)
         if task is Task.CLASSIFICATION:
             names: np.ndarray = np.asarray(self.classes)[logits.argmax(axis=1)]
-            return Predictions(names, unknown, dict(zip(self.classes, found.T, strict=True)))
+            return Predictions(names, unknown, dict(zip(self.classes, found.T, strict=True)), missing=missing)
         if task is Task.BINARY and self.classes:
             named: np.ndarray = np.asarray(self.classes)[(found > 0.5).astype(np.int64)]
-            return Predictions(found, unknown, dict(zip(self.classes, (1 - found, found), strict=True)), named)
-        return Predictions(found, unknown)
+            of_classes = dict(zip(self.classes, (1 - found, found), strict=True))
+            return Predictions(found, unknown, of_classes, named, missing)
+        return Predictions(found, unknown, missing=missing)
 
-    def _unknown(self, examples: Examples, feature: str) -> np.ndarray:
-        """Whether a value of a feature, other than an n-gram, has an OOV row: bool [n]."""
-        oov, column = self._vocabularies[self.spec.features[feature].table].oov, self.spec.ids_of(feature)
-        if column not in examples.lists:
-            return examples.column(column) < oov
-        splits = examples.lists[column].splits
-        before = np.concatenate([[0], np.cumsum(examples.lists[column].values < oov)])
+    def _without_row(self, examples: Examples, feature: str) -> tuple[np.ndarray, np.ndarray]:
+        """Whether a value of a feature, other than an n-gram, is missing, and whether it has an OOV row: bool [n]."""
+        vocabulary, column = self._vocabularies[self.spec.features[feature].table], self.spec.ids_of(feature)
+        several = examples.lists.get(column)
+        rows = examples.column(column) if several is None else several.values
+        absent = rows == 0 if isinstance(vocabulary, BucketVocabulary) else np.zeros(len(rows), bool)
+        if (codes := examples.codes.get(column)) is not None:
+            absent = codes == 0
+        unknown = (rows < vocabulary.oov) & ~absent
+        if several is None:
+            return absent, unknown
+        splits = several.splits
         ends = splits[:-1] + without_ngrams(np.diff(splits), getattr(self.spec.data, "ngrams", 1))
-        return np.asarray(before[ends] > before[splits[:-1]])
+
+        def of_examples(values: np.ndarray) -> np.ndarray:
+            before = np.concatenate([[0], np.cumsum(values)])
+            return np.asarray(before[ends] > before[splits[:-1]])
+
+        return of_examples(absent), of_examples(unknown)
 
     def recommend(
         self,

@@ -80,6 +80,7 @@ def test_predictions_of_classes_with_kept_columns_and_unknown_values(
         {"shop": np.array([True, False]), "agent": np.array([True, True]), "day": np.array([False, False])},
         {"no": 1 - positive, "yes": positive},
         np.array(["no", "yes"]),
+        {"shop": np.array([False, True]), "agent": np.array([False, False]), "day": np.array([False, True])},
     )
     assert finished.predict(["DIR", "--data", "FILE", "--keep", "id,date"]) == 0
     captured = capsys.readouterr()
@@ -88,7 +89,10 @@ def test_predictions_of_classes_with_kept_columns_and_unknown_values(
         "id1,date1,0.25,no,0.75,0.25,shop agent\n"
         "id2,date2,0.75,yes,0.25,0.75,agent\n"
     )
-    assert captured.err == "2 of 2 rows have values that the run does not know: shop in 1, agent in 2\n"
+    assert captured.err == (
+        "1 of 2 rows lack a value: shop in 1, day in 1\n"
+        "2 of 2 rows have values that the run does not know: shop in 1, agent in 2\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])

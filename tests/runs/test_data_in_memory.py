@@ -116,12 +116,20 @@ def test_predictions_are_those_of_the_file(finished: embexp.Run, bookings: Path,
 
 
 def test_rows_in_their_order_without_a_label(finished: embexp.Run, tmp_path: Path) -> None:
-    (tmp_path / "two.csv").write_text("hotel,lead,extras\nh3,12.5,pool bar\nunheard,,\n")
-    rows = {"hotel": ["h3", "unheard"], "lead": [12.5, None], "extras": [["pool", "bar"], []], "unused": [1, 2]}
-    found = finished.predictions(rows)
-    np.testing.assert_array_equal(found.prediction, finished.predict(tmp_path / "two.csv"))
-    assert found.unknown["hotel"].tolist() == [False, True]
-    for place in range(2):
+    (tmp_path / "three.csv").write_text("hotel,lead,extras\nh3,12.5,pool bar\nunheard,,\n,4,pool\n")
+    rows = {
+        "hotel": ["h3", "unheard", None],  # the last two have the OOV row
+        "lead": [12.5, None, 4],
+        "extras": [["pool", "bar"], [], ["pool"]],
+        "unused": [1, 2, 3],
+    }
+    found, of_file = finished.predictions(rows), finished.predictions(tmp_path / "three.csv")
+    np.testing.assert_array_equal(found.prediction, of_file.prediction)
+    for each in (found, of_file):
+        assert each.unknown["hotel"].tolist() == [False, True, False]
+        assert each.missing["hotel"].tolist() == [False, False, True]
+        assert not each.missing["extras"].any()  # a list without values lacks none
+    for place in range(3):
         one = finished.predict({name: values[place : place + 1] for name, values in rows.items()})
         np.testing.assert_allclose(one, found.prediction[place : place + 1], rtol=1e-6)
 

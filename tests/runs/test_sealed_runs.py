@@ -24,7 +24,7 @@ from embexp.runs.finished import load_run
 from embexp.runs.prepare import prepare
 from embexp.runs.run import Observer
 from embexp.training.listeners import Listener
-from tests.runs.test_vocabularies import spec_of, write
+from tests.runs.test_vocabularies import read, spec_of, write
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +153,11 @@ def test_commands_refuse_what_they_read_and_warn_of_the_rest(copy: Path, log: Pa
         return subprocess.run([forked / "embexp", *words], capture_output=True, text=True, check=False)
 
     predicted = embexp("predict", str(copy), "--data", str(log))
-    unknown = "3 of 300 rows have values that the run does not know: user in 3\n"
-    assert (predicted.returncode, predicted.stderr) == (0, unknown)
+    missing, unknown = predicted.stderr.splitlines()
+    user, item, age = (read(log)[name].count("") for name in ("user", "item", "age"))
+    assert missing.endswith(f" of 300 rows lack a value: user in {user}, item in {item}, age in {age}, wide in {age}")
+    assert unknown == "3 of 300 rows have values that the run does not know: user in 3"
+    assert predicted.returncode == 0
     (copy / "metrics.jsonl").write_text("")
     (copy / "notes.txt").write_text("mine")
     warned = embexp("predict", str(copy), "--data", str(log))

@@ -182,6 +182,17 @@ def test_the_exported_model_takes_the_files_values(run: Path, folder: Path) -> N
     np.testing.assert_allclose(by_row, expected, rtol=2e-6)
 
 
+def test_predictions_tell_missing_values_from_unknown_ones(run: Path, log: Path, folder: Path) -> None:
+    given, known = read(write(folder / "others.csv", 6, strangers=30)), embexp.load_run(run)
+    found = known.predictions(folder / "others.csv")
+    for column, features in {"user": ["user"], "item": ["item"], "age": ["age", "wide"]}.items():
+        for feature in features:  # rows of their own, those of hashes, and buckets
+            assert found.missing[feature].tolist() == [not text for text in given[column]], feature
+    train = {read(log)["user"][row] for row in prepare(spec_of(log)).data.scan.splits["train"]}
+    assert found.unknown["user"].tolist() == [bool(text) and text not in train for text in given["user"]]
+    assert not any(found.unknown[name].any() for name in ("item", "age", "wide"))
+
+
 def test_files_of_vectors(run: Path, folder: Path) -> None:
     exporting.export(run, folder / "npy", "npy")
     assert np.load(folder / "npy" / "item.npy").shape == (8, 4)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import functools
 import io
 import itertools
 import json
 import math
+import operator
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,6 +60,7 @@ run's data (labels may be missing). Writes CSV in the order of the file, with th
   class                 the likelier one, for task binary whose classes have names;
   probability of NAME   of each class that has a name;
   unknown               the features whose value is out of vocabulary (OOV); only if there are any.
+Says how many rows lack a value, and how many have one that the run does not know, feature by feature.
 
     --data FILE   Names the file of the examples, or s3://BUCKET/KEY.
     --keep A,B,…  Names columns of the file to copy.
@@ -142,18 +145,22 @@ def predict(arguments: Sequence[str]) -> int:
     if found.classes is not None:
         columns["class"] = found.classes.tolist()
     columns |= {f"probability of {name}": _texts(values) for name, values in found.probabilities.items()}
-    counts = {name: int(rows.sum()) for name, rows in found.unknown.items() if rows.any()}
-    if counts:
+    _say_which(found.missing, "lack a value")
+    if counts := _say_which(found.unknown, "have values that the run does not know"):
         rows = zip(*(found.unknown[name].tolist() for name in counts), strict=True)
-        unknown = [" ".join(itertools.compress(counts, row)) for row in rows]
-        columns["unknown"] = unknown
-        listed = ", ".join(f"{name} in {count:,}" for name, count in counts.items())
-        print(
-            f"{sum(map(bool, unknown)):,} of {len(unknown):,} rows have values that the run does not know: {listed}",
-            file=sys.stderr,
-        )
+        columns["unknown"] = [" ".join(itertools.compress(counts, row)) for row in rows]
     write_csv(out, list(columns), zip(*columns.values(), strict=True), safe=options.safe)
     return DONE
+
+
+def _say_which(features: Mapping[str, np.ndarray], what: str) -> Mapping[str, int]:
+    """Says of how many rows something is true, bool [n] by feature; returns the count of each feature that has some."""
+    counts = {name: int(rows.sum()) for name, rows in features.items() if rows.any()}
+    if counts:
+        some = functools.reduce(operator.or_, features.values())
+        listed = ", ".join(f"{name} in {count:,}" for name, count in counts.items())
+        print(f"{int(some.sum()):,} of {len(some):,} rows {what}: {listed}", file=sys.stderr)
+    return counts
 
 
 def _texts(values: np.ndarray) -> list[str]:
