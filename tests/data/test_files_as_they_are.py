@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from embexp.data.columns import Columns
 from embexp.data.files import text_table
-from embexp.data.scan import Scan, scan
+from embexp.data.scan import Scan, encode_file, scan
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data.choices import CSV
@@ -314,3 +314,41 @@ def test_what_the_first_line_tells(content: str, more: dict[str, Any], told: str
     faults = source_of(CSV(path=str(tmp_path / "d.csv"), label="y", **more)).head_faults(COLUMNS)
     assert faults
     assert all(told in str(fault) for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "readable"),
+    [
+        ((), True),
+        (("y",), True),
+        (("id", "y", "note"), True),
+        (("id", "y"), False),  # they might be y and note, which come later
+        (("id", "y", "note", "item"), False),
+    ],
+)
+def test_a_file_to_predict_without_header_may_lack_what_can_be_told(
+    left_out: tuple[str, ...], readable: bool, tmp_path: Path
+) -> None:
+    names = ("id", "user", "y", "item", "note")
+    rows = [
+        dict(zip(names, (f"{row}", f"u{row % 7}", f"{row % 2}", f"i{row % 5}", "x"), strict=True)) for row in range(60)
+    ]
+    for file, kept in (("own.csv", names), ("new.csv", [name for name in names if name not in left_out])):
+        (tmp_path / file).write_text("".join(",".join(row[name] for name in kept) + "\n" for row in rows))
+    data = CSV(path=str(tmp_path / "own.csv"), label="y", names=names)
+    found = scan(data, COLUMNS, cache=tmp_path / "cache")
+    to_predict = Columns(ids=COLUMNS.ids)
+
+    def read(columns: Columns) -> Any:
+        return encode_file(tmp_path / "new.csv", data, columns, found.vocabularies, cache=tmp_path / "cache")
+
+    if readable:
+        assert read(to_predict).ids.tolist() == found.examples.ids.tolist()
+    else:
+        with pytest.raises(
+            ConfigError, match="each name a field, empty if it is not used; y may be left out; its first"
+        ):
+            read(to_predict)
+    if left_out:
+        with pytest.raises(ConfigError, match="each name a field, empty if it is not used; its first line is"):
+            read(COLUMNS)

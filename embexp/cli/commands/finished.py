@@ -54,7 +54,8 @@ usage: embexp predict DIR --data FILE [--keep A,B,…] [--out FILE] [--force] [-
                       [--allow-code MODULE:FUNCTION]
 
 Predicts a number, the probability of label 1 or the name of a class for each example of a file in the format of the
-run's data (labels may be missing). Writes CSV in the order of the file, with the columns
+run's data (the label may be missing, also where no header line names the columns). Writes CSV in the order of the
+file, with the columns
   A, B, …               those of --keep;
   prediction            what is predicted;
   class                 the likelier one, for task binary whose classes have names;

@@ -53,14 +53,44 @@ def _table(data: CSV, path: Path, wanted: Sequence[Wanted]) -> TextTable:
     first = header_fields(path, dialect, what=what)
     names = tuple(first) if data.names is None else data.names
     if data.names is not None:
-        _check_names(path, first, names, wanted)
+        names = _names_of(data.names, len(first), data, wanted)
+        _check_names(path, first, names, wanted, may_lack=data.label if _label_unread(data, wanted) else None)
     lists = frozenset(data.list_columns).intersection(names)
     table = TextTable(path, dialect, names, names, lists, headed=data.names is None)
     return with_examples(table, {one.name: data.timestamp_format for one in wanted if one.time})
 
 
-def _check_names(path: Path, first: Sequence[str], names: Sequence[str], wanted: Sequence[Wanted]) -> None:
-    """Raises ConfigError if the first line has another number of fields than there are names, or is a header."""
+def _names_of(names: tuple[str, ...], fields: int, data: CSV, wanted: Sequence[Wanted]) -> tuple[str, ...]:
+    """The names of a file's fields: all; or, of a file to predict, which has fewer fields, those that are left.
+
+    Without one field, it is the label that is missing. Several may be missing where all that are read have the same
+    places whichever of the others these are.
+    """
+    read, missing = {one.name for one in wanted}, len(names) - fields
+    if not read or not _label_unread(data, wanted) or missing < 1:
+        return names
+    unread = [place for place, name in enumerate(names) if name not in read and name not in data.list_columns]
+    left_out = {names.index(data.label)} if missing == 1 and data.label in names else set(unread[:missing])
+    for place, name in enumerate(names):
+        before = sum(each < place for each in unread)
+        if name in read and missing > 1 and max(0, missing - len(unread) + before) != min(missing, before):
+            return names
+    return tuple(name for place, name in enumerate(names) if place not in left_out)
+
+
+def _label_unread(data: CSV, wanted: Sequence[Wanted]) -> bool:
+    """Whether a file is read to predict: its rows need no label."""
+    return data.label is not None and all(one.name != data.label for one in wanted)
+
+
+def _check_names(
+    path: Path, first: Sequence[str], names: Sequence[str], wanted: Sequence[Wanted], *, may_lack: str | None
+) -> None:
+    """Raises ConfigError if the first line has another number of fields than there are names, or is a header.
+
+    Args:
+        may_lack: the column that may be left out; None: none may.
+    """
     line = ", ".join(map(repr, first[:20]))
     found = dict(zip(names, first, strict=False))
     numbers = [found[one.name] for one in wanted if one.numbers and one.name in found and not one.time]
@@ -69,7 +99,10 @@ def _check_names(path: Path, first: Sequence[str], names: Sequence[str], wanted:
     if len(first) != len(names):
         fields = plural(len(first), "field")
         rule = f"{path} has {fields} in its first line, and these are {plural(len(names), 'name')}"
-        remedy = f"its first line is: {line}"
+        but = "" if may_lack is None else f"; {may_lack} may be left out"
+        remedy = (
+            f"each field needs a name, and each name a field, empty if it is not used{but}; its first line is: {line}"
+        )
     elif same or (letters and len(letters) == len(numbers)):
         rule = f"the first line of {path} looks like a header: {line}"
         remedy = "with data.names every line is an example; leave it out, or remove the header from the file"
