@@ -81,6 +81,22 @@ class Matching:
             if each.node is not None and each.node in self.objects and each.key not in unused
         ]
 
+    def is_mismatch(self, node: int, made: Any) -> bool:
+        """Whether an object that was made after the restore is a variable of another shape or type, which is noted."""
+        stored = next((each for each in self.stored if each.node == node and each.value.shape is not None), None)
+        if stored is None or not isinstance(made, tf.Variable | keras.Variable):
+            return False
+        shape = tf.TensorShape(made.shape)
+        # The type of a Keras variable is another one inside a scope that casts.
+        dtype = str(made._dtype if isinstance(made, keras.Variable) else made.dtype.base_dtype.name)
+        if shape.is_compatible_with(stored.value.shape) and dtype == stored.value.dtype:
+            return False
+        known = tuple(shape) if shape.is_fully_defined() else None
+        wanted = Value(stored.value.path, objects.global_name(made), known, dtype)
+        self.mismatched[stored.key] = Mismatch(wanted, stored.value)
+        self.mismatched |= _mismatched_slots(self, {node: self.mismatched[stored.key]})
+        return True
+
     def nodes_by_object(self) -> list[list[int]]:
         """The nodes of each object, the first matched one first; several where the program ties variables."""
         nodes: dict[int, list[int]] = {}
@@ -244,16 +260,20 @@ def _mismatches(matching: Matching, graph: objects.LiveGraph) -> dict[str, Misma
         fits = tf.TensorShape(each.object.shape if value.shape is None else value.shape)
         if not fits.is_compatible_with(stored.value.shape) or value.dtype != stored.value.dtype:
             found[stored.key] = of_node[stored.node] = Mismatch(value, stored.value)
-    if not found:
-        return found
+    return found | _mismatched_slots(matching, of_node)
+
+
+def _mismatched_slots(matching: Matching, of_node: Mapping[int, Mismatch]) -> dict[str, Mismatch]:
+    """The slots that do not exist yet, of variables that are mismatched, by node."""
     original = {
         slot.slot_variable_node_id: of_node[slot.original_variable_node_id]
-        for node in matching.proto.nodes
+        for node in (matching.proto.nodes if of_node else ())
         for slot in node.slot_variables
         if slot.original_variable_node_id in of_node and slot.slot_variable_node_id not in matching.objects
     }
+    found = {}
     for stored in matching.stored:
-        if (variable := original.get(-1 if stored.node is None else stored.node)) is not None:
+        if stored.node is not None and (variable := original.get(stored.node)) is not None:
             of_variable = stored.value.shape == variable.stored.shape
             shape = variable.wanted.shape if of_variable else None
             found[stored.key] = Mismatch(Value(stored.value.path, "", shape, stored.value.dtype), stored.value)
@@ -381,6 +401,9 @@ class Taking:
                     lists["missing"].append(value)
                 elif value not in lists["left_out"]:
                     lists["left_out"].append(value)
+        if self._only is None:
+            for each in objects.unreached(graph):
+                lists["missing"].append(Value("", each.path, tuple(each.shape), str(each._dtype)))
         lists["reordered"] = _reordered(variables)
         return Account(self._source, **{name: tuple(listed) for name, listed in lists.items()})
 

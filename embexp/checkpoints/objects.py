@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +46,12 @@ def checkpoint_of(objects: Any) -> Any:
     Raises:
         CheckpointError: they are none of these, or several variables of a list have one name.
     """
-    if isinstance(objects, tf.train.Checkpoint):
-        return objects
+    checkpoint = objects if isinstance(objects, tf.train.Checkpoint) else _made(objects)
+    _track_collections(checkpoint)
+    return checkpoint
+
+
+def _made(objects: Any) -> Any:
     if _is_variable(objects) or is_whole(objects):
         objects = [objects]
     if isinstance(objects, list | tuple | set | frozenset):
@@ -60,6 +64,43 @@ def checkpoint_of(objects: Any) -> Any:
         return tf.train.Checkpoint(root)
     _check({"": objects})
     return tf.train.Checkpoint(objects)
+
+
+def _track_collections(root: Any) -> None:
+    """Has TensorFlow see lists, tuples and dicts of layers and variables that are attributes of Keras layers.
+
+    Keras 3 keeps them from TensorFlow's object graph, so that a `tf.train.Checkpoint` leaves their values out. Their
+    edges are those that Keras 2 made: the attribute, then the number in a list or the key in a dict.
+    """
+    seen: set[int] = set()
+    while fresh := [each for each in _layers(root) if id(each) not in seen]:
+        for layer in fresh:
+            seen.add(id(layer))
+            for name in dict.fromkeys(layer._tracked):
+                if name != "_layers" and _holds_layers(value := getattr(layer, name, None)):
+                    plain = tf.__internal__.tracking.wrap(_plain(value))
+                    layer._track_trackable(plain, name, overwrite=True)
+
+
+def _layers(root: Any) -> Iterator[Any]:
+    for each in tf.train.TrackableView(root).descendants():
+        if isinstance(each, keras.layers.Layer):
+            yield each
+
+
+def _holds_layers(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_layers, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_holds_layers, value))
+    return isinstance(value, keras.layers.Layer | keras.Variable)
+
+
+def _plain(value: Any) -> Any:
+    """The same without Keras' own kinds of lists and dicts, which TensorFlow does not take for such."""
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def require_open_graph(path: Any, done: str, remedy: str) -> None:
@@ -178,6 +219,13 @@ def graph_of(root: Any) -> LiveGraph:
         if _holds_value(each)
     ]
     return LiveGraph(objects, [paths[each] for each in objects], proto, values)
+
+
+def unreached(graph: LiveGraph) -> list[Any]:
+    """The weights of Keras layers that no edge leads to, such as those of layers in a set."""
+    reached = {id(each) for each in graph.objects}
+    layers = [each for each in graph.objects if isinstance(each, keras.layers.Layer)]
+    return list({id(each): each for layer in layers for each in layer.weights if id(each) not in reached}.values())
 
 
 def _holds_value(value: Any) -> bool:

@@ -25,6 +25,7 @@ from tensorflow.python.ops import resource_variable_ops
 from embexp.checkpoints import contents, matching, naming, objects, paths, store
 from embexp.checkpoints.account import LiveAccount
 from embexp.checkpoints.contents import WEIGHTS_OF_OPTIMIZER
+from embexp.checkpoints.deferred import Deferred, hide_lists
 from embexp.checkpoints.matching import Matching, Taking
 from embexp.checkpoints.objects import part_of
 from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path, plain_temporary
@@ -155,12 +156,14 @@ def _restored(
     """
     with contextlib.ExitStack() as stack:
         index = _index(path, stack)
+        hide_lists(checkpoint)
         found = matching.match(index, objects.graph_of(checkpoint), names, rename or {}, only)
         assigned = _assignable(found)
         prefix = found.write_view(stack.enter_context(temporary(index)), {*found.unused, *assigned})
         read = checkpoint.restore if counts and matching.SAVE_COUNTER in found.tensors else checkpoint.read
         with _readable(index):
             status = read(prefix).expect_partial()
+        deferred = Deferred(status._checkpoint, found)
         # What waits is read when it is created: the view lasts as long as TensorFlow's record of what waits.
         weakref.finalize(status._checkpoint, stack.pop_all().close)
     given = path if paths.is_keras_file(path) else paths.find(path)  # the file itself, of a format that is converted
@@ -169,6 +172,7 @@ def _restored(
 
     def run(session: Any = None) -> None:
         opened = _session(session)
+        deferred.catch_up()
         status.run_restore_ops(session=opened)
         with contextlib.nullcontext() if opened is None else opened.as_default():
             for key, variable in assigned.items():

@@ -48,16 +48,18 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
         path: prefix of the checkpoint; in an existing folder, `checkpoint` in it.
         objects_or_variables: a `tf.train.Checkpoint`, a `tf.Module`, a Keras model or another trackable; a mapping of
             trackables or variables by name; or a list of variables, also of parts of partitioned ones.
-        kind: `object`, as `tf.train.Checkpoint.write` writes; or `name`, as `tf.compat.v1.train.Saver` writes: every
-            variable by its global name, and the file in which `tf.train.latest_checkpoint` finds the prefix. The name
-            of a Keras variable is its path, that of a variable of a mapping its key; variables that share a name have
-            their object paths. Parts of a partitioned variable are slices of one tensor.
+        kind: `object`, as `tf.train.Checkpoint.write` writes, with the lists and dicts of layers that Keras hides from
+            it; or `name`, as `tf.compat.v1.train.Saver` writes: every variable by its global name, and the file in
+            which `tf.train.latest_checkpoint` finds the prefix. The name of a Keras variable is its path, that of a
+            variable of a mapping its key; variables that share a name have their object paths. Parts of a partitioned
+            variable are slices of one tensor.
 
     Returns:
         The prefix, for `tf.train.load_checkpoint`.
 
     Raises:
-        CheckpointError: what is given can't be saved, or not as that kind; the graph is finalized; or a file can't be
+        CheckpointError: what is given can't be saved, or not as that kind; a Keras layer has weights that no checkpoint
+            would have; the graph is finalized; or a file can't be
             written.
     """
     kind, prefix = Kind.parse(kind), paths.prefix_for(path)
@@ -74,6 +76,12 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
         )
     if not graph.values:
         raise CheckpointError(f"{path}: there is nothing to save: the objects have no variables (yet)")
+    if unreached := objects.unreached(graph):
+        listed = ", ".join(str(each.path) for each in unreached)
+        raise CheckpointError(
+            f"{path}: no checkpoint would have {listed}: TensorFlow reaches layers that are attributes of layers, or in"
+            " lists, tuples and dicts that are. Keep these layers in one, not in a set or an object of another kind"
+        )
     names = objects.names_of(objects_or_variables, graph)
     slices = _slices(graph, names) if kind is Kind.NAME else {}
     with paths.published(prefix) as folder:
