@@ -24,6 +24,7 @@ from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH
 
 _NUMBER = re.compile(r"(?<![^/])[0-9]+(?![^/])")
 """A component of an object path that is the place in a list."""
+_DIGITS = re.compile(r"[0-9]+")
 _COUNTER = "save_counter"
 SAVE_COUNTER = _COUNTER + KEY_END
 """Key of TensorFlow's own count of saves, which `tf.train.Checkpoint.save` writes and `write` does not."""
@@ -404,7 +405,7 @@ class Taking:
         if self._only is None:
             for each in objects.unreached(graph):
                 lists["missing"].append(Value("", each.path, tuple(each.shape), str(each._dtype)))
-        lists["reordered"] = _reordered(variables)
+        lists["reordered"] = _reordered(variables, found.stored)
         return Account(self._source, **{name: tuple(listed) for name, listed in lists.items()})
 
     def initialize(self, session: Any) -> None:
@@ -455,28 +456,59 @@ class Taking:
         return any(_unbuilt(self._objects[number], graph) for number in above if number in self._objects)
 
 
-def _reordered(restored: Iterable[tuple[Stored, objects.LiveValue]]) -> list[Reordered]:
-    """Variables of lists that have one another's values, to judge by the names that the checkpoint knows.
+def _reordered(restored: Iterable[tuple[Stored, objects.LiveValue]], stored: Iterable[Stored]) -> list[Reordered]:
+    """Variables of lists that have the values of others, to judge by the names that the checkpoint knows.
 
-    They do if the names form a circle. A layer's name with a number may have become that of its neighbour, without
-    another order: such names form no circle.
+    The number in a list decides which value a variable gets, of the layers of a `Sequential` or functional model and of
+    the slots of an optimizer, too. A variable has the value of another one if the names form a circle, or if its name
+    is that of another value in the list, which no variable has. A layer's name with a number may have become that of its
+    neighbour, without another order: such names form no circle.
+
+    Args:
+        restored: values, and the variables that have them.
+        stored: all values of the checkpoint.
     """
-    lists: dict[str, dict[str, Reordered]] = {}
-    for stored, each in restored:
-        place = _NUMBER.sub("*", each.path)
-        moved = stored.key.removesuffix(KEY_END) != stored.value.path  # by `rename`, or from a name-based checkpoint
-        if place != each.path and not moved:
-            name = objects.global_name(each.object)
-            lists.setdefault(place, {})[stored.value.name] = Reordered(each.path, name, stored.value.name)
+    names: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for each in stored:
+        names[_place(each.value)].append(each.value.name)
+    lists: dict[tuple[str, str], list[tuple[Stored, objects.LiveValue]]] = defaultdict(list)
+    for one, live in restored:
+        moved = one.key.removesuffix(KEY_END) != one.value.path  # by `rename`, or from a name-based checkpoint
+        if _NUMBER.search(one.value.path) and not moved:
+            lists[_place(one.value)].append((one, live))
     found = []
-    for by_name in lists.values():
-        for start, one in by_name.items():
-            name, steps = one.name, 1
-            while name != start and name in by_name and steps < len(by_name):
-                name, steps = by_name[name].name, steps + 1
-            if name == start and steps > 1:
-                found.append(one)
+    for place, members in lists.items():
+        before = _own_parts(names[place])
+        after = _own_parts([objects.global_name(live.object) for _, live in members])
+        extra = {before[name] for name in before.keys() - {one.value.name for one, _ in members}}
+        now = {before[one.value.name]: after[objects.global_name(live.object)] for one, live in members}
+        for one, live in members:
+            name = objects.global_name(live.object)
+            start, own, steps = before[one.value.name], after[name], 1
+            another = _DIGITS.sub("", start) != _DIGITS.sub("", own) and own in extra
+            while own != start and own in now and steps < len(now):
+                own, steps = now[own], steps + 1
+            if another or (own == start and steps > 1):
+                found.append(Reordered(live.path, name, one.value.name))
     return found
+
+
+def _place(value: Value) -> tuple[str, str]:
+    """What the values have in common that a change of numbers could confuse: lists, shape and type."""
+    return _NUMBER.sub("*", value.path), value.kind
+
+
+def _own_parts(names: Collection[str]) -> dict[str, str]:
+    """What names have that others in the list have not: Keras numbers models and optimizers, so these begin otherwise.
+
+    Of a single name it is the last two parts, which are those of layer and variable.
+    """
+    if len({*names}) == 1:
+        return {name: "/".join(name.split("/")[-2:]) for name in names}
+    first, last = min(names), max(names)
+    alike = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    common = re.sub(r"[^/_]*$", "", first[:alike])
+    return {name: name.removeprefix(common) for name in names}
 
 
 def _unbuilt(above: Any, graph: objects.LiveGraph) -> bool:

@@ -318,6 +318,77 @@ def test_a_list_in_another_order_is_warned_of(tmp_path: Path) -> None:
     assert float(swapped.towers[0][0]) == len("product")
 
 
+def sequential(names: tuple[str, ...]) -> keras.Model:
+    return keras.Sequential([keras.Input((3,)), *(keras.layers.Dense(3, name=name) for name in names)])
+
+
+def functional(names: tuple[str, ...]) -> keras.Model:
+    inputs = outputs = keras.Input((3,))
+    for name in names:
+        outputs = keras.layers.Dense(3, name=name)(outputs)
+    return keras.Model(inputs, outputs)
+
+
+@pytest.mark.parametrize("make", [sequential, functional])
+def test_layers_that_are_matched_by_their_number(tmp_path: Path, make: Any) -> None:
+    """TensorFlow passes though `b` has the values of `a`; what Keras numbered or someone renamed is no other layer."""
+
+    def restored(before: str, after: str) -> list[str]:
+        first, second = make(tuple(before.split())), make(tuple(after.split()))
+        path = checkpoints.save(tmp_path / "c", {"model": first})
+        tf.train.Checkpoint(model=second).read(str(path)).assert_existing_objects_matched().expect_partial()
+        np.testing.assert_array_equal(
+            second.layers[-len(after.split())].kernel, first.layers[-len(before.split())].kernel
+        )
+        account = checkpoints.restore(path, {"model": second})
+        if account.reordered:
+            with pytest.warns(
+                UserWarning, match=r"the order of a list seems to have changed .* \(.*b/.*\) has the value of"
+            ):
+                account.assert_complete()
+        else:
+            account.assert_complete()
+        return [
+            f"{each.name.split('/')[-2]} has {each.stored.split('/')[-2]}"
+            for each in account.reordered
+            if each.name.endswith("kernel")
+        ]
+
+    assert restored("a b", "b a") == ["b has a", "a has b"]
+    assert restored("a b", "b") == ["b has a"]
+    assert restored("a b c", "c a b") == ["c has a", "a has b", "b has c"]
+    for before, after in (
+        ("a b", "a b"),
+        ("a b", "a c"),
+        ("d d_1", "d_2 d_3"),
+        ("d d_1", "d_1 d_2"),
+        ("d_9 d_10", "d_10 d_11"),
+    ):
+        assert restored(before, after) == []
+
+
+def test_slots_that_are_matched_by_their_number(tmp_path: Path) -> None:
+    """Keras' optimizers keep slots in one list: the weights have their own values, and the slots each other's."""
+
+    class Net(keras.Model):
+        def __init__(self, *names: str) -> None:
+            super().__init__()
+            for name in names:
+                setattr(self, name, keras.layers.Dense(3, name=name, use_bias=False))
+                getattr(self, name).build((1, 3))
+
+    def made(*names: str) -> dict[str, Any]:
+        net, optimizer = Net(*names), keras.optimizers.Adagrad(0.1)
+        optimizer.build(net.trainable_variables)
+        return {"net": net, "optimizer": optimizer}
+
+    path = checkpoints.save(tmp_path / "c", made("query", "key"))
+    checkpoints.restore(path, made("query", "key")).assert_consumed()
+    account = checkpoints.restore(path, made("key", "query"))
+    with pytest.warns(UserWarning, match=r"key_kernel_accumulator\) has the value of .*query_kernel_accumulator"):
+        account.assert_consumed()
+
+
 def test_existing_objects_as_tensorflow_asserts_them(saved: str) -> None:
     class Root(tf.Module):
         pass
