@@ -159,7 +159,7 @@ def check_checkpoint(case: str, resource: bool) -> None:
         for source in (path, theirs, *([converted] if case == "object" else [])):
             into = what if source is path else list(v1.global_variables())
             session.run(v1.global_variables_initializer())
-            checkpoints.restore(source, into).assert_consumed().run_restore_ops(session)
+            checkpoints.restore(source, into).run_restore_ops(session).assert_consumed()
             assert_values(session, wanted)
     key = "table" if case == "name" else "t"
     np.testing.assert_array_equal(checkpoints.read_rows(path, key, 2, 5), wanted["table"][2:5])
@@ -186,7 +186,7 @@ def check_partitioned(case: str, resource: bool) -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         variable = parted(4, MATRIX * 0)
         session.run(v1.global_variables_initializer())
-        checkpoints.restore(path, v1.global_variables()).assert_consumed().run_restore_ops(session)
+        checkpoints.restore(path, v1.global_variables()).run_restore_ops(session).assert_consumed()
         np.testing.assert_array_equal(session.run(tf.convert_to_tensor(variable)), MATRIX)
 
 

@@ -98,6 +98,8 @@ class Account:
         left_out: values in the checkpoint, and variables, that the caller asked to leave out.
         dropped: values that have no variable of their own, since two objects of the checkpoint are one in the program.
         reordered: restored variables of lists whose order seems to have changed. The asserts warn of them.
+        pending: in a graph: those of `restored` that `run_restore_ops` has yet to restore in the session.
+        initial: whether the session has other values of them, so that the asserts fail.
     """
 
     source: str
@@ -109,9 +111,13 @@ class Account:
     left_out: tuple[Value, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     reordered: tuple[Reordered, ...] = ()
+    pending: tuple[Value, ...] = ()
+    initial: bool = False
 
     def __str__(self) -> str:
-        lines = [f"{self.source}: {len(self.restored)} restored"]
+        lines = [f"{self.source}: {self._count()} restored"]
+        if self.pending and not self.initial:
+            lines.append(f"  {len(self.pending)} to be restored by run_restore_ops")
         for words, values in self._faults():
             lines += _listed(words, values)
         if self.left_out:
@@ -124,10 +130,10 @@ class Account:
         """Checks that every variable of the program was restored; the checkpoint may have more.
 
         Raises:
-            CheckpointError: a variable is missing in the checkpoint, has another shape or type, or does not exist yet;
-                or nothing was restored. The message lists everything.
+            CheckpointError: a variable is missing in the checkpoint, has another shape or type, does not exist yet, or
+                is not restored in a session; or nothing was restored. The message lists everything.
         """
-        self._check(self._faults(self.missing, self.mismatched, self.waiting), nothing=False)
+        self._check(self._faults(self.pending, self.missing, self.mismatched, self.waiting), nothing=False)
 
     def assert_consumed(self) -> None:
         """Checks that every variable of the program was restored, and every value of the checkpoint used.
@@ -144,9 +150,10 @@ class Account:
         It passes although values wait, are extra or dropped, or no variable exists yet.
 
         Raises:
-            CheckpointError: a variable is missing in the checkpoint, or has another shape or type.
+            CheckpointError: a variable is missing in the checkpoint, has another shape or type, or is not restored in
+                a session.
         """
-        self._check(self._faults(self.missing, self.mismatched), nothing=True)
+        self._check(self._faults(self.pending, self.missing, self.mismatched), nothing=True)
 
     def faults(self) -> list[str]:
         """Lines that list all that `assert_consumed` takes for a fault; none if there is nothing."""
@@ -155,6 +162,10 @@ class Account:
     def _faults(self, *lists: Sequence[Listed]) -> list[tuple[str, Sequence[Listed]]]:
         """What is not as it should be, in all lists or in some."""
         faults: list[tuple[str, Sequence[Listed]]] = [
+            (
+                "not restored in the session, which has other values of them; call run_restore_ops(session) first",
+                self.pending if self.initial else (),
+            ),
             ("missing in the checkpoint", self.missing),
             ("of another shape or type", self.mismatched),
             ("waiting for variables that do not exist yet", self.waiting),
@@ -163,9 +174,12 @@ class Account:
         ]
         return [(words, values) for words, values in faults if values and (not lists or values in lists)]
 
+    def _count(self) -> int:
+        return len(self.restored) - len(self.pending)
+
     def _check(self, faults: Sequence[tuple[str, Sequence[Listed]]], *, nothing: bool) -> None:
         if faults or not (self.restored or nothing):
-            lines = [f"{self.source} was not restored as expected: {len(self.restored) or 'nothing'} restored"]
+            lines = [f"{self.source} was not restored as expected: {self._count() or 'nothing'} restored"]
             raise CheckpointError("\n".join([*lines, *_whole(faults)]))
         if self.reordered:
             listed = "; ".join(map(str, self.reordered))
@@ -179,7 +193,10 @@ class Account:
 class LiveAccount:
     """The account of a restore, as of the time it is read: what waits now may be restored later.
 
-    It has the lists of an `Account`. It is also what a graph of TensorFlow 1 has to run.
+    It has the lists of an `Account`. It is also what a graph of TensorFlow 1 has to run. In a graph, it is the account
+    of the default session, and if there is none, of all; the asserts also take another session. They fail where a
+    session has values that `run_restore_ops` did not restore. While there is none, or it has no values yet, they check
+    the same as those of TensorFlow.
     """
 
     restored: tuple[Value, ...]
@@ -190,11 +207,13 @@ class LiveAccount:
     left_out: tuple[Value, ...]
     dropped: tuple[Dropped, ...]
     reordered: tuple[Reordered, ...]
+    pending: tuple[Value, ...]
 
-    def __init__(self, take: Callable[[], Account], run: Callable[..., None], initialize: Callable[..., None]) -> None:
+    def __init__(self, take: Callable[..., Account], run: Callable[..., None], initialize: Callable[..., None]) -> None:
         """Takes no account yet.
 
         Args:
+            take: `take(session=…)` takes it.
             run: `run(session=…)` runs the restore operations of a graph.
             initialize: `initialize(session=…)` does that, and initializes what the checkpoint lacks.
         """
@@ -203,7 +222,7 @@ class LiveAccount:
     @property
     def now(self) -> Account:
         """The account as of now, which does not change any more."""
-        return self._take()
+        return self._take(session=None)
 
     def __getattr__(self, name: str) -> Any:
         if name in LiveAccount.__annotations__:
@@ -213,28 +232,33 @@ class LiveAccount:
     def __str__(self) -> str:
         return str(self.now)
 
-    def assert_complete(self) -> LiveAccount:
+    def assert_complete(self, session: object = None) -> LiveAccount:
         """See `Account.assert_complete`; returns itself."""
-        self.now.assert_complete()
+        self._take(session=session).assert_complete()
         return self
 
-    def assert_consumed(self) -> LiveAccount:
+    def assert_consumed(self, session: object = None) -> LiveAccount:
         """See `Account.assert_consumed`; returns itself."""
-        self.now.assert_consumed()
+        self._take(session=session).assert_consumed()
         return self
 
-    def assert_existing_objects_matched(self) -> LiveAccount:
+    def assert_existing_objects_matched(self, session: object = None) -> LiveAccount:
         """See `Account.assert_existing_objects_matched`; returns itself."""
-        self.now.assert_existing_objects_matched()
+        self._take(session=session).assert_existing_objects_matched()
         return self
 
-    def run_restore_ops(self, session: object = None) -> None:
-        """Restores the variables of a graph in a session; None: the default one. Eagerly, there is nothing to run."""
-        self._run(session=session)
+    def run_restore_ops(self, session: object = None) -> LiveAccount:
+        """Restores the variables of a graph in a session, and returns itself; None: the default one.
 
-    def initialize_or_restore(self, session: object = None) -> None:
-        """Restores the variables of a graph in a session, and initializes those that the checkpoint lacks."""
+        Eagerly, there is nothing to run.
+        """
+        self._run(session=session)
+        return self
+
+    def initialize_or_restore(self, session: object = None) -> LiveAccount:
+        """Restores the variables of a graph in a session, initializes what the checkpoint lacks, and returns itself."""
         self._initialize(session=session)
+        return self
 
 
 def _whole(faults: Sequence[tuple[str, Sequence[Listed]]]) -> list[str]:

@@ -371,8 +371,19 @@ class Taking:
         self._source, self._checkpoint, self._found = source, checkpoint, found
         self._objects, self._only, self._names = bound, only, names
 
-    def take(self) -> Account:
-        """The account as of now."""
+    def bound(self) -> dict[str, Any]:
+        """The objects that are restored, by the key of their value."""
+        without = {*self._found.unused, *self._dropped()}
+        bound = {each.key: self._bound(each) for each in self._found.stored if each.key not in without}
+        return {key: each for key, each in bound.items() if each is not None}
+
+    def take(self, assigned: Collection[str] | None = None, *, initial: bool = False) -> Account:
+        """The account as of now.
+
+        Args:
+            assigned: keys of the values that the restore operations of a graph have assigned; None: all of them.
+            initial: whether variables that have yet to be restored have other values already.
+        """
         graph = objects.graph_of(self._checkpoint)
         graph.values[:] = [replace(each, name=self._names.get(each.path, each.name)) for each in graph.values]
         values = {id(each.object): each for each in graph.values}
@@ -390,6 +401,8 @@ class Taking:
             elif bound is not None:
                 live = values.get(id(bound))
                 lists["restored"].append(_with_name(stored.value, live))
+                if assigned is not None and stored.key not in assigned:
+                    lists["pending"].append(lists["restored"][-1])
                 if live is not None and live.is_variable:
                     variables.append((stored, live))
             elif stored.key != SAVE_COUNTER:
@@ -406,7 +419,7 @@ class Taking:
             for each in objects.unreached(graph):
                 lists["missing"].append(Value("", each.path, tuple(each.shape), str(each._dtype)))
         lists["reordered"] = _reordered(variables, found.stored)
-        return Account(self._source, **{name: tuple(listed) for name, listed in lists.items()})
+        return Account(self._source, **{name: tuple(listed) for name, listed in lists.items()}, initial=initial)
 
     def initialize(self, session: Any) -> None:
         """Runs the initializers of all variables of a graph that were not restored."""
@@ -461,8 +474,8 @@ def _reordered(restored: Iterable[tuple[Stored, objects.LiveValue]], stored: Ite
 
     The number in a list decides which value a variable gets, of the layers of a `Sequential` or functional model and of
     the slots of an optimizer, too. A variable has the value of another one if the names form a circle, or if its name
-    is that of another value in the list, which no variable has. A layer's name with a number may have become that of its
-    neighbour, without another order: such names form no circle.
+    is that of another value in the list, which no variable has. A layer's name with a number may have become that of
+    its neighbour, without another order: such names form no circle.
 
     Args:
         restored: values, and the variables that have them.

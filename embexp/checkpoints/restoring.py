@@ -9,6 +9,7 @@ blocks, and parts of partitioned variables from slices.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import tempfile
 import weakref
@@ -20,10 +21,11 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.client.session import BaseSession
 from tensorflow.python.ops import resource_variable_ops
 
 from embexp.checkpoints import contents, matching, naming, objects, paths, store
-from embexp.checkpoints.account import LiveAccount
+from embexp.checkpoints.account import Account, LiveAccount
 from embexp.checkpoints.contents import WEIGHTS_OF_OPTIMIZER
 from embexp.checkpoints.deferred import Deferred, hide_lists
 from embexp.checkpoints.matching import Matching, Taking
@@ -53,7 +55,8 @@ def restore(
     An object-based checkpoint is matched by the graph of objects; variables that are created later get their values
     then. A name-based one is matched by the variables' global names, of Keras variables by their paths, and can't wait.
     Eagerly, what exists has its values at once; in a graph of TensorFlow 1, `run_restore_ops` of the account assigns
-    them. Variables of another shape or type keep what they have. Large variables need no second copy in memory.
+    them, and its asserts fail in a session that has other values until then. Variables of another shape or type keep
+    what they have. Large variables need no second copy in memory.
 
     Args:
         path: a checkpoint's prefix, one of its files, or its folder, also of TensorFlow's first format (V1); a
@@ -170,6 +173,8 @@ def _restored(
     source = str(prefix_of(index) if given.suffix == ".index" else given)
     taking = Taking(source, checkpoint, found, status._checkpoint.object_by_proto_id, only, shown)
 
+    ran: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
     def run(session: Any = None) -> None:
         opened = _session(session)
         deferred.catch_up()
@@ -177,16 +182,25 @@ def _restored(
         with contextlib.nullcontext() if opened is None else opened.as_default():
             for key, variable in assigned.items():
                 assign_rows(variable, found.tensors[key])
+        if opened is not None:
+            ran.setdefault(opened, set()).update(taking.bound())
 
     def initialize(session: Any = None) -> None:
         if not tf.executing_eagerly():
             run(session)
             taking.initialize(_session(session))
 
+    def take(session: Any = None) -> Account:
+        opened = _raw(session) or tf.compat.v1.get_default_session()
+        done = set().union(*ran.values()) if opened is None else ran.get(opened, set())
+        left = [each for key, each in taking.bound().items() if key not in done]
+        sessions = (_open_sessions() if left else []) if opened is None else [opened]
+        return taking.take(done, initial=any(_has_values(each, left) for each in sessions))
+
     if tf.executing_eagerly():
         run()
-        return LiveAccount(taking.take, lambda session: None, initialize)
-    return LiveAccount(taking.take, run, initialize)
+        return LiveAccount(lambda session: taking.take(), lambda session: None, initialize)
+    return LiveAccount(take, run, initialize)
 
 
 def _index(path: Path, stack: contextlib.ExitStack) -> Path:
@@ -210,10 +224,38 @@ def temporary(index: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def _session(session: Any) -> Any:
-    found = session if session is not None else tf.compat.v1.get_default_session()
+    found = _raw(session) or tf.compat.v1.get_default_session()
     if found is None and not tf.executing_eagerly():
         raise CheckpointError("no session: give one, or call this in a `with session.as_default():` block")
     return found
+
+
+def _raw(session: Any) -> Any:
+    """The session inside a monitored one, or the session itself."""
+    return session._tf_sess() if hasattr(session, "_tf_sess") else session
+
+
+def _open_sessions() -> list[Any]:
+    """All sessions of the process: TensorFlow has no list of them, and most programs do not make one the default."""
+    found = [each for each in gc.get_objects() if issubclass(type(each), BaseSession)]
+    return [each for each in found if not each._closed]
+
+
+def _has_values(session: Any, variables: list[Any]) -> bool:
+    """Whether a session has a value of the smallest of some variables: they are initialized together."""
+    known = [
+        variable
+        for each in variables
+        if isinstance(variable := each.value if isinstance(each, keras.Variable) else each, tf.Variable)
+        and variable.shape.is_fully_defined()
+    ]
+    if not known or session.graph is not known[0].graph:
+        return False
+    try:
+        session.run(min(known, key=lambda variable: variable.shape.num_elements()))
+    except tf.errors.FailedPreconditionError:
+        return False
+    return True
 
 
 def _assignable(found: Matching) -> dict[str, Any]:

@@ -54,13 +54,13 @@ def test_other_parts_there_and_back(tmp_path: Path, before: int, after: int, axi
     with program(after, axis, resource=not resource, value=MATRIX * 0) as (table, session):
         saver = v1.train.Saver()
         everything, only = (
-            checkpoints.restore(theirs, what).assert_consumed()
+            checkpoints.restore(theirs, what)
             for what in (v1.global_variables(), {"net/table": table, "net/bias": v1.global_variables()[-1]})
         )
         for restore in (
             lambda: saver.restore(session, ours),
-            lambda: everything.run_restore_ops(session),
-            lambda: only.initialize_or_restore(session),
+            lambda: everything.run_restore_ops(session).assert_consumed(),
+            lambda: only.initialize_or_restore(session).assert_consumed(),
         ):
             session.run(v1.global_variables_initializer())
             assert not np.any(value_of(session, table))
@@ -108,17 +108,17 @@ def test_the_list_of_the_parts(tmp_path: Path) -> None:
             checkpoints.save(tmp_path / "some", list(table)[:2], kind="name")
         renamed = checkpoints.save(tmp_path / "other", {"other": table}, kind="name")
     with program(4, value=MATRIX * 0) as (table, session):
-        account = checkpoints.restore(paths[0], list(table)[1:3]).assert_consumed()
+        account = checkpoints.restore(paths[0], list(table)[1:3])
         assert [str(each) for each in account.restored] == [
             f"net.Stable.Spart_{number} (net/table) float32 [10, 7]" for number in (1, 2)
         ]
-        account.run_restore_ops(session)
+        account.run_restore_ops(session).assert_consumed()
         np.testing.assert_array_equal(value_of(session, table)[3:8], MATRIX[3:8])
         assert not np.any(value_of(session, table)[[0, 1, 2, 8, 9]])
         for new in ("net/table", table):
             session.run(v1.global_variables_initializer())
-            account = checkpoints.restore(renamed, list(table), rename={"other": new}).assert_consumed()
-            account.run_restore_ops(session)
+            account = checkpoints.restore(renamed, list(table), rename={"other": new})
+            account.run_restore_ops(session).assert_consumed()
             np.testing.assert_array_equal(value_of(session, table), MATRIX)
     with program(3, value=MATRIX[:9]) as (table, session):
         account = checkpoints.restore(paths[0], table)
@@ -149,7 +149,7 @@ def test_parts_and_slots_of_an_optimizer(tmp_path: Path) -> None:
             if saver:
                 v1.train.Saver().restore(session, str(path))
             else:
-                checkpoints.restore(path, v1.global_variables()).assert_consumed().run_restore_ops(session)
+                checkpoints.restore(path, v1.global_variables()).run_restore_ops(session).assert_consumed()
             session.run(train)
             np.testing.assert_array_equal(value_of(session, table), wanted)
 

@@ -6,6 +6,7 @@ name-based ones break. The same in a graph of TensorFlow 1. And a process of Ten
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,43 @@ def test_in_a_graph_what_the_checkpoint_lacks_is_initialized(tmp_path: Path) -> 
         variable = v1.get_variable("a", [2])
         with pytest.raises(CheckpointError, match="no session"):
             checkpoints.restore(path, {"a": variable}).run_restore_ops()
+
+
+@pytest.mark.parametrize("at_hand", ["default", "given", "neither"])
+@pytest.mark.parametrize("monitored", [False, True])
+def test_in_a_session_nothing_is_restored_before_its_operations_run(
+    tmp_path: Path, at_hand: str, monitored: bool
+) -> None:
+    """TensorFlow's asserts pass, and the session trains with initial values."""
+    path = checkpoints.save(tmp_path / "c", {"a": tf.Variable([1.0, 2.0]), "n": tf.Variable(3)})
+    with tf.Graph().as_default():
+        into = {"a": v1.get_variable("a", [2]), "n": v1.get_variable("n", [], tf.int32, use_resource=False)}
+        tf.train.Checkpoint(**into).read(str(path)).assert_consumed()
+        account = checkpoints.restore(path, into).assert_consumed()  # no session has other values
+        assert str(account) == f"{path}: 0 restored\n  2 to be restored by run_restore_ops"
+        with contextlib.ExitStack() as stack:
+            session = v1.train.MonitoredTrainingSession() if monitored else v1.Session()
+            stack.callback(session.close)
+            if at_hand == "default":
+                stack.enter_context((session._tf_sess() if monitored else session).as_default())
+            given = session if at_hand == "given" else None
+            if not monitored:
+                account.assert_consumed(given)
+                session.run(v1.global_variables_initializer())
+            for check in (account.assert_consumed, account.assert_complete, account.assert_existing_objects_matched):
+                with pytest.raises(
+                    CheckpointError, match=r"(?s)2 not restored in the session.*run_restore_ops.*a \(a\)"
+                ):
+                    check(given)
+            assert account.run_restore_ops(session).assert_consumed(given) is account
+            assert session.run(into["a"]).tolist() == [1, 2]
+            assert str(account) == f"{path}: 2 restored"
+        if not monitored:
+            with v1.Session() as other:
+                other.run(v1.global_variables_initializer())
+                with pytest.raises(CheckpointError, match="2 not restored"):
+                    account.assert_consumed()
+                account.initialize_or_restore().assert_consumed()
 
 
 TENSORFLOW_1 = """
