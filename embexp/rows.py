@@ -29,9 +29,13 @@ import numpy as np
 import tensorflow as tf
 
 from embexp.specs.optimizers import TableOptimizer
+from embexp.tables import frozen_rows
 from embexp.tables import optimizers as rules
+from embexp.tables.frozen_rows import FrozenRows
 from embexp.tables.inputs import without_autograph
-from embexp.tables.variables import gather_rows, is_writable, scatter_rows
+from embexp.tables.variables import gather_rows, in_keras, is_writable, scatter_rows
+
+__all__ = ["FrozenRows", "Gathered", "RowGradient", "gather", "gradient", "of_slices", "slots", "update"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +61,13 @@ class Gathered:
         ids: int32 or int64 [u], the numbers of the rows, in order of first occurrence.
         values: float32 [u, dim], the rows, for a tape to watch.
         positions: int32, in the shape of the gathered ids: the position of each in `ids`.
+        rows: how many rows the variable has.
     """
 
     ids: Any
     values: Any
     positions: Any
+    rows: int
 
     def lookup(self) -> Any:
         """The row of every gathered id, repetitions included: float32 [..., dim]."""
@@ -79,7 +85,7 @@ class Gathered:
             found = tf.zeros_like(self.values)
         elif isinstance(found, tf.IndexedSlices):
             found = tf.math.unsorted_segment_sum(found.values, found.indices, tf.size(self.ids))
-        return _without(frozen, RowGradient(self.ids, found, loss))
+        return _without(frozen, RowGradient(self.ids, found, loss), self.rows)
 
 
 @without_autograph
@@ -87,17 +93,18 @@ def gather(variable: Any, ids: Any) -> Gathered:
     """Gathers rows, each once.
 
     Args:
-        variable: float32 [rows, dim], a `tf.Variable` (of a Keras variable, its `value`).
+        variable: float32 [rows, dim], a `tf.Variable` or a Keras variable.
         ids: int32 or int64, of any shape; may repeat.
 
     Raises:
         ValueError: the variable is not a matrix of float32, or the ids are not integers.
         tf.errors.InvalidArgumentError: an id is outside the variable (on a CPU).
     """
-    _check(variable)
-    ids = _integers(ids, "ids")
+    variable = _checked(variable)
+    ids = _integers(ids)
     distinct, positions = tf.unique(tf.reshape(ids, [-1]))
-    return Gathered(distinct, gather_rows(variable, distinct), tf.reshape(positions, tf.shape(ids)))
+    rows = int(variable.shape[0])
+    return Gathered(distinct, gather_rows(variable, distinct), tf.reshape(positions, tf.shape(ids)), rows)
 
 
 def gradient(loss: Callable[[Any], Any], variable: Any, ids: Any, *, frozen: Any = None) -> RowGradient:
@@ -105,17 +112,18 @@ def gradient(loss: Callable[[Any], Any], variable: Any, ids: Any, *, frozen: Any
 
     Args:
         loss: from the looked-up rows, float32 [*shape of ids, dim], to a scalar.
-        variable: float32 [rows, dim], a `tf.Variable` (of a Keras variable, its `value`).
+        variable: float32 [rows, dim], a `tf.Variable` or a Keras variable.
         ids: int32 or int64, of any shape; may repeat.
-        frozen: rows that are looked up but excluded from the gradient: their numbers, integers [k], or a mask of all
-            rows, booleans [rows]. None: no rows.
+        frozen: rows that are looked up but excluded from the gradient: a range, a slice, their numbers, integers [k],
+            or a mask of all rows, booleans [rows]. None: no rows. Their count changes neither the size of a graph nor
+            the time of a step. The exception is numbers in an eager loop: prepare them once, with `FrozenRows`.
 
     Returns:
         The gradient, summed over repetitions, and the loss.
 
     Raises:
-        ValueError: an argument has the wrong type or shape.
-        tf.errors.InvalidArgumentError: an id is outside the variable (on a CPU).
+        ValueError: an argument has the wrong type or shape, or a frozen row is not in the variable.
+        tf.errors.InvalidArgumentError: an id is outside the variable (on a CPU), or a frozen row of a tensor.
     """
     chosen = gather(variable, ids)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -137,7 +145,9 @@ def of_slices(slices: Any, *, frozen: Any = None) -> RowGradient:
             f"expected tf.IndexedSlices, the gradient of a variable that only tf.gather reads, got {type(slices)}"
         )
     ids, positions = tf.unique(slices.indices)
-    return _without(frozen, RowGradient(ids, tf.math.unsorted_segment_sum(slices.values, positions, tf.size(ids))))
+    found = RowGradient(ids, tf.math.unsorted_segment_sum(slices.values, positions, tf.size(ids)))
+    known = slices.dense_shape is not None and slices.shape.rank is not None
+    return _without(frozen, found, slices.shape[0] if known else None)
 
 
 def slots(optimizer: TableOptimizer, variable: Any) -> dict[str, Any]:
@@ -145,7 +155,7 @@ def slots(optimizer: TableOptimizer, variable: Any) -> dict[str, Any]:
 
     Those of its `row_slots` are [rows, 1].
     """
-    _check(variable)
+    variable = _checked(variable)
     rows, dim = variable.shape.as_list()
     shapes = {name: [rows, 1 if name in optimizer.row_slots else dim] for name in rules.slots_of(optimizer)}
     return {
@@ -170,7 +180,7 @@ def update(
 
     Args:
         optimizer: one of `embexp.specs.optimizers`.
-        variable: float32 [rows, dim], a `tf.Variable`.
+        variable: float32 [rows, dim], a `tf.Variable` or a Keras variable.
         slots: the result of `slots` for this variable.
         gradient: the result of `gradient`, `Gathered.gradient` or `of_slices`.
         step: number of the step from 0, for an optimizer with a schedule: an int64 scalar, tensor or variable.
@@ -182,7 +192,7 @@ def update(
     Raises:
         ValueError: an argument has the wrong type or shape, or does not fit the optimizer.
     """
-    _check(variable)
+    variable, slots = _checked(variable), {name: in_keras(slot) for name, slot in slots.items()}
     if optimizer.moves_every_row:
         raise ValueError(
             "adam with lazy_adam=False updates every row, not only those of a gradient; set lazy_adam=True"
@@ -200,35 +210,28 @@ def update(
     return tf.group(*done, scatter_rows(variable, ids, rows))
 
 
-def _without(frozen: Any, found: RowGradient) -> RowGradient:
+def _without(frozen: Any, found: RowGradient, rows: int | None) -> RowGradient:
     if frozen is None:
         return found
-    frozen = tf.convert_to_tensor(frozen)
-    if frozen.dtype == tf.bool:
-        excluded = tf.gather(frozen, found.ids)
-    else:
-        # -1 is not a row; it makes the list non-empty, so that searching it needs no special case.
-        sorted_ids = tf.concat([[-1], tf.sort(tf.reshape(tf.cast(_integers(frozen, "frozen"), tf.int64), [-1]))], 0)
-        ids = tf.cast(found.ids, tf.int64)
-        # Not `==`, which compares identities in a graph of TensorFlow 1.
-        excluded = tf.equal(tf.gather(sorted_ids, tf.searchsorted(sorted_ids, ids, side="right") - 1), ids)
-    kept = tf.where(~excluded)[:, 0]
+    kept = tf.where(~frozen_rows.among(frozen, found.ids, rows))[:, 0]
     return RowGradient(tf.gather(found.ids, kept), tf.gather(found.values, kept), found.loss)
 
 
-def _check(variable: Any) -> None:
+def _checked(variable: Any) -> Any:
+    variable = in_keras(variable)
     if not is_writable(variable):
-        raise ValueError(f"expected a tf.Variable (of a Keras variable, its value), got {type(variable).__name__}")
+        raise ValueError(f"expected a tf.Variable or a Keras variable, got {type(variable).__name__}")
     if variable.dtype.base_dtype != tf.float32 or variable.shape.rank != 2:
         raise ValueError(
             f"expected a float32 variable [rows, dim], got {variable.dtype.name} of shape {variable.shape}"
         )
+    return variable
 
 
-def _integers(ids: Any, name: str) -> Any:
+def _integers(ids: Any) -> Any:
     ids = tf.convert_to_tensor(ids)
     if ids.dtype not in (tf.int32, tf.int64):
         if ids.shape.num_elements() == 0:
             return tf.cast(ids, tf.int64)  # an empty list, which TensorFlow calls float32
-        raise ValueError(f"{name} must be int32 or int64, got {ids.dtype.name}")
+        raise ValueError(f"ids must be int32 or int64, got {ids.dtype.name}")
     return ids

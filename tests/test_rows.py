@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -201,12 +203,127 @@ def test_what_is_refused() -> None:
         rows.gather(variable, [0.5])
     with pytest.raises(ValueError, match=r"expected a float32 variable \[rows, dim\], got float64 of shape"):
         rows.gather(tf.Variable(np.zeros((2, 2))), [0])
-    with pytest.raises(ValueError, match=r"expected a tf\.Variable \(of a Keras variable, its value\), got ndarray"):
+    with pytest.raises(ValueError, match=r"expected a tf\.Variable or a Keras variable, got ndarray"):
         rows.gather(matrix(0), [0])
     with pytest.raises(ValueError, match=r"expected tf\.IndexedSlices"):
         rows.of_slices(tf.zeros([2, 2]))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[0\] = 9 is not in \[0, 9\)"):
         rows.gather(variable, [ROWS])
+
+
+LARGE = 100_000
+FORMS: dict[str, Callable[[np.ndarray], Any]] = {
+    "numbers": lambda numbers: numbers,
+    "list": lambda numbers: numbers.tolist(),
+    "mask": lambda numbers: np.isin(np.arange(LARGE), numbers),
+    "tensor": lambda numbers: tf.constant(numbers),
+    "mask tensor": lambda numbers: tf.constant(np.isin(np.arange(LARGE), numbers)),
+    "prepared": lambda numbers: rows.FrozenRows(numbers, LARGE),
+}
+SETS: dict[str, tuple[np.ndarray, dict[str, Any]]] = {
+    "range": (np.arange(5, 60_000), {"range": range(5, 60_000), "slice": slice(5, 60_000)}),
+    "backwards": (np.arange(3, 50_000, 7), {"range": range(3, 50_000, 7)[::-1], "slice": slice(3, 50_000, 7)}),
+    "tail": (np.arange(LARGE - 9, LARGE), {"slice": slice(-9, None)}),
+    "few": (np.array([1, 7, 70_000]), {}),
+    "scattered": (np.flatnonzero(np.random.default_rng(3).random(LARGE) < 0.5), {}),
+    "none": (np.arange(0), {"range": range(0)}),
+}
+
+
+@pytest.mark.parametrize("chosen", SETS)
+def test_every_form_of_frozen_rows_excludes_the_same(chosen: str) -> None:
+    """Eagerly, in a function, and in a graph of TensorFlow 1, against NumPy."""
+    numbers, more = SETS[chosen]
+    forms = {name: form(numbers) for name, form in FORMS.items()} | more
+    ids = np.unique(np.random.default_rng(1).integers(0, LARGE, 300))
+    kept = np.setdiff1d(ids, numbers)
+    variable = tf.Variable(tf.zeros([LARGE, 1]))
+    for name, frozen in forms.items():
+        find = functools.partial(rows.gradient, tf.reduce_sum, variable, frozen=frozen)
+        assert find(ids).ids.numpy().tolist() == kept.tolist(), name
+        in_function = tf.function(lambda these, find=find: find(these).ids)
+        assert in_function(tf.constant(ids, tf.int32)).numpy().tolist() == kept.tolist(), name
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variable = tf.Variable(tf.zeros([LARGE, 1]))
+        wanted = tf.compat.v1.placeholder(tf.int64, [None])
+        forms = {name: frozen for name, frozen in forms.items() if not name.endswith("tensor")}
+        forms |= {"tensor": tf.constant(numbers), "mask tensor": tf.constant(FORMS["mask"](numbers))}
+        found = {name: rows.gradient(tf.reduce_sum, variable, wanted, frozen=forms[name]).ids for name in forms}
+        session.run(variable.initializer)
+        for name, left in session.run(found, {wanted: ids}).items():
+            assert left.tolist() == kept.tolist(), name
+
+
+@pytest.mark.parametrize("form", ["numbers", "mask", "range", "prepared"])
+def test_graphs_do_not_grow_with_the_frozen_rows(form: str) -> None:
+    def sizes(length: int) -> tuple[int, int]:
+        scattered = np.flatnonzero(np.random.default_rng(0).random(length) < 0.5)
+        frozen = {
+            "numbers": scattered,
+            "mask": np.isin(np.arange(length), scattered),
+            "range": range(0, length, 3),
+            "prepared": rows.FrozenRows(scattered, length),
+        }[form]
+        variable = tf.Variable(tf.zeros([length, 1]))
+        step = tf.function(lambda ids: rows.gradient(tf.reduce_sum, variable, ids, frozen=frozen).ids)
+        graph = step.get_concrete_function(tf.TensorSpec([4], tf.int64)).graph.as_graph_def()
+        with tf.Graph().as_default() as session_graph:
+            of_session = tf.compat.v1.get_variable("v", [length, 1], use_resource=True)
+            rows.gradient(tf.reduce_sum, of_session, tf.constant([1, 2]), frozen=frozen)
+        return graph.ByteSize(), session_graph.as_graph_def().ByteSize()
+
+    few, many = sizes(1_000), sizes(200_000)
+    # Numbers such as that of the rows take two bytes more where they are written.
+    assert all(0 <= more - less < 100 for less, more in zip(few, many, strict=True))
+
+
+def test_what_is_no_row_is_refused_in_every_form() -> None:
+    variable, find = tf.Variable(matrix(0)), functools.partial(rows.gradient, tf.reduce_sum)
+    for frozen in ([3, ROWS], np.array([ROWS]), range(ROWS + 1), tf.constant([ROWS]), tf.Variable([ROWS])):
+        with pytest.raises(ValueError, match="frozen: row 9 is not in the variable, which has rows 0 to 8"):
+            find(variable, [0], frozen=frozen)
+    with pytest.raises(ValueError, match="frozen: row -1 is not in the variable"):
+        find(variable, [0], frozen=[-1])
+    with pytest.raises(ValueError, match=r"found slice\(0, 10, None\), but the variable has 9 rows"):
+        find(variable, [0], frozen=slice(0, 10))
+    for frozen in (np.ones(7, np.bool_), [True] * 7, tf.ones([7], tf.bool), tf.Variable(tf.ones([7], tf.bool))):
+        with pytest.raises(ValueError, match=r"found a mask of .*7.*, expected a boolean for each of the 9 rows"):
+            find(variable, [0], frozen=frozen)
+    with pytest.raises(ValueError, match="frozen: found float64, expected row numbers"):
+        find(variable, [0], frozen=[0.5])
+    with pytest.raises(ValueError, match="prepared for a variable of 10 rows, but this one has 9"):
+        find(variable, [0], frozen=rows.FrozenRows([1], 10))
+    slices = tf.IndexedSlices(tf.ones([1, DIM]), tf.constant([0]))
+    with pytest.raises(ValueError, match=r"pass frozen=embexp\.rows\.FrozenRows"):
+        rows.of_slices(slices, frozen=[3])
+    assert rows.of_slices(slices, frozen=rows.FrozenRows([0], variable)).ids.numpy().tolist() == []
+
+
+def test_rows_that_a_step_computes_are_checked_by_the_step() -> None:
+    variable = tf.Variable(matrix(0))
+    step = tf.function(
+        lambda frozen: rows.gradient(tf.reduce_sum, variable, [0, 3], frozen=frozen).ids, reduce_retracing=True
+    )
+    assert step(tf.constant([3])).numpy().tolist() == [0]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="frozen: rows outside the variable"):
+        step(tf.constant([3, ROWS]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="frozen: rows outside the variable"):
+        step(tf.constant([-1]))
+    mask = tf.Variable(np.arange(ROWS) == 3)
+    changing = tf.function(lambda: rows.gradient(tf.reduce_sum, variable, [0, 3], frozen=mask).ids)
+    assert changing().numpy().tolist() == [0]
+    mask.assign(np.arange(ROWS) == 0)
+    assert changing().numpy().tolist() == [3]
+
+
+def test_a_keras_variable_is_the_variable_in_it() -> None:
+    layer = keras.layers.Embedding(ROWS, DIM)
+    layer.build()
+    plain = tf.Variable(layer.embeddings.value)
+    for variable in (layer.embeddings, plain):
+        slots = rows.slots(RULES["adagrad"], variable)
+        rows.update(RULES["adagrad"], variable, slots, rows.gradient(tf.reduce_sum, variable, [2, 2, 4], frozen=[4]))
+    np.testing.assert_array_equal(layer.embeddings.numpy(), plain.numpy())
 
 
 def test_it_is_a_public_name() -> None:

@@ -99,6 +99,12 @@ def is_writable(variable: Any) -> bool:
     return hasattr(variable, "handle") or isinstance(variable, tf.compat.v1.Variable)
 
 
+def in_keras(variable: Any) -> Any:
+    """The `tf.Variable` inside a Keras variable; anything else as it is."""
+    inside = getattr(variable, "value", None)
+    return inside if is_writable(inside) else variable
+
+
 def gather_rows(variable: Any, ids: Any) -> Any:
     """Rows of a variable, as float32: reading it whole first would copy it."""
     if not hasattr(variable, "handle"):
