@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         sweep,
         verify,
     )
+    from embexp.frozen import freeze
     from embexp.strategies.simulation.simulator import tpu_simulator
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "UsageError",
     "VocabularyError",
     "compose",
+    "freeze",
     "load_run",
     "report",
     "resume",
@@ -98,6 +100,7 @@ _LATER = {
     "RunSpec": "embexp.specs.run",
     "SweepResult": "embexp.sweeps.sweep",
     "compose": "embexp.config.composition",
+    "freeze": "embexp.frozen",
     "load_run": "embexp.api",
     "report": "embexp.reports.report",
     "resume": "embexp.api",
