@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from embexp.config.patterns import is_pattern
+from embexp.data.files.dialect import NULLS
+from embexp.data.files.forms import Value
 from embexp.data.files.samples import ColumnFacts, Kind, Sample
+from embexp.data.files.text_table import seconds_of
 from embexp.errors import CommandLineError
 from embexp.specs.data.sources import POSITIVE
+
+if TYPE_CHECKING:
+    from embexp.data.leaks import Leak
 
 _LABELS = re.compile(
     r"^(?:is_)?(?:label|target|click(?:ed)?|rating|stars?|score|y|class|bought|converted?|conversion|liked?"
@@ -34,8 +42,6 @@ _RECURS, _CODES_RECUR = 20, 2
 """Whole numbers that occur so often on average may be codes, and those that also look like codes."""
 _FEWEST_IN_BUCKETS, _FEWEST_ROWS = 100, 1_000
 """Different values, and rows, from which a number also gets buckets."""
-_FEWEST_OF_A_VALUE = 10
-"""Rows with each of a column's values, on average, from which it can be said to give the label away."""
 _MOST_IN_BUCKETS = 200
 """Columns of a file up to which its numbers do: each is a table."""
 _MOST_TABLES = 1_000
@@ -149,19 +155,43 @@ def prediction_by_form(sample: Sample, label: ColumnFacts, task: str | None) -> 
     return None
 
 
-def giving_away(uses: Sequence[Use], sample: Sample, label: ColumnFacts) -> list[str]:
-    """The columns of categories each of whose values goes with one value of the label, so that they may restate it."""
-    if not label.counts:
-        return []
-    labels, found = sample.columns[label.name], []
+def leaking(uses: Sequence[Use], sample: Sample, label: ColumnFacts) -> list[Leak]:
+    """The columns that may restate the label, of those that are used."""
+    import numpy as np
+
+    from embexp.data import leaks
+
+    kept = [place for place, value in enumerate(sample.columns[label.name]) if _text(value, label) is not None]
+    texts = [str(sample.columns[label.name][place]) for place in kept]
+    names = sorted(set(texts))
+    numbers = list(map(float, texts)) if label.numeric else list(map(float, map(names.index, texts)))
+    columns = []
     for use in uses:
-        size, column = use.facts.distinct, sample.columns[use.facts.name]
-        if Role.TABLE not in use.roles or not 2 <= size * _FEWEST_OF_A_VALUE <= use.facts.present:
+        facts, values = use.facts, [sample.columns[use.facts.name][place] for place in kept]
+        if {Role.LABEL, Role.OUT} & set(use.roles):
             continue
-        pairs = {(each, of) for each, of in zip(column, labels, strict=True) if isinstance(each, str)}
-        if len(pairs) == len({each for each, _ in pairs}):
-            found.append(use.facts.name)
-    return found
+        filled = [_text(value, facts) for value in values]
+        if facts.dates is not None:
+            seconds = [None if text is None else seconds_of(text, facts.dates.format) for text in filled]
+            days = np.array([math.nan if each is None else each / 86_400 for each in seconds])
+            columns.append(leaks.Column(facts.name, None, days, dates=True, alone=Role.TIME not in use.roles))
+            continue
+        if Role.TIME in use.roles:
+            continue
+        codes: dict[str | None, int] = {None: -1}
+        coded = np.array([codes.setdefault(text, len(codes) - 1) for text in filled], np.int64)
+        counted = np.array([math.nan if text is None else float(text) for text in filled]) if facts.numeric else None
+        columns.append(leaks.Column(facts.name, None if use.roles == (Role.NUMBER,) else coded, counted))
+    name = "{:g}".format if label.numeric else (lambda number: names[int(number)])
+    return leaks.leaks(columns, np.array(numbers), name)
+
+
+def _text(value: Value, facts: ColumnFacts) -> str | None:
+    """A value as text; None where it is missing, as marks for that are in a column of numbers or dates."""
+    if isinstance(value, list):
+        return " ".join(value) or None
+    marked = facts.numeric or facts.dates is not None
+    return None if value is None or (marked and value in NULLS) else value
 
 
 def made_of_dates(use: Use, role: Role) -> list[ColumnFacts]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from types import MappingProxyType
 
 from embexp.errors import ConfigError, Fault
@@ -78,6 +79,7 @@ class Columns:
         asked_by: column -> config path that names it, for messages.
         example_weight: the column of the examples' weights; None: there is none, or none to read.
         histories: name of an id column that no file has, see `RunSpec.ids_of` -> what it is made of.
+        ages: column of ages in days -> the column of the dates, and the day since 1970 to which they are counted.
     """
 
     ids: Mapping[str, str]
@@ -93,6 +95,7 @@ class Columns:
     skips_unlabelled: bool = False
     example_weight: str | None = None
     histories: Mapping[str, HistoryColumn] = field(default_factory=dict)
+    ages: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
     @property
     def id_columns(self) -> tuple[str, ...]:
@@ -203,6 +206,11 @@ def columns_of(
             feature.ids_column(name): HistoryColumn(feature.column or name, features[user].column or user)
             for name, feature in features.items()
             if (user := feature.history_of) is not None and user in features  # or it is a fault
+        },
+        ages={
+            f"{name}_age": (name, (date.fromisoformat(dates.reference) - date(1970, 1, 1)) / timedelta(days=1))
+            for name, dates in getattr(data, "dates", {}).items()
+            if dates.reference is not None
         },
     )
     return columns, vocabulary

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from embexp.data import fetching, overlap, splits, together
+from embexp.data import fetching, leaks, overlap, splits, together
 from embexp.data import numbers as numeric
 from embexp.data.columns import Columns
 from embexp.data.examples import Encoded, Examples, examples
 from embexp.data.files import frames
+from embexp.data.leaks import Leak
 from embexp.data.numbers import FittedColumn, PreparedNumbers
 from embexp.data.overlap import Overlap
 from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
@@ -47,6 +48,7 @@ class Scan:
         overlap: by split that has files of its own, how many of its rows are in the training split too.
         key: of what the data holds, which columns are read, the splits and the vocabularies.
         skipped: rows without a label, which were left out.
+        leaks: columns that may restate the label, as a sample of the training split shows.
     """
 
     examples: Examples
@@ -61,6 +63,7 @@ class Scan:
     overlap: Mapping[str, Overlap] = field(default_factory=dict)
     key: str = ""
     skipped: int = 0
+    leaks: tuple[Leak, ...] = ()
 
 
 def scan(
@@ -122,7 +125,33 @@ def _scan(source: Source, columns: Columns, cache: Path, interactions: bool, pro
         overlap={name: Overlap(**found) for name, found in facts.get("overlap", {}).items()},
         key=key,
         skipped=layout.skipped,
+        leaks=_leaks(source, columns, encoded, train, cache, key, progress),
     )
+
+
+def _leaks(
+    source: Source, columns: Columns, encoded: Encoded, train: np.ndarray, cache: Path, key: str, progress: Progress
+) -> tuple[Leak, ...]:
+    """The columns that may restate the label, unless the cache has them."""
+    layout = encoded.layout
+    if not layout.label or layout.count == 0:
+        return ()
+
+    def make(folder: Path) -> None:
+        progress("looking for columns that restate the label", None)
+        coded, rows = examples(encoded.folder, encoded.folder), train[leaks.spread(len(train), leaks.SAMPLE)]
+        assert coded.labels is not None  # the layout has them
+        labels, time, file = coded.labels[rows].astype(np.float64), None, encoded.folder / "timestamps.npy"
+        if (named := getattr(source.data, "timestamp", None)) is not None and file.exists():
+            time = leaks.Time(named, mapped_array(file))
+        bucketed = mapped_array(encoded.folder / "bucketed.npy") if layout.bucketed else None
+        read = leaks.of_examples(coded, layout, rows, ages=columns.ages, bucketed=bucketed, time=time)
+        names = encoded.classes
+        found = leaks.leaks(read, labels, (lambda label: names[int(label)]) if names else "{:g}".format)
+        leaks.write(found, folder / "leaks.json")
+
+    place = digests.of_json({"format": leaks.FORMAT, "scan": key})
+    return leaks.read(caching.folder(cache, "leaks", place, make) / "leaks.json")
 
 
 def encode_file(

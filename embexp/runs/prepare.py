@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from embexp.checkpoints import paths
 from embexp.checkpoints.paths import CHECKPOINT_NAME
-from embexp.data import example_weights, fetching, numbers, together
+from embexp.data import example_weights, fetching, leaks, numbers, together
 from embexp.data.cold_starts import Newcomers, without_newcomers
 from embexp.data.columns import Columns, columns_of
 from embexp.data.example_weights import ExampleWeights
@@ -304,6 +305,7 @@ class Prepared:
         found, scan = doubtful_settings(self.spec), self.data.scan
         found += numbers.column_warnings(scan.numbers.figures, self.data.columns.numeric)
         found += numbers.bucket_warnings(self.data.vocabularies)
+        found += self.leak_warnings
         if self.data.candidates is not None:
             found += footprint.long_training_warnings(self.spec, self.data.candidates.entities, self.schedule.steps)
         found += filter(None, (overlap.warning(split) for split, overlap in scan.overlap.items()))
@@ -313,6 +315,20 @@ class Prepared:
                 undefined = metrics.undefined(self.spec.task, labels[rows], self.spec.listed_metrics)
                 found += [f"{split}: no {name}, as {why}" for name, why in undefined.items()]
         return found
+
+    @property
+    def leak_warnings(self) -> list[str]:
+        """A warning for the columns that may restate the label in the same way, with what leaves them out."""
+        lines, examples = [], min(leaks.SAMPLE, self.data.training_examples)
+        for columns, sentence in leaks.sentences(self.data.scan.leaks, self.data.columns.label or ""):
+            overrides = " ".join(map(shlex.quote, self.spec.without_columns(columns)))
+            remedy = f": {overrides}" if overrides else " of data.dense_features and of features"
+            which = "it" if len(columns) == 1 else "them"
+            lines.append(
+                f"{sentence}, in {examples:,} training examples. If new examples lack it when they are predicted, leave"
+                f" {which} out{remedy}"
+            )
+        return lines
 
     @property
     def notes(self) -> list[str]:

@@ -235,6 +235,8 @@ def train(
     status = "failed"
     for listener in everyone:
         listener.started(schedule.steps, prepared.data.training_examples)
+        for sentence in prepared.leak_warnings:  # now: the training may take hours
+            listener.warned(sentence)
         if saved is not None:
             listener.resumed(saved.step)
     try:

@@ -138,6 +138,7 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
         "truth": dict(scan.truth),
         "examples": {split: len(rows) for split, rows in scan.splits.items()},
         "overlap": {split: asdict(overlap) for split, overlap in scan.overlap.items()},
+        "leaks": [asdict(leak) for leak in scan.leaks],
         "throughput": {},
         "strategy": spec.strategy.kind,
         "simulated": spec.strategy.simulated,

@@ -6,6 +6,7 @@ Each rule is defined with its choice: see `Spec.faults`.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from pydantic import BeforeValidator, Field
 from embexp.errors import CombinationFault, Fault
 from embexp.specs import inits, metrics
 from embexp.specs.base import JobCount, Scope, Seed, Spec, for_each, summarize_names, where_known
-from embexp.specs.data.choices import Data, with_paths
+from embexp.specs.data.choices import DATE_PARTS, Data, with_paths
 from embexp.specs.data.graphs import Triples
 from embexp.specs.freezing import Freeze, FreezeTable, NoFreeze
 from embexp.specs.inits import Assign, Init, MemoryMap
@@ -213,6 +214,39 @@ class RunSpec(Spec):
         shapes = {name: feature.activation_shape(dims[feature.table]) for name, feature in self.features.items()}
         classes = self.task is Task.CLASSIFICATION
         return list(self.model.input_faults(shapes, self.data.dense_width, classes))
+
+    def without_columns(self, names: Collection[str]) -> tuple[str, ...]:
+        """The overrides of the same run without some columns, and without what is made of their dates; () if none.
+
+        There are none for columns that the run can't do without, such as those that its model names.
+        """
+        gone = {*names, *(f"{name}_{part}" for name in names for part in DATE_PARTS)}
+        kept = {
+            name: each
+            for name, each in self.features.items()
+            if self.column_of(name) not in gone and each.weights not in gone
+        }
+        used = {each.table for each in kept.values()}
+        removed = [
+            *(f"features.{name}" for name in self.features if name not in kept),
+            *(f"tables.{name}" for name in self.tables if name not in used and self.features_of(name)),
+        ]
+        found, update = [f"~{path}" for path in removed], dict[str, Any]()
+        dense: Mapping[str, Any] = getattr(self.data, "dense_features", {})
+        if left_out := [name for name in dense if name in gone]:
+            rest = {name: each for name, each in dense.items() if name not in gone}
+            update["data"] = self.data.model_copy(update={"dense_features": rest})
+            if isinstance(self.data.model_dump()["dense_features"], list):
+                found.insert(0, f"data.dense_features=[{','.join(rest)}]")
+            else:
+                found = [*(f"~data.dense_features.{name}" for name in left_out), *found]
+        update["features"] = kept
+        update["tables"] = {name: each for name, each in self.tables.items() if f"tables.{name}" not in removed}
+        other = self.model_copy(update=update)
+        plain = all(re.fullmatch(r"[\w-]+", name) for name in (*self.features, *self.tables, *dense))
+        if not found or not kept or not plain or rule_faults(other) or other.input_faults():
+            return ()
+        return tuple(found)
 
     def features_of(self, table: str) -> Mapping[str, Feature]:
         """The features of a table, in config order."""

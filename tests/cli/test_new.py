@@ -82,21 +82,21 @@ def write_parquet(path: Path) -> Path:
 def write_recbole(path: Path) -> Path:
     path.mkdir()
     lines = ["user_id:token\titem_id:token\trating:float\ttimestamp:float\ttags:token_seq"]
-    lines += [f"{n % 20}\t{n % 31}\t{1 + n % 5}\t{1_500_000_000 + n}\ta b" for n in range(ROWS)]
+    lines += [f"{n % 20}\t{n % 31}\t{1 + n // 3 % 5}\t{1_500_000_000 + n}\ta b" for n in range(ROWS)]
     (path / "own.inter").write_text("\n".join(lines) + "\n")
     return path
 
 
 def write_ratings(path: Path, delimiter: str) -> Path:
     """Without a header line."""
-    rows = [(n % 20, n % 31, 1 + n % 5, 1_500_000_000 + n) for n in range(ROWS)]
+    rows = [(n % 20, n % 31, 1 + n // 3 % 5, 1_500_000_000 + n) for n in range(ROWS)]
     path.write_text("".join(delimiter.join(map(str, each)) + "\n" for each in rows))
     return path
 
 
 def write_latin(path: Path) -> Path:
     """Compressed, in Latin-1, with dates."""
-    rows = [(f"ö{n % 20}", f"2024-05-{1 + n % 28:02d} 18:00", 1 + n % 5) for n in range(ROWS)]
+    rows = [(f"ö{n % 20}", f"2024-05-{1 + n % 28:02d} 18:00", 1 + n // 3 % 5) for n in range(ROWS)]
     text = "".join(";".join(map(str, each)) + "\n" for each in [("größe", "wann", "stars"), *rows])
     path.write_bytes(gzip.compress(text.encode("latin-1")))
     return path
@@ -457,6 +457,33 @@ def test_columns_that_restate_the_label_are_warned_of(tmp_path: Path, capsys: py
     assert "--ignore alive,deck" in told
     assert new(*arguments, "--ignore", "alive,deck", "--force") == 0
     assert "restate" not in capsys.readouterr().err
+
+
+def test_what_is_filled_or_dated_by_the_label_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A refund, the date of a change, two halves of a code; the order of a copy, of a label that is a number."""
+    draw = random.Random(0)
+    lines = ["booked,changed,refund,one,other,paid,price,cancelled"]
+    for number in range(400):
+        cancelled, day, half, price = draw.random() < 0.3, number // 20, draw.randrange(4), draw.gauss(90, 9)
+        lines.append(
+            f"2024-01-{1 + day:02d},2024-01-{1 + day + cancelled * (1 + number % 9):02d},{f'{price:.1f}' if cancelled else 'NA'},"
+            f"a{half},b{half if cancelled else (half + 1) % 4},{price * 1.19:.2f},{price:.2f},{cancelled:d}"
+        )
+    (tmp_path / "trips.csv").write_text("\n".join(lines) + "\n")
+    arguments = ("--data", str(tmp_path / "trips.csv"), "--out", str(tmp_path), "--label")
+    assert new(*arguments, "cancelled") == 0
+    said = capsys.readouterr().err
+    for line in (
+        "refund may restate the label: it is filled exactly where cancelled is 1",
+        "changed and booked may restate the label: the days between them tell cancelled (AUC 1.0000)",
+        "one and other may restate the label: together, each pair of values goes with one value of cancelled",
+    ):
+        assert f"warning: {line}\n" in said
+    assert said.endswith("    --ignore refund,changed,one\n")
+    assert new(*arguments, "cancelled", "--ignore", "refund,changed,one", "--force") == 0
+    assert "restate" not in capsys.readouterr().err
+    assert new(*arguments, "price", "--force") == 0
+    assert "warning: paid may restate the label: it rises or falls with price" in capsys.readouterr().err
 
 
 def test_no_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

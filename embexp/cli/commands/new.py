@@ -64,7 +64,9 @@ rules
                      Interactions without a time: a tenth of each user's items validates, and a tenth tests.
     dates            Tables of weekday and hour; of those that do not split, also of the month, and the age in days.
     left out         What is the same, or different, in every row; a second time.
-    warned of        Categories each of whose values goes with one value of the label: they may restate it.
+    warned of        What may restate the label: columns each of whose values, or two columns each of whose pairs of
+                     values, goes with one value of it; filled, or empty, only where it has a certain value; numbers,
+                     dates, or days between dates whose order tells it; a number that rises or falls with it.
 """
 
 _SHOWN, _MOST_SHOWN = 40, 200
@@ -140,11 +142,21 @@ def main(arguments: Sequence[str]) -> int:
     _show(found, uses, decided=True)
     _write(file, first_experiment.text(experiment), replace=options.force, data=options.data)
     print(f"task {predicted.task}: {predicted.why}")
-    if restate := [] if pair is not None else column_uses.giving_away(uses, found, label):
-        rule = f"may restate the label: each value goes with one value of {label.name}. If it is known only afterwards,"
-        print(f"warning: {', '.join(restate)} {rule}\n    --ignore {','.join(restate)}", file=sys.stderr)
+    if pair is None:
+        _warn_of_leaks(uses, found, label)
     _say_written(file, command)
     return DONE
+
+
+def _warn_of_leaks(uses: Sequence[Use], sample: Sample, label: ColumnFacts) -> None:
+    from embexp.cli import column_uses
+    from embexp.data import leaks
+
+    if lines := leaks.sentences(column_uses.leaking(uses, sample, label), label.name):
+        for _, sentence in lines:
+            print(f"warning: {sentence}", file=sys.stderr)
+        names = ",".join(dict.fromkeys(name for columns, _ in lines for name in columns))
+        print(f"if new examples lack it when they are predicted:\n    --ignore {shlex.quote(names)}", file=sys.stderr)
 
 
 def _where(options: argparse.Namespace) -> tuple[str, Path, str]:
