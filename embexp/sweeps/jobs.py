@@ -37,6 +37,8 @@ from embexp.system.locks import FileLock
 
 CANCEL = ".cancel"
 """File in the folder of a sweep that is to be cancelled: its process, and the workers of launchers, look for it."""
+OTHER_DIRECTORY = "choose another hydra.sweep.dir, or start a new sweep in the next free folder with --fresh"
+"""What to do if a folder has another sweep."""
 BUSY = 75
 """Exit status of a job in whose folder another process works (`EX_TEMPFAIL`)."""
 _OF_HYDRA = ("config.yaml", "hydra.yaml", "overrides.yaml")

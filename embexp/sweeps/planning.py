@@ -27,6 +27,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import Launching, Sweep
 from embexp.sweeps import engines, processes, resources
 from embexp.sweeps.engines import Engine
+from embexp.sweeps.jobs import OTHER_DIRECTORY
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.search import Search, combinations, factors, limit, plan_search
 from embexp.sweeps.settings import checked_launching, checked_search_settings
@@ -41,7 +42,6 @@ _NO_PART = {"name", "output", "sweep", "seeds"}
 """What two jobs with the same results may differ in."""
 Exclusion = Mapping[str, Any]
 
-OTHER_DIRECTORY = "choose another hydra.sweep.dir, or start anew beside it with --fresh"
 _ABSENT = object()
 
 

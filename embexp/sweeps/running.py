@@ -93,7 +93,6 @@ class Runner:
         self._errors: Counter[str] = Counter()
         self._running: list[_Running] = []
         self._free = list(processes.visible_gpus())
-        (ledger.directory / jobs.CANCEL).unlink(missing_ok=True)
         self._watch.follow(job for job in ledger.jobs() if job.state.is_under_way and job.same_as is None)
         self._watch.look(ledger)
 
@@ -102,6 +101,10 @@ class Runner:
 
     def __exit__(self, *_: object) -> None:
         self._starter.close()
+
+    def begin(self) -> None:
+        """Takes back an earlier `embexp sweep cancel`, once nothing can refuse the sweep any more."""
+        (self._sweep / jobs.CANCEL).unlink(missing_ok=True)
 
     def run(self, numbers: Sequence[int]) -> None:
         """Runs jobs until all have ended or the sweep is interrupted; those that were not started stay planned.

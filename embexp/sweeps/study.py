@@ -21,7 +21,7 @@ from embexp.errors import CommandLineError, RunError
 from embexp.reports.record import Status
 from embexp.specs.metrics import Objective
 from embexp.sweeps import progress
-from embexp.sweeps.jobs import Outcome
+from embexp.sweeps.jobs import OTHER_DIRECTORY, Outcome
 from embexp.sweeps.search import Choices, Parameter, Search, Space, objective_values
 from embexp.sweeps.settings import PrunerKind, SamplerKind, SearchSettings
 from embexp.system import files
@@ -31,6 +31,8 @@ Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Sequence[Outcome]]]
 """Runs some trials, the first of which has this number, and returns the outcomes of each: one for each seed."""
 _JOB, _SWEEP = "embexp_job", "embexp_sweep"
 """Attributes of a trial: the number of its job, and the sweep that this belongs to, "" in a storage of its own."""
+_WORDS = "words"
+"""What a search notes about itself in words, which are shown, but not compared."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Study:
             CommandLineError: the sweep's directory has another search.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._space, self._settings = space, settings
+        self._space, self._settings, self._directory = space, settings, directory
         self._sweep = "" if settings.storage is None else str(directory)  # whose directory may be moved
         self._distributions = {parameter.key: _distribution(parameter) for parameter in space.parameters}
         url, name = settings.storage_url(directory), settings.study_name or directory.name
@@ -161,15 +163,18 @@ class Study:
             "seed": self._settings.seed,
             "pruner": self._settings.pruner.value,
         }
+        words = {"parameters": [parameter.described for parameter in self._space.parameters]}
         key = f"{_SWEEP}:{self._sweep}"
         before = self._study.user_attrs.get(key)
-        if before is None:
-            self._study.set_user_attr(key, described)
-        elif before != described:
-            changed = next(name for name in described if before.get(name) != described[name])
+        if before is None or not self.trials():  # a search without a trial has nothing that another could change
+            self._study.set_user_attr(key, described | {_WORDS: words})
+            return
+        changed = [name for name in described if before.get(name) != described[name]]
+        if changed:
+            shown_before, shown = before | before.get(_WORDS, {}), described | words
+            lines = (f"    {name}: {_difference(shown_before.get(name), shown[name])}" for name in changed)
             raise CommandLineError(
-                f"{self._sweep} has another search: its {changed} differ\n"
-                "    choose another hydra.sweep.dir, or start anew beside it with --fresh"
+                "\n".join([f"{self._directory} has another search", *lines, f"    {OTHER_DIRECTORY}"])
             )
 
     def _frozen(self, number: int) -> FrozenTrial:
@@ -199,6 +204,14 @@ class Study:
             job, place = divmod(job, int(parameter.size))
             chosen[parameter.key] = _value(parameter, place)
         return {each.key: chosen[each.key] for each in self._space.parameters}
+
+
+def _difference(before: Any, now: Any) -> str:
+    """What a search has there that another has not; of lists, only the items that differ."""
+    if isinstance(before, list) and isinstance(now, list) and sorted(before) != sorted(now):
+        before, now = [each for each in before if each not in now], [each for each in now if each not in before]
+    texts = ["; ".join(map(str, each)) or "nothing" if isinstance(each, list) else str(each) for each in (before, now)]
+    return f"it has {texts[0]}, and this command has {texts[1]}"
 
 
 def _value(parameter: Parameter, place: int) -> Any:

@@ -29,9 +29,9 @@ from embexp.specs.studies.choices import NoStudy
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import planning, processes, search
 from embexp.sweeps.engines import Engine
-from embexp.sweeps.jobs import Outcome
+from embexp.sweeps.jobs import OTHER_DIRECTORY, Outcome
 from embexp.sweeps.ledger import Ledger, LedgerJob
-from embexp.sweeps.planning import OTHER_DIRECTORY, Enrolment, Plan, PlannedJob, key_of
+from embexp.sweeps.planning import Enrolment, Plan, PlannedJob, key_of
 from embexp.sweeps.processes import Command
 from embexp.sweeps.settings import changed_launching
 from embexp.system import files, locks, slurm, terminal
@@ -147,6 +147,7 @@ class Sweep:
         self._failed_before = {job.number for job in runner.ledger.jobs() if job.state is Status.FAILED}
         self._settings: dict[int, list[int]] = {}
         """Numbers of the jobs of each setting."""
+        self._notes: Mapping[str, object] = {}
 
     def __call__(self, config: object) -> None:
         """Never called: each job gets its own process.
@@ -159,20 +160,27 @@ class Sweep:
     def begin(self, notes: dict[str, object]) -> None:
         """Enters the jobs into the ledger, if they are known in advance, and prints those that are skipped.
 
+        Every check comes before the first change of the ledger: a sweep that is refused leaves it as it was. What is
+        noted of a search waits for the check of its study, in `run_search`.
+
         Raises:
             CommandLineError: the ledger has jobs that are not planned now, or jobs that would give other results now.
         """
         ledger, shown = self._runner.ledger, self._runner.shown
         before = {job.number for job in ledger.jobs()}
+        command = ledger.noted("command")
+        if command is not None and bool(command.get("search")) is not (self._plan.jobs is None):
+            kind = "a search" if command.get("search") else "a sweep over given values"
+            raise CommandLineError(f"{ledger.directory} has another sweep, {kind}\n    {OTHER_DIRECTORY}")
+        self._notes = notes
         if self._plan.jobs is None:
-            command = ledger.noted("command")
-            if command is not None and not command.get("search"):
-                raise CommandLineError(f"{ledger.directory} has another sweep\n    {OTHER_DIRECTORY}")
-            ledger.add([], notes)
+            if self._plan.search is None:
+                self._note()
             return
         found, new = self._enrolment.find(self._plan.jobs)
         if before:
             self._check([job for job in found if job.number in before])
+        self._runner.begin()
         self._enter(self._plan.jobs, found, new, notes)
         shown.expect(len(self._missing([job.number for job in found])), len(found))
         if before:
@@ -182,6 +190,11 @@ class Sweep:
                 shown.say(f"job {job.number} of {len(found)} is skipped: {job.reason}")
             elif job.same_as is not None:
                 shown.say(f"job {job.number} of {len(found)} is the same as job {job.same_as}, and not run again")
+
+    def _note(self) -> None:
+        """Notes what is known about the sweep, once nothing can refuse it any more."""
+        self._runner.begin()
+        self._runner.ledger.add([], self._notes)
 
     def _enter(
         self,
@@ -236,6 +249,7 @@ class Sweep:
             raise TypeError("the sweep is no search")
 
         def told(trials: Sequence[int]) -> None:
+            self._note()
             for trial in trials:
                 numbers = [trial * search.seeds + seed for seed in range(search.seeds)]
                 self._settings[trial] = self._enrolment.meet(numbers)
@@ -387,6 +401,7 @@ def _finish(runner: Runner) -> bool:
     done = sum(job.state.is_settled for job in jobs)
     text = f"{done} of {len(jobs)} jobs are done"
     runner.shown.say(text if missing else f"{text}; nothing is left to do")
+    runner.begin()
     runner.shown.expect(len(missing), len(jobs))
     if missing:
         runner.run(missing)

@@ -11,7 +11,7 @@ import pytest
 from hydra.core.config_store import ConfigStore
 
 from embexp.cli.commands import plan
-from embexp.errors import CommandLineError, ConfigError
+from embexp.errors import CommandLineError, ConfigError, EmbexpError
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.sweep import resume, sweep
 
@@ -132,6 +132,41 @@ def test_a_missing_optuna_is_told_with_the_extra_to_install(
     with pytest.raises(CommandLineError, match=r"not installed\n    pip install 'embexp\[sweeps\]'"):
         sweep([*SEARCH, "seed=1,2"], command=command)
     assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "difference"),
+    [
+        ([*SEARCH, "seed=1,2,3"], "parameters: it has seed: 1, 2, and this command has seed: 1, 2, 3"),
+        ([*SEARCH, "seed=1,2", "train.batch_size=64"], "fixed: it has nothing, and this command has train.batch_size=64"),
+        ([*SEARCH, "seed=1,2", "hydra.sweeper.sampler=random"], "sampler: it has tpe, and this command has random"),
+        ([*SEARCH, "seed=1,2", "hydra.sweeper.storage=nowhere://x"], "nowhere://x can't be used"),
+        (["seed=1,2", "hydra.sweep.dir=s", "train.steps=5"], "has another sweep, a search"),
+    ],
+)
+def test_a_refused_command_changes_nothing_and_the_search_goes_on(
+    words: list[str], difference: str, command: Command
+) -> None:
+    def content() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in Path("s").rglob("*") if path.is_file()}
+
+    assert sweep([*SEARCH, "seed=1,2", "hydra.sweeper.n_trials=1"], command=command)
+    Path("s/.cancel").touch()
+    before = content()
+    with pytest.raises(EmbexpError) as caught:
+        sweep(words, command=command)
+    assert difference in str(caught.value)
+    assert str(Path("s").absolute()) in str(caught.value) or "nowhere" in difference
+    assert content() == before
+    assert resume(Path("s"), ["hydra.sweeper.n_trials=2"], command=command)
+    assert sweep([*SEARCH, "seed=1,2", "hydra.sweeper.n_trials=3"], command=command)
+    assert len(searched()["trials"]) == 3
+
+
+def test_a_search_that_was_refused_before_its_first_trial_leaves_its_folder_to_others(command: Command) -> None:
+    with pytest.raises(EmbexpError, match="nowhere://x"):
+        sweep([*SEARCH, "seed=1,2", "hydra.sweeper.storage=nowhere://x"], command=command)
+    assert sweep([*SEARCH, "seed=3,4", "hydra.sweeper.n_trials=1"], command=command)
 
 
 def test_a_search_does_not_go_on_in_the_folder_of_another_sweep(command: Command) -> None:
