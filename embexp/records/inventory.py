@@ -27,6 +27,7 @@ from embexp.system.parallel import at_once
 NAME = "inventory.json"
 EVENT_SUFFIX = ".inventory"
 """How the name of TensorBoard's file with the digest of the inventory ends: the one file that is written after it."""
+_RESULT = "summary.json"
 _VERSION = 1
 _LOG = re.compile(r"run\.log|worker-\d+\.log")
 """Logs. Lines may follow, such as the results for people: what it held when the inventory was written is compared."""
@@ -197,13 +198,34 @@ def check(directory: Path, *paths: Path) -> None:
     )
 
 
+def lost_results(directory: Path) -> tuple[str, ...]:
+    """The missing results of a run that has ended: `summary.json`, that of each run of a study included.
+
+    Returns:
+        Paths relative to the folder, with slashes.
+
+    Raises:
+        DataError: the inventory is damaged.
+    """
+    inventory = read(directory)
+    nested = [] if inventory is None else [name for name in inventory.files if name.endswith(f"/{NAME}")]
+    expected = [_RESULT, *(str(PurePosixPath(name).with_name(_RESULT)) for name in nested)]
+    return tuple(name for name in expected if not (directory / name).is_file())
+
+
 def check_whole(directory: Path) -> None:
     """Checks a folder in which a run is to go on: its next inventory would hide what was changed. Added files may stay.
 
+    So may lost results, see `lost_results`: the run makes them again.
+
     Raises:
-        DataError: a file was changed or removed, or the inventory is damaged.
+        DataError: another file was changed or removed, or the inventory is damaged.
     """
-    if lost := losses(changes(directory)):
+    made_again = {
+        str(PurePosixPath(name).with_name(each)) for name in lost_results(directory) for each in (_RESULT, NAME)
+    } - {NAME}
+    removed = [Change(name, ChangeKind.REMOVED) for name in made_again]
+    if lost := tuple(each for each in losses(changes(directory)) if each not in removed):
         raise DataError(
             f"{directory} can't be resumed: its record is not as the run wrote it ({sentence(lost)}); put those files"
             f" back, or remove {NAME} to go on unchecked"

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from embexp.errors import ConfigError, EmbexpError, RunError, WorkerLostError
+from embexp.errors import ConfigError, DataError, EmbexpError, RunError, WorkerLostError
 from embexp.records import inventory
 from embexp.records.folder import json_object
 from embexp.reports.jobs import last_written
@@ -148,6 +148,23 @@ def ending(directory: Path, exit_status: int | None) -> tuple[Status, str]:
     if status is Status.FAILED or exit_status:
         return Status.FAILED, _why(directory, exit_status or 0)
     return status, ""
+
+
+def loss(sweep: Path, job: LedgerJob) -> str:
+    """Why a job that has ended with results must run again: they are not on disk any more; "" if they are."""
+    if not job.state.has_results or job.same_as is not None:
+        return ""
+    directory = job_directory(sweep, job)
+    if not directory.is_dir():
+        return f"its folder {directory} is missing"
+    try:
+        lost = inventory.lost_results(directory)
+    except DataError:  # which the report shows, and `embexp verify`
+        lost = ()
+    if lost:
+        return f"{', '.join(lost)} is missing in {directory}"
+    known = json_object(directory / "summary.json").get("status")
+    return "" if known in list(Status) else f"{directory / 'summary.json'} is damaged"
 
 
 def settle(ledger: Ledger, number: int, exit_status: int, *, reason: str = "", ended: float | None = None) -> Outcome:

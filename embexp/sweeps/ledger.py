@@ -258,6 +258,13 @@ class Ledger:
         """Notes where a job is that has not ended, and why."""
         self._change("UPDATE jobs SET state = ?, reason = ? WHERE number = ?", [(state, reason, number)])
 
+    def reopen(self, number: int) -> None:
+        """Notes that a job that had ended, and its duplicates, are to run again."""
+        statement = (
+            "UPDATE jobs SET state = ?, reason = '', run_id = NULL, inventory = NULL WHERE number = ? OR same_as = ?"
+        )
+        self._change(statement, [(Status.PLANNED, number, number)])
+
     def _change(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         with self._transaction() as connection:
             connection.executemany(statement, rows)

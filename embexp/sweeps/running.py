@@ -103,8 +103,15 @@ class Runner:
         self._starter.close()
 
     def begin(self) -> None:
-        """Takes back an earlier `embexp sweep cancel`, once nothing can refuse the sweep any more."""
+        """Takes back an earlier `embexp sweep cancel`, and plans again the jobs whose results are not on disk any more.
+
+        To be called once nothing can refuse the sweep any more.
+        """
         (self._sweep / jobs.CANCEL).unlink(missing_ok=True)
+        for job in self.ledger.jobs():
+            if reason := jobs.loss(self._sweep, job):
+                self.ledger.reopen(job.number)
+                self.shown.say(f"job {job.number} runs again: {reason}")
 
     def run(self, numbers: Sequence[int]) -> None:
         """Runs jobs until all have ended or the sweep is interrupted; those that were not started stay planned.

@@ -326,6 +326,13 @@ def _pruned(
     )
 
 
+def unpruned(search: Search, directory: Path, jobs: Sequence[int]) -> contextlib.AbstractContextManager[None]:
+    """Within the block, jobs run to their end: their trials were told their values before their folders were lost."""
+    if search.settings.pruner is PrunerKind.NONE:
+        return contextlib.nullcontext()
+    return progress.answered(directory, jobs, search.objectives[0].metric, lambda *_: False)
+
+
 def _write(search: Search, study: Study, directory: Path) -> None:
     """Writes search.json: the history of the search, with the best so far."""
     choose = max if search.objectives[0].higher_is_better else min

@@ -180,8 +180,9 @@ class Sweep:
         found, new = self._enrolment.find(self._plan.jobs)
         if before:
             self._check([job for job in found if job.number in before])
-        self._runner.begin()
         self._enter(self._plan.jobs, found, new, notes)
+        self._runner.begin()
+        found = [ledger.job(job.number) for job in found]
         shown.expect(len(self._missing([job.number for job in found])), len(found))
         if before:
             self._say_continued(found)
@@ -253,8 +254,14 @@ class Sweep:
             for trial in trials:
                 numbers = [trial * search.seeds + seed for seed in range(search.seeds)]
                 self._settings[trial] = self._enrolment.meet(numbers)
+            missing = self._missing([number for trial in trials for number in self._settings[trial]])
             if trials:
-                runner.shown.say(f"continuing the search in {runner.ledger.directory}: {len(trials)} trials are done")
+                is_done = "1 trial is done" if len(trials) == 1 else f"{len(trials)} trials are done"
+                runner.shown.say(f"continuing the search in {runner.ledger.directory}: {is_done}")
+            if missing:
+                runner.shown.expect(len(missing), search.trials * search.seeds)
+                with study.unpruned(search, runner.ledger.directory, missing):
+                    runner.run(missing)
 
         def launch(batch: Sequence[Sequence[str]], first: int) -> list[list[Outcome]]:
             return self.run_batch(batch, first=first)
@@ -396,12 +403,12 @@ def _check_code(ledger: Ledger, engine: Engine | None, folder: Path, allow_code:
 
 
 def _finish(runner: Runner) -> bool:
+    runner.begin()
     jobs = runner.ledger.jobs()
     missing = [job.number for job in jobs if job.same_as is None and not job.state.is_settled]
     done = sum(job.state.is_settled for job in jobs)
     text = f"{done} of {len(jobs)} jobs are done"
     runner.shown.say(text if missing else f"{text}; nothing is left to do")
-    runner.begin()
     runner.shown.expect(len(missing), len(jobs))
     if missing:
         runner.run(missing)

@@ -27,6 +27,9 @@ from embexp.system import locks
 from tests.reports.made_runs import ledger, run, spec, sweep
 
 
+AGAIN = "`embexp resume` of the sweep runs it again"
+
+
 def test_a_sweep_by_its_ledger(tmp_path: Path) -> None:
     jobs = [
         {"state": "completed", "directory": "0", "overrides": ["init=assign"], "started": 5.0, "ended": 7.5},
@@ -52,7 +55,7 @@ def test_a_sweep_by_its_ledger(tmp_path: Path) -> None:
         (3, Status.COMPLETED, "the same as job 0"),
         (4, Status.PLANNED, ""),
         (5, Status.INTERRUPTED, "it was killed; `embexp resume` continues it"),
-        (6, Status.FAILED, f"its folder {tmp_path / 'gone'} is missing"),
+        (6, Status.FAILED, f"its folder {tmp_path / 'gone'} is missing; {AGAIN}"),
         (7, Status.PRUNED, "worse than the median"),
         (8, Status.FAILED, "the same as job 1: ended by signal 9"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +201,17 @@ def test_it_is_resumed_verified_and_shown(study: single.RunResult) -> None:
     again = experiment.resume(study.directory, observer=single.Observer(say=said.append))
     assert again.summary == study.summary
     assert said == ["all runs of the study have ended (completed); nothing is left to do"]
+
+    def tables(name: str) -> dict[str, str]:
+        summary = json.loads((study.directory / name / "summary.json").read_text())
+        return {table: facts["digest"] for table, facts in summary["tables"].items()}
+
+    before = tables("base")
+    shutil.rmtree(study.directory / "base")
+    again = experiment.resume(study.directory, observer=single.Observer(say=said.append))
+    assert said[1] == "missing: base/summary.json; what is missing is done again"
+    assert tables("base") == before
+    assert again.summary["metrics"] == study.summary["metrics"]
 
     def here(planned: rerun.Rerun, directory: Path) -> None:
         experiment.run(planned.spec, directory, replay=planned.replay)

@@ -108,6 +108,11 @@ def test_interrupted_and_resumed_runs_have_one_and_a_failed_resumption_has_none(
     assert inventory.digest_of(tmp_path) not in (None, before)
     assert inventory.changes(tmp_path) == ()
 
+    metrics = json.loads((tmp_path / "summary.json").read_text())["metrics"]
+    (tmp_path / "summary.json").unlink()
+    assert experiment.resume(tmp_path).summary["metrics"] == metrics
+    assert inventory.changes(tmp_path) == ()
+
 
 @pytest.mark.parametrize("change", [swap_lines, flip])
 def test_a_vocabulary_that_was_changed_is_used_by_nothing(

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -168,6 +169,33 @@ def test_another_sweep_is_refused(command: Command) -> None:
     assert rows() == [("completed", 1)] * 2
     assert run(command, "seed=1,3", fresh=True)
     assert rows("s_2") == [("completed", 1)] * 2
+
+
+@pytest.mark.parametrize(("lost", "resumed"), [("the folder", True), ("its summary", False)])
+def test_a_job_whose_results_were_deleted_runs_again(
+    lost: str, resumed: bool, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command, "seed=1,2,2")
+    if lost == "the folder":
+        shutil.rmtree("s/1")
+    else:
+        Path("s/1/summary.json").unlink()
+    capsys.readouterr()
+    assert sweeps.resume(Path("s"), command=command) if resumed else run(command, "seed=1,2,2")
+    said = capsys.readouterr().out
+    place = Path("s/1").absolute()
+    words = f"its folder {place} is missing" if lost == "the folder" else f"summary.json is missing in {place}"
+    assert f"job 1 runs again: {words}\n" in said
+    assert "1 of 3 jobs are done" in said
+    assert rows() == [("completed", 1), ("completed", 2), ("completed", 0)]
+    assert Path("s/1/summary.json").is_file()
+
+
+def test_a_damaged_summary_is_no_result(command: Command) -> None:
+    assert run(command, "seed=1")
+    Path("s/0/summary.json").write_text("{")
+    assert run(command, "seed=1")
+    assert rows() == [("completed", 2)]
 
 
 def test_planned_jobs_stay_as_planned(command: Command, elsewhere: Path) -> None:

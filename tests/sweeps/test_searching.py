@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -63,6 +64,21 @@ def test_the_same_command_again_runs_nothing_and_more_trials_run_the_rest(
     assert [job.settings["seed"] for job in jobs] == [each["params"]["seed"] for each in searched()["trials"]]
     assert sum(job.same_as is None for job in jobs) == 2
     assert sum(job.attempts for job in jobs) == 2
+
+
+def test_a_trial_whose_folder_was_deleted_runs_again_and_keeps_its_value(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*SEARCH, "seed=range(0,30)", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=median"]
+    assert sweep(words, command=command)
+    before = searched()["trials"]
+    shutil.rmtree("s/1")
+    assert resume(Path("s"), command=command)
+    assert "job 1 runs again: its folder" in capsys.readouterr().out
+    assert Path("s/1/summary.json").is_file()
+    assert searched()["trials"] == before
+    with Ledger(Path("s")) as ledger:
+        assert [job.attempts for job in ledger.jobs()] == [1, 2, 1]
 
 
 def test_a_search_is_resumed_with_its_sweeper(command: Command) -> None:
@@ -134,30 +150,29 @@ def test_a_missing_optuna_is_told_with_the_extra_to_install(
     assert list(elsewhere.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "difference"),
-    [
-        ([*SEARCH, "seed=1,2,3"], "parameters: it has seed: 1, 2, and this command has seed: 1, 2, 3"),
-        ([*SEARCH, "seed=1,2", "train.batch_size=64"], "fixed: it has nothing, and this command has train.batch_size=64"),
-        ([*SEARCH, "seed=1,2", "hydra.sweeper.sampler=random"], "sampler: it has tpe, and this command has random"),
-        ([*SEARCH, "seed=1,2", "hydra.sweeper.storage=nowhere://x"], "nowhere://x can't be used"),
-        (["seed=1,2", "hydra.sweep.dir=s", "train.steps=5"], "has another sweep, a search"),
-    ],
-)
-def test_a_refused_command_changes_nothing_and_the_search_goes_on(
-    words: list[str], difference: str, command: Command
-) -> None:
+REFUSED = {
+    "parameters: it has seed: 1, 2, and this command has seed: 1, 2, 3": [*SEARCH, "seed=1,2,3"],
+    "fixed: it has nothing, and this command has train.batch_size=64": [*SEARCH, "seed=1,2", "train.batch_size=64"],
+    "sampler: it has tpe, and this command has random": [*SEARCH, "seed=1,2", "hydra.sweeper.sampler=random"],
+    "nowhere://x can't be used": [*SEARCH, "seed=1,2", "hydra.sweeper.storage=nowhere://x"],
+    "has another sweep, a search": ["seed=1,2", "hydra.sweep.dir=s", "train.steps=5"],
+}
+"""Commands by what is said about them in the folder of another search."""
+
+
+def test_a_refused_command_changes_nothing_and_the_search_goes_on(command: Command) -> None:
     def content() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in Path("s").rglob("*") if path.is_file()}
 
     assert sweep([*SEARCH, "seed=1,2", "hydra.sweeper.n_trials=1"], command=command)
     Path("s/.cancel").touch()
     before = content()
-    with pytest.raises(EmbexpError) as caught:
-        sweep(words, command=command)
-    assert difference in str(caught.value)
-    assert str(Path("s").absolute()) in str(caught.value) or "nowhere" in difference
-    assert content() == before
+    for difference, words in REFUSED.items():
+        with pytest.raises(EmbexpError) as caught:
+            sweep(words, command=command)
+        assert difference in str(caught.value)
+        assert str(Path("s").absolute()) in str(caught.value) or "nowhere" in difference
+        assert content() == before
     assert resume(Path("s"), ["hydra.sweeper.n_trials=2"], command=command)
     assert sweep([*SEARCH, "seed=1,2", "hydra.sweeper.n_trials=3"], command=command)
     assert len(searched()["trials"]) == 3

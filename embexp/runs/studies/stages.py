@@ -72,7 +72,7 @@ def run(
         run_spec, diverging = specs[name], more is not None
         observer.announce(f"{len(runs) + 1} of {total}, {name}: {choices.described(name, run_spec)}")
         seconds, stage, clock = json_object(noted), RunFolder(directory / name), Clock()
-        if name in seconds:
+        if name in seconds and (not seconds[name] or stage.summary.exists()):
             if stage.manifest.exists():  # what follows is compared with it
                 check_recorded_data(stage, run_spec)
             runs[name] = {**(stage.read_summary() if seconds[name] else DIVERGED), "seconds": seconds[name]}
@@ -123,9 +123,12 @@ def resuming(begin: Begin) -> Resume:
             raise RunError(f"{directory} is the directory of a study, whose settings can't change when it is resumed")
         folder = RunFolder(directory)
         check_code(named_functions(spec), allow_code, record=folder.spec)
-        if inventory.digest_of(directory) is not None and (summary := folder.read_summary())["status"] != "interrupted":
-            observer.say(f"all runs of the study have ended ({summary['status']}); nothing is left to do")
-            return RunResult(directory, summary)
+        if inventory.digest_of(directory) is not None:
+            if lost := inventory.lost_results(directory):
+                observer.say(f"missing: {', '.join(lost)}; what is missing is done again")
+            elif (summary := folder.read_summary())["status"] != "interrupted":
+                observer.say(f"all runs of the study have ended ({summary['status']}); nothing is left to do")
+                return RunResult(directory, summary)
         return begin(spec, directory, observer, None)
 
     return resume
