@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data.columns import OF_LABELLED, Wanted
+from embexp.data.files import printed_lists
 from embexp.data.files.dialect import NULLS
+from embexp.data.files.printed_lists import BRACKETS
 from embexp.data.files.table_files import Files, Side, Table
-from embexp.errors import DataError
+from embexp.errors import DataError, excerpt
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,30 @@ class BadValue(Exception):  # noqa: N818 - turned into a DataError that names th
 
 
 def split_lists(array: pa.Array, separator: str) -> pa.Array:
-    """Text -> list of its parts that are not empty."""
+    """Text -> list of its parts that are not empty; of lists that are printed, see `printed_lists`, of their values.
+
+    Raises:
+        BadValue: a text is no list that is printed.
+    """
+    if separator == BRACKETS:
+        return _printed_lists(array)
     lists = flat(pc.split_pattern(array, separator))
     kept = pc.not_equal(lists.values, "")
     places = np.concatenate([[0], np.cumsum(kept.to_numpy(zero_copy_only=False))])
     return pa.LargeListArray.from_arrays(pa.array(places[lists.splits]), lists.values.filter(kept))
+
+
+def _printed_lists(array: pa.Array) -> pa.Array:
+    """Each different text is read once."""
+    used = pc.dictionary_encode(array)
+    texts = used.dictionary.to_pylist()
+    lists = list(map(printed_lists.values_of, texts))
+    if None in lists:
+        place = lists.index(None)
+        raise BadValue(
+            pc.index(used.indices, place).as_py(), excerpt(texts[place]), printed_lists.expected(texts[place])
+        )
+    return pa.array(lists, pa.large_list(pa.large_string())).take(used.indices)
 
 
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from embexp.data.columns import Wanted
-from embexp.data.files.arrow_columns import split_lists
+from embexp.data.files.arrow_columns import BadValue, split_lists
 from embexp.errors import DataError, UsageError
 
 NAME = Path("the data")
@@ -207,11 +207,18 @@ def as_written(found: InMemory, wanted: Collection[Wanted], separators: Mapping[
     return table
 
 
+def _lists(texts: pa.Array, separator: str, name: str) -> pa.Array:
+    try:
+        return split_lists(texts, separator)
+    except BadValue as error:
+        raise DataError(f"found {error.found} in column {name!r}, expected {error.expected}") from error
+
+
 def _as_written(column: pa.ChunkedArray, one: Wanted, separator: str | None) -> pa.ChunkedArray:
     kind = column.type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if is_text and separator is not None:
-        lists = [split_lists(chunk.cast(pa.large_string()), separator) for chunk in column.chunks]
+        lists = [_lists(chunk.cast(pa.large_string()), separator, one.name) for chunk in column.chunks]
         inner = pa.large_string() if one.tokens else pa.float64()
         return pa.chunked_array([each.cast(pa.large_list(inner)) for each in lists], pa.large_list(inner))
     if is_text and one.numbers and not one.tokens and column.null_count == len(column):

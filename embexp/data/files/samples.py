@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from embexp.data.files import forms
+from embexp.data.files import forms, printed_lists
 from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
 from embexp.data.files.forms import DateFacts, Value
 from embexp.data.files.table_files import data_files, lines_of, of_form
@@ -384,7 +384,7 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
     whole = bool(numbers) and typed != "float" and all(number.is_integer() for number in numbers or ())
     kind, why, separator = kind_of(name, counts, numbers, typed)
     if kind in (Kind.LIST, Kind.TEXT):
-        parts = (part for text in texts for part in text.split(separator))
+        parts = (part for text in texts for part in _parts(text, separator))
         return facts(kind, why, parts, len(texts), separator=separator)
     return facts(
         kind,
@@ -426,6 +426,8 @@ def kind_of(
         return (*_kind_of_numbers(name, counts, numbers, unique=unique and typed is None), None)
     if found := forms.dates_of(counts):
         return Kind.TIME, "dates" if found.format is None else f"dates, {found.format}", None
+    if printed_lists.are_lists(counts):
+        return Kind.LIST, "lists in brackets, as Python or JSON prints them", printed_lists.BRACKETS
     words = statistics.mean(len(text.split()) for text in counts)
     is_text = words >= 4 and len(counts) > total / 2
     if separator := _separator(counts, LIST_SEPARATORS[:2] if is_text else LIST_SEPARATORS):
@@ -435,6 +437,13 @@ def kind_of(
     if unique:
         return Kind.UNIQUE, "unique in each row", None
     return Kind.CATEGORY, "text that recurs", None
+
+
+def _parts(text: str, separator: str | None) -> list[str]:
+    """The values of a list, or the words of a text."""
+    if separator == printed_lists.BRACKETS:
+        return [value or "" for value in printed_lists.values_of(text) or ()]
+    return text.split(separator)
 
 
 def _dates(name: str, counts: Counter[str]) -> DateFacts | None:

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from embexp.data.columns import Wanted
+from embexp.data.files import printed_lists
 from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
+from embexp.data.files.printed_lists import BRACKETS
 from embexp.data.files.table_files import LONGEST, TOO_LONG, UncutTable, bounded, unreadable
 from embexp.errors import DataError, excerpt, plural
 from embexp.system import compressed, files
@@ -305,8 +307,11 @@ class TextTable(UncutTable):
     def _wrong_field(self, fields: Mapping[str, str], wanted: Sequence[Wanted]) -> tuple[str, str] | None:
         """What was found and what was expected in the fields of a line, or None for a good one."""
 
-        def values_of(name: str) -> list[str]:
-            """Of a list; separators in a row count once."""
+        def values_of(name: str) -> list[str] | None:
+            """Of a list; separators in a row count once. None: it is no list that is printed."""
+            if self.dialect.list_separator == BRACKETS:
+                found = printed_lists.values_of(fields[name])
+                return None if found is None else ["" if value is None else value for value in found]
             return [value for value in fields[name].split(self.dialect.list_separator) if value]
 
         for one in wanted:
@@ -314,6 +319,8 @@ class TextTable(UncutTable):
             if one.tokens and (byte := no_utf8(text)) is not None:
                 return f"the byte 0x{byte:02X} {where}", f"text in UTF-8{self.dialect.remedy}"
             values = values_of(one.name) if several else [text]
+            if values is None:
+                return f"{excerpt(text)} {where}", printed_lists.expected(text)
             if one.numbers and one.name in self.dates:
                 if seconds_of(text, self.dates[one.name]) is None and not (one.may_be_missing and is_missing(text)):
                     return f"{excerpt(text) if text else 'nothing'} {where}", self.dates[one.name] or _ISO
@@ -324,7 +331,7 @@ class TextTable(UncutTable):
                         found = f"{excerpt(value) if value else 'nothing'} {where}"
                         return found, one.expected(missing=is_missing(value))
             if several and one.weighs in fields and one.weighs in self.lists:
-                weighed = len(values_of(one.weighs))
+                weighed = len(values_of(one.weighs) or ())
                 if len(values) != weighed:
                     expected = f"{weighed}, one for each value in column {one.weighs!r}"
                     return f"{plural(len(values), 'weight')} {where}", expected

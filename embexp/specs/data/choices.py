@@ -253,7 +253,7 @@ class CSV(Columnar):
     timestamp_format: DateFormat | None = None
     """Format of dates in the column of the time; null: numbers, or dates of ISO 8601."""
     list_separator: Annotated[str, Field(min_length=1)] = " "
-    """Separator of the values in a column that holds several."""
+    """Separator of the values in a column that holds several; `brackets`: lists as Python or JSON prints them."""
     list_columns: tuple[str, ...] = ()
     """Columns that hold several values in one field."""
     dates: Dates = Field(default_factory=dict)
