@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -15,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from embexp.errors import DataError, NotARunError, UsageError
+from embexp.errors import DataError, NotARunError, RunError, UsageError
 from embexp.records import inventory
 from embexp.specs.base import named_code
 from embexp.specs.run import RunSpec
@@ -94,16 +95,19 @@ class RunFolder:
         """Held exclusively by the process that writes the directory, shared by those that read it."""
         return locks.of_folder(self.path, f"the run in {self.path}")
 
-    def writing(self, *, warn: Callable[[str], object] | None = None) -> AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def writing(self, *, warn: Callable[[str], object] | None = None) -> Iterator[None]:
         """Within the block, no other process writes or reads the directory.
 
         Args:
             warn: called with a sentence on a file system without locks; None: `warnings.warn`.
 
         Raises:
-            RunError: another process writes or reads it.
+            RunError: another process writes or reads it, or something in it leads elsewhere.
         """
-        return self.lock.exclusive(patience=PATIENCE, without_locks=warn or _warn)
+        with self.lock.exclusive(patience=PATIENCE, without_locks=warn or _warn):
+            check_entries(self.path)
+            yield
 
     def reading(self) -> AbstractContextManager[None]:
         """Within the block, no other process writes the directory; others may read it.
@@ -247,6 +251,34 @@ class RunFolder:
     def write_json(self, path: Path, content: Any) -> None:
         """Writes JSON, whole, see `finite`."""
         files.write_text(path, json.dumps(finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def check_entries(directory: Path) -> None:
+    """Checks that what is written into a directory stays there: a folder from elsewhere may have links to other files.
+
+    Links to what is in the directory are allowed.
+
+    Raises:
+        RunError: it holds a link that leads out of it, or a device, a FIFO or a socket.
+    """
+    inside = os.path.join(os.path.realpath(directory), "")
+    found, pending = [], [str(directory)]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                name = os.path.relpath(entry.path, directory)
+                if entry.is_symlink():
+                    if not os.path.realpath(entry.path).startswith(inside):
+                        found.append(f"{name} is a link to {os.readlink(entry.path)}, outside of it")
+                elif entry.is_dir():
+                    pending.append(entry.path)
+                elif not entry.is_file():
+                    found.append(f"{name} is neither a file nor a folder")
+    if found:
+        more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
+        raise RunError(
+            f"nothing is written into {directory}: {'; '.join(sorted(found)[:3])}{more}. Remove it, or put a copy there"
+        )
 
 
 def around(checkpoint: Path) -> RunFolder | None:

@@ -160,7 +160,10 @@ def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
     if job.directory is None or not is_run(job.directory):
         reason = _one_line(job.reason)
         if status.has_results:
-            status, reason = Status.FAILED, f"its folder {job.directory} is missing; `embexp resume` of the sweep runs it again"
+            status, reason = (
+                Status.FAILED,
+                f"its folder {job.directory} is missing; `embexp resume` of the sweep runs it again",
+            )
         return _record(job.spec, status, reason, number=job.number, overrides=job.overrides)
     record = read_run(job.directory, spec=job.spec, noted=job.inventory)
     reason = record.reason

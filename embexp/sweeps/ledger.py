@@ -158,6 +158,8 @@ class Ledger:
         self.path = directory / NAME
         if not create and not exists(directory):
             raise RunError(f"{directory} is not the directory of a sweep: there is no {NAME} in it")
+        if self.path.is_symlink():  # of a folder from elsewhere: to open it may write to it
+            raise RunError(f"{self.path} is a link, and a ledger is a file of its sweep's folder: remove the link")
         with contextlib.ExitStack() as opened:
             try:
                 self._connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)

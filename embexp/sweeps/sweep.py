@@ -18,7 +18,7 @@ from embexp.config.hydra_job import Callbacks
 from embexp.config.loader import Loader
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError, RunError
-from embexp.records.folder import check_code, named_functions
+from embexp.records.folder import check_code, check_entries, named_functions
 from embexp.reports.collected import settings_of
 from embexp.reports.record import Status, text_of
 from embexp.specs import tracking
@@ -119,10 +119,16 @@ def _runner(
 
     with (
         locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
-        Ledger(place, create=True) as ledger,
+        _opened(place) as ledger,
         Runner(ledger, launching, console, folder=folder, command=command, engine=engine) as runner,
     ):
         yield runner
+
+
+def _opened(place: Path) -> Ledger:
+    """The ledger of a folder in which nothing leads elsewhere."""
+    check_entries(place)
+    return Ledger(place, create=True)
 
 
 def _check_alone() -> None:

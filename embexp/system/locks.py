@@ -17,6 +17,8 @@ import fcntl
 import math
 import os
 import platform
+import re
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -136,7 +138,8 @@ class FileLock:
         with _guard:
             if (held := _held.get(_key(self.path))) is not None:
                 return _this_process() if held.exclusive else ""
-            handle = os.open(self.path, os.O_RDONLY)
+            with _no_link(self.path):
+                handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 if _flock(handle, self.path, exclusive=False):
                     return ""
@@ -178,7 +181,9 @@ class FileLock:
                         return None
                     held.count += 1
                     return key
-                handle = os.open(self.path, os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY, 0o666)
+                flags = os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY
+                with _no_link(self.path):
+                    handle = os.open(self.path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
                 with contextlib.ExitStack() as stack:
                     stack.callback(os.close, handle)
                     if not _flock(handle, self.path, exclusive=exclusive):
@@ -187,7 +192,7 @@ class FileLock:
                     if key is None or key != _key(self.path):  # it was removed, or replaced, in the meantime
                         continue
                     stack.pop_all()
-                if exclusive:
+                if exclusive and _is_own(handle):
                     with contextlib.suppress(OSError):  # a full disk is no reason not to hold a lock
                         os.truncate(handle, 0)
                         os.pwrite(handle, f"{_this_process()}\n".encode(), 0)
@@ -250,10 +255,33 @@ def _released(key: _Key | None) -> Iterator[None]:
                 held.count -= 1
                 if not held.count:
                     del _held[key]
-                    if held.exclusive:
+                    if held.exclusive and _is_own(held.handle):
                         with contextlib.suppress(OSError):
                             os.truncate(held.handle, 0)  # whoever holds it next is another
                     os.close(held.handle)
+
+
+@contextlib.contextmanager
+def _no_link(path: Path) -> Iterator[None]:
+    """Opens a lock inside the block; a link, which a folder from elsewhere may have in its place, is refused.
+
+    Raises:
+        RunError: it is a link.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise RunError(f"{path} is a link, and a lock is a file of its folder: remove the link") from None
+
+
+def _is_own(handle: int) -> bool:
+    """Whether a lock has nothing but the name of a process, and no other name: what is in it may be replaced."""
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        return False
+    return re.fullmatch(rb"(process \d+ on [^\n]*\n)?", os.pread(handle, status.st_size, 0)) is not None
 
 
 def _this_process() -> str:
@@ -263,7 +291,7 @@ def _this_process() -> str:
 def _key(file: Path | int) -> _Key | None:
     """The device and number of a file, by its path or a descriptor; None: there is no such file."""
     try:
-        found = os.stat(file)
+        found = os.fstat(file) if isinstance(file, int) else os.lstat(file)
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino

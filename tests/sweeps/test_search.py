@@ -306,9 +306,13 @@ def test_a_study_with_another_direction_is_refused(tmp_path: Path) -> None:
 def test_another_search_in_the_directory_is_refused(tmp_path: Path) -> None:
     run(search("x=interval(0,1)", n_trials=2), tmp_path, Jobs())
     run(search("x=interval(0,1)", n_trials=3), tmp_path, Jobs())
-    with pytest.raises(CommandLineError, match=rf"{tmp_path} has another search\n    parameters: it has x: 0 to 1, and .* x: 0 to 2\n"):
+    with pytest.raises(
+        CommandLineError, match=rf"{tmp_path} has another search\n    parameters: it has x: 0 to 1, and .* x: 0 to 2\n"
+    ):
         run(search("x=interval(0,2)", n_trials=2), tmp_path, Jobs())
-    with pytest.raises(CommandLineError, match="has another search\n    fixed: it has nothing, and this command has seed=4\n"):
+    with pytest.raises(
+        CommandLineError, match="has another search\n    fixed: it has nothing, and this command has seed=4\n"
+    ):
         run(search("x=interval(0,1)", "seed=4", n_trials=2), tmp_path, Jobs())
 
 

@@ -173,3 +173,31 @@ def test_work_that_one_does_is_waited_for(tmp_path: Path) -> None:
 
         with lock_in(tmp_path).awaited(waiting):
             assert waited == ["once"]
+
+
+@pytest.mark.parametrize("how", ["link", "dangling", "hard link", "of somebody"])
+def test_a_lock_of_somebody_else_keeps_its_content(how: str, tmp_path: Path) -> None:
+    """A folder from elsewhere may have anything in the place of its lock."""
+    victim, lock = tmp_path / "victim", tmp_path / "folder" / ".lock"
+    lock.parent.mkdir()
+    if how != "dangling":
+        victim.write_text("precious\n")
+    if how == "hard link":
+        lock.hardlink_to(victim)
+    elif how == "of somebody":
+        victim.rename(lock)
+        victim = lock
+    else:
+        lock.symlink_to(victim)
+    if lock.is_symlink():
+        with pytest.raises(RunError, match="is a link"), lock_in(lock.parent).exclusive():
+            pass
+        with pytest.raises(RunError, match="is a link"), lock_in(lock.parent).shared():
+            pass
+        with pytest.raises(RunError, match="is a link"):
+            lock_in(lock.parent).writer()
+    else:
+        with lock_in(lock.parent).exclusive():
+            pass
+    assert how == "dangling" or victim.read_text() == "precious\n"
+    assert victim.exists() == (how != "dangling")
