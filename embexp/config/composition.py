@@ -38,11 +38,13 @@ from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.specs import arguments, run
 from embexp.specs.models import RENAMED_TASKS
 from embexp.specs.run import RunSpec
+from embexp.specs.running import Existing
 from embexp.specs.transforms.chain import in_short, replaced
 from embexp.stores.objects import is_url
 from embexp.system.printable import print
 
 _OWN_LAUNCHER = "embexp"
+_EXISTING = "output.existing"
 CHANGEABLE = ("train.steps", "train.epochs", "output", "checkpoint", "tracking")
 """Settings of a recorded run that may change: its length, and those that change no result."""
 RESUMED = "a run is resumed with the settings that it began with"
@@ -224,8 +226,18 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
         here=bool(launcher == _OWN_LAUNCHER),  # another one may have a machine with more memory
         unknown=composition.expansion.unknown,
     )
+    if spec is not None and spec.output.existing is Existing.REPLACE and not _is_overridden(composition, _EXISTING):
+        rule = "a file of a config has no run removed; the command line may"
+        faults.append(Fault(_EXISTING, "replace", rule, f"add {_EXISTING}=replace to the command line"))
     faults = patterns.folded(_kinds_reported_once(faults, composition), composition.expansion.origins)
     return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]
+
+
+def _is_overridden(composition: Composition, path: str) -> bool:
+    """Whether an override sets a value, and not a file."""
+    return any(
+        path == each.key_or_group or path.startswith(f"{each.key_or_group}.") for each in composition.sources.values
+    )
 
 
 @functools.cache

@@ -50,10 +50,12 @@ class OutputDirectory:
     Attributes:
         path: of the directory, in which spec.json is.
         continues: whether the run that is in it is to be resumed.
+        replaces: whether a run that was in it has been removed.
     """
 
     path: Path
     continues: bool = False
+    replaces: bool = False
 
 
 @contextlib.contextmanager
@@ -89,14 +91,15 @@ def opened(
         check()  # before anything is written there, such as the file of a lock
     folder = RunFolder(made)
     with folder.writing(warn=warn):
-        continues = False
+        continues = replaces = False
         if existing is not Existing.NUMBER and not (own and _is_free(made)):
             check()
+            replaces = existing is not Existing.CONTINUE and not has_begun_nothing(made)
             continues = _claim(made, replaces=existing is not Existing.CONTINUE)
         if not continues:
             before(made)
             folder.write_spec(spec)
-        yield OutputDirectory(made, continues)
+        yield OutputDirectory(made, continues, replaces)
 
 
 def _is_free(path: Path) -> bool:

@@ -88,6 +88,27 @@ def test_a_second_run_never_writes_into_the_first_ones_directory(
     assert [(spec.seed, str(directory)) for spec, directory in runner.runs] == [(0, "same"), (3, "same_2"), (0, "same")]
 
 
+def test_no_file_has_a_run_removed(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment = elsewhere / "mine" / "experiment" / "tidy.yaml"
+    experiment.parent.mkdir(parents=True)
+    lines = [
+        "# @package _global_",
+        "defaults: [clicks, _self_]",
+        "output: {existing: replace}",
+        "hydra: {run: {dir: same}}",
+    ]
+    experiment.write_text("\n".join(lines))
+    words = ["--config-dir", "mine", "experiment=tidy"]
+    for command in ("plan", "run"):
+        assert commands.main([command, *words]) == 2
+        error = capsys.readouterr().err
+        assert "output.existing = replace" in error
+        assert "tidy.yaml:3" in error
+        assert "add output.existing=replace to the command line" in error
+    assert run.main([*words, "output.existing=replace"], runner=FakeRunner()) == 0
+    assert commands.main(["plan", *words, "output.existing=replace"]) == 0
+
+
 def test_a_directory_that_is_given_in_python(elsewhere: Path) -> None:
     spec = embexp.compose(["output.existing=refuse"])
     runner = FakeRunner(steps=1)

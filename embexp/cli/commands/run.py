@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from embexp.config.folders import Folders
     from embexp.records.folder import RunFolder
+    from embexp.records.output_directory import OutputDirectory
     from embexp.runs.run import RunResult
     from embexp.specs.run import RunSpec
 
@@ -187,13 +188,20 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
             ) as found,
         ):
             folder = found.path.absolute() if config.hydra.job.chdir else found.path
-            print(f"{job.spec.name} in {found.path}", flush=True)
+            _say_where(job.spec.name, found)
             for warning in run.doubtful_settings(job.spec):
                 print(f"warning: {warning}", flush=True)
             runs = resumed if found.continues else runner
             return exit_status(hydra_job.call(config, callbacks, allowed, folder, lambda: runs(job.spec, folder)))
     except WorkerLostError as error:
         return workers.restart(error, job.spec.strategy, folder, named_functions(job.spec))
+
+
+def _say_where(name: str, found: OutputDirectory) -> None:
+    what = (
+        ", whose run is completed" if found.continues else ", whose earlier run was removed" if found.replaces else ""
+    )
+    print(f"{name} in {found.path}{what}", flush=True)
 
 
 def resumed(spec: RunSpec, directory: Path) -> RunResult:
@@ -336,7 +344,7 @@ def _run_recorded(options: argparse.Namespace, runner: Runner) -> int:
     directory = hydra_job.run_directory(composed.config)
     existing = Existing.NUMBER if hydra_job.is_dated(composed.config) else spec.output.existing
     with output_directory.opened(directory, spec, existing, warn=commands.warn) as found:
-        print(f"{spec.name} in {found.path}", flush=True)
+        _say_where(spec.name, found)
         for sentence in _import_sentences(folder, named_functions(spec)):
             print(sentence, flush=True)
         return exit_status((resumed if found.continues else runner)(spec, found.path))
