@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.status import Status
 
 from embexp.system import environment, interruption, machine_faults
-from embexp.system.printable import print
+from embexp.system.printable import lasting_streams, print
 from embexp.system.terminal import SafeConsole, say
 from embexp.training.listeners import Listener
 from embexp.training.progress import ProgressLines, Stage, progress
@@ -138,6 +138,10 @@ class _Log:
     def flush(self) -> None:
         """Nothing is held back."""
 
+    def lost(self, error: OSError) -> None:
+        """Says that nobody sees any more what the run prints."""
+        self.note(f"the output of the run is not read any more ({error.strerror}): it goes on without")
+
     def note(self, sentence: str) -> None:
         """Appends a line."""
         self.write(f"{sentence}\n")
@@ -152,7 +156,7 @@ def logged(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunRe
     """
     from embexp.errors import EmbexpError
 
-    with _Log(directory / "run.log") as log:
+    with _Log(directory / "run.log") as log, lasting_streams(log.lost):
         try:
             result = _trained(strategy, directory, execute, log)
         except KeyboardInterrupt:
@@ -163,7 +167,6 @@ def logged(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunRe
             if sentence is not None:
                 log.note(f"error: {sentence}")
             raise
-    sys.stdout.flush()
     return result
 
 

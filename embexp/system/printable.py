@@ -9,11 +9,13 @@ from __future__ import annotations
 import builtins
 import codecs
 import contextlib
+import errno
 import io
 import os
 import re
 import sys
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO, cast
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What terminals obey, but for tabs and ends of lines: escape, carriage return, backspace, changes of direction."""
@@ -41,6 +43,8 @@ _OTHERS = {
     "‘": "'",
     "’": "'",
 }
+_GONE = (errno.EPIPE, errno.EIO)
+"""Errors of a pipe whose reader has closed it, and of a terminal that was closed."""
 _REPLACED = ("strict", "backslashreplace", "surrogateescape")
 """Error handlers that Python sets by itself; one that the user has chosen (PYTHONIOENCODING) stays."""
 
@@ -111,6 +115,56 @@ def _open_closed() -> None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 — as long as the process
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+class _Lasting:
+    """A standard stream whose reader may go: what is written from then on is dropped."""
+
+    def __init__(self, stream: TextIO, lost: Callable[[OSError], object]) -> None:
+        self._stream, self._lost = stream, lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes text; returns its length."""
+        with self._dropping():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Writes what is held back."""
+        with self._dropping():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())  # also what the stream holds back, and what libraries print
+            os.close(nowhere)
+            self._lost(error)
+
+
+@contextlib.contextmanager
+def lasting_streams(lost: Callable[[OSError], object]) -> Iterator[None]:
+    """Within the block, a closed pipe or terminal ends nothing: the standard output and error drop what is written.
+
+    Args:
+        lost: called once for each that is closed, with the error.
+    """
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, _Lasting(stream, lost)) for stream in before)
+    try:
+        yield
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def write_utf8() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 
 import pytest
@@ -43,3 +44,37 @@ def test_a_log_is_utf8_whatever_the_terminal_has(monkeypatch: pytest.MonkeyPatch
     printable.write_utf8()
     print(TEXT, end="", flush=True)
     assert stream.buffer.getvalue().decode() == TEXT  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_pipe_that_nobody_reads_any_more_ends_nothing(name: str) -> None:
+    script = f"""
+import sys
+from embexp.system.printable import lasting_streams, print
+lost = []
+with lasting_streams(lost.append):
+    for line in range(3):
+        print("line", line, file=sys.{name}, flush=True)
+        sys.stdin.readline()
+    print("held back", file=sys.{name})
+other = sys.stderr if {name!r} == "stdout" else sys.stdout
+print([type(error).__name__ for error in lost], file=other)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    closed, other = (process.stdout, process.stderr) if name == "stdout" else (process.stderr, process.stdout)
+    assert closed is not None
+    assert other is not None
+    assert process.stdin is not None
+    assert closed.readline() == "line 0\n"
+    closed.close()
+    process.stdin.write("\n\n\n")
+    process.stdin.close()
+    assert other.read() == "['BrokenPipeError']\n"
+    assert process.wait(60) == 0
+    other.close()
