@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -159,8 +160,9 @@ def logged(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunRe
     with _Log(directory / "run.log") as log, lasting_streams(log.lost):
         try:
             result = _trained(strategy, directory, execute, log)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             log.note(f"interrupted by {interruption.name()}")
+            error.args = (f"interrupted; to go on: {_resuming(directory)}",)
             raise
         except Exception as error:
             sentence = str(error) if isinstance(error, EmbexpError) else machine_faults.sentence(error)
@@ -190,4 +192,10 @@ def _trained(strategy: Strategy, directory: Path, execute: Callable[[Shown], Run
         console.print(experiment.results(result.summary, directory))
         if digest is not None:
             console.print(f"{inventory.NAME} has the SHA-256 digest {digest}", highlight=False, soft_wrap=True)
+        if result.status == "interrupted":
+            say(console, f"interrupted; to go on: {_resuming(directory)}")
     return result
+
+
+def _resuming(directory: Path) -> str:
+    return shlex.join(["embexp", "resume", str(directory)])

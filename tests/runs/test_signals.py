@@ -85,7 +85,7 @@ def check_tidy(folder: Path, directory: Path, err: str) -> None:
 
 
 def test_the_last_save_is_finished_and_the_run_goes_on_from_it(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, real = tmp_path / "run", saving.RunSaver.keep_final
 
@@ -97,6 +97,7 @@ def test_the_last_save_is_finished_and_the_run_goes_on_from_it(
     with monkeypatch.context() as patch:
         patch.setattr(saving.RunSaver, "keep_final", keep_final)
         assert commands.main(words) == 143
+    assert capsys.readouterr().err.endswith(f"interrupted; to go on: embexp resume {run}\n")
     store.check_content(run / "checkpoints" / "final")
     assert not (run / "summary.json").exists()
     assert (run / "run.log").read_text().endswith("interrupted by SIGTERM\n")
