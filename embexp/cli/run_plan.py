@@ -140,7 +140,7 @@ def _show_pretrained(prepared: Prepared, console: Console) -> None:
     if (table := results.coverage_table(content, form)) is not None:
         console.print()
         console.print(table)
-    for note in prepared.notes:
+    for note in merged(prepared.notes):
         say(console, note)
     for name, why in content["unfit"].items():
         say(console, f"no effect: pretrained on tables.{name}: {why}")

@@ -112,6 +112,12 @@ class PretrainedTable:
         return len(self.alignment.kinds)
 
     @property
+    def dropped(self) -> int | None:
+        """Rows of an earlier checkpoint that no row of the table is taken from; None: the rows are those of a file."""
+        taken = self.alignment.file_rows
+        return None if self.old is None else self.source.rows - len(np.unique(taken[taken >= 0]))
+
+    @property
     def dim(self) -> int:
         """Length of the rows that come from the file."""
         return self.source.dim if self.transform is None else self.transform.dim
@@ -156,12 +162,19 @@ class Pretrained:
                 "missing": table.setting.missing.value,
                 "filled": table.filled,
                 "transform": [] if table.transform is None else [step.described for step in table.transform.steps],
-                **({} if table.old is None else {"slots": list(table.slots), "rows_old": int(table.old.sum())}),
+                **_of_checkpoint(table),
                 **table.coverage.as_json(),
             }
             for name, table in self.tables.items()
         }
         return {"tables": tables, "unfit": dict(self.mismatches)}
+
+
+def _of_checkpoint(table: PretrainedTable) -> dict[str, Any]:
+    """What only tables with rows of an earlier checkpoint have."""
+    if table.old is None:
+        return {}
+    return {"slots": list(table.slots), "rows_old": int(table.old.sum()), "rows_dropped": table.dropped}
 
 
 def _files(table: PretrainedTable) -> dict[str, Any]:

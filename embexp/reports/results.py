@@ -404,15 +404,22 @@ def coverage_table(content: Mapping[str, Any], frames: box.Box | None) -> Table 
     tables: Mapping[str, Any] = content.get("tables") or {}
     if not tables:
         return None
-    headings = ("rows found", "rows missing", "occurrences found")
-    shown = rich_table(frames, ["pretrained"], headings, ["most frequent missing", "file"])
+    earlier = [facts.get("rows_dropped") is not None for facts in tables.values()]
+    headings = ["rows found", "rows missing", "occurrences found"]
+    if all(earlier):
+        headings = ["rows kept", "rows new", "occurrences kept"]
+    if any(earlier):
+        headings.insert(2, "rows dropped")
+    what, source = ("new", "earlier run") if all(earlier) else ("missing", "file")
+    shown = rich_table(frames, ["pretrained"], headings, [f"most frequent {what}", source])
     for name, facts in tables.items():
-        found, missing = facts["rows_pretrained"], facts["rows_missing"]
+        found, missing, dropped = facts["rows_pretrained"], facts["rows_missing"], facts.get("rows_dropped")
         occurrences = facts["occurrences"]
         shown.add_row(
             name,
             f"{found:,} ({found / max(found + missing, 1):.1%})",
             f"{missing:,}",
+            *(["" if dropped is None else f"{dropped:,}"] if any(earlier) else []),
             f"{facts['occurrences_pretrained'] / occurrences:.1%}" if occurrences else "",
             Text(_listed(facts["commonest_missing"], missing)),
             Text(Path(facts["path"]).name),

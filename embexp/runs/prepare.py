@@ -333,7 +333,14 @@ class Prepared:
     @property
     def notes(self) -> list[str]:
         """Rows that were left out, and what earlier checkpoints lack, such as slots of another optimizer."""
-        found = [note for table in self.tables.pretrained.tables.values() for note in table.notes]
+        tables = self.tables.pretrained.tables
+        found = [note for table in tables.values() for note in table.notes]
+        found += [
+            f"tables.{name}: {table.dropped:,} of the {table.source.rows:,} rows of {table.setting.path} are dropped:"
+            " no token of this run's vocabulary is theirs"
+            for name, table in tables.items()
+            if table.dropped
+        ]
         if skipped := self.data.scan.skipped:
             rows = self.data.scan.examples.count + skipped
             found.append(f"{skipped:,} of {rows:,} rows have no label, and are left out (data.missing_label=skip)")

@@ -198,12 +198,13 @@ def _restored(account: Account | None) -> dict[str, Any] | None:
 def _provenance(file: PretrainedTable | None) -> dict[str, Any]:
     """How many rows of a table are pretrained; a table without a file has no missing rows."""
     if file is None:
-        return {"rows_pretrained": 0, "rows_missing": 0, "rows_special": 0, "pretrained": None}
+        return {"rows_pretrained": 0, "rows_missing": 0, "rows_special": 0, "rows_dropped": None, "pretrained": None}
     found = file.coverage
     return {
         "rows_pretrained": found.pretrained,
         "rows_missing": found.missing,
         "rows_special": found.special,
+        "rows_dropped": file.dropped,
         "pretrained": {"path": file.setting.path, "digest": file.source.digest},
     }
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.checkpoints import store
-from embexp.cli import commands
+from embexp.cli import commands, run_plan
 from embexp.errors import CheckpointError, ConfigError
 from embexp.pretrained import earlier
 from embexp.runs import execute
@@ -20,6 +20,7 @@ from embexp.runs.prepare import prepare
 from embexp.specs.run import RunSpec
 from embexp.specs.running import RuntimeKind
 from embexp.strategies import strategy as strategies
+from embexp.system import terminal
 from embexp.vectors.alignment import Alignment
 from tests.thoroughness import chosen, left_out
 
@@ -274,11 +275,32 @@ def test_rows_that_were_new_in_a_grown_checkpoint_train(world: World, first: Pat
     assert (coverage["rows_pretrained"], coverage["rows_missing"], coverage["rows_old"]) == (8, 0, 5)
 
 
-def test_pretrained_rows_are_all_that_the_checkpoint_has(world: World, first: Path) -> None:
+def test_pretrained_rows_are_all_that_the_checkpoint_has(
+    world: World, first: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     second = world.run(
         "pretrained_rows", "more", "pretrained=checkpoint", f"pretrained.path={first}", "freeze=pretrained_rows"
     )
-    assert json.loads((second / "summary.json").read_text())["freeze"]["item"]["frozen_rows"] == 5
+    summary = json.loads((second / "summary.json").read_text())
+    assert summary["freeze"]["item"]["frozen_rows"] == 5
+    # Of 20 items and the OOV row, five are among the eight rows here.
+    found, before = summary["initialization"]["tables"], len(embexp.load_run(first).vocabulary("item").tokens())
+    assert before == 21
+    item = {"rows_pretrained": 5, "rows_missing": 3, "rows_dropped": before - 5}
+    assert {name: found["item"][name] for name in item} == item
+    assert found["user"]["rows_dropped"] == 0
+    assert json.loads((second / "coverage.json").read_text())["tables"]["item"]["rows_dropped"] == before - 5
+    dropped = f"16 of the 21 rows of {first} are dropped: no token of this run's vocabulary is theirs"
+    assert f"tables.item, tables.item_bias: {dropped}" in summary["warnings"]
+    spec = world.spec("more", "pretrained=checkpoint", f"pretrained.path={first}")
+    run_plan.show(spec, terminal.console(), scan=True, trace=False)
+    shown = capsys.readouterr().out
+    assert f"tables.item, tables.item_bias: {dropped}" in " ".join(shown.split())
+    [heading] = [line for line in shown.splitlines() if line.startswith("pretrained ") and "rows" in line]
+    [row] = [line for line in shown.splitlines() if line.startswith("item ") and "%" in line]
+    assert heading.split("  ")[0] == "pretrained"
+    assert ("rows kept" in heading, "rows new" in heading, "rows dropped" in heading) == (True, True, True)
+    assert row.split()[1:5] == ["5", "(62.5%)", "3", "16"]
 
 
 def test_another_table_and_another_optimizer(world: World, first: Path) -> None:
@@ -299,6 +321,8 @@ def test_another_table_and_another_optimizer(world: World, first: Path) -> None:
     assert [line for line in summary["warnings"] if "constant" not in line] == [
         "tables.item, tables.user_bias, tables.item_bias: the checkpoint's optimizer is adam: its slots momenta,"
         " velocities are ignored; those of adagrad, accumulators, begin at their initial values",
+        f"tables.item, tables.item_bias: 16 of the 21 rows of {first} are dropped: no token of this run's vocabulary is"
+        " theirs",
         "dense_optimizer: begins afresh, as the checkpoint's slots are of another kind of optimizer",
     ]
     old, _ = grown(first, second)
