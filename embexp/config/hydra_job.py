@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ from embexp.errors import ConfigError, Fault
 from embexp.system import files, user_code
 
 _Result = TypeVar("_Result")
+_NOW = re.compile(r"\$\{now:[^}]*\}")
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,21 @@ def is_dated(config: DictConfig) -> bool:
 def sweep_directory(config: DictConfig) -> Path:
     """The directory of a sweep."""
     return Path(str(hydra_setting(config, "hydra.sweep.dir", secrets=False)))
+
+
+def undated_sweep_directory(config: DictConfig) -> str:
+    """The directory of a sweep with `${now:…}` as it is written: the time is no setting, and goes on meanwhile."""
+    written = str(OmegaConf.to_container(config.hydra.sweep, resolve=False)["dir"])  # type: ignore[index, call-overload]
+    if "${" not in _NOW.sub("", written):
+        return written
+    times = iter(_NOW.findall(written))
+    with read_write(config.hydra):
+        config.hydra.sweep.dir = _NOW.sub("\0", written)
+        try:
+            found = str(hydra_setting(config, "hydra.sweep.dir"))
+        finally:
+            config.hydra.sweep.dir = written
+    return re.sub("\0", lambda _: next(times), found)
 
 
 def job_directory(config: DictConfig, number: int) -> Path:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -104,7 +106,7 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
     seeds = {"seeds": _number(base, "seeds", 1)}
     limit(factors([*params, *tasks]) | seeds, most)
-    checked = _possible(loader, combinations([*params, *tasks]), hydra, engine, progress)
+    checked = _possible(loader, combinations([*params, *tasks]), hydra, engine, base, progress)
     # Hydra accepts a valid key that no file mentions only if it is added.
     lines = [str(task.input_line) for task in tasks]
     forced = tuple(f"++{line}" if line.partition("=")[0] in checked.added else line for line in lines)
@@ -116,15 +118,19 @@ def _possible(
     batch: Sequence[Sequence[str]],
     hydra: Sequence[str],
     engine: Engine | None,
+    base: DictConfig,
     progress: Progress = quiet,
 ) -> Checked:
     """The checked jobs of a batch.
 
     Raises:
-        ConfigError: any config is invalid, no job can run, or the launcher can't start the processes of one.
+        ConfigError: any config is invalid, no job can run, the launcher can't start the processes of one, or jobs have
+            another folder for the sweep.
         CommandLineError: every job is excluded.
     """
     found = check(loader, batch, hydra, progress)
+    if found.directories - {hydra_job.undated_sweep_directory(base)}:
+        raise ConfigError([_several_directories(base)])
     if all(job.skip for job in found.jobs):
         if found.impossible:
             raise ConfigError(found.impossible)
@@ -153,7 +159,7 @@ def _search(
         raise ConfigError(elsewhere)
 
     def check(batch: Sequence[Sequence[str]]) -> list[RunSpec]:
-        return [job.spec for job in _possible(loader, batch, hydra, engine).jobs if not job.skip]
+        return [job.spec for job in _possible(loader, batch, hydra, engine, base).jobs if not job.skip]
 
     params = _parsed(loader, [f"{key}={value}" for key, value in (settings.params or {}).items()])
     return plan_search(
@@ -219,11 +225,13 @@ class Checked:
     Attributes:
         added: keys that their overrides added to the config.
         impossible: the faults of jobs that are skipped because of them.
+        directories: what they say of the sweep's directory; the times in it as they are written.
     """
 
     jobs: tuple[PlannedJob, ...]
     added: frozenset[str]
     impossible: tuple[Fault, ...]
+    directories: frozenset[str]
 
 
 def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -248,6 +256,7 @@ def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], 
     """
     jobs: list[PlannedJob] = []
     added: set[str] = set()
+    directories: set[str] = set()
     faults: dict[Fault, list[int]] = {}
     impossible: dict[tuple[str, str, str], tuple[Fault, list[int]]] = {}
     faulty, seen = 0, len(batch)
@@ -273,10 +282,23 @@ def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], 
             again = partial(compose_config, loader, (*hydra, *words))
             jobs.append(PlannedJob(len(jobs), tuple(words), job.spec, again, why, setting))
             added |= composed.added
+            directories.add(hydra_job.undated_sweep_directory(composed.config))
     if faults:
         raise ConfigError([_in_jobs(fault, numbers, batch[:seen]) for fault, numbers in faults.items()])
     told = tuple(_in_jobs(fault, list(dict.fromkeys(numbers)), batch) for fault, numbers in impossible.values())
-    return Checked(tuple(_with_duplicates(jobs)), frozenset(added), told)
+    return Checked(tuple(_with_duplicates(jobs)), frozenset(added), told, frozenset(directories))
+
+
+def _several_directories(base: DictConfig) -> Fault:
+    """The fault of a sweep's directory that differs from job to job."""
+    written = str(OmegaConf.to_container(base.hydra.sweep, resolve=False)["dir"])  # type: ignore[index, call-overload]
+    parts = PurePath(re.sub(r"(?<=\$\{)[^}]*", lambda found: found[0].replace("/", "\0"), written)).parts
+    varies = next(place for place, part in enumerate(parts) if "${" in part and "${now:" not in part)
+    above, below = ("/".join(each).replace("\0", "/") for each in (parts[:varies], parts[varies:]))
+    remedy = f"name the folders of the jobs by hydra.sweep.subdir: hydra.sweep.dir={above or 'DIR'} 'hydra.sweep.subdir={below}'"
+    return Fault(
+        "hydra.sweep.dir", written, "all jobs of a sweep are in one folder, and this differs between jobs", remedy
+    )
 
 
 def _repeated(loader: Loader, hydra: Sequence[str], overrides: Sequence[str]) -> Iterator[tuple[Sequence[str], Job]]:

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from embexp.config import composition, hydra_job
 from embexp.errors import CommandLineError, ConfigError
+from embexp.sweeps import planning
 from embexp.sweeps.sweep import sweep
 from embexp.system import interruption
 
@@ -215,6 +217,40 @@ def test_a_fresh_sweep_gets_a_directory_of_its_own(command: Command) -> None:
 def test_subdirectories_may_be_named_after_overrides(command: Command) -> None:
     assert sweep(["seed=1,2", "hydra.sweep.dir=s", "hydra.sweep.subdir=${hydra.job.override_dirname}"], command=command)
     assert Path("s/seed=2/run.log").is_file()
+
+
+@pytest.mark.parametrize(
+    ("directory", "choices", "above", "below", "folder"),
+    [
+        ("out/${seed}", ["seed=1,2"], "out", "${seed}", "2"),
+        ("out/${hydra:runtime.choices.model}", ["model=mlp,dlrm"], "out", "${hydra:runtime.choices.model}", "dlrm"),
+        ("${name}/x_${seed}", ["name=a,b"], "DIR", "${name}/x_${seed}", "b/x_0"),
+        ("out/${now:%Y}/${seed}/x", ["seeds=2"], "out/${now:%Y}", "${seed}/x", "1/x"),
+    ],
+)
+def test_a_folder_that_differs_between_jobs_is_refused_with_a_remedy_that_works(
+    directory: str, choices: list[str], above: str, below: str, folder: str, command: Command, elsewhere: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        sweep([f"hydra.sweep.dir={directory}", *choices], command=command)
+    [fault] = caught.value.faults
+    assert (fault.path, fault.value) == ("hydra.sweep.dir", directory)
+    assert fault.remedy.endswith(f": hydra.sweep.dir={above} 'hydra.sweep.subdir={below}'")
+    assert not list(elsewhere.iterdir())
+    made = planning.plan(composition.loader(), [f"hydra.sweep.dir={above}", f"hydra.sweep.subdir={below}", *choices])
+    assert made.jobs is not None
+    assert made.jobs[1].compose is not None
+    assert hydra_job.job_directory(made.jobs[1].compose().config, 1) == Path(folder)
+
+
+def test_a_search_has_one_folder(command: Command) -> None:
+    with pytest.raises(ConfigError, match=r"hydra.sweep.dir = out/\$\{seed\}: all jobs of a sweep are in one folder"):
+        sweep(["hydra/sweeper=optuna", "hydra.sweep.dir=out/${seed}", "seed=1,2"], command=command)
+
+
+def test_a_folder_may_depend_on_what_all_jobs_share() -> None:
+    words = ["hydra.sweep.dir=out/${now:%S}/${model.kind}/${seed}", "model=mlp", "seed=3", "train.steps=1,2"]
+    assert hydra_job.sweep_directory(planning.plan(composition.loader(), words).base).parts[2:] == ("mlp", "3")
 
 
 def test_in_batches(command: Command) -> None:
