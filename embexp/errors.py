@@ -54,6 +54,14 @@ class CombinationFault(Fault):
     """Valid settings that can't be combined: a sweep skips such a job."""
 
 
+@dataclass(frozen=True)
+class ForeignKeyFault(Fault):
+    """A key, or a place for a choice, that the config of a run does not have, and that of other choices may have.
+
+    In a sweep over such choices, it has no effect in the jobs that do not have it.
+    """
+
+
 class EmbexpError(Exception):
     """Base class of all errors that embexp raises on purpose.
 

@@ -34,7 +34,7 @@ from embexp.config.loader import Loader, Sources
 from embexp.config.messages import format_value
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.config.patterns import Expansion
-from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
+from embexp.errors import CombinationFault, ConfigError, Fault, ForeignKeyFault, UsageError
 from embexp.specs import arguments, run
 from embexp.specs.models import RENAMED_TASKS
 from embexp.specs.run import RunSpec
@@ -252,7 +252,7 @@ def _kinds_reported_once(faults: list[Fault], composition: Composition) -> list[
     made = choices.choices(composition.config)
     for override in composition.sources.values:
         place, _, last = override.key_or_group.rpartition(".")
-        strange = [each for each in faults if each.path.startswith(f"{place}.") and "belongs to" in each.rule]
+        strange = [each for each in faults if each.path.startswith(f"{place}.") and isinstance(each, ForeignKeyFault)]
         if last == "kind" and strange:
             group = next((each for each in made if each.rpartition("@")[2] == place), place)
             rule = f"the file that is chosen for {place} has keys of another kind"

@@ -264,6 +264,17 @@ def undated_sweep_directory(config: DictConfig) -> str:
     return re.sub("\0", lambda _: next(times), found)
 
 
+def divided_sweep_directory(config: DictConfig) -> tuple[str, str]:
+    """The directory of a sweep as it is written: the part above the first folder that a setting names, and the rest."""
+    written = str(OmegaConf.to_container(config.hydra.sweep, resolve=False)["dir"])  # type: ignore[index, call-overload]
+    times = iter(_NOW.findall(written))
+    above, setting, below = _NOW.sub("\0", written).partition("${")
+    place = above.rpartition("/")[0]
+    parts = (place, above.removeprefix(place).lstrip("/") + setting + below)
+    divided = [re.sub("\0", lambda _: next(times), part) for part in parts]
+    return divided[0], divided[1]
+
+
 def job_directory(config: DictConfig, number: int) -> Path:
     """The directory of a job, relative to its sweep's."""
     with read_write(config.hydra), open_dict(config.hydra):

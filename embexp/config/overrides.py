@@ -17,7 +17,7 @@ from embexp.config.folders import DEEPEST, MOST_DIGITS, Folders, outline, paths
 from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, first_line, format_value
 from embexp.config.selections import choices
-from embexp.errors import Fault
+from embexp.errors import Fault, ForeignKeyFault
 
 _QUOTED = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 _DIGITS = re.compile(rf"(?<!\w)\d(?:_?\d){{{MOST_DIGITS},}}(?!\w)")
@@ -357,7 +357,8 @@ def _unknown_key(config: DictConfig, override: Override) -> Fault:
     while parent := parent.rpartition(".")[0]:
         group = next((each for each in made if each.endswith(f"@{parent}")), None)
         if group is not None and made[group] is None:
-            return Fault(key, value, f"{parent} is not set, so it has no keys", f"choose one first: {group}=…")
+            rule = f"{parent} is not set, so it has no keys"
+            return ForeignKeyFault(key, value, rule, f"choose one first: {group}=…")
         if is_present(config, parent):
             break
     parent = key.rpartition(".")[0]
@@ -368,4 +369,4 @@ def _unknown_key(config: DictConfig, override: Override) -> Fault:
     else:
         known = paths(OmegaConf.to_container(config))
         near = did_you_mean(key, [path for path in (*known, *made) if not key.startswith(f"{path}.")])
-    return Fault(key, value, "there is no such key in this config", near)
+    return ForeignKeyFault(key, value, "there is no such key in this config", near)

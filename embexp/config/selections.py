@@ -20,7 +20,7 @@ from embexp.config import hydra_checks
 from embexp.config.folders import Folders, Refused, checked, keys_of, outline, package_of
 from embexp.config.loader import COMPOSITION_ERRORS, Loader, outline_of
 from embexp.config.messages import did_you_mean, first_line, format_value, listing, nearest
-from embexp.errors import ConfigError, Fault
+from embexp.errors import ConfigError, Fault, ForeignKeyFault
 from embexp.specs.run import RunSpec
 
 _IMPOSSIBLE = re.compile(r"(?:Could not (?:override|delete) '|Error merging override [+~]*)([^'\s=]+)")
@@ -182,7 +182,7 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
         if not override.is_add() and key not in made:
             same = [each for each in made if each.startswith(f"{override.key_or_group}@")] or list(made)
             remedy = did_you_mean(key, made) or (f"possible choices: {', '.join(same[:6])}" if same else "")
-            return Fault(key, value, "nothing in this config is chosen there", remedy)
+            return ForeignKeyFault(key, value, "nothing in this config is chosen there", remedy)
         if override.is_delete() and override.value() not in (None, made[key]):
             return Fault(key, value, f"the choice there is {made[key]}", f"write ~{key}")
     if isinstance(several := override.value(), list):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from embexp.config.messages import did_you_mean, format_value, listing, nearest
-from embexp.errors import Fault
+from embexp.errors import Fault, ForeignKeyFault
 from embexp.specs.run import RunSpec
 
 _OF_FILES = ("defaults", "hydra")
@@ -126,7 +126,9 @@ def _unknown_key(keys: Sequence[str], value: str, models: Models, parent: Any) -
     near = did_you_mean(key, options if place else [*options, *_OF_FILES])
     if owners and kind is not None:
         rule = f"{key} belongs to {listing(owners)}, not to {kind}"
-        return Fault(path, value, rule, near or f"choose {listing(owners)} instead of {kind}, or remove the key")
+        return ForeignKeyFault(
+            path, value, rule, near or f"choose {listing(owners)} instead of {kind}, or remove the key"
+        )
     rule = f"{kind or place or 'a config'} has no key {key!r}"
     return Fault(path, value, rule, near or (f"its keys: {', '.join(options)}" if options else "it has no keys"))
 

@@ -155,7 +155,13 @@ def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
         record = _of_job(original, jobs_of_sweep)
         reason = f"the same as job {original.number}" + (f": {record.reason}" if record.reason else "")
         return replace(
-            record, number=job.number, overrides=job.overrides, reason=reason, seconds=None, same_as=original.number
+            record,
+            number=job.number,
+            overrides=job.overrides,
+            reason=reason,
+            seconds=None,
+            same_as=original.number,
+            inert=job.inert,
         )
     if job.directory is None or not is_run(job.directory):
         reason = _one_line(job.reason)
@@ -164,7 +170,7 @@ def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
                 Status.FAILED,
                 f"its folder {job.directory} is missing; `embexp resume` of the sweep runs it again",
             )
-        return _record(job.spec, status, reason, number=job.number, overrides=job.overrides)
+        return _record(job.spec, status, reason, number=job.number, overrides=job.overrides, inert=job.inert)
     record = read_run(job.directory, spec=job.spec, noted=job.inventory)
     reason = record.reason
     if status.has_results or not job.state or (record.status.has_results and status in _UNDECIDED):
@@ -173,7 +179,15 @@ def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
         # Only the sweep knows of a time limit or a crash; of an error in its config, only the log tells the cause.
         reason = _one_line(job.reason) or reason
     overrides = job.overrides or record.overrides
-    return replace(record, number=job.number, overrides=overrides, status=status, reason=reason, seconds=job.seconds)
+    return replace(
+        record,
+        number=job.number,
+        overrides=overrides,
+        status=status,
+        reason=reason,
+        seconds=job.seconds,
+        inert=job.inert,
+    )
 
 
 def _named(records: Sequence[Record]) -> list[Record]:

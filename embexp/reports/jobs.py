@@ -34,7 +34,7 @@ class Job:
 
     Attributes:
         number: from 0.
-        overrides: such as `seed=1`.
+        overrides: such as `seed=1`; those that have an effect.
         spec: as JSON; empty where only the job's folder has it.
         state: such as `completed`; of a duplicate, that of the job that it repeats.
         reason: why it failed, was skipped or pruned, or "".
@@ -42,6 +42,7 @@ class Job:
         seconds: of all its attempts that have ended; None if unknown.
         same_as: number of the earlier job with the same run, or None.
         inventory: digest of the run's inventory when the job ended; None: none was noted.
+        inert: keys that were asked for, and of which the choices of the job have no such setting.
     """
 
     number: int
@@ -53,6 +54,7 @@ class Job:
     seconds: float | None
     same_as: int | None = None
     inventory: str | None = None
+    inert: tuple[str, ...] = ()
 
 
 def is_sweep(directory: Path) -> bool:
@@ -138,12 +140,14 @@ def _selected(ledger: Path, query: str) -> list[dict[str, Any]]:
 
 
 def _job_of_row(sweep: Path, row: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Job:
-    spec, overrides = json_of(row.get("spec")), json_of(row.get("overrides"))
+    spec, overrides, settings = (json_of(row.get(name)) for name in ("spec", "overrides", "settings"))
+    asked = {each: each.lstrip("+~").partition("=")[0] for each in overrides or () if isinstance(each, str)}
+    inert = {each: key for each, key in asked.items() if isinstance(settings, dict) and key not in settings}
     times = [(attempt["started"], attempt["ended"]) for attempt in attempts] or [(row.get("started"), row.get("ended"))]
     durations = [max(0.0, ended - started) for started, ended in times if _is_time(started) and _is_time(ended)]
     return Job(
         number=row["number"],
-        overrides=tuple(map(str, overrides)) if isinstance(overrides, list) else (),
+        overrides=tuple(each for each in asked if each not in inert),
         spec=spec if isinstance(spec, dict) else {},
         state=str(row.get("state") or ""),
         reason=str(row.get("reason") or ""),
@@ -151,6 +155,7 @@ def _job_of_row(sweep: Path, row: Mapping[str, Any], attempts: Sequence[Mapping[
         seconds=sum(durations) if durations else None,
         same_as=_if_is(int, row.get("same_as")),
         inventory=_if_is(str, row.get("inventory")),
+        inert=tuple(inert.values()),
     )
 
 

@@ -105,6 +105,7 @@ class Record:
         same_as: number of the earlier job of the sweep that this one repeats, or None.
         changes: files of the run that were changed or removed since it ended, such as `changed: metrics.jsonl`; of
             checkpoints and events, only the sizes were compared. None: the run has no inventory, so it is not known.
+        inert: settings that its sweep asked for, and that have no effect with the choices of this job.
     """
 
     directory: Path | None
@@ -121,6 +122,7 @@ class Record:
     seconds: float | None = None
     same_as: int | None = None
     changes: str | None = None
+    inert: tuple[str, ...] = ()
 
     @property
     def seed(self) -> int | None:

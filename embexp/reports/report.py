@@ -254,7 +254,7 @@ def tabulate(
         best=ranked[0] if has_best else None,
         groups=tuple(repeated),
         tested=tested,
-        notes=(*notes, *doubts),
+        notes=(*notes, *doubts, *_inert(selected)),
     )
 
 
@@ -313,6 +313,16 @@ def _primary(records: Sequence[Record]) -> tuple[str, Direction | None, list[str
         different = ["the runs were validated on different examples, so their values compare badly"]
         return metric, direction, different if len(counts) > 1 and not folds else []
     return "", None, []
+
+
+def _inert(records: Sequence[Record]) -> Iterator[str]:
+    """A line for each setting that has no effect in some jobs of a sweep."""
+    without: dict[str, list[Record]] = {}
+    for record in records:
+        for key in record.inert:
+            without.setdefault(key, []).append(record)
+    for key, runs in without.items():
+        yield f"{key} has no effect in {_named(runs)}, whose choices have no such setting"
 
 
 def _metric_names(records: Sequence[Record]) -> list[str]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import PurePath
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -21,7 +19,7 @@ from embexp.config.folders import Folders
 from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.overrides import parse, repeated
-from embexp.errors import CommandLineError, ConfigError, Fault
+from embexp.errors import CommandLineError, ConfigError, Fault, ForeignKeyFault
 from embexp.records.folder import named_functions
 from embexp.reports.record import Status
 from embexp.specs import tracking
@@ -57,6 +55,8 @@ class Plan:
         jobs: all jobs; None if the sweeper chooses them while the sweep runs.
         engine: the launcher of others that runs them; None: embexp's own.
         search: how the sweeper `optuna` chooses them; None for another sweeper.
+        effective: keys that have an effect in a job that was checked: in one without such a setting they have none.
+        notes: what the user should know, each a sentence.
     """
 
     base: DictConfig
@@ -65,6 +65,8 @@ class Plan:
     launching: Launching
     engine: Engine | None = None
     search: Search | None = None
+    effective: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
 
 def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -> Plan:
@@ -96,21 +98,31 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         if task.key_or_group == "seeds" and task.is_sweep_override():
             raise CommandLineError(f"{task.input_line}: the settings of a sweep have one number of seeds: seeds=5")
     most = _number(base, "sweep.max_jobs", Sweep.model_fields["max_jobs"].default)
-    search = None
+    search, effective, notes = None, frozenset[str](), tuple[str, ...]()
     if base.hydra.sweeper.get("_target_") == _SWEEPER:
-        search = _search(loader, base, tasks, hydra, launched, engine)
+        search, effective, notes = _search(loader, base, tasks, hydra, launched, engine)
         limit({"trials": search.trials, "seeds": search.seeds}, most)
     if sweeper != "basic":
-        return Plan(base, tuple(str(task.input_line) for task in tasks), None, launched, engine, search)
+        lines = tuple(str(task.input_line) for task in tasks)
+        return Plan(base, lines, None, launched, engine, search, effective, notes)
     with hydra_globals.borrowed(base):
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
-    seeds = {"seeds": _number(base, "seeds", 1)}
-    limit(factors([*params, *tasks]) | seeds, most)
+    limit(factors([*params, *tasks]) | {"seeds": _number(base, "seeds", 1)}, most)
     checked = _possible(loader, combinations([*params, *tasks]), hydra, engine, base, progress)
     # Hydra accepts a valid key that no file mentions only if it is added.
     lines = [str(task.input_line) for task in tasks]
     forced = tuple(f"++{line}" if line.partition("=")[0] in checked.added else line for line in lines)
-    return Plan(base, forced, checked.jobs, launched, engine)
+    return Plan(base, forced, checked.jobs, launched, engine, notes=tuple(inert_notes(checked.jobs)))
+
+
+def inert_notes(jobs: Sequence[PlannedJob]) -> Iterator[str]:
+    """A line for each setting that has no effect in some jobs."""
+    without: dict[str, list[int]] = {}
+    for job in jobs:
+        for override in job.inert:
+            without.setdefault(key_of(override), []).append(job.number)
+    for key, numbers in without.items():
+        yield f"no effect: {key} in {len(numbers)} of {len(jobs)} jobs, whose choices have no such setting"
 
 
 def _possible(
@@ -128,7 +140,7 @@ def _possible(
             another folder for the sweep.
         CommandLineError: every job is excluded.
     """
-    found = check(loader, batch, hydra, progress)
+    found = check(loader, batch, hydra, progress, seeds=_number(base, "seeds", 1))
     if found.directories - {hydra_job.undated_sweep_directory(base)}:
         raise ConfigError([_several_directories(base)])
     if all(job.skip for job in found.jobs):
@@ -152,22 +164,43 @@ def _search(
     hydra: Sequence[str],
     launched: Launching,
     engine: Engine | None,
-) -> Search:
-    """Plans the search of the sweeper `optuna`."""
+) -> tuple[Search, frozenset[str], tuple[str, ...]]:
+    """Plans the search of the sweeper `optuna`; returns it with `effective` and `notes` of its plan."""
     settings = checked_search_settings(base)
     if not loader.permission.own and (elsewhere := list(tracking.storage_faults(settings.storage))):
         raise ConfigError(elsewhere)
 
+    effective: set[str] = set()
+    without: dict[str, None] = {}
+
     def check(batch: Sequence[Sequence[str]]) -> list[RunSpec]:
-        return [job.spec for job in _possible(loader, batch, hydra, engine, base).jobs if not job.skip]
+        jobs = _possible(loader, batch, hydra, engine, base).jobs
+        if unchecked := list(_unchecked(jobs)):
+            jobs = _possible(loader, [*batch, *unchecked], hydra, engine, base).jobs
+        for job in jobs:
+            effective.update(map(key_of, job.effective))
+            without.update(dict.fromkeys(map(key_of, job.inert)))
+        return [job.spec for job in jobs if not job.skip]
 
     params = _parsed(loader, [f"{key}={value}" for key, value in (settings.params or {}).items()])
-    return plan_search(
+    search = plan_search(
         settings,
         [*params, *tasks],
         check,
         at_once=lambda strategies: processes.jobs_at_once(launched, strategies, processes.visible_gpus()),
     )
+    notes = (f"no effect: {key} in trials whose choices have no such setting" for key in without)
+    return search, frozenset(effective), tuple(notes)
+
+
+def _unchecked(jobs: Sequence[PlannedJob]) -> Iterator[list[str]]:
+    """Overrides of jobs in which those values have an effect that had none in the probes of a search."""
+    checked = {override for job in jobs for override in job.effective}
+    for override in dict.fromkeys(override for job in jobs for override in job.inert if override not in checked):
+        key = key_of(override)
+        like = next((job for job in jobs if key in map(key_of, job.effective)), None)
+        if like is not None:
+            yield [override if key_of(each) == key else each for each in like.overrides]
 
 
 def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
@@ -193,6 +226,7 @@ class PlannedJob:
     Attributes:
         number: from 0.
         overrides: as Hydra gives them, such as `data.fold=3`.
+        inert: those of them that have no effect, as the job's choices have no such setting.
         compose: composes it again, as configs of many jobs would take much memory; None: it is not composed.
         skip: why it is skipped, or "".
         setting: number of the combination of overrides that it is, or repeats with another seed.
@@ -206,11 +240,17 @@ class PlannedJob:
     skip: str = ""
     setting: int = 0
     same_as: int | None = None
+    inert: tuple[str, ...] = ()
+
+    @property
+    def effective(self) -> list[str]:
+        """The overrides that have an effect."""
+        return [override for override in self.overrides if override not in self.inert]
 
     @property
     def settings(self) -> dict[str, str]:
-        """Value by key of the overrides, without + and ~."""
-        return {key_of(override): override.partition("=")[2] for override in self.overrides}
+        """Value by key of the overrides that have an effect, without + and ~."""
+        return {key_of(override): override.partition("=")[2] for override in self.effective}
 
     @property
     def identity(self) -> str:
@@ -245,11 +285,23 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], progress: Progress = quiet) -> Checked:
+def check(
+    loader: Loader,
+    batch: Sequence[Sequence[str]],
+    hydra: Sequence[str],
+    progress: Progress = quiet,
+    *,
+    seeds: int = 1,
+    effective: Collection[str] = (),
+) -> Checked:
     """Checks the jobs of a batch.
+
+    A setting that the choices of a job do not have has no effect there, if it has one in another job.
 
     Args:
         batch: the overrides of each setting.
+        seeds: how often each setting is repeated.
+        effective: keys that have an effect in jobs of other batches.
 
     Raises:
         ConfigError: with the faults of all jobs, or of the first ones that have some.
@@ -258,12 +310,19 @@ def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], 
     added: set[str] = set()
     directories: set[str] = set()
     faults: dict[Fault, list[int]] = {}
+    foreign: dict[tuple[str, Fault], list[int]] = {}
+    known = set(effective)
     impossible: dict[tuple[str, str, str], tuple[Fault, list[int]]] = {}
     faulty, seen = 0, len(batch)
     for setting, overrides in enumerate(batch):
         progress(f"checking {len(batch):,} jobs", setting / len(batch))
+        fitting = _fitting(loader, hydra, overrides)
+        known |= set(map(key_of, fitting.overrides))
+        added |= {key_of(override) for override in fitting.inert}
+        for found in fitting.foreign:
+            foreign.setdefault(found, []).append(setting)
         try:
-            repeated = list(_repeated(loader, hydra, overrides))
+            repeated = list(_repeated(loader, hydra, fitting))
         except ConfigError as error:
             for fault in error.faults:
                 faults.setdefault(fault, []).append(setting)
@@ -280,42 +339,90 @@ def check(loader: Loader, batch: Sequence[Sequence[str]], hydra: Sequence[str], 
                 for fault in job.impossible:
                     impossible.setdefault((fault.path, fault.value, fault.rule), (fault, []))[1].append(setting)
             again = partial(compose_config, loader, (*hydra, *words))
-            jobs.append(PlannedJob(len(jobs), tuple(words), job.spec, again, why, setting))
+            asked = [each for each in overrides if each in words or each in fitting.inert]
+            asked += [each for each in words if each not in overrides]
+            jobs.append(PlannedJob(len(jobs), tuple(asked), job.spec, again, why, setting, inert=fitting.inert))
             added |= composed.added
             directories.add(hydra_job.undated_sweep_directory(composed.config))
+    if seen == len(batch):  # else another job may have the setting
+        for (key, fault), numbers in foreign.items():
+            if key not in known:
+                faults.setdefault(fault, []).extend(numbers)
     if faults:
-        raise ConfigError([_in_jobs(fault, numbers, batch[:seen]) for fault, numbers in faults.items()])
-    told = tuple(_in_jobs(fault, list(dict.fromkeys(numbers)), batch) for fault, numbers in impossible.values())
+        of_jobs = sorted(faults.items(), key=lambda each: each[1][0])
+        raise ConfigError([_in_jobs(fault, numbers, batch, seen, seeds) for fault, numbers in of_jobs])
+    told = tuple(
+        _in_jobs(fault, list(dict.fromkeys(numbers)), batch, seen, seeds) for fault, numbers in impossible.values()
+    )
     return Checked(tuple(_with_duplicates(jobs)), frozenset(added), told, frozenset(directories))
+
+
+@dataclass(frozen=True)
+class _Fitting:
+    """The overrides of a setting, divided by whether the config that they compose has such a key.
+
+    Attributes:
+        job: what the fitting ones compose; None: they have faults.
+        foreign: key and fault of those that do not fit.
+        faults: all others.
+    """
+
+    overrides: tuple[str, ...]
+    inert: tuple[str, ...]
+    job: Job | None
+    foreign: tuple[tuple[str, Fault], ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+
+def _fitting(loader: Loader, hydra: Sequence[str], overrides: Sequence[str]) -> _Fitting:
+    """Divides the overrides of a setting; without those that do not fit, others may not fit, either."""
+    left, inert, foreign = [*overrides], list[str](), list[tuple[str, Fault]]()
+    while True:
+        try:
+            job = composition.candidate(loader, [*hydra, *left])
+        except ConfigError as error:
+            named = {
+                override: fault
+                for fault in error.faults
+                for override in left
+                if isinstance(fault, ForeignKeyFault)
+                and f"{key_of(override)}.".startswith(f"{fault.path}.")
+                and not override.startswith("~")
+            }
+            if not named:
+                return _Fitting(tuple(left), tuple(inert), None, tuple(foreign), error.faults)
+            foreign += [(key_of(override), fault) for override, fault in named.items()]
+            inert += named
+            left = [override for override in left if override not in named]
+        else:
+            return _Fitting(tuple(left), tuple(inert), job, tuple(foreign))
 
 
 def _several_directories(base: DictConfig) -> Fault:
     """The fault of a sweep's directory that differs from job to job."""
-    written = str(OmegaConf.to_container(base.hydra.sweep, resolve=False)["dir"])  # type: ignore[index, call-overload]
-    parts = PurePath(re.sub(r"(?<=\$\{)[^}]*", lambda found: found[0].replace("/", "\0"), written)).parts
-    varies = next(place for place, part in enumerate(parts) if "${" in part and "${now:" not in part)
-    above, below = ("/".join(each).replace("\0", "/") for each in (parts[:varies], parts[varies:]))
-    remedy = f"name the folders of the jobs by hydra.sweep.subdir: hydra.sweep.dir={above or 'DIR'} 'hydra.sweep.subdir={below}'"
-    return Fault(
-        "hydra.sweep.dir", written, "all jobs of a sweep are in one folder, and this differs between jobs", remedy
-    )
+    above, below = hydra_job.divided_sweep_directory(base)
+    rule = "all jobs of a sweep are in one folder, and this differs between jobs"
+    jobs = f"hydra.sweep.dir={above or 'DIR'} 'hydra.sweep.subdir={below}'"
+    return Fault("hydra.sweep.dir", f"{above}/{below}".lstrip("/"), rule, f"name the folders of the jobs: {jobs}")
 
 
-def _repeated(loader: Loader, hydra: Sequence[str], overrides: Sequence[str]) -> Iterator[tuple[Sequence[str], Job]]:
+def _repeated(loader: Loader, hydra: Sequence[str], fitting: _Fitting) -> Iterator[tuple[Sequence[str], Job]]:
     """A setting, or its repetitions with `seed`, `seed` + 1, … as `seeds` asks.
 
     Raises:
         ConfigError: with all faults.
     """
-    first = composition.candidate(loader, [*hydra, *overrides])
+    first = fitting.job
+    if first is None:
+        raise ConfigError(fitting.faults)
     spec, composed = first.spec, first.composition
     made = selections.choices(composed.config)
     if wrong := _exclusion_faults(spec.sweep.exclude, loader.folders, made, composed.container):
         raise ConfigError(wrong)
     if spec.seeds == 1:
-        yield overrides, first
+        yield fitting.overrides, first
         return
-    others = [override for override in overrides if key_of(override) != "seed"]
+    others = [override for override in fitting.overrides if key_of(override) != "seed"]
     for number in range(spec.seeds):
         words = [*others, f"seed={spec.seed + number}"]
         yield words, composition.candidate(loader, [*hydra, *words])
@@ -329,14 +436,20 @@ def _with_duplicates(jobs: Sequence[PlannedJob]) -> Iterator[PlannedJob]:
         yield job if job.skip or number == job.number else replace(job, same_as=number)
 
 
-def _in_jobs(fault: Fault, numbers: Sequence[int], batch: Sequence[Sequence[str]]) -> Fault:
-    """A fault that names the jobs that have it, unless all have it."""
+def _in_jobs(fault: Fault, numbers: Sequence[int], batch: Sequence[Sequence[str]], seen: int, seeds: int) -> Fault:
+    """A fault that names the jobs that have it, unless all have it.
+
+    Args:
+        numbers: of the settings that have it.
+        seen: how many settings were checked, from the first.
+        seeds: how often each is repeated.
+    """
     if len(numbers) == len(batch):
         return fault
-    if len(numbers) == 1:
-        where = f"job {numbers[0]} ({' '.join(batch[numbers[0]])})"
-    else:
-        where = f"{len(numbers)} of {len(batch)} jobs, the first is {numbers[0]} ({' '.join(batch[numbers[0]])})"
+    one, several = ("job", "jobs") if seeds == 1 else ("setting", "settings")
+    first = f"{numbers[0]} ({' '.join(batch[numbers[0]])})"
+    of = f"{len(batch)} {several}" if seen == len(batch) else f"the first {seen} {several} (of {len(batch)})"
+    where = f"{one} {first}" if len(numbers) == 1 else f"{len(numbers)} of {of}, the first is {first}"
     return replace(fault, source=f"{fault.source}, in {where}" if fault.source else where)
 
 

@@ -192,6 +192,8 @@ class Sweep:
         shown.expect(len(self._missing([job.number for job in found])), len(found))
         if before:
             self._say_continued(found)
+        for note in self._plan.notes:
+            shown.say(note)
         for job in found:
             if job.state is Status.SKIPPED:
                 shown.say(f"job {job.number} of {len(found)} is skipped: {job.reason}")
@@ -232,7 +234,7 @@ class Sweep:
         """
         if self._plan.jobs is None:
             hydra = [str(each) for each in self._plan.base.hydra.overrides.hydra]
-            jobs = planning.check(self._loader, batch, hydra).jobs
+            jobs = planning.check(self._loader, batch, hydra, effective=self._plan.effective).jobs
             planning.check_processes(self._plan.engine, jobs)
             self._enter(jobs, *self._enrolment.find(jobs), first=first)
         settings = [self._settings[first + number] for number in range(len(batch))]
@@ -264,6 +266,8 @@ class Sweep:
             if trials:
                 is_done = "1 trial is done" if len(trials) == 1 else f"{len(trials)} trials are done"
                 runner.shown.say(f"continuing the search in {runner.ledger.directory}: {is_done}")
+            for note in self._plan.notes:
+                runner.shown.say(note)
             if missing:
                 runner.shown.expect(len(missing), search.trials * search.seeds)
                 with study.unpruned(search, runner.ledger.directory, missing):

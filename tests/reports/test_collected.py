@@ -26,7 +26,6 @@ from embexp.specs.metrics import Direction
 from embexp.system import locks
 from tests.reports.made_runs import ledger, run, spec, sweep
 
-
 AGAIN = "`embexp resume` of the sweep runs it again"
 
 

@@ -81,6 +81,15 @@ def test_a_trial_whose_folder_was_deleted_runs_again_and_keeps_its_value(
         assert [job.attempts for job in ledger.jobs()] == [1, 2, 1]
 
 
+def test_a_setting_of_one_choice_is_searched_with_it(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*SEARCH, "freeze=none,rows", "freeze.rows=[[0,5]],[[0,9]]", "hydra.sweeper.sampler=grid"]
+    assert sweep(words, command=command)
+    assert "no effect: freeze.rows in trials whose choices have no such setting" in capsys.readouterr().out
+    with Ledger(Path("s")) as ledger:
+        assert [job.settings.get("freeze.rows") for job in ledger.jobs()] == [None, None, "[[0,5]]", "[[0,9]]"]
+        assert [job.same_as for job in ledger.jobs()] == [None, 0, None, None]
+
+
 def test_a_search_is_resumed_with_its_sweeper(command: Command) -> None:
     assert sweep([*SEARCH, "seed=range(0,50)", "hydra.sweeper.n_trials=2"], command=command)
     assert resume(Path("s"), ["hydra.sweeper.n_trials=4"], command=command)

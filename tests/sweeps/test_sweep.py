@@ -17,6 +17,7 @@ import yaml
 from embexp.config import composition, hydra_job
 from embexp.errors import CommandLineError, ConfigError
 from embexp.sweeps import planning
+from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.sweep import sweep
 from embexp.system import interruption
 
@@ -251,6 +252,25 @@ def test_a_search_has_one_folder(command: Command) -> None:
 def test_a_folder_may_depend_on_what_all_jobs_share() -> None:
     words = ["hydra.sweep.dir=out/${now:%S}/${model.kind}/${seed}", "model=mlp", "seed=3", "train.steps=1,2"]
     assert hydra_job.sweep_directory(planning.plan(composition.loader(), words).base).parts[2:] == ("mlp", "3")
+
+
+def test_a_setting_without_effect_is_shown_in_the_ledger_and_the_table(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["freeze=none,rows", "freeze.rows=[[0,5]]", "hydra.sweep.dir=s"]
+    assert sweep(words, command=command)
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "no effect: freeze.rows in 1 of 2 jobs, whose choices have no such setting"
+    assert "note: freeze.rows has no effect in job 0, whose choices have no such setting\n" in out
+    with Path("s/sweep.csv").open() as file:
+        assert [(row["freeze"], row["freeze.rows"]) for row in csv.DictReader(file)] == [
+            ("none", ""), ("rows", "[[0, 5]]"),
+        ]  # fmt: skip
+    assert yaml.safe_load(Path("s/0/.hydra/overrides.yaml").read_text()) == ["freeze=none"]
+    with Ledger(Path("s")) as ledger:
+        assert ledger.job(0).overrides == ("freeze=none", "freeze.rows=[[0,5]]")
+    assert sweep(words, command=command)
+    assert "2 of 2 jobs are done" in capsys.readouterr().out
 
 
 def test_in_batches(command: Command) -> None:

@@ -69,17 +69,21 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
         plan = planning.plan(config_loader(options), options.overrides, progress)
     if plan.jobs is None:
         lines = ["this sweeper chooses its jobs while the sweep runs"] if plan.search is None else plan.search.lines()
-        for line in lines:
+        for line in (*lines, *plan.notes):
             terminal.say(console, line)
         return None
     keys = planning.varying([job.settings for job in plan.jobs])
     table = terminal.table(console, ["job", *keys, "note"])
     for job in plan.jobs:
         note = f"skipped: {job.skip}" if job.skip else ""
+        if job.inert and not job.skip:
+            note = f"no effect: {', '.join(map(planning.key_of, job.inert))}"
         if job.same_as is not None:
-            note = f"the same as job {job.same_as}: not run again"
+            note = "; ".join(filter(None, [f"the same as job {job.same_as}: not run again", note]))
         table.add_row(str(job.number), *(job.settings.get(key, "") for key in keys), note)
     console.print(table)
+    for line in plan.notes:
+        terminal.say(console, line)
     to_run = [job for job in plan.jobs if not job.skip and job.same_as is None]
     for line in resources.planned(plan.engine, plan.launching, [job.spec.strategy for job in to_run]):
         terminal.say(console, line)
