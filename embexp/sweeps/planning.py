@@ -6,10 +6,11 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from functools import partial
 from typing import Any
 
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
@@ -79,7 +80,7 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         ConfigError: any config is invalid, or all jobs are skipped; with the faults of all jobs.
         CommandLineError: a package is missing, or an override can't be swept.
     """
-    parsed = _parsed(loader, overrides)
+    parsed, tuned = _without_tuned(loader, _parsed(loader, overrides))
     tasks = [each for each in parsed if not each.is_hydra_override()]
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
     engines.require_package(parsed)
@@ -104,15 +105,20 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         limit({"trials": search.trials, "seeds": search.seeds}, most)
     if sweeper != "basic":
         lines = tuple(str(task.input_line) for task in tasks)
-        return Plan(base, lines, None, launched, engine, search, effective, notes)
+        return Plan(base, lines, None, launched, engine, search, effective, (*tuned, *notes))
     with hydra_globals.borrowed(base):
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
+        params, more = _without_tuned(loader, params)
+        with read_write(base.hydra):  # Hydra's sweeper reads them there
+            for key, param in zip(base.hydra.sweeper.params or (), params, strict=True):
+                base.hydra.sweeper.params[key] = str(param.input_line).partition("=")[2]
     limit(factors([*params, *tasks]) | {"seeds": _number(base, "seeds", 1)}, most)
     checked = _possible(loader, combinations([*params, *tasks]), hydra, engine, base, progress)
     # Hydra accepts a valid key that no file mentions only if it is added.
     lines = [str(task.input_line) for task in tasks]
     forced = tuple(f"++{line}" if line.partition("=")[0] in checked.added else line for line in lines)
-    return Plan(base, forced, checked.jobs, launched, engine, notes=tuple(inert_notes(checked.jobs)))
+    notes = (*tuned, *more, *inert_notes(checked.jobs))
+    return Plan(base, forced, checked.jobs, launched, engine, notes=notes)
 
 
 def inert_notes(jobs: Sequence[PlannedJob]) -> Iterator[str]:
@@ -183,6 +189,7 @@ def _search(
         return [job.spec for job in jobs if not job.skip]
 
     params = _parsed(loader, [f"{key}={value}" for key, value in (settings.params or {}).items()])
+    params, tuned = _without_tuned(loader, params)
     search = plan_search(
         settings,
         [*params, *tasks],
@@ -190,7 +197,7 @@ def _search(
         at_once=lambda strategies: processes.jobs_at_once(launched, strategies, processes.visible_gpus()),
     )
     notes = (f"no effect: {key} in trials whose choices have no such setting" for key in without)
-    return search, frozenset(effective), tuple(notes)
+    return search, frozenset(effective), (*tuned, *notes)
 
 
 def _unchecked(jobs: Sequence[PlannedJob]) -> Iterator[list[str]]:
@@ -208,6 +215,37 @@ def _parsed(loader: Loader, texts: Iterable[str]) -> list[Override]:
     if faults:
         raise ConfigError(faults)
     return parsed
+
+
+def _without_tuned(loader: Loader, parsed: Sequence[Override]) -> tuple[list[Override], list[str]]:
+    """Overrides with the choices that their globs mean, and a line for each glob that leaves some out.
+
+    A choice that is tuned for one experiment, such as `adam_movielens`, counts only if a pattern matches it that does
+    not match `adam`.
+    """
+    found, notes = [], []
+    experiments = loader.folders.choices.get("experiment", {})
+    for override in parsed:
+        if not isinstance(glob := override.value(), Glob):
+            found.append(override)
+            continue
+        known = loader.folders.choices.get(override.key_or_group, {})
+        tuned = {f"{name}_{experiment}": name for name in known for experiment in experiments}
+        matching = glob.filter([*known])
+        taken = [
+            name
+            for name in matching
+            if name not in tuned or any(fnmatch(name, each) and not fnmatch(tuned[name], each) for each in glob.include)
+        ]
+        if left_out := [name for name in matching if name not in taken]:
+            notes.append(
+                f"{override.input_line} tries {', '.join(taken)}, and not what is tuned for one experiment"
+                f" ({', '.join(left_out)}): a pattern for these includes them, such as"
+                f" glob([{','.join(glob.include)},{left_out[0]}])"
+            )
+        words = f"{str(override.input_line).partition('=')[0]}={','.join(taken)}"
+        found.append(loader.parse(words) if left_out else override)
+    return found, notes
 
 
 def _number(base: DictConfig, path: str, default: int) -> int:

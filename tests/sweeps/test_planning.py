@@ -124,3 +124,33 @@ def test_every_value_of_a_search_is_checked_where_it_has_an_effect() -> None:
         plan(composition.loader(), [*search, "freeze.rows=[[0,5]],[[9,5]]"])
     with pytest.raises(ConfigError, match="rows belongs to rows"):
         plan(composition.loader(), ["hydra/sweeper=optuna", "freeze=none,table", "freeze.rows=[[0,5]]"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("ad*", ["adagrad", "adagrad_momentum", "adam"]),
+        ("[ad*,ad*_movielens],exclude=*momentum*", ["adagrad", "adagrad_movielens", "adam", "adam_movielens"]),
+        ("*_clicks", ["adam_clicks"]),
+        ("[ad*,adam_clicks]", ["adagrad", "adagrad_momentum", "adam", "adam_clicks"]),
+    ],
+)
+def test_a_glob_leaves_out_what_is_tuned_for_one_experiment(pattern: str, expected: list[str]) -> None:
+    found = plan(composition.loader(), [f"optimizer=glob({pattern})"])
+    assert found.jobs is not None
+    assert [job.settings["optimizer"] for job in found.jobs] == expected
+    assert bool(found.notes) is (pattern != "*_clicks")
+    if pattern == "ad*":
+        [note] = found.notes
+        assert note.startswith("optimizer=glob(ad*) tries adagrad, adagrad_momentum, adam, and not what is tuned")
+        assert note.endswith("such as glob([ad*,adagrad_knowledge_graph])")
+
+
+def test_a_glob_has_all_choices_that_are_not_tuned() -> None:
+    found = plan(composition.loader(), ["model=glob(dlrm*)"])
+    assert found.jobs is not None
+    assert [job.settings["model"] for job in found.jobs] == ["dlrm", "dlrm_concat"]
+    assert not found.notes
+    search = plan(composition.loader(), ["hydra/sweeper=optuna", "optimizer=glob(ad*)"]).search
+    assert search is not None
+    assert search.lines()[1] == "    optimizer: adagrad, adagrad_momentum, adam"

@@ -273,6 +273,11 @@ def test_a_setting_without_effect_is_shown_in_the_ledger_and_the_table(
     assert "2 of 2 jobs are done" in capsys.readouterr().out
 
 
+def test_globs_of_the_sweeper_leave_out_what_is_tuned_for_one_experiment(command: Command) -> None:
+    assert sweep(["hydra.sweeper.params={optimizer: 'glob(sgd*)'}", "seed=1,2", "hydra.sweep.dir=s"], command=command)
+    assert [job["overrides"] for job in jobs()] == [{"optimizer": "sgd", "seed": seed} for seed in "12"]
+
+
 def test_in_batches(command: Command) -> None:
     assert sweep(["seed=1,2,3", "hydra.sweep.dir=s", "hydra.sweeper.max_batch_size=2"], command=command)
     assert [job["number"] for job in jobs()] == [0, 1, 2]
