@@ -15,7 +15,7 @@ from typing import Any
 from embexp.errors import ConfigError, NotARunError
 from embexp.records import inventory
 from embexp.records.differences import leaves
-from embexp.records.folder import RunFolder, summary_damage
+from embexp.records.folder import LEDGER, RunFolder, summary_damage
 from embexp.records.identity import decides_nothing
 from embexp.reports import jobs
 from embexp.reports.jobs import RECENT, Job, last_written, record_changes
@@ -179,6 +179,8 @@ def _of_job(job: Job, jobs_of_sweep: Mapping[int, Job]) -> Record:
         # Only the sweep knows of a time limit or a crash; of an error in its config, only the log tells the cause.
         reason = _one_line(job.reason) or reason
     overrides = job.overrides or record.overrides
+    if record.status.has_results and not record.changes and (others := jobs.ledger_changes(job)):
+        record = replace(record, changes=f"changed: {LEDGER} (it has {'; '.join(others)})")
     return replace(
         record,
         number=job.number,

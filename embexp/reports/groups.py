@@ -50,7 +50,8 @@ def groups(records: Sequence[Record], compared: Sequence[str]) -> list[Group]:
     """The settings of runs, in the order of their first run; none if no setting was repeated.
 
     Two runs have the same setting if their specs differ in nothing but `seed` and `data.fold` (and what changes no
-    result). Of two runs with the same seed and fold, which have the same values, the first counts.
+    result), and their data has the same content. Of two runs with the same seed and fold, which have the same values,
+    the first counts.
     """
     by_setting: dict[str, dict[str, Record]] = {}
     for record in records:
@@ -119,9 +120,9 @@ def judged(found: Sequence[Group], best: Group | None, reference: Group | None, 
 
 
 def _setting(record: Record) -> str:
-    """What two repetitions share. A run whose spec can't be read repeats no other."""
+    """What two repetitions share, the content of their data included. One whose spec can't be read repeats no other."""
     kept = {key: value for key, value in record.settings.items() if of_setting(key)}
-    return json.dumps(kept or str(record.directory), sort_keys=True)
+    return json.dumps([kept or str(record.directory), record.data_digest], sort_keys=True)
 
 
 def _samples(runs: Sequence[Record], compared: Sequence[str]) -> dict[str, list[float]]:

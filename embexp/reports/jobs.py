@@ -15,14 +15,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from embexp.records import inventory
+from embexp.records import differences, inventory
 from embexp.records.folder import LEDGER, OF_SWEEPS, RESULTS, json_object, json_of
 from embexp.records.inventory import Change
-from embexp.reports.record import Status
-from embexp.system import locks, slurm
+from embexp.reports.record import Status, read_yaml
+from embexp.system import digests, locks, slurm
 
 _WRITTEN = (".progress.json", "run.log", "metrics.jsonl", "spec.json")
 """Files of a run that it writes at its beginning, or that change while it runs."""
+TABLES = ("sweep.csv", RESULTS, "search.json")
+"""Files with the results of a sweep."""
+TABLES_NOTED = "tables"
+"""What the ledger calls their digests."""
 RECENT = 120.0
 """Seconds since one of them has changed within which a run is taken to be running, where no lock can tell."""
 _Value = TypeVar("_Value")
@@ -43,6 +47,7 @@ class Job:
         same_as: number of the earlier job with the same run, or None.
         inventory: digest of the run's inventory when the job ended; None: none was noted.
         inert: keys that were asked for, and of which the choices of the job have no such setting.
+        run_id: of the run that has ended, or None.
     """
 
     number: int
@@ -55,6 +60,7 @@ class Job:
     same_as: int | None = None
     inventory: str | None = None
     inert: tuple[str, ...] = ()
+    run_id: str | None = None
 
 
 def is_sweep(directory: Path) -> bool:
@@ -88,6 +94,43 @@ def noted_inventory(directory: Path) -> str | None:
                 if row["directory"] and row["same_as"] is None and (sweep / str(row["directory"])).resolve() == own:
                     return _if_is(str, row["inventory"])
     return None
+
+
+def table_digests(sweep: Path) -> dict[str, str]:
+    """SHA-256 of the tables that a sweep has written, by name."""
+    written = [sweep / name for name in TABLES if (sweep / name).is_file()]
+    return {path.name: digests.of_file(path) for path in written}
+
+
+def changed_tables(sweep: Path) -> list[str]:
+    """Tables of a sweep that were changed or removed since it wrote them, by the digests in its ledger."""
+    rows = _selected(sweep / LEDGER, f"SELECT value FROM sweep WHERE key = '{TABLES_NOTED}'")
+    noted = json_of(rows[0]["value"]) if rows else None
+    now = table_digests(sweep) if isinstance(noted, dict) and noted else {}
+    return [name for name, digest in noted.items() if now.get(name) != digest] if isinstance(noted, dict) else []
+
+
+def ledger_changes(job: Job) -> list[str]:
+    """What the ledger says of a job that has ended, and its run's own record, which is intact, does not."""
+    if job.directory is None or job.same_as is not None:
+        return []
+    found = []
+    run_id = json_object(job.directory / "summary.json").get("run_id")
+    if None not in (job.run_id, run_id) and job.run_id != run_id:
+        found.append(f"run_id {str(job.run_id)[:12]}, and the run has {str(run_id)[:12]}")
+    spec = json_object(job.directory / "spec.json")
+    if job.spec and spec and job.spec != spec:
+        there, own = dict(differences.leaves(job.spec)), dict(differences.leaves(spec))
+        keys = [key for key in there | own if there.get(key) != own.get(key)]
+        found.append(f"a spec with another {', '.join(keys[:3])}")
+    overrides = read_yaml(job.directory / ".hydra" / "overrides.yaml")
+    if isinstance(overrides, list) and _plain(overrides) != _plain(job.overrides):
+        found.append(f"the overrides {' '.join(job.overrides)}, and the run has {' '.join(map(str, overrides))}")
+    return found
+
+
+def _plain(overrides: Sequence[Any]) -> list[str]:
+    return sorted(str(override).lstrip("+") for override in overrides)
 
 
 def in_use(directory: Path) -> bool:
@@ -142,7 +185,9 @@ def _selected(ledger: Path, query: str) -> list[dict[str, Any]]:
 def _job_of_row(sweep: Path, row: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Job:
     spec, overrides, settings = (json_of(row.get(name)) for name in ("spec", "overrides", "settings"))
     asked = {each: each.lstrip("+~").partition("=")[0] for each in overrides or () if isinstance(each, str)}
-    inert = {each: key for each, key in asked.items() if isinstance(settings, dict) and key not in settings}
+    inert = {
+        each: key for each, key in asked.items() if isinstance(settings, dict) and settings and key not in settings
+    }
     times = [(attempt["started"], attempt["ended"]) for attempt in attempts] or [(row.get("started"), row.get("ended"))]
     durations = [max(0.0, ended - started) for started, ended in times if _is_time(started) and _is_time(ended)]
     return Job(
@@ -156,6 +201,7 @@ def _job_of_row(sweep: Path, row: Mapping[str, Any], attempts: Sequence[Mapping[
         same_as=_if_is(int, row.get("same_as")),
         inventory=_if_is(str, row.get("inventory")),
         inert=tuple(inert.values()),
+        run_id=_if_is(str, row.get("run_id")),
     )
 
 

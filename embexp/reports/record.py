@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from embexp.errors import CommandLineError
-from embexp.records.folder import RunFolder
+from embexp.records.folder import RunFolder, json_object
 from embexp.specs.metrics import Direction
 
 Reader = Callable[["Record"], Any]
@@ -172,6 +172,13 @@ class Record:
                 total += last
             last, processes = seconds, before
         return None if last is None else total + last
+
+    @cached_property
+    def data_digest(self) -> str | None:
+        """Digest of the data that the run read, as its manifest has it; None: it has none."""
+        manifest = {} if self.directory is None else json_object(RunFolder(self.directory).manifest)
+        digest = at(manifest, "data.digest")
+        return digest if isinstance(digest, str) else None
 
     @property
     def record(self) -> str | None:

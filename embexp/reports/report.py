@@ -15,11 +15,13 @@ from rich.console import Console
 from rich.text import Text
 
 from embexp.errors import CommandLineError, RunError
+from embexp.records.folder import LEDGER
 from embexp.reports import grid
 from embexp.reports import groups as grouping
 from embexp.reports.collected import collect, varying
 from embexp.reports.grid import Column
 from embexp.reports.groups import CONFIDENCE, FEW, REPEATS, Group, of_setting
+from embexp.reports.jobs import changed_tables, in_use
 from embexp.reports.record import (
     VECTORS,
     Record,
@@ -39,6 +41,8 @@ from embexp.training.baseline import OTHERS, worse
 _SHOWN = 3
 """Metrics of the test split that are shown; files have all."""
 _WIDTH = 120
+_DIGITS = 8
+"""Digits of a digest that are shown."""
 _MOST = 12
 """Numbers of jobs, and causes, that are listed."""
 _BASELINES = {"constant": "a constant prediction", **OTHERS}
@@ -98,13 +102,19 @@ class Report(Sequence[Mapping[str, Any]]):
     def columns(self) -> tuple[str, ...]:
         """Names of the values of a row."""
         times = ("seconds", "train_seconds")
-        facts = ("status", "best", *self.metrics, *self.compared, *times, "directory", "reason", "record")
+        data = ("data_digest",) if self.data_differs else ()
+        facts = ("status", "best", *self.metrics, *self.compared, *data, *times, "directory", "reason", "record")
         return ("job", "run", *(key for key in self.keys if key not in facts), *facts)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """All rows; values that a run lacks are None."""
         return [self.row(record) for record in self.records]
+
+    @property
+    def data_differs(self) -> bool:
+        """Whether runs with results read data of different content."""
+        return len(_by_data(self.results)) > 1
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -185,6 +195,7 @@ class Report(Sequence[Mapping[str, Any]]):
             "directory": None if record.directory is None else str(record.directory),
             "reason": record.reason,
             "record": record.record,
+            "data_digest": record.data_digest,
         }
         return {name: values[name] for name in self.columns}
 
@@ -216,8 +227,25 @@ def report(
         CommandLineError: a condition or key is not one that the runs have.
     """
     given = [directories] if isinstance(directories, str | Path) else list(directories)
-    found = tabulate(collect(given), sort=sort, filters=filters, baseline=baseline)
+    records = collect(given)
+    found = tabulate(records, sort=sort, filters=filters, baseline=baseline)
+    if changed := list(_changed_tables(records)):
+        found = replace(found, notes=(*found.notes, *changed))
     return found if seconds else replace(found, seconds=False)
+
+
+def _changed_tables(records: Sequence[Record]) -> Iterator[str]:
+    """A line for each sweep whose tables were changed since it wrote them."""
+    folders = [record.directory.absolute() for record in records if record.directory is not None]
+    for sweep in dict.fromkeys(
+        parent for folder in folders for parent in folder.parents if (parent / LEDGER).is_file()
+    ):
+        if not in_use(sweep) and (changed := changed_tables(sweep)):
+            files, command = (
+                ", ".join(str(sweep / name) for name in changed),
+                shlex.join(["embexp", "resume", str(sweep)]),
+            )
+            yield f"{files}: changed or removed since the sweep wrote it; `{command}` writes it again"
 
 
 def tabulate(
@@ -254,7 +282,7 @@ def tabulate(
         best=ranked[0] if has_best else None,
         groups=tuple(repeated),
         tested=tested,
-        notes=(*notes, *doubts, *_inert(selected)),
+        notes=(*notes, *_other_data(results), *doubts, *_inert(selected)),
     )
 
 
@@ -315,6 +343,28 @@ def _primary(records: Sequence[Record]) -> tuple[str, Direction | None, list[str
     return "", None, []
 
 
+def _by_data(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The runs by the digest of their data; without those of which it is not known."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        if record.data_digest is not None:
+            found.setdefault(record.data_digest, []).append(record)
+    return found
+
+
+def _other_data(records: Sequence[Record]) -> Iterator[str]:
+    """What runs have different data, by content or by how it is divided into splits."""
+    if len(found := _by_data(records)) > 1:
+        listed = "; ".join(f"{digest[:_DIGITS]} {_named(runs)}" for digest, runs in list(found.items())[:_MOST])
+        more = f"; and {len(found) - _MOST} others" if len(found) > _MOST else ""
+        yield f"the runs read different data, so their values compare badly; by the digest of the data: {listed}{more}"
+    divisions = dict.fromkeys(
+        key for record in records for key in record.settings if key.startswith(("data.split.", "data.folds"))
+    )
+    if keys := [key for key in divisions if len({repr(record.settings.get(key)) for record in records}) > 1]:
+        yield f"the runs divide the data differently ({', '.join(keys)}), so they were evaluated on different examples"
+
+
 def _inert(records: Sequence[Record]) -> Iterator[str]:
     """A line for each setting that has no effect in some jobs of a sweep."""
     without: dict[str, list[Record]] = {}
@@ -354,6 +404,7 @@ def run_columns(report: Report) -> list[Column]:
     found = [
         Column("job" if numbered else "run", tuple(names), right=numbered),
         *_settings(report.keys, records),
+        *_data(report, records),
         Column("status", tuple(status) if set(status) != {"completed"} else ("",), rank=grid.SETTING),
         *_metrics(report, best, lambda name: [grid.figure(record.metrics.get(name)) for record in records]),
         *_compared(report, lambda key: [grid.cell(key, at(record.summary, key)) for record in records]),
@@ -375,6 +426,7 @@ def setting_columns(report: Report) -> list[Column]:
     groups = report.groups
     best = next((row for row, group in enumerate(groups) if group.best), None)
     found = _settings(list(filter(of_setting, report.keys)), [group.first for group in groups])
+    found += _data(report, [group.first for group in groups])
     found.append(Column("runs", tuple(str(len(group.runs)) for group in groups), right=True))
     for column in _metrics(report, best, lambda name: [grid.spread(group.values.get(name)) for group in groups]):
         found.append(column)
@@ -395,6 +447,12 @@ def _settings(keys: Sequence[str], records: Sequence[Record]) -> list[Column]:
             right = all(map(grid.numeric, cells))
             found.append(Column(key, cells, right=right, rank=grid.SETTING + place, short=short[key]))
     return found
+
+
+def _data(report: Report, records: Sequence[Record]) -> list[Column]:
+    """A column with the digest of the data, if the runs have different data."""
+    cells = tuple((record.data_digest or "")[:_DIGITS] for record in records)
+    return [Column("data", cells, rank=grid.SETTING)] if report.data_differs else []
 
 
 def _metrics(report: Report, best: int | None, cells: Callable[[str], Sequence[str]]) -> Iterator[Column]:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from embexp.reports import tracking
 from embexp.reports.formats import write_reports
-from embexp.reports.jobs import in_use
+from embexp.reports.jobs import TABLES_NOTED, changed_tables, in_use, table_digests
 from embexp.reports.record import Status
 from embexp.specs.running import Launching
 from embexp.specs.strategies import Strategy
@@ -108,6 +108,11 @@ class Runner:
         To be called once nothing can refuse the sweep any more.
         """
         (self._sweep / jobs.CANCEL).unlink(missing_ok=True)
+        for name in changed_tables(self._sweep):
+            self.shown.warn(
+                f"{self._sweep / name} was changed or removed since the sweep wrote it: it is written again"
+            )
+        self.ledger.add([], {TABLES_NOTED: {}})
         for job in self.ledger.jobs():
             if reason := jobs.loss(self._sweep, job):
                 self.ledger.reopen(job.number)
@@ -153,7 +158,9 @@ class Runner:
         from embexp.runs import table_maps
 
         with interruption.finished_first():
-            write_reports(self.ledger.directory, self.shown.console, table_maps.of_report)
+            self.ledger.add([], {TABLES_NOTED: {}})
+            write_reports(self._sweep, self.shown.console, table_maps.of_report)
+            self.ledger.add([], {TABLES_NOTED: table_digests(self._sweep)})
         return all(job.state.is_settled for job in self.ledger.jobs())
 
     def _own(self, job: LedgerJob) -> str:

@@ -18,7 +18,7 @@ from embexp.config.hydra_job import Callbacks
 from embexp.config.loader import Loader
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError, RunError
-from embexp.records.folder import check_code, check_entries, named_functions
+from embexp.records.folder import check_code, check_entries, json_object, named_functions
 from embexp.reports.collected import settings_of
 from embexp.reports.record import Status, text_of
 from embexp.specs import tracking
@@ -306,7 +306,7 @@ class Sweep:
             raise CommandLineError(
                 f"{place} has another sweep: {count}, the first is {words}\n    {remedy} finishes that one"
             )
-        if changed := _changed_results([job for job in known if job.state.has_results]):
+        if changed := _changed_results(place, [job for job in known if job.state.has_results]):
             lines = "\n".join(f"    {each}" for each in changed)
             raise CommandLineError(
                 f"{place} has results that would be others now, as data, files or code have changed:\n{lines}\n"
@@ -321,22 +321,24 @@ class Sweep:
         self._runner.shown.say(text)
 
 
-def _changed_results(jobs: Sequence[LedgerJob]) -> list[str]:
+def _changed_results(directory: Path, jobs: Sequence[LedgerJob]) -> list[str]:
     """A sentence for each job whose run_id is no longer the recorded one. Reads data (or its cache), not TensorFlow."""
     from embexp.runs.prepare import prepare
 
     found = []
     for job in jobs:
         spec = job.checked_spec
-        if not isinstance(spec.study, NoStudy) or job.run_id is None or job.same_as is not None:
+        own = json_object(directory / str(job.directory) / "summary.json").get("run_id")  # the ledger may be changed
+        before = own if isinstance(own, str) else job.run_id
+        if not isinstance(spec.study, NoStudy) or before is None or job.same_as is not None:
             continue
         try:
             run_id = prepare(spec).run_id
         except EmbexpError as error:
             found.append(f"job {job.number}: {' '.join(str(error).split())}")
             continue
-        if run_id != job.run_id:
-            found.append(f"job {job.number} was run_id {job.run_id[:12]}, and would be {str(run_id)[:12]} now")
+        if run_id != before:
+            found.append(f"job {job.number} was run_id {before[:12]}, and would be {str(run_id)[:12]} now")
     return found
 
 

@@ -401,3 +401,20 @@ class TestSeconds:
         path = run(tmp_path / "a", spec(), validation={"rmse": 1.0})
         (path / "metrics.jsonl").write_text(line)
         assert collect([tmp_path])[0].train_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("edited", "words"),
+    [
+        ({}, None),
+        ({"run_id": "0" * 64}, f"run_id {'0' * 12}, and the run has {'a' * 12}"),
+        ({"spec": spec(seed=7)}, "a spec with another seed"),
+        ({"overrides": ["seed=7"]}, "the overrides seed=7, and the run has seed=0"),
+    ],
+)
+def test_a_ledger_that_was_edited_is_named(edited: dict[str, object], words: str | None, tmp_path: Path) -> None:
+    job = {"state": "completed", "directory": "0", "spec": spec(), "overrides": ["seed=0"], "run_id": "a" * 64}
+    ledger(tmp_path, [job | edited])
+    run(tmp_path / "0", spec(), overrides=["seed=0"], test={"rmse": 1.0}, summary={"run_id": "a" * 64})
+    [found] = collect([tmp_path])
+    assert found.changes == (None if words is None else f"changed: sweep.sqlite (it has {words})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -343,3 +344,35 @@ def test_one_of_several_equal_metrics_is_shown(tmp_path: Path) -> None:
         run(tmp_path / str(seed), spec(seed=seed), validation={"rmse": 1.0 - value}, test=test)
     assert report(tmp_path).headlines == ("validation rmse", "test rmse", "test recall", "test mae")
     assert "test hit_rate" in report(tmp_path).columns
+
+
+def test_runs_on_other_data_are_marked_and_not_averaged(tmp_path: Path) -> None:
+    """The file at `data.path` was replaced before the last two runs: nothing in their settings shows it."""
+    for number, (seed, digest) in enumerate([(0, "a" * 64), (1, "a" * 64), (0, "b" * 64), (1, "b" * 64)]):
+        place = run(tmp_path / str(number), spec(seed=seed), validation={"rmse": 1.0 + number})
+        (place / "manifest.json").write_text(json.dumps({"data": {"digest": digest}}))
+    found = report(tmp_path)
+    assert [note for note in found.notes if "different data" in note] == [
+        "the runs read different data, so their values compare badly; by the digest of the data: aaaaaaaa 2 runs"
+        " (0, 1); bbbbbbbb 2 runs (2, 3)"
+    ]
+    assert [[each.name for each in group.runs] for group in found.groups] == [["0", "1"], ["2", "3"]]
+    assert [group.values["validation rmse"].mean for group in found.groups] == [1.5, 3.5]
+    assert "data" in str(found).splitlines()[0].split()[:3]
+    assert [row["data_digest"][:2] for row in found] == ["aa", "aa", "bb", "bb"]
+
+
+def test_runs_on_the_same_data_say_nothing_of_it(tmp_path: Path) -> None:
+    for number in range(2):
+        place = run(tmp_path / str(number), spec(seed=number), validation={"rmse": 1.0})
+        (place / "manifest.json").write_text(json.dumps({"data": {"digest": "a" * 64}}))
+    found = report(tmp_path)
+    assert "data_digest" not in found.columns
+    assert not [note for note in found.notes if "data" in note]
+
+
+def test_runs_that_divide_their_data_differently_are_named(tmp_path: Path) -> None:
+    for number in range(2):
+        run(tmp_path / str(number), spec(data__split={"seed": number}), validation={"rmse": 1.0})
+    [note] = [note for note in report(tmp_path).notes if "divide" in note]
+    assert note.startswith("the runs divide the data differently (data.split.seed)")

@@ -16,9 +16,10 @@ import yaml
 
 from embexp.config import composition, hydra_job
 from embexp.errors import CommandLineError, ConfigError
+from embexp.reports.report import report
 from embexp.sweeps import planning
 from embexp.sweeps.ledger import Ledger
-from embexp.sweeps.sweep import sweep
+from embexp.sweeps.sweep import resume, sweep
 from embexp.system import interruption
 
 Command = Callable[[Path, int], Sequence[str]]
@@ -273,9 +274,30 @@ def test_a_setting_without_effect_is_shown_in_the_ledger_and_the_table(
     assert "2 of 2 jobs are done" in capsys.readouterr().out
 
 
-def test_globs_of_the_sweeper_leave_out_what_is_tuned_for_one_experiment(command: Command) -> None:
-    assert sweep(["hydra.sweeper.params={optimizer: 'glob(sgd*)'}", "seed=1,2", "hydra.sweep.dir=s"], command=command)
+def test_globs_of_the_sweeper_leave_out_what_is_tuned_for_one_experiment(command: Command, elsewhere: Path) -> None:
+    (elsewhere / "mine.yaml").write_text(
+        "defaults: [config, _self_]\nhydra: {sweeper: {params: {optimizer: glob(sgd*)}}}\n"
+    )
+    assert sweep(["seed=1,2", "hydra.sweep.dir=s"], config_dir=".", config_name="mine", command=command)
     assert [job["overrides"] for job in jobs()] == [{"optimizer": "sgd", "seed": seed} for seed in "12"]
+
+
+def test_tables_that_were_edited_are_named_and_written_again(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep(["seed=1,2", "hydra.sweep.dir=s"], command=command)
+    table = Path("s/sweep.csv").absolute()
+    assert not [note for note in report("s").notes if "changed" in note]
+    before = table.read_text()
+    table.write_text(before.replace("1.0", "0.1"))
+    [note] = [note for note in report("s").notes if "changed" in note]
+    command_of_note = f"`embexp resume {table.parent}`"
+    assert note == f"{table}: changed or removed since the sweep wrote it; {command_of_note} writes it again"
+    capsys.readouterr()
+    assert resume(Path("s"), command=command)
+    assert f"{table} was changed or removed since the sweep wrote it" in capsys.readouterr().out
+    assert table.read_text() == before
+    assert not [note for note in report("s").notes if "changed" in note]
 
 
 def test_in_batches(command: Command) -> None:
