@@ -19,6 +19,7 @@ from embexp.errors import ConfigError, Fault
 from embexp.models import losses
 from embexp.runs.prepare import Data
 from embexp.specs import footprint
+from embexp.specs import metrics as metric_specs
 from embexp.specs.losses import CustomLoss
 from embexp.specs.models import Task
 from embexp.specs.run import RunSpec
@@ -32,6 +33,9 @@ from embexp.training.metrics import Measures, evaluate_split, predicted
 from embexp.training.ranking import Queries
 
 EVALUATING = "evaluating"
+_NOTHING_LEFT, _ROUNDING = 1e-4, 1e-12
+"""Share of a constant's error at which nothing is left to learn: reports show 0.0000 of a log loss of 0.5. And what a
+mean of ones may lack to 1."""
 Metrics = dict[str, float]
 Details = dict[str, Any]
 """Of a split: `intervals` of its metrics, by name, and of classes `confusion` and `classes`; see `intervals`."""
@@ -311,6 +315,22 @@ class Evaluator:
         train = found.pop("train")
         # The training loss of weighted classes is another than the metric.
         return {"constant": found if self._weighs_classes else {"train": {"loss": train["loss"]}} | found}
+
+    def limit(self, data: Data, metric: str) -> float | None:
+        """The value from which on a validation metric can't get better in a way that matters; None: none is known.
+
+        That is the largest possible value, such as an AUC of 1; or `_NOTHING_LEFT` of the constant prediction's error.
+        """
+        if metric in self._metrics or (metric == "loss" and self._loss is not None):
+            return None
+        if (most := metric_specs.highest(metric)) is not None:
+            return most - _ROUNDING
+        labels, rows = data.scan.examples.labels, data.scan.splits["validation"]
+        if labels is None or data.interactions is not None or data.candidates is not None or not len(rows):
+            return None
+        weights = data.scan.examples.example_weights
+        constant = data.constant(self.task).metrics(labels, rows, self._listed, weights).get(metric)
+        return None if constant is None else _NOTHING_LEFT * constant
 
     @property
     def first(self) -> str:

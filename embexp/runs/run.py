@@ -34,7 +34,7 @@ from embexp.system import caching, files, interruption, native
 from embexp.system.parallel import Progress, if_long, quiet
 from embexp.training import loop
 from embexp.training.listeners import Listener, MetricsFile
-from embexp.training.loop import EarlyStopping, Outcome, Replay
+from embexp.training.loop import PERFECT_TIMES, EarlyStopping, Outcome, Replay, StoppedBy
 from embexp.vectors import quality
 
 
@@ -202,7 +202,8 @@ def train(
     if early.patience is not None or spec.checkpoint.keep_best:
         metric = metric_specs.watched(spec.task, early.metric, spec.recommendation.cutoffs, spec.further_metrics)
         lower = metric_specs.direction(metric, spec.further_metrics) is metric_specs.Direction.LOWER
-        saver.stopping = EarlyStopping(metric, lower, early.patience, early.min_delta)
+        limit = None if early.patience is None else started.evaluator.limit(prepared.data, metric)
+        saver.stopping = EarlyStopping(metric, lower, early.patience, early.min_delta, limit=limit)
     outcome = Outcome() if saved is None else saver.restore_state(saved)
     everyone: list[Listener] = [*listeners, watch]
 
@@ -243,6 +244,8 @@ def train(
         with interruption.training() as signalled:
             batches = iter(execution.dataset(started.batches))
             training.train(batches, outcome, interrupted=interrupted, first_step_done=started.memory.stop)
+        if outcome.stopped_by is StoppedBy.PERFECT and saver.stopping is not None:
+            warn(_too_good(saver.stopping, outcome, prepared))
         status = outcome.status
     finally:
         for listener in everyone:
@@ -252,6 +255,18 @@ def train(
         execution.restore(saver.folder.best_checkpoint)
         outcome.validation = None
     return outcome
+
+
+def _too_good(stopping: EarlyStopping, outcome: Outcome, prepared: Prepared) -> str:
+    """Why the training stopped where nothing is left to learn, and what such data may have."""
+    value = (outcome.validation or {}).get(stopping.metric, stopping.best)
+    found = dict.fromkeys(name for leak in prepared.data.scan.leaks for name in leak.columns)
+    columns = f"may restate it: {', '.join(found)}" if found else "that is known only afterwards may restate it"
+    return (
+        f"the training stopped after step {outcome.steps:,}: {stopping.metric} of the validation split is {value:.3g}"
+        f" and can hardly improve, for {PERFECT_TIMES} evaluations in a row. A label is seldom predicted so well: a"
+        f" column {columns}"
+    )
 
 
 def finish(folder: RunFolder, listeners: Sequence[Listener]) -> RunResult:

@@ -204,7 +204,9 @@ class RunSaver:
         state = {
             "continued_by": [] if (identity := self.prepared.identity) is None else [identity.continued],
             "outcome": outcome.as_json(),
-            "stopping": None if stopping is None else {"best": stopping.best, "waited": stopping.waited},
+            "stopping": None
+            if stopping is None
+            else {"best": stopping.best, "waited": stopping.waited, "perfect": stopping.perfect},
             "drift": started.watch.reported,
             "appended": sizes_on_disk(self.folder),
             "resumed_at": self.resumed_at,
@@ -235,6 +237,7 @@ class RunSaver:
             raise DataError(f"{path} is damaged: {error}") from error
         if self.stopping is not None and state["stopping"] is not None:
             self.stopping.best, self.stopping.waited = state["stopping"]["best"], state["stopping"]["waited"]
+            self.stopping.perfect = state["stopping"].get("perfect", 0)  # earlier versions did not count them
         if state["drift"] is not None:
             self.started.watch.reported = (state["drift"][0], state["drift"][1])
         self.resumed_at = (*state["resumed_at"], saved.step)

@@ -65,6 +65,7 @@ def summarise(
     stored = {name: {**known["tables"][name], "digest": found.get(name)} for name in tables}
     return known | {
         "status": outcome.status,
+        "stopped_by": outcome.stopped_by,
         "steps": outcome.steps,
         "best_step": outcome.best_step,
         "metrics": final,

@@ -43,6 +43,7 @@ class Metric:
         both_classes: whether it is undefined where all labels are equal.
         listed: whether it is measured only where the config lists it under `metrics`.
         grouped: whether it is a mean over groups of examples, see `by` of `ChosenMetric`.
+        most: the best value of one that is best when it is highest; None: there is none.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Metric:
     both_classes: bool = False
     listed: bool = False
     grouped: bool = False
+    most: float | None = 1.0
 
     @property
     def key(self) -> str:
@@ -116,7 +118,7 @@ METRICS = (
     Metric("calibration_error", _CLASSES, _LOWER, f"{_CHOICES}:calibration_error", listed=True),
     Metric("precision_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:precision", cutoffs=None, listed=True),
     Metric("map_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:average_precision", cutoffs=None, listed=True),
-    Metric("novelty_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:novelty", cutoffs=None, listed=True),
+    Metric("novelty_at_{k}", _LISTS, _HIGHER, f"{_RANKS}:novelty", cutoffs=None, listed=True, most=None),
 )
 """All metrics, in the order of reports. Early stopping watches the first of the task by default."""
 DIRECTIONS = {name: metric.direction for metric in METRICS for name in metric.names}
@@ -132,6 +134,12 @@ def direction(metric: str, own: Mapping[str, bool] = _NONE) -> Direction | None:
     if metric in own:
         return Direction.HIGHER if own[metric] else Direction.LOWER
     return next((each.direction for each in METRICS if each.is_named(metric)), None)
+
+
+def highest(metric: str) -> float | None:
+    """The best value of a metric of embexp that is best when it is highest; None: there is none."""
+    higher = (each for each in METRICS if each.direction is Direction.HIGHER and each.is_named(metric))
+    return next((each.most for each in higher), None)
 
 
 def named(

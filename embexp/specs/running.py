@@ -30,7 +30,10 @@ Key = Annotated[str, Field(min_length=1)]
 
 
 class EarlyStopping(Spec):
-    """Ends the training when a validation metric has not improved for `patience` evaluations; null: never."""
+    """Ends the training when a validation metric has not improved for `patience` evaluations; null: never.
+
+    With a patience it also ends after two evaluations in a row whose metric can hardly improve.
+    """
 
     patience: Count | None = None
     metric: str | None = None

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
@@ -151,6 +152,7 @@ class Outcome:
 
     Attributes:
         status: "completed", "stopped_early", "interrupted", or that with which a listener ended the training.
+        stopped_by: why it stopped early; None: it did not.
         best_step: step of the best evaluation; None without one.
         train_loss: mean loss since the last log event.
         validation: metrics of the last evaluation, if that came after the last step.
@@ -160,6 +162,7 @@ class Outcome:
     """
 
     status: str = "completed"
+    stopped_by: StoppedBy | None = None
     steps: int = 0
     best_step: int | None = None
     train_loss: float = math.nan
@@ -235,6 +238,8 @@ class Loop:
         pacing = Pacing()
         if saving is not None:
             saving.times.started()
+        if self._stopped(outcome):  # by the evaluation after which the checkpoint was written that this continues from
+            return outcome
         while outcome.steps < schedule.steps and not interrupted():
             outcome.validation = None
             if schedule.resets_at(outcome.steps):  # also where a checkpoint is continued, which was written before
@@ -262,6 +267,8 @@ class Loop:
                 start = time.perf_counter()
                 ended_as = self._evaluate(self.validation, outcome)
                 pacing.evaluation_seconds = time.perf_counter() - start
+                if self._stopped(outcome):
+                    return outcome
                 if ended_as is not None:
                     outcome.status = ended_as
                     return outcome
@@ -312,22 +319,40 @@ class Loop:
         for listener in self.listeners:
             listener.logged(outcome.steps, outcome.train_loss, rate)
 
+    def _stopped(self, outcome: Outcome) -> bool:
+        """Whether the evaluations so far end the training early; at the last step, nothing is stopped."""
+        stopping = None if self.validation is None else self.validation.stopping
+        if stopping is None or stopping.stopped_by is None or outcome.steps >= self.schedule.steps:
+            return False
+        outcome.status, outcome.stopped_by = "stopped_early", stopping.stopped_by
+        return True
+
     def _evaluate(self, validation: Validation, outcome: Outcome) -> str | None:
-        """Evaluates the validation split, and returns the status with which the training is to end, if it is to."""
+        """Evaluates the validation split; returns the status with which a listener ends the training, if one does."""
         metrics, stopping = validation.evaluate(), validation.stopping
         outcome.validation = metrics
         for listener in self.listeners:
             listener.evaluated(outcome.steps, "validation", metrics)
         # A metric may be undefined on a small split, as AUC is with one class: that counts as no evaluation.
-        if stopping is not None and stopping.metric in metrics:
-            if stopping.update(metrics[stopping.metric]):
-                outcome.best_step = outcome.steps
-                if self.saving is not None:
-                    self.saving.save_now(outcome)
-                validation.keep_best()
-            if stopping.stop and outcome.steps < self.schedule.steps:  # at the last step, nothing is stopped
-                return "stopped_early"
+        if stopping is not None and stopping.metric in metrics and stopping.update(metrics[stopping.metric]):
+            outcome.best_step = outcome.steps
+            if self.saving is not None:
+                self.saving.save_now(outcome)
+            validation.keep_best()
         return next((each.stop_status for each in self.listeners if each.stop_status is not None), None)
+
+
+class StoppedBy(StrEnum):
+    """Why a training stopped early."""
+
+    PATIENCE = "patience"
+    """The metric has not improved for some evaluations."""
+    PERFECT = "perfect"
+    """The metric is as good as it can be."""
+
+
+PERFECT_TIMES = 2
+"""Evaluations in a row whose metric is as good as it can be, after which a training stops: one may be chance."""
 
 
 @dataclass
@@ -337,7 +362,9 @@ class EarlyStopping:
     Attributes:
         patience: consecutive evaluations without improvement after which to stop; None: never.
         min_delta: a value must be better than the best by more than this to count as an improvement.
+        limit: a value as good as this can't get better in a way that matters; None: there is no such value.
         best: the best value so far; None before the first. NaN is never the best.
+        perfect: consecutive evaluations that reached the limit, up to the last one.
     """
 
     metric: str
@@ -346,6 +373,8 @@ class EarlyStopping:
     min_delta: float = 0.0
     best: float | None = None
     waited: int = 0
+    limit: float | None = None
+    perfect: int = 0
 
     def update(self, value: float) -> bool:
         """Takes the next value and returns whether it is the best so far."""
@@ -355,12 +384,18 @@ class EarlyStopping:
             self.best, self.waited = value, 0
         else:
             self.waited += 1
+        reached = self.limit is not None and (value <= self.limit if self.lower_is_better else value >= self.limit)
+        self.perfect = self.perfect + 1 if reached else 0
         return improved
 
     @property
-    def stop(self) -> bool:
-        """Whether the patience has run out."""
-        return self.patience is not None and self.waited >= self.patience
+    def stopped_by(self) -> StoppedBy | None:
+        """Why to stop now; None: there is no reason, or the training never stops early."""
+        if self.patience is None:
+            return None
+        if self.perfect >= PERFECT_TIMES:
+            return StoppedBy.PERFECT
+        return StoppedBy.PATIENCE if self.waited >= self.patience else None
 
 
 @dataclass(frozen=True)

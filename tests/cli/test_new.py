@@ -465,8 +465,9 @@ def test_what_is_filled_or_dated_by_the_label_is_warned_of(tmp_path: Path, capsy
     lines = ["booked,changed,refund,one,other,paid,price,cancelled"]
     for number in range(400):
         cancelled, day, half, price = draw.random() < 0.3, number // 20, draw.randrange(4), draw.gauss(90, 9)
+        changed, refund = 1 + day + cancelled * (1 + number % 9), f"{price:.1f}" if cancelled else "NA"
         lines.append(
-            f"2024-01-{1 + day:02d},2024-01-{1 + day + cancelled * (1 + number % 9):02d},{f'{price:.1f}' if cancelled else 'NA'},"
+            f"2024-01-{1 + day:02d},2024-01-{changed:02d},{refund},"
             f"a{half},b{half if cancelled else (half + 1) % 4},{price * 1.19:.2f},{price:.2f},{cancelled:d}"
         )
     (tmp_path / "trips.csv").write_text("\n".join(lines) + "\n")

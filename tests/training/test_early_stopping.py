@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from embexp.training.loop import EarlyStopping
+from embexp.training.loop import EarlyStopping, StoppedBy
 
 NAN = math.nan
 
@@ -43,7 +43,7 @@ def test_series(
     found, first_stop = "", None
     for index, value in enumerate(series):
         found += "+" if stopping.update(value) else "-"
-        if stopping.stop and first_stop is None:
+        if stopping.stopped_by is not None and first_stop is None:
             first_stop = index
     assert (found, first_stop) == (improved, stops_at)
 
@@ -53,3 +53,25 @@ def test_the_best_is_remembered() -> None:
     for value in (0.5, 0.8, 0.7, NAN):
         stopping.update(value)
     assert (stopping.best, stopping.waited) == (0.8, 2)
+
+
+@pytest.mark.parametrize(
+    ("lower", "limit", "series", "stops_at", "why"),
+    [
+        (False, 1.0, [0.9, 1.0, 1.0, 1.0], 2, StoppedBy.PERFECT),
+        (False, 1.0, [1.0, 0.9, 1.0, 0.9], 3, StoppedBy.PATIENCE),
+        (True, 1e-4, [0.2, 9e-5, 1e-5, 1e-6], 2, StoppedBy.PERFECT),
+        (True, 1e-4, [0.2, 2e-4, 1.5e-4, 1.2e-4], None, None),
+        (True, None, [0.2, 0.0, -1.0, -2.0], None, None),
+    ],
+    ids=["twice the largest value", "not in a row", "hardly anything left", "still something left", "no limit known"],
+)
+def test_where_nothing_can_improve(
+    lower: bool, limit: float | None, series: list[float], stops_at: int | None, why: StoppedBy | None
+) -> None:
+    stopping = EarlyStopping("m", lower, patience=3, limit=limit)
+    reasons = [(stopping.update(value), stopping.stopped_by)[1] for value in series]
+    assert next((place for place, reason in enumerate(reasons) if reason), None) == stops_at
+    assert why is None or reasons[stops_at or 0] is why
+    never = EarlyStopping("m", lower, patience=None, limit=limit)
+    assert not any((never.update(value), never.stopped_by)[1] for value in series)

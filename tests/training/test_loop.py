@@ -132,6 +132,20 @@ def test_at_the_last_step_nothing_is_stopped_early() -> None:
     assert (outcome.status, outcome.steps, outcome.best_step) == ("completed", 40, 20)
 
 
+@pytest.mark.parametrize(("series", "saved_at"), [([0.9, 1.0, 1.0], 30), ([0.9, 0.8, 0.7], 30)])
+def test_a_training_that_was_stopped_is_not_continued(series: list[float], saved_at: int) -> None:
+    """Killed after its last checkpoint, it has no more steps than without that."""
+    schedule = loop.LoopSchedule(steps=100, log_every=10, evaluate_every=10, batch_size=8)
+    stopping, values = EarlyStopping("auc", lower_is_better=False, patience=2, limit=1.0), iter(series)
+    validation = loop.Validation(lambda: {"auc": next(values)}, stopping)
+    outcome = train(Recorder(), schedule, validation=validation)
+    assert (outcome.status, outcome.steps) == ("stopped_early", saved_at)
+    resumed = loop.Outcome(**outcome.as_json())
+    again = Recorder()
+    assert train(again, schedule, validation=validation, outcome=resumed).status == "stopped_early"
+    assert (resumed.steps, resumed.stopped_by, again.steps) == (saved_at, outcome.stopped_by, 0)
+
+
 def saved_steps(times: SaveTimes, schedule: loop.LoopSchedule, **changes: Any) -> list[int]:
     saved: list[int] = []
 
