@@ -199,10 +199,15 @@ def warnings(summary: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def fits(summary: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each baseline that was fitted to a sample."""
+    """A line for each baseline that was fitted to a sample, or evaluated on one."""
     for name, fit in (summary.get("baseline_fits") or {}).items():
+        parts = []
         if fit["examples"] < fit["of"]:
-            yield f"{name.replace('_', ' ')}: fitted to {fit['examples']:,} of {fit['of']:,} training examples"
+            parts.append(f"fitted to {fit['examples']:,} of {fit['of']:,} training examples")
+        if fit.get("evaluated", 0) < fit.get("held_out", 0):
+            parts.append(f"evaluated on {fit['evaluated']:,} of {fit['held_out']:,} others")
+        if parts:
+            yield f"{name.replace('_', ' ')}: {', '.join(parts)}"
 
 
 def fused(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -61,7 +61,8 @@ def fitted(evaluator: Evaluator, data: Data, cache: Path, progress: Progress = q
     name = simple_models.name_of(task, columns, examples)
     if name is None or not others:
         return NOT_FITTED
-    classes = len(data.classes)
+    classes, held_out = len(data.classes), sum(map(len, others.values()))
+    others = simple_models.evaluated(examples, columns, others, classes=classes if task is Task.CLASSIFICATION else 0)
 
     def make(folder: Path) -> None:
         found = simple_models.predictions(
@@ -76,7 +77,8 @@ def fitted(evaluator: Evaluator, data: Data, cache: Path, progress: Progress = q
         if found is not None:
             for split, predicted in found[0].items():
                 np.save(folder / f"{split}.npy", predicted)
-        fit = None if found is None else asdict(found[1])
+        counted = {"evaluated": sum(map(len, others.values())), "held_out": held_out}
+        fit = None if found is None else asdict(found[1]) | counted
         (folder / "fit.json").write_text(json.dumps(fit), "utf-8")
 
     key = {
@@ -136,12 +138,14 @@ def _of_items(
                     penalty, best, reached = each, weights, value
         if best is None:
             best = item_models.fit(name, trained, penalty)
-        metrics = {}
+        metrics, evaluated, held_out = {}, 0, 0
         for place, split in enumerate(others):
-            of_split, held = part(progress, place / len(others), (place + 1) / len(others)), data.held_out(split)
+            of_split, everybody = part(progress, place / len(others), (place + 1) / len(others)), data.held_out(split)
+            held = everybody.some(item_models.most_users(name, everybody.seen, catalogue.size))
             metrics[split] = measured(held, items_of(held), best, f"evaluating {words}", of_split)
+            evaluated, held_out = evaluated + len(held.users), held_out + len(everybody.users)
         counts = len(used.values), len(everyone.values), catalogue.size
-        fit = Fit(*counts, penalty, True, time.perf_counter() - started)
+        fit = Fit(*counts, penalty, True, time.perf_counter() - started, evaluated, held_out)
         (folder / "metrics.json").write_text(json.dumps(metrics), "utf-8")
         (folder / "fit.json").write_text(json.dumps(asdict(fit)), "utf-8")
 

@@ -15,12 +15,16 @@ import scipy.sparse
 from embexp.data.examples import ListColumn
 from embexp.training.ranking import Scores
 
-FORMAT = 1
+FORMAT = 2
 """Version of what is fitted, raised when that changes."""
 MOST_ITEMS = 4_000
 """Of a catalogue for EASE: a matrix of them is inverted, in some seconds."""
 MOST_PAIRS = 200_000_000
 """Pairs of items of the same user that are counted, in some seconds."""
+MOST_CATALOGUE = 200_000
+"""Items of which neighbours are found, one item after the other, in some seconds."""
+MOST_SCORED, MOST_PRODUCTS = 2_000_000_000, 5_000_000_000
+"""Scores of users for items that an evaluation makes, and products that EASE adds up for them, in some seconds."""
 NEIGHBOURS = 100
 PENALTIES = {"ease": (30.0, 150.0, 700.0), "item_knn": (10.0, 100.0)}
 """Of EASE the ridge penalty, of neighbours what is added to the denominator of the cosine, so that items of few users
@@ -52,8 +56,26 @@ def shortened(lists: ListColumn) -> ListColumn:
 
 
 def fit(name: str, train: scipy.sparse.csr_matrix, penalty: float) -> np.ndarray | scipy.sparse.csr_matrix:
-    """The weights of a model by its name, [I, I], from which items each user has, [U, I]."""
+    """The weights of a model by its name, [I, I], from which items each user has, [U, I].
+
+    Raises:
+        ValueError: there are too many items.
+    """
+    if train.shape[1] > MOST_CATALOGUE:
+        raise ValueError(f"it would take too long: {train.shape[1]:,} items are more than {MOST_CATALOGUE:,}")
     return ease(train, penalty) if name == "ease" else item_knn(train, penalty)
+
+
+def most_users(name: str, seen: ListColumn, items: int) -> int:
+    """Users of a split that a model by its name is evaluated on: evenly spread ones, where there are more.
+
+    Args:
+        seen: the items that each of them has.
+    """
+    most = max(1, MOST_SCORED // items)
+    if name == "ease":
+        most = min(most, max(1, MOST_PRODUCTS * max(1, len(seen.splits) - 1) // max(1, len(seen.values) * items)))
+    return most
 
 
 def ease(train: scipy.sparse.csr_matrix, penalty: float) -> np.ndarray:

@@ -6,7 +6,14 @@ two ids, ridge regression is a mean with a bias for each user and each item (Kor
 
 Of three penalties, from the strongest on, that is taken whose loss on the validation split is least, or on a tenth of
 the training split if there is none. The work is bounded by how many numbers it reads, not by a clock, so that the same
-data gives the same predictions.
+data gives the same predictions on every machine:
+
+| work | bound |
+|---|---|
+| values of the examples that are fitted to, times the classes | `MOST_CELLS`, read in each iteration |
+| iterations for a penalty | 50, or as many more as read no more than 50 over `MOST_CELLS`, up to 500 |
+| values of the examples by which the penalty is chosen, times the classes | `MOST_CELLS` |
+| values of the examples of other splits that are predicted | `MOST_PREDICTED`, and times the classes `MOST_PRODUCTS` |
 """
 
 from __future__ import annotations
@@ -24,11 +31,15 @@ from embexp.data.examples import Examples
 from embexp.specs.models import Task
 from embexp.training import metrics
 
-FORMAT = 1
+FORMAT = 2
 """Version of what is fitted, raised when that changes."""
 MOST_ROWS = 500_000
 MOST_CELLS = 3_000_000
 """Values of all examples that are fitted to, times the classes: an iteration takes some 40 ms."""
+_FEWEST_ROWS = 100
+"""Examples without which nothing is fitted, unless the training split has no more."""
+MOST_PREDICTED, MOST_PRODUCTS = 20_000_000, 1_000_000_000
+"""Values of all examples that are predicted; and times the classes. A million values take some 0.1 s."""
 MOST_HELD_OUT = 50_000
 MOST_VALUES = 300_000
 """Values with a weight, times the classes: the most frequent ones. L-BFGS keeps some 20 vectors of this length."""
@@ -51,6 +62,8 @@ class Fit:
         penalty: that was chosen.
         converged: whether the iterations ended by themselves.
         seconds: that it took, with its predictions.
+        evaluated: examples, or users, of other splits that it was evaluated on, evenly spread where these are not all.
+        held_out: examples, or users, of these splits.
     """
 
     examples: int
@@ -59,6 +72,16 @@ class Fit:
     penalty: float
     converged: bool
     seconds: float
+    evaluated: int = 0
+    held_out: int = 0
+
+
+def evaluated(
+    examples: Examples, columns: Columns, others: Mapping[str, np.ndarray], *, classes: int = 0
+) -> dict[str, np.ndarray]:
+    """The examples of other splits that are predicted, int64 by split: all, unless they have too many values."""
+    most = min(MOST_PREDICTED, MOST_PRODUCTS // max(1, classes)) // max(1, len(others))
+    return {split: _thinned(examples, columns, rows, most) for split, rows in others.items()}
 
 
 def name_of(task: Task, columns: Columns, examples: Examples) -> str | None:
@@ -95,6 +118,9 @@ def predictions(
     Returns:
         By split the logits, or predicted labels, float32 [N]; those of C classes [N, C]. None: all training labels are
         of one class.
+
+    Raises:
+        ValueError: an example has so many values, or there are so many classes, that the bound leaves too few.
     """
     from threadpoolctl import threadpool_limits
 
@@ -103,6 +129,7 @@ def predictions(
     outputs = classes if task is Task.CLASSIFICATION else 1
     rows = _sample(examples, columns, train, outputs)
     rows, held = _held_out(rows, others.get("validation"))
+    held = _thinned(examples, columns, held, MOST_CELLS // outputs)
     labels, of_held = (examples.labels[some].astype(np.float64) for some in (rows, held))
     if task is not Task.REGRESSION and (labels == labels[0]).all():
         return None
@@ -123,6 +150,21 @@ def predictions(
         found = {split: best.predicted(inputs, chosen) for split, chosen in others.items()}
     seconds = time.perf_counter() - started
     return found, Fit(len(rows), len(train), inputs.values, best.penalty, best.converged, seconds)
+
+
+def _cells(examples: Examples, columns: Columns, rows: np.ndarray) -> int:
+    """How many values some examples have."""
+    scalar = sum(name not in examples.lists for name in columns.id_columns) + examples.dense.shape[1]
+    several = sum(int((column.splits[rows + 1] - column.splits[rows]).sum()) for column in examples.lists.values())
+    return scalar * len(rows) + several
+
+
+def _thinned(examples: Examples, columns: Columns, rows: np.ndarray, most: int) -> np.ndarray:
+    """Examples that have at most so many values, evenly spread over others; at least one."""
+    step = max(1, -(-_cells(examples, columns, rows) // most))
+    while step < len(rows) and _cells(examples, columns, rows[::step]) > most:
+        step += 1
+    return np.asarray(rows[::step])
 
 
 def _held_out(rows: np.ndarray, validation: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -146,14 +188,21 @@ def _loss(task: Task, labels: np.ndarray, outputs: np.ndarray) -> float:
 
 def _sample(examples: Examples, columns: Columns, train: np.ndarray, outputs: int) -> np.ndarray:
     """int64, rising: the training examples that are fitted to."""
-    scalar = sum(name not in examples.lists for name in columns.id_columns)
-    listed = sum(len(column.values) for column in examples.lists.values()) / max(1, examples.count)
-    cells = max(1.0, scalar + listed + examples.dense.shape[1])
-    count = min(len(train), MOST_ROWS, max(1_000, int(MOST_CELLS / (cells * outputs))))
-    if count == len(train):
-        return np.asarray(train)
-    chosen = np.random.default_rng(0).choice(len(train), count, replace=False, shuffle=False)
-    return np.asarray(train[np.sort(chosen)])
+    most, chosen = MOST_CELLS // outputs, np.asarray(train)
+    if len(train) > MOST_ROWS:
+        chosen = _drawn(train, MOST_ROWS)
+    while (cells := _cells(examples, columns, chosen)) > most and len(chosen) > _FEWEST_ROWS:
+        chosen = _drawn(train, max(_FEWEST_ROWS, min(len(chosen) - 1, len(chosen) * most // cells)))
+    if cells > most:
+        rule = f"{cells:,} values of {len(chosen):,} examples times {outputs:,} classes are more than {MOST_CELLS:,}"
+        raise ValueError(f"it would take too long: {rule}")
+    return chosen
+
+
+def _drawn(rows: np.ndarray, count: int) -> np.ndarray:
+    """So many of some examples, drawn at random, in their order."""
+    chosen = np.random.default_rng(0).choice(len(rows), count, replace=False, shuffle=False)
+    return np.asarray(rows[np.sort(chosen)])
 
 
 @dataclass(frozen=True)

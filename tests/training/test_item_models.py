@@ -61,3 +61,17 @@ def test_long_lists_are_shortened_to_bound_the_pairs(monkeypatch: pytest.MonkeyP
         own = found.values[found.splits[place] : found.splits[place + 1]]
         assert len(set(own)) == length
         assert set(own) <= set(range(lists.splits[place], lists.splits[place + 1]))
+
+
+def test_scores_and_products_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(item_models, "MOST_SCORED", 1_000)
+    monkeypatch.setattr(item_models, "MOST_PRODUCTS", 2_000)
+    seen = ListColumn(np.zeros(400, np.int64), np.arange(0, 401, 4))  # 100 users with four items each
+    assert item_models.most_users("item_knn", seen, 50) == 20
+    assert item_models.most_users("ease", seen, 50) == 10  # of 4 · 50 products each
+
+
+def test_too_many_items_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(item_models, "MOST_CATALOGUE", 3)
+    with pytest.raises(ValueError, match="4 items are more than 3"):
+        item_models.fit("item_knn", scipy.sparse.csr_matrix(np.ones((2, 4))), 1.0)

@@ -143,3 +143,41 @@ def test_a_warning_for_each_split_that_is_worse() -> None:
     assert all(baseline.about_fitted(line) for line in lines)
     same = {"test": {"auc": 0.71999999}}
     assert not baseline.warnings_of_others(same, {"logistic_regression": {"test": {"auc": 0.72}}})
+
+
+def test_the_work_is_bounded_by_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted are the values that each iteration reads, and the values that are predicted."""
+    monkeypatch.setattr(simple_models, "MOST_CELLS", 1_500)
+    monkeypatch.setattr(simple_models, "MOST_PREDICTED", 500)
+    monkeypatch.setattr(simple_models, "_FEWEST_ROWS", 20)
+    made, iterations = [], []
+    matrix_of, fit = simple_models._Inputs.matrix, LogisticRegression.fit
+
+    def counted(inputs: simple_models._Inputs, rows: np.ndarray) -> object:
+        made.append(matrix_of(inputs, rows))
+        return made[-1]
+
+    def fitted(model: LogisticRegression, x: object, *arguments: object, **more: object) -> LogisticRegression:
+        found: LogisticRegression = fit(model, x, *arguments, **more)
+        iterations.append(int(found.n_iter_.max()))
+        return found
+
+    monkeypatch.setattr(simple_models._Inputs, "matrix", counted)
+    monkeypatch.setattr(LogisticRegression, "fit", fitted)
+    y, others = labels(3), {"validation": VALID, "test": TEST}
+    chosen = simple_models.evaluated(examples(y), COLUMNS, others)
+    found = predictions(Task.CLASSIFICATION, COLUMNS, examples(y), TRAIN, chosen, classes=3)
+    assert found is not None
+    to_fit, to_choose, *predicted = made
+    assert 3 * to_fit.nnz <= 1_500
+    assert 3 * to_choose.nnz <= 1_500
+    assert sum(each.nnz for each in predicted) <= 500
+    assert found[1].examples == to_fit.shape[0] >= 20
+    assert 3 * to_fit.nnz * max(iterations) <= 50 * 1_500 + 3 * to_fit.nnz
+    assert [len(found[0][split]) for split in chosen] == [each.shape[0] for each in predicted]
+
+
+def test_too_many_values_for_the_bound_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simple_models, "MOST_CELLS", 300)
+    with pytest.raises(ValueError, match=r"values of 100 examples times 1 classes are more than 300"):
+        predictions(Task.BINARY, COLUMNS, examples(labels(2)), TRAIN, {"test": TEST})
