@@ -176,13 +176,14 @@ def _trained(strategy: Strategy, directory: Path, execute: Callable[[Shown], Run
     from embexp.strategies import tpu_address
 
     tpu_address.check_strategy(strategy)  # a missing TPU is reported before TensorFlow is loaded
+    terminal = SafeConsole()
+    found = Shown(Stages(terminal), terminal, SafeConsole(file=cast(IO[str], log), width=160))
     with interruption.leaving_at_once(), environment.collecting_paused():
+        found.stages("loading TensorFlow", None)
         environment.load_tensorflow()
         from embexp.records import inventory
         from embexp.runs import experiment  # which `execute` imports, too
 
-    terminal = SafeConsole()
-    found = Shown(Stages(terminal), terminal, SafeConsole(file=cast(IO[str], log), width=160))
     try:
         result = execute(found)
     finally:

@@ -35,7 +35,7 @@ from embexp.specs.data.sources import Fill, NumericColumn, Transform
 from embexp.system import caching, digests, files
 from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.files import write_text
-from embexp.system.parallel import ahead, at_once
+from embexp.system.parallel import Progress, ahead, at_once, quiet
 
 _ROWS, _ROWS_SORTED = 65_536, 262_144
 _LARGEST_FILE = 1 << 28
@@ -50,6 +50,8 @@ HEAVY = 10.0
 """Excess kurtosis above which a column is heavy-tailed: that of a normal distribution is 0, of an exponential one 6."""
 LARGE = 10.0
 """Values up to this size do no harm, however they are distributed: a rare 1 among zeros has a large kurtosis too."""
+_LONG = 1 << 22
+"""Values that take about a second to fit and transform."""
 _FEWEST = 30
 Blocks = Callable[[], Iterable[np.ndarray]]
 """The values of a column that are not missing, float64 [n] block by block, from the start at each call."""
@@ -285,7 +287,13 @@ class PreparedNumbers:
 
 
 def prepare(
-    raw: np.ndarray, train: np.ndarray, settings: Mapping[str, NumericColumn], *, cache: Path, key: str
+    raw: np.ndarray,
+    train: np.ndarray,
+    settings: Mapping[str, NumericColumn],
+    *,
+    cache: Path,
+    key: str,
+    progress: Progress = quiet,
 ) -> PreparedNumbers:
     """Fits the columns to the training split and transforms all examples, unless the cache has it.
 
@@ -298,7 +306,7 @@ def prepare(
         return PreparedNumbers()
     written = [[name, setting.model_dump(mode="json")] for name, setting in settings.items()]
     place = digests.of_json({"format": [FORMAT, _FITTED], "scan": key, "columns": written})
-    folder = caching.folder(cache, "numbers", place, partial(_make, raw, train, settings))
+    folder = caching.folder(cache, "numbers", place, partial(_make, raw, train, settings, progress))
     columns = read(folder / "fitted.json")
     figures = tuple(Figures(**load) for load in json.loads((folder / "figures.json").read_text("utf-8")))
     changed = not all(column.plain for column in columns)
@@ -326,7 +334,11 @@ def applied_in(raw: np.ndarray, columns: Sequence[FittedColumn], folder: Path) -
     return mapped_array(folder / _DENSE)
 
 
-def _make(raw: np.ndarray, train: np.ndarray, settings: Mapping[str, NumericColumn], folder: Path) -> None:
+def _make(
+    raw: np.ndarray, train: np.ndarray, settings: Mapping[str, NumericColumn], progress: Progress, folder: Path
+) -> None:
+    if raw.size >= _LONG:
+        progress("fitting the numeric columns", None)
     columns = fit(raw, train, settings, folder)
     write(columns, folder / "fitted.json")
     figures = [asdict(figure) for figure in tail_figures(raw, train, list(settings))]

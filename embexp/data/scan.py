@@ -111,7 +111,7 @@ def _scan(source: Source, columns: Columns, cache: Path, interactions: bool, pro
     rewritten = layout.token_tables or layout.bucketed
     found = examples(encoded.folder, divided if rewritten else encoded.folder, tuple(columns.buckets))
     train = mapped_array(divided / "train.npy")
-    numbers = numeric.prepare(found.dense, train, columns.numeric, cache=cache, key=key)
+    numbers = numeric.prepare(found.dense, train, columns.numeric, cache=cache, key=key, progress=progress)
     return Scan(
         examples=found if numbers.dense is None else replace(found, dense=numbers.dense),
         vocabularies=source.vocabularies(columns, encoded, divided),
@@ -125,12 +125,12 @@ def _scan(source: Source, columns: Columns, cache: Path, interactions: bool, pro
         overlap={name: Overlap(**found) for name, found in facts.get("overlap", {}).items()},
         key=key,
         skipped=layout.skipped,
-        leaks=_leaks(source, columns, encoded, train, cache, key, progress),
+        leaks=_leaks(source, columns, encoded, train, cache, key),
     )
 
 
 def _leaks(
-    source: Source, columns: Columns, encoded: Encoded, train: np.ndarray, cache: Path, key: str, progress: Progress
+    source: Source, columns: Columns, encoded: Encoded, train: np.ndarray, cache: Path, key: str
 ) -> tuple[Leak, ...]:
     """The columns that may restate the label, unless the cache has them."""
     layout = encoded.layout
@@ -138,7 +138,6 @@ def _leaks(
         return ()
 
     def make(folder: Path) -> None:
-        progress("looking for columns that restate the label", None)
         coded, rows = examples(encoded.folder, encoded.folder), train[leaks.spread(len(train), leaks.SAMPLE)]
         assert coded.labels is not None  # the layout has them
         labels, time, file = coded.labels[rows].astype(np.float64), None, encoded.folder / "timestamps.npy"

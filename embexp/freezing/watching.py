@@ -49,6 +49,11 @@ class Watched:
     optimizer: TableOptimizer
     optimizer_path: str
 
+    @property
+    def pieces(self) -> int:
+        """How many blocks there are."""
+        return -(-self.table.rows // _ROWS_AT_ONCE)
+
     def blocks(self) -> Iterator[np.ndarray]:
         """All rows, a few at a time."""
         for start in range(0, self.table.rows, _ROWS_AT_ONCE):
@@ -138,6 +143,7 @@ class Watch(Listener):
         restored: bool,
         total_steps: int,
         epochs_of: Callable[[int], float],
+        progress: Progress = quiet,
     ) -> None:
         """Remembers the rows as they are before the first step, in temporary files.
 
@@ -147,6 +153,7 @@ class Watch(Listener):
         Args:
             restored: whether other values than the initial ones were restored.
             epochs_of: passes over the training split that so many steps make.
+            progress: called as the rows of each table are hashed.
         """
         self._tables, self._digests, self._restored = tables, digests, restored
         self._total_steps, self._epochs_of = total_steps, epochs_of
@@ -157,7 +164,7 @@ class Watch(Listener):
         self.reported: tuple[int, Mapping[str, Any]] | None = None
         self._listeners: tuple[DriftListener, ...] = ()
         self._hashes = {
-            name: RowHashes(table.blocks())
+            name: RowHashes(reported(table.blocks(), table.pieces, "hashing rows", progress))
             for name, table in tables.items()
             if digests and not (table.policy.fully_frozen and table.policy.storage is Storage.MEMORY_MAP)
         }
@@ -268,7 +275,7 @@ class Watch(Listener):
     def _changed(self, name: str, progress: Progress) -> np.ndarray:
         """Whether each row has changed; counts the frozen ones among them."""
         each, policy = self._tables[name], self._tables[name].policy
-        blocks = reported(each.blocks(), -(-each.table.rows // _ROWS_AT_ONCE), "comparing rows", progress)
+        blocks = reported(each.blocks(), each.pieces, "comparing rows", progress)
         changed = self._hashes[name].changed(blocks)
         if policy.frozen_rows:
             of_frozen = changed if policy.frozen is None else changed & policy.frozen

@@ -178,9 +178,9 @@ class Evaluator:
                 if details is None:
                     return
                 if self.task is Task.RANKING:
-                    deviations.update(intervals.of_queries(labels, logits, self._seed))
+                    deviations.update(intervals.of_queries(labels, logits, self._seed, progress))
                     return
-                deviations.update(intervals.of_examples(self.task, labels, logits, measures, self._seed))
+                deviations.update(intervals.of_examples(self.task, labels, logits, measures, self._seed, progress))
                 if self.task in (Task.BINARY, Task.CLASSIFICATION):
                     details.update(intervals.confusion(labels, logits, measures, classes))
 
@@ -397,7 +397,7 @@ class Evaluator:
         )
         if details is not None:
             values = {name: np.concatenate(blocks) for name, blocks in of_users.items()}
-            details["intervals"] = intervals.around(found, intervals.of_users(values, self._seed))
+            details["intervals"] = intervals.around(found, intervals.of_users(values, self._seed, progress))
         return found
 
     def vectors(

@@ -45,6 +45,7 @@ from embexp.strategies.strategy import Embeddings, Run, Strategy
 from embexp.system import digests, native
 from embexp.system.arrays import MappableRows
 from embexp.system.machine import PeakMemory, keep_freed
+from embexp.system.parallel import Progress, quiet
 from embexp.tables import optimizers
 from embexp.tables.checkpointing import TableCheckpoint
 from embexp.tables.rounding import Precision
@@ -72,7 +73,9 @@ class Started:
 
 
 @contextlib.contextmanager
-def execute(prepared: Prepared, strategy: Strategy, folder: RunFolder, *, first_step: int = 0) -> Iterator[Started]:
+def execute(
+    prepared: Prepared, strategy: Strategy, folder: RunFolder, *, first_step: int = 0, progress: Progress = quiet
+) -> Iterator[Started]:
     """Creates and fills all variables; closes the runtime at the end of the block."""
     initial, evaluator = initial_rows(prepared.tables), Evaluator(prepared.spec)
     with PeakMemory() as memory, contextlib.ExitStack() as stack:
@@ -101,6 +104,7 @@ def execute(prepared: Prepared, strategy: Strategy, folder: RunFolder, *, first_
             restored=spec.restore.path is not None,
             total_steps=prepared.schedule.steps,
             epochs_of=lambda steps: steps * spec.train.batch_size / examples,
+            progress=progress,
         )
         stack.callback(watch.close)
         keep_freed()

@@ -73,6 +73,7 @@ def fitted(evaluator: Evaluator, data: Data, cache: Path, progress: Progress = q
             others,
             classes=classes,
             weights=examples.example_weights,
+            progress=lambda done: progress(_stage(name), done),
         )
         if found is not None:
             for split, predicted in found[0].items():
@@ -131,7 +132,8 @@ def _of_items(
         if "validation" in others:
             some = data.held_out("validation").some(_USERS_TO_CHOOSE)
             theirs = items_of(some)
-            for each in penalties:
+            for place, each in enumerate(penalties):
+                progress(_stage(name), place / len(penalties))
                 weights = item_models.fit(name, trained, each)
                 value = measured(some, theirs, weights, f"choosing a penalty of {words}", quiet)[evaluator.first]
                 if value > reached:
@@ -162,6 +164,10 @@ def _of_items(
     return FittedBaseline({name: metrics}, {name: fit})
 
 
+def _stage(name: str) -> str:
+    return f"fitting {baseline.FITTED[name]} to compare with"
+
+
 def _once(
     name: str, key: Mapping[str, Any], make: Callable[[Path], None], cache: Path, progress: Progress
 ) -> Path | FittedBaseline:
@@ -169,7 +175,7 @@ def _once(
     words, digest = baseline.FITTED[name], digests.of_json(dict(key))
 
     def shown(folder: Path) -> None:
-        progress(f"fitting {words} to compare with", None)
+        progress(_stage(name), None)
         make(folder)
 
     lock = FileLock(caching.place_of(cache, "baseline", digest).with_suffix(".lock"), f"the cache in {cache}")

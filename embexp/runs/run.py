@@ -130,9 +130,9 @@ def complete(
     config, run_id = spec.model_dump(mode="json"), str(prepared.run_id)
     first_step = 0 if saved is None else saved.step
     with track(config, spec.tracking, folder, run_id, first_step=first_step, listeners=listeners) as tracking:
-        with execute(prepared, strategy, folder, first_step=first_step) as started:
+        long = if_long(progress)
+        with execute(prepared, strategy, folder, first_step=first_step, progress=long) as started:
             saver = saving.RunSaver(prepared, started, folder)
-            long = if_long(progress)
             with plotted_if_diverged(prepared, started, folder):
                 lines = MetricsFile(folder.metrics, strategy.timing)
                 outcome = train(prepared, started, saver, [*listeners, tracking, lines], saved, replay)
@@ -177,7 +177,7 @@ def complete(
             saving.sizes_on_disk(folder)  # a run with a summary is not trained again, even if the power is lost now
             folder.write_json(folder.summary, summary)
             kept = final_step if spec.output.plots else None
-            digest = _finish(spec.checkpoint, folder, summary, tracking, plotted=kept)
+            digest = _finish(spec.checkpoint, folder, summary, tracking, plotted=kept, progress=progress)
     return RunResult(folder.path, summary, digest)
 
 
@@ -289,7 +289,12 @@ def finish(folder: RunFolder, listeners: Sequence[Listener]) -> RunResult:
 
 
 def _finish(
-    checkpoint: Checkpointing, folder: RunFolder, summary: Mapping[str, Any], tracking: Tracking, plotted: int | None
+    checkpoint: Checkpointing,
+    folder: RunFolder,
+    summary: Mapping[str, Any],
+    tracking: Tracking,
+    plotted: int | None,
+    progress: Progress = quiet,
 ) -> str:
     """What follows the summary, and can be repeated: a killed process may have done some of it.
 
@@ -302,6 +307,7 @@ def _finish(
     if checkpoint.save is not Save.NEVER:
         saving.remove_earlier(folder, checkpoint, summary["status"])
     if plotted is not None:
+        progress("drawing the plots", None)
         from embexp.reports import plots
 
         plots.write_plots(folder.read_metrics(), summary, folder.plots, kept=plotted)

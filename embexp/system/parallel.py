@@ -66,7 +66,11 @@ def ahead(items: Iterable[Item], *, depth: int = 2) -> Generator[Item, None, Non
 
 
 def if_long(progress: Progress, *, after: float = 2.0, clock: Callable[[], float] = time.monotonic) -> Progress:
-    """A `Progress` that begins to show a stage when it has taken so many seconds, so that short ones add no lines."""
+    """A `Progress` that begins to show a stage when it has taken so many seconds, so that short ones add no lines.
+
+    A stage of which nobody knows how much is done is called once, before it: it is shown at once, so that no other
+    stage's name stands there meanwhile.
+    """
     name, fraction, began = "", 0.0, 0.0
 
     def shown(stage: str, done: float | None) -> None:
@@ -74,7 +78,7 @@ def if_long(progress: Progress, *, after: float = 2.0, clock: Callable[[], float
         if stage != name or (done or 0.0) < fraction:
             name, began = stage, clock()
         fraction = done or 0.0
-        if clock() - began >= after:
+        if done is None or clock() - began >= after:
             progress(stage, done)
 
     return shown

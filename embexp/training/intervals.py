@@ -18,6 +18,7 @@ import numpy as np
 
 from embexp.specs import metrics as metric_specs
 from embexp.specs.models import Task
+from embexp.system.parallel import Progress, quiet
 from embexp.training import class_metrics, ranking
 from embexp.training.metrics import Measures, checked, mean
 
@@ -35,7 +36,12 @@ _Measured = Callable[[np.ndarray, np.ndarray], Mapping[str, float]]
 
 
 def of_examples(
-    task: Task, labels: np.ndarray, logits: np.ndarray, measures: Measures, seed: int
+    task: Task,
+    labels: np.ndarray,
+    logits: np.ndarray,
+    measures: Measures,
+    seed: int,
+    progress: Progress = quiet,
 ) -> dict[str, Interval]:
     """Intervals of the metrics of `metrics.evaluate`, by name: how far both ends are from the metric; see `around`.
 
@@ -54,7 +60,7 @@ def of_examples(
 
     most = min(MOST, max(1000, _CELLS // (1 if z.ndim == 1 else z.shape[1])))
     drawn = np.sort(generator.choice(len(y), most, replace=False)) if len(y) > most else np.arange(len(y))
-    found = _bootstrap(measured, order[drawn], len(y), generator)
+    found = _bootstrap(measured, order[drawn], len(y), generator, progress)
     if measures.groups is None:
         return found
     _, group = np.unique(measures.groups, return_inverse=True)
@@ -74,10 +80,12 @@ def of_examples(
         )
         return {name: value for name, value in every.items() if name not in found}
 
-    return found | _bootstrap(over_groups, chosen, groups, generator)
+    return found | _bootstrap(over_groups, chosen, groups, generator, progress)
 
 
-def of_queries(ranks: np.ndarray, predict_head: np.ndarray, seed: int) -> dict[str, Interval]:
+def of_queries(
+    ranks: np.ndarray, predict_head: np.ndarray, seed: int, progress: Progress = quiet
+) -> dict[str, Interval]:
     """Intervals of the metrics of `ranking.metrics`, by name; queries are drawn again."""
     generator = np.random.default_rng(seed)
 
@@ -87,10 +95,10 @@ def of_queries(ranks: np.ndarray, predict_head: np.ndarray, seed: int) -> dict[s
 
     rows = np.arange(len(ranks))
     drawn = np.sort(generator.choice(rows, MOST, replace=False)) if len(rows) > MOST else rows
-    return _bootstrap(measured, drawn, len(rows), generator)
+    return _bootstrap(measured, drawn, len(rows), generator, progress)
 
 
-def of_users(values: Mapping[str, np.ndarray], seed: int) -> dict[str, Interval]:
+def of_users(values: Mapping[str, np.ndarray], seed: int, progress: Progress = quiet) -> dict[str, Interval]:
     """Intervals of metrics that are means over users; users are drawn again.
 
     Args:
@@ -105,11 +113,11 @@ def of_users(values: Mapping[str, np.ndarray], seed: int) -> dict[str, Interval]
 
     rows = np.arange(count)
     drawn = np.sort(generator.choice(rows, MOST, replace=False)) if count > MOST else rows
-    return _bootstrap(measured, drawn, count, generator)
+    return _bootstrap(measured, drawn, count, generator, progress)
 
 
 def _bootstrap(
-    measured: _Measured, rows: np.ndarray, count: int, generator: np.random.Generator
+    measured: _Measured, rows: np.ndarray, count: int, generator: np.random.Generator, progress: Progress = quiet
 ) -> dict[str, Interval]:
     """Deviations of the metrics of resamples from their mean, at both ends.
 
@@ -117,7 +125,8 @@ def _bootstrap(
         rows: those that are drawn again, of `count`.
     """
     samples: dict[str, list[float]] = {}
-    for _ in range(RESAMPLES):
+    for done in range(RESAMPLES):
+        progress("computing intervals of the metrics", done / RESAMPLES)
         for name, value in measured(rows, generator.poisson(1.0, len(rows))).items():
             samples.setdefault(name, []).append(value)
     shrink = np.sqrt(len(rows) / count)

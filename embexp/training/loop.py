@@ -246,6 +246,9 @@ class Loop:
                 rows = self.reset()
                 for listener in self.listeners:
                     listener.reset(outcome.steps, rows)
+            if not call_steps:
+                for listener in self.listeners:
+                    listener.working("tracing the training step", None)
             steps = min(max(1, call_steps), self._next_stop(outcome.steps) - outcome.steps)
             start = time.perf_counter()
             outcome.loss_sum += self.runtime.train(iterator, steps)

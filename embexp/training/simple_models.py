@@ -48,6 +48,8 @@ PENALTIES = (100.0, 10.0, 1.0)
 """Penalties of logistic regression, scikit-learn's 1 / C."""
 RIDGE_PENALTIES = (50.0, 5.0, 0.5)
 """The same of ridge regression: 5 shrinks the bias of a value as if it had five more average labels."""
+_READ, _PATH = 0.2, 0.5
+"""Shares of the work, about: reading what is fitted to, and fitting; the rest predicts."""
 _ROWS_AT_ONCE = 65_536
 
 
@@ -105,6 +107,7 @@ def predictions(
     *,
     classes: int = 0,
     weights: np.ndarray | None = None,
+    progress: Callable[[float], object] = lambda done: None,
 ) -> tuple[dict[str, np.ndarray], Fit] | None:
     """Fits the simple model of a task to its training split, and predicts other splits, in one thread.
 
@@ -114,6 +117,7 @@ def predictions(
         others: by split, int64 [N], the examples to predict.
         classes: how many there are, for task classification.
         weights: of all examples, [count], how much each counts; None: equally.
+        progress: called with the share that is done, 0 to 1.
 
     Returns:
         By split the logits, or predicted labels, float32 [N]; those of C classes [N, C]. None: all training labels are
@@ -138,8 +142,10 @@ def predictions(
     with threadpool_limits(1):  # sums in one order, so that the bits stay
         inputs = _Inputs.of(examples, columns, rows, MOST_VALUES // outputs)
         matrix, matrix_held = inputs.matrix(rows), inputs.matrix(held)
+        progress(_READ)
         path = _ridge(matrix, labels, some) if task is Task.REGRESSION else _logistic(matrix, labels, some)
-        for fitted in path:
+        for place, fitted in enumerate(path, 1):
+            progress(_READ + place * _PATH / len(PENALTIES))
             linear = fitted.with_all(classes, len(rows)) if task is Task.CLASSIFICATION else fitted
             loss = _loss(task, of_held, linear.outputs(matrix_held))
             if loss >= least:
@@ -147,6 +153,7 @@ def predictions(
             best, least = linear, loss
         if best is None:
             return None
+        progress(_READ + _PATH)
         found = {split: best.predicted(inputs, chosen) for split, chosen in others.items()}
     seconds = time.perf_counter() - started
     return found, Fit(len(rows), len(train), inputs.values, best.penalty, best.converged, seconds)

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import embexp
 from embexp.errors import ConfigError, UsageError
+from embexp.initialization import filling
 from embexp.runs import run as single
 from embexp.specs.base import named_code
 from tests import short_runs
@@ -93,6 +94,10 @@ def interrupted(path):
 
 def seven(path):
     return 7
+
+def misspelt(activations):
+    x = keras.layers.Concatenate()(list(activations.values()))
+    return keras.Model(inputs=activations, outputs=keras.layers.Dense(1)(y))
 """
 
 
@@ -362,3 +367,15 @@ def test_a_source_is_read_again_if_its_file_changes(visits: Path, tmp_path: Path
     assert run_id(first.directory) != run_id(second.directory)
     path.write_bytes(visits.read_bytes())
     assert run_id(single.run(spec, tmp_path / "third").directory) == run_id(first.directory)
+
+
+def test_a_fault_of_a_model_comes_before_tables_are_filled(
+    run: short_runs.Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filling, "fill_tables", lambda *_: pytest.fail("tables are filled"))
+    with pytest.raises(ConfigError) as raised:
+        run("model=keras", "model.function=own_choices:misspelt")
+    [fault] = raised.value.faults
+    assert (fault.path, fault.value) == ("model.function", "'own_choices:misspelt'")
+    line = 1 + MODULE[: MODULE.index("outputs=keras.layers.Dense(1)(y)")].count("\n")
+    assert f"NameError: name 'y' is not defined ({folder / 'own_choices.py'}:{line})" in fault.rule

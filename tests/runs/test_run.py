@@ -113,7 +113,12 @@ def test_a_run_leaves_everything_that_is_promised(clicks_run: single.RunResult) 
 def test_what_takes_long_after_the_data_is_a_stage_of_its_own(cache: Path, tmp_path: Path) -> None:
     stages: list[str] = []
     single.run(spec_of(cache, "train.steps=2"), tmp_path, Observer(progress=lambda stage, done: stages.append(stage)))
-    assert list(dict.fromkeys(stages))[-3:] == ["making the tables", "writing the checkpoint", "evaluating"]
+    assert list(dict.fromkeys(stages))[-4:] == [
+        "making the tables",
+        "writing the checkpoint",
+        "evaluating",
+        "drawing the plots",
+    ]
 
 
 def test_same_spec_same_seed_same_bits(clicks_run: single.RunResult, tmp_path: Path) -> None:

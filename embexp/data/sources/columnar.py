@@ -98,6 +98,8 @@ class TokenSource(Source):
 
 CODES = "codes"
 """How the name of a folder of the cache begins that has encoded examples."""
+_LARGE = 1 << 28
+"""Bytes of files whose digests take about a second."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,9 @@ class ColumnarSource(TokenSource):
     def encode(self, columns: Columns, *, cache: Path, progress: Progress) -> Encoded:
         """The wanted columns as codes and numbers, and the time and the groups where the split needs them."""
         reading = self.reading(columns)
+
+        if sum(file.stat().st_size for file in reading.located.paths()) >= _LARGE:
+            progress("taking digests of the files", None)
 
         def make(folder: Path) -> None:
             reading.write(folder, reading.located, progress=progress)

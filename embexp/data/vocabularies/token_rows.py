@@ -23,7 +23,7 @@ from embexp.errors import DataError, VocabularyError
 from embexp.specs.vocabularies import Row, SettledRules, UnknownPolicy, VocabularyRules
 from embexp.system import caching, digests
 from embexp.system.arrays import ArrayWriter, mapped_array
-from embexp.system.parallel import Progress, ahead, at_once
+from embexp.system.parallel import Progress, ahead, at_once, if_long, quiet, reported
 
 _ROWS = 16_384  # whose codes, column by column, stay in the processor's cache
 _FILE = "shares.json"
@@ -66,7 +66,9 @@ def learn(
         for number, (table, vocabulary) in enumerate(made.items()):
             vocabulary.write(folder / f"buckets.{number}")
             vocabularies[table] = vocabulary
-    write(encoded, {table: rows for table, (rows, _) in found.items()}, vocabularies, buckets, folder)
+    write(
+        encoded, {table: rows for table, (rows, _) in found.items()}, vocabularies, buckets, folder, progress=progress
+    )
     write_shares(encoded, {table: kinds for table, (_, kinds) in found.items()}, counted, buckets, folder)
 
 
@@ -167,6 +169,8 @@ def write(
     vocabularies: Mapping[str, Vocabulary],
     buckets: Mapping[str, BucketColumn],
     folder: Path,
+    *,
+    progress: Progress = quiet,
 ) -> None:
     """Writes `ids.npy` and `list.N.values.npy` again, with rows of the tables for codes, and for numbers in buckets.
 
@@ -200,8 +204,9 @@ def write(
                 block[:, number] = vocabulary.rows_of(numbers[start:stop, layout.bucketed.index(bucket.column)])
             yield block
 
+    count, long = max(1, -(-layout.count // _ROWS)), if_long(progress)
     with ArrayWriter(folder / "ids.npy", np.int32, width) as writer:
-        for block in ahead(blocks()):
+        for block in reported(ahead(blocks()), count, "numbering the values", long):
             writer.append(block)
     for number, name in enumerate(layout.lists):
         values, ends = _list(raw, number)

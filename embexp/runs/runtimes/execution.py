@@ -162,10 +162,11 @@ def _start_function(blueprint: Blueprint) -> Execution:
         counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
     with watch, strategy.host():
         embeddings = blueprint.embeddings(counter)
+    parts = blueprint.assemble(embeddings, counter)  # first: a fault of a user's own model need not wait for the rows
+    with watch, strategy.host():
         filled = {name: table for name, table in embeddings.tables.items() if blueprint.fills_all or table.by_reference}
         if filling.fill_tables(filled, blueprint.plans):
             embeddings.load()
-    parts = blueprint.assemble(embeddings, counter)
     dense = blueprint.dense(parts.checkpoint)
     dense.assign()
     restored = blueprint.restored(parts.checkpoint)
