@@ -32,6 +32,9 @@ _SHORT = 0.1
 """The same where small steps are explained by the accumulator, also if the model has learned something."""
 _FAR_BELOW = 0.1
 """Share of its initial value by which an accumulator grows at least where it does what it is for."""
+_ERRORS_LEFT = 0.5
+"""Share of a constant's training loss below which gradients are small because the errors are: then nothing shows that
+the accumulator made steps short, and longer ones would have had little to learn."""
 
 
 @dataclass(frozen=True)
@@ -247,33 +250,36 @@ def movement_warnings(
     optimizers: Mapping[str, tuple[str, TableOptimizer]],
     *,
     learned: bool,
+    loss_left: float | None = None,
 ) -> list[str]:
     """A line for the tables whose rows hardly moved for the same reason, each with figures and the remedy.
 
     With Adagrad and FTRL, that is an initial accumulator far above the squared gradients, so that no step was as long
-    as the learning rate allows. With any optimizer, it is a training that has not learned and whose rows moved by
-    less than 1%.
+    as the learning rate allows, in a run that has not learned most of what there is by other means. With any optimizer,
+    it is a training that has not learned and whose rows moved by less than 1%.
 
     Args:
         optimizers: the config path of each table's optimizer, and its settings.
         learned: whether the run is better than a constant prediction.
+        loss_left: its training loss divided by that of a constant prediction; None: not known.
     """
     alike: dict[tuple[str, str], list[tuple[str, Movement]]] = {}
     for name, movement in movements.items():
         path, optimizer = optimizers[name]
-        cause = _cause(movement, optimizer, learned)
+        cause = _cause(movement, optimizer, learned, loss_left)
         if cause is not None:
             alike.setdefault((cause, path), []).append((name, movement))
     return [_line(cause, path, tables, optimizers[tables[0][0]][1]) for (cause, path), tables in alike.items()]
 
 
-def _cause(movement: Movement, optimizer: TableOptimizer, learned: bool) -> str | None:
+def _cause(movement: Movement, optimizer: TableOptimizer, learned: bool, loss_left: float | None) -> str | None:
     if movement.median is None or not math.isfinite(movement.median):
         return None
     throttled = (
         isinstance(optimizer, Adagrad | FTRL)
         and movement.accumulated is not None
         and movement.accumulated < _FAR_BELOW * optimizer.initial_accumulator_value
+        and (loss_left is None or loss_left >= _ERRORS_LEFT)
     )
     if throttled and movement.median < _SHORT:
         return "accumulator"

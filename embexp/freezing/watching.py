@@ -219,13 +219,14 @@ class Watch(Listener):
         """About rows that never moved."""
         return diagnosis.warnings(self.never_moved.values())
 
-    def hardly_moved(self, *, learned: bool) -> list[str]:
-        """Warnings about trained rows that hardly moved; `learned`: whether the run is better than a constant."""
+    def hardly_moved(self, *, learned: bool, loss_left: float | None) -> list[str]:
+        """Warnings about trained rows that hardly moved; see `drift.movement_warnings`."""
         return drift.movement_warnings(
             # Rows that no step moved at all have a warning with their own cause.
             {name: movement for name, movement in self.movements.items() if not self._stood_still(name)},
             {name: (table.optimizer_path, table.optimizer) for name, table in self._tables.items()},
             learned=learned,
+            loss_left=loss_left,
         )
 
     def close(self) -> None:

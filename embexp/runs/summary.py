@@ -83,7 +83,10 @@ def summarise(
             [
                 *prepared.warnings,
                 *no_better,
-                *watch.hardly_moved(learned=not any("no better" in line for line in no_better)),
+                *watch.hardly_moved(
+                    learned=outcome.status == "interrupted" or _learned(prepared, started, final, baselines),
+                    loss_left=_loss_left(final, baselines),
+                ),
                 *(
                     f"tables.{name}: optimizer adam with lazy_adam=false updates every row at every step: O(vocabulary)"
                     for name in spec.tables
@@ -237,6 +240,24 @@ def _no_better(
             " calibration_error are worse: judge by auc, pr_auc or balanced_accuracy"
         )
     return found
+
+
+def _learned(
+    prepared: Prepared, started: Started, final: Mapping[str, Mapping[str, float]], baselines: Baselines
+) -> bool:
+    """Whether a run is better on each split than a constant prediction, or than the most popular items."""
+    if (popularity := baselines.get("popularity")) is not None and "constant" not in baselines:
+        first = started.evaluator.first
+        return all(final[split][first] > each[first] for split, each in popularity.items() if split in final)
+    constant = {split: each for split, each in baselines["constant"].items() if split != "train" and final.get(split)}
+    return all(baseline.beaten(prepared.spec.task, final[split], each) for split, each in constant.items())
+
+
+def _loss_left(final: Mapping[str, Mapping[str, float]], baselines: Baselines) -> float | None:
+    """The training loss as a share of that of a constant prediction; None: one is not known."""
+    own = final.get("train", {}).get("loss")
+    constant = baselines.get("constant", {}).get("train", {}).get("loss")
+    return own / constant if own is not None and constant else None
 
 
 @contextlib.contextmanager

@@ -92,6 +92,15 @@ def test_which_tables_are_told(name: str) -> None:
         assert (".learning_rate, now " in found[0]) == (cause == "steps")
 
 
+@pytest.mark.parametrize(("left", "told"), [(0.95, True), (None, True), (0.02, False)])
+def test_small_gradients_of_small_errors_are_no_fault_of_the_accumulator(left: float | None, told: bool) -> None:
+    """Where another column tells the label, nothing is left for the rows to learn."""
+    optimizer = Adagrad(initial_accumulator_value=0.1)
+    movements = {"a": Movement(9, 0.002, 1e-6)}
+    lines = drift.movement_warnings(movements, of(optimizer, "a"), learned=True, loss_left=left)
+    assert bool(lines) == told
+
+
 def test_tables_with_the_same_cause_share_a_line_with_the_remedy() -> None:
     optimizer = Adagrad(learning_rate=0.001, initial_accumulator_value=0.1)
     movements = {name: Movement(9, 0.003, 2.5e-6) for name in ("user", "item", "own")}
