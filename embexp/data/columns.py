@@ -12,7 +12,7 @@ from embexp.specs.data.choices import Columnar, Data, MissingLabel
 from embexp.specs.data.sources import NumericColumn
 from embexp.specs.models import Task
 from embexp.specs.tables import Feature, Table
-from embexp.specs.vocabularies import Buckets, SettledRules, settled
+from embexp.specs.vocabularies import Buckets, SettledRules, normalized_text, settled
 
 _NO_TABLES: Mapping[str, Table] = MappingProxyType({})
 NUMBER = "a finite number"
@@ -221,7 +221,8 @@ def _class_names(data: Data, task: Task | None) -> ClassNames | None:
         return None
     match task:
         case Task.BINARY:
-            return ClassNames(two=True, positive=data.positive)
+            positive = data.positive
+            return ClassNames(two=True, positive=positive and normalized_text(positive, data.normalize or ()))
         case Task.CLASSIFICATION:
             return ClassNames(two=False)
         case _:

@@ -36,6 +36,7 @@ from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.data import graphs
 from embexp.specs.data.graphs import CANDIDATES, INVERSE, RELATION, SOURCE, NewEntities, Place, TrainedTriples, Triples
+from embexp.specs.vocabularies import Steps, normalized_text
 from embexp.system import digests
 from embexp.system.arrays import ArrayWriter, mapped_array
 from embexp.system.parallel import Progress
@@ -66,7 +67,7 @@ def write_queries(data: Triples, folder: Path, progress: Progress) -> None:
     path = Path(data.path)
     files = files_of(path)
     names = files.names
-    lines = read_lines(files.splits, names, progress)
+    lines = _normalized(read_lines(files.splits, names, progress), data.token_steps or ())
     head, relation, tail = fields_of(lines, data.columns) if names is None else _IN_ORDER
     if data.new_entities is not None:
         lines = _marked(lines, (head, relation, tail), data.new_entities, path, folder)
@@ -261,6 +262,22 @@ def read_lines(files: Sequence[Path], names: Names | None, progress: Progress) -
         if not counts[file]:
             raise DataError(f"{file}: found no triples")
     return Lines(counts, np.frombuffer(numbers, np.int32).reshape(-1, 3), list(codes))
+
+
+def _normalized(lines: Lines, steps: Steps) -> Lines:
+    """The lines with names after some steps.
+
+    Raises:
+        DataError: nothing is left of a name.
+    """
+    if not steps:
+        return lines
+    codes: dict[str, int] = {}
+    names = (normalized_text(token, steps) for token in lines.tokens)
+    code_of: np.ndarray = np.array([codes.setdefault(name, len(codes)) for name in names], np.int32)
+    if "" in codes:
+        raise DataError(f"{next(iter(lines.files))}: found a name that is nothing but white space, expected a name")
+    return Lines(lines.files, code_of[lines.fields], list(codes))
 
 
 def fields_of(lines: Lines, columns: Sequence[Place] | None) -> tuple[int, int, int]:

@@ -24,6 +24,7 @@ from embexp.data.overlap import Overlap
 from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
 from embexp.data.together import Workers
 from embexp.data.vocabularies import token_rows
+from embexp.data.vocabularies.doubtful_tokens import Doubt, doubts
 from embexp.data.vocabularies.vocabulary import Vocabulary
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data.choices import Data
@@ -49,6 +50,7 @@ class Scan:
         key: of what the data holds, which columns are read, the splits and the vocabularies.
         skipped: rows without a label, which were left out.
         leaks: columns that may restate the label, as a sample of the training split shows.
+        doubts: tokens that are rarely meant.
     """
 
     examples: Examples
@@ -64,6 +66,7 @@ class Scan:
     key: str = ""
     skipped: int = 0
     leaks: tuple[Leak, ...] = ()
+    doubts: Sequence[Doubt] = ()
 
 
 def scan(
@@ -126,6 +129,7 @@ def _scan(source: Source, columns: Columns, cache: Path, interactions: bool, pro
         key=key,
         skipped=layout.skipped,
         leaks=_leaks(source, columns, encoded, train, cache, key),
+        doubts=doubts(source, columns, encoded, cache=cache),
     )
 
 

@@ -30,6 +30,7 @@ from embexp.specs.pretrained import Checkpoint, File, Match, OtherFile, Sample, 
 from embexp.specs.tables import RowType
 from embexp.specs.transforms.chain import settled
 from embexp.specs.transforms.steps import Fit, Frequencies, FrequencyWeight
+from embexp.specs.vocabularies import Steps
 from embexp.stores import places
 from embexp.system import caching, digests, files
 from embexp.system.parallel import Progress, quiet
@@ -310,7 +311,9 @@ def earlier_rows(earlier: EarlierCheckpoint, table: str, *, mapped_as: RowType |
     if earlier.holds(table):
         return earlier.rows(table, mapped_as=mapped_as)
     settings = {table: settings_of(earlier.spec)[table]}
-    found = pretrained_before(earlier.folder, settings, earlier.summary, cache=earlier.cache)
+    found = pretrained_before(
+        earlier.folder, settings, earlier.summary, earlier.spec.data.token_steps, cache=earlier.cache
+    )
     rows, dim = earlier.shape(table)
     settled = earlier.spec.tables[table].model_copy(update={"dim": dim})
     source = row_source(table, settled, rows, earlier.spec.seed, found.tables[table])
@@ -318,18 +321,25 @@ def earlier_rows(earlier: EarlierCheckpoint, table: str, *, mapped_as: RowType |
 
 
 def pretrained_before(
-    folder: RunFolder, settings: Mapping[str, PretrainedSetting], summary: Mapping[str, Any], *, cache: Path
+    folder: RunFolder,
+    settings: Mapping[str, PretrainedSetting],
+    summary: Mapping[str, Any],
+    steps: Steps | None,
+    *,
+    cache: Path,
 ) -> Pretrained:
     """The pretrained files of some tables of a finished run, checked to be those that it had.
 
     Args:
+        steps: by which the run normalises tokens.
         cache: folder of files that were converted before.
 
     Raises:
         RunError: a file has changed.
     """
     sizes = {name: int(summary["tables"][name]["vocabulary_size"]) for name in settings}
-    vocabularies = {name: Vocabulary.read_for(folder.checked_vocabulary(name), sizes[name]) for name in settings}
+    read = {name: Vocabulary.read_for(folder.checked_vocabulary(name), sizes[name]) for name in settings}
+    vocabularies = {name: vocabulary.normalizing(steps) for name, vocabulary in read.items()}
     found = align(settings, vocabularies, sizes, cache=cache)
     for name in settings:
         before, digest = summary["initialization"]["tables"][name]["pretrained"], found.tables[name].source.digest

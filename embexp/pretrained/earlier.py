@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from embexp.data.vocabularies.spelling import normalized
 from embexp.data.vocabularies.vocabulary import (
     BucketVocabulary,
     HashVocabulary,
@@ -172,7 +173,8 @@ class EarlierCheckpoint:
         Raises:
             DataError: the file is missing or damaged, does not fit the table, or is not what the run wrote.
         """
-        return Vocabulary.read_for(self.folder.checked_vocabulary(table), self.shape(table)[0])
+        found = Vocabulary.read_for(self.folder.checked_vocabulary(table), self.shape(table)[0])
+        return found.normalizing(self.spec.data.token_steps)
 
     def key(self, table: str, slot: str | None = None) -> str:
         """Where the checkpoint has a table, or one slot of it; without the suffix that TensorFlow adds."""
@@ -341,7 +343,8 @@ def row_tokens(vocabulary: Vocabulary) -> RowTokens:
     """The tokens of a vocabulary; row numbers as decimal text where ids are row numbers."""
     match vocabulary:
         case TokenVocabulary():
-            return RowTokens(vocabulary.known, vocabulary.first, vocabulary.known_frequencies)
+            normalize = partial(normalized, steps=vocabulary.steps) if vocabulary.steps else None
+            return RowTokens(vocabulary.known, vocabulary.first, vocabulary.known_frequencies, normalize)
         case IdentityVocabulary():
             return RowTokens(pc.cast(pa.array(np.arange(vocabulary.size)), pa.large_string()))
         case _:  # buckets of many tokens, or numbers

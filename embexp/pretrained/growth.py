@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from embexp.data.vocabularies import vocabulary
+from embexp.data.vocabularies.spelling import normalized
 from embexp.data.vocabularies.vocabulary import (
     IdentityVocabulary,
     TokenVocabulary,
@@ -214,6 +215,7 @@ def read_vocabularies(path: Path, before: Vocabulary) -> Vocabulary:
     if path.suffix == ".json" or _is_written_by_a_run(path):
         found = Vocabulary.read(path.with_suffix(""))
         if isinstance(found, TokenVocabulary):
+            found = replace(found, known=normalized(found.known, before.steps), steps=before.steps)
             _check(path, found.known, first=2 + found.first)
         kinds = type(found), type(before)
         if kinds[0] is not kinds[1]:
@@ -221,7 +223,7 @@ def read_vocabularies(path: Path, before: Vocabulary) -> Vocabulary:
                 f"{path}: found a vocabulary of {described(found)}, and the table's is one of {described(before)}"
             )
         return found
-    tokens = stored.token_lines(path)
+    tokens = normalized(stored.token_lines(path), before.steps)
     _check(path, tokens, first=1)
     if isinstance(before, IdentityVocabulary):
         numbers = pc.cast(pa.array(np.arange(len(tokens))), pa.large_string())

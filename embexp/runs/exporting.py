@@ -23,6 +23,7 @@ from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.records.outputs import check_place
 from embexp.runs.serving.recommending import Vectors
 from embexp.specs.models import Task
+from embexp.specs.vocabularies import Step
 from embexp.system import caching, files
 from embexp.system.arrays import ArrayRows, Rows, SomeRows
 from embexp.system.parallel import Progress, quiet
@@ -114,6 +115,12 @@ def export(
         source = replace(source, cache=caching.cache_folder(source.spec.output.cache))
         if kind is ExportKind.SAVEDMODEL:
             check_code(named_functions(source.spec), allow_code, record=source.folder.spec)
+            if Step.NFC in (source.spec.data.token_steps or ()):
+                raise RunError(
+                    "data.normalize has the step nfc, for which TensorFlow has no operation, so an exported model can't"
+                    " take tokens as the run does: normalise the data itself, and train without this step; or export"
+                    " tables, --as npy"
+                )
         recommended = None
         if kind in _OF_SIDES or (kind is ExportKind.SAVEDMODEL and source.spec.task is Task.RECOMMENDATION):
             recommended = _vectors(source, allow_code, progress)

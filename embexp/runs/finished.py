@@ -19,8 +19,10 @@ from embexp.data.examples import Examples
 from embexp.data.files import frames
 from embexp.data.numbers import FittedColumn
 from embexp.data.scan import as_the_runs_data, encode_file, encode_in_memory
-from embexp.data.sources.source import source_of
+from embexp.data.sources.source import OtherFile, source_of
 from embexp.data.texts import without_ngrams
+from embexp.data.vocabularies.doubtful_tokens import unknown_alike
+from embexp.data.vocabularies.spelling import Alike
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, Vocabulary
 from embexp.errors import DataError, NotARunError, RunError, UsageError
 from embexp.freezing.policies import RowFacts
@@ -145,7 +147,8 @@ class Run:
             self.spec.pretrained_of(table), NoPretrained
         )
         rows = self.summary["tables"][table]["vocabulary_size"]
-        return Vocabulary.read_for(self.folder.checked_vocabulary(table), rows, exactly=whole)
+        found = Vocabulary.read_for(self.folder.checked_vocabulary(table), rows, exactly=whole)
+        return found.normalizing(self.spec.data.token_steps)
 
     def table(self, name: str) -> np.ndarray:
         """The final rows of a table, float32 [vocabulary_size, dim], in memory. The model is not built for it.
@@ -288,6 +291,17 @@ class Run:
             of_classes = dict(zip(self.classes, (1 - found, found), strict=True))
             return Predictions(found, unknown, of_classes, named, missing)
         return Predictions(found, unknown, missing=missing)
+
+    def alike_unknown(self, data: Path | str) -> dict[str, Alike]:
+        """By columns, values of a file that the run does not know and that differ from known ones in spelling only."""
+        columns, shared = columns_of(self.spec.data, self.spec.features, self.spec.tables, labelled=False)
+        vocabularies = {group: self._vocabularies[table] for table, group in shared.items()}
+        file, cache = OtherFile(Path(data), vocabularies, self.classes), caching.cache_folder(self.spec.output.cache)
+        with as_the_runs_data(data):
+            tokens = source_of(self.spec.data).tokens_of_file(file, columns, cache=cache)
+        near = {table: unknown_alike(texts, vocabularies[table]) for table, texts in tokens.items()}
+        names = {table: ", ".join(name for name, of in columns.ids.items() if of == table) for table in tokens}
+        return {names[table]: found for table, found in near.items() if found is not None}
 
     def _without_row(self, examples: Examples, feature: str) -> tuple[np.ndarray, np.ndarray]:
         """Whether a value of a feature, other than an n-gram, is missing, and whether it has an OOV row: bool [n]."""
@@ -448,7 +462,7 @@ class Run:
         spec = self.spec.settled({}, [name for name in self.spec.tables if initialized[name]["pretrained"] is None])
         settings = {name: each for name, each in settings_of(spec).items() if spec.kept_by_reference(name)}
         cache = caching.cache_folder(spec.output.cache)
-        pretrained = pretrained_before(self.folder, settings, self.summary, cache=cache)
+        pretrained = pretrained_before(self.folder, settings, self.summary, self.spec.data.token_steps, cache=cache)
         facts = {
             name: RowFacts(known["vocabulary_size"], None, pretrained.pretrained_rows(name), pretrained.old_rows(name))
             for name, known in tables.items()

@@ -308,6 +308,7 @@ class Prepared:
         found += self.leak_warnings
         if self.data.candidates is not None:
             found += footprint.long_training_warnings(self.spec, self.data.candidates.entities, self.schedule.steps)
+        found += map(str, scan.doubts)
         found += filter(None, (overlap.warning(split) for split, overlap in scan.overlap.items()))
         for split in ("validation", "test"):
             rows, labels = scan.splits[split], scan.examples.labels

@@ -311,7 +311,9 @@ def _origin(run: EarlierCheckpoint, table: str, rows: int) -> _Origin:
         return _Origin(None, notes=(f"Provenance is found for tables of up to {_MOST_ALIGNED:,} rows.",), known=False)
     try:
         settings = {table: settings_of(run.spec)[table]}
-        found = pretrained_before(run.folder, settings, run.summary, cache=run.cache).tables[table]
+        found = pretrained_before(run.folder, settings, run.summary, run.spec.data.token_steps, cache=run.cache).tables[
+            table
+        ]
     except (EmbexpError, OSError, KeyError) as error:
         return _Origin(None, notes=(f"Provenance is not known: {error}.",), known=False)
     kinds = found.alignment.kinds

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import re
 import struct
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from embexp.errors import Fault
-from embexp.specs.base import Count, Number, RowCount, Spec
+from embexp.specs.base import Count, Number, RowCount, Spec, different
 from embexp.specs.models import Task
 
 if TYPE_CHECKING:
@@ -32,6 +34,40 @@ class Row(StrEnum):
     """The OOV row."""
     OWN_ROW = "own_row"
     """A row that all of them share, and no others."""
+
+
+class Step(StrEnum):
+    """A step that makes tokens equal which differ in their spelling only. Steps are taken in this order."""
+
+    STRIP = "strip"
+    """Without white space at both ends."""
+    LOWER = "lower"
+    """In lower case."""
+    NFC = "nfc"
+    """Unicode normalisation form C: a letter and its accent are one character."""
+    NUMBER = "number"
+    """Whole numbers as their digits: `7.0`, `007` and `+7` are `7`."""
+
+
+WHOLE_NUMBER = r"^(?:\+|(-?))0*([0-9]+)(?:\.0*)?$"
+"""Whole numbers, by RE2 and Python: group 1 is the sign, group 2 the digits."""
+_WHOLE_NUMBER = re.compile(WHOLE_NUMBER[1:-1])
+
+
+def normalized_text(text: str, steps: Collection[Step]) -> str:
+    """One token after some steps."""
+    if Step.STRIP in steps:
+        text = text.strip()
+    if Step.LOWER in steps:
+        text = text.lower()
+    if Step.NFC in steps:
+        text = unicodedata.normalize("NFC", text)
+    if Step.NUMBER in steps and (match := _WHOLE_NUMBER.fullmatch(text)):
+        text = f"{match[1] or ''}{match[2]}"
+    return text
+
+
+Steps = Annotated[tuple[Step, ...], different("each step must be named once")]
 
 
 class VocabularyRules(Spec):

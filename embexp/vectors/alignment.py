@@ -43,11 +43,13 @@ class RowTokens:
         tokens: of the rows `first`, `first` + 1, …
         first: the first row with a token of its own; those before are special.
         frequencies: int64 [tokens], how often each was seen in the training split; None where that was not counted.
+        normalize: what was done to them, and is to other tokens that equal none of them; None: nothing.
     """
 
     tokens: pa.LargeStringArray
     first: int = 0
     frequencies: np.ndarray | None = None
+    normalize: Callable[[pa.LargeStringArray], pa.LargeStringArray] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,10 @@ def by_token(words: RowTokens, file_tokens: pa.LargeStringArray, how: Match, *, 
     if last > rows:
         raise ValueError(f"a table of {rows} rows can't hold {last}")
     found, by = match(words.tokens, file_tokens, how)
+    if words.normalize is not None:
+        left = np.flatnonzero(found < 0)
+        found[left], more = match(words.tokens.take(pa.array(left)), words.normalize(file_tokens), how)
+        by = {step: count + more[step] for step, count in by.items()}
     file_rows = np.full(rows, -1, np.int64)
     file_rows[words.first : last] = found
     kinds = np.full(rows, RowKind.SPECIAL, np.uint8)

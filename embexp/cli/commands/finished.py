@@ -150,6 +150,13 @@ def predict(arguments: Sequence[str]) -> int:
     if counts := _say_which(found.unknown, "have values that the run does not know"):
         rows = zip(*(found.unknown[name].tolist() for name in counts), strict=True)
         columns["unknown"] = [" ".join(itertools.compress(counts, row)) for row in rows]
+        for names, alike in run.alike_unknown(places.local(options.data)).items():
+            first, second = alike.shown
+            warn(
+                f"{names}: {alike.count:,} of {alike.tokens:,} unknown values differ from a known one only by"
+                f" {alike.differences}, such as {first} from {second}: correct the file, or train with"
+                f" {alike.setting(run.spec.data.token_steps)}"
+            )
     write_csv(out, list(columns), zip(*columns.values(), strict=True), safe=options.safe)
     return DONE
 

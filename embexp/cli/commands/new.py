@@ -144,6 +144,7 @@ def main(arguments: Sequence[str]) -> int:
     print(f"task {predicted.task}: {predicted.why}")
     if pair is None:
         _warn_of_leaks(uses, found, label)
+    _warn_of_spellings(found, uses)
     _say_written(file, command)
     return DONE
 
@@ -157,6 +158,21 @@ def _warn_of_leaks(uses: Sequence[Use], sample: Sample, label: ColumnFacts) -> N
             print(f"warning: {sentence}", file=sys.stderr)
         names = ",".join(dict.fromkeys(name for columns, _ in lines for name in columns))
         print(f"if new examples lack it when they are predicted:\n    --ignore {shlex.quote(names)}", file=sys.stderr)
+
+
+def _warn_of_spellings(sample: Sample, uses: Sequence[Use]) -> None:
+    """Prints which tokens differ from another in their spelling only."""
+    from embexp.cli.column_uses import Role
+
+    for use in uses:
+        if {Role.TABLE, Role.USER, Role.ITEM} & set(use.roles) and (alike := sample.alike(use.facts.name)):
+            first, second = alike.shown
+            print(
+                f"warning: {use.facts.name}: {alike.count:,} of {alike.tokens:,} values differ from another one only by"
+                f" {alike.differences}, such as {second} and {first}, and get rows of their own. If they mean the same,"
+                f" run with\n    {alike.setting()}",
+                file=sys.stderr,
+            )
 
 
 def _where(options: argparse.Namespace) -> tuple[str, Path, str]:

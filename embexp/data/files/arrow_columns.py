@@ -16,7 +16,9 @@ from embexp.data.files import printed_lists
 from embexp.data.files.dialect import NULLS
 from embexp.data.files.printed_lists import BRACKETS
 from embexp.data.files.table_files import Files, Side, Table
+from embexp.data.vocabularies.spelling import normalized
 from embexp.errors import DataError, excerpt
+from embexp.specs.vocabularies import Steps
 
 
 @dataclass(frozen=True)
@@ -219,13 +221,16 @@ class Chunk:
     skipped: int = 0
 
 
-def chunks_of_files(files: Files, wanted: Sequence[Wanted]) -> Iterator[Chunk]:
+def chunks_of_files(files: Files, wanted: Sequence[Wanted], steps: Steps = ()) -> Iterator[Chunk]:
     """The examples of all files, in order.
+
+    Args:
+        steps: by which tokens are normalised, also those by which files are joined.
 
     Raises:
         DataError: a line or value can't be read; names the file, the line, what was found and what was expected.
     """
-    sides = [_joined(side, number, files, wanted) for number, side in enumerate(files.sides)]
+    sides = [_joined(side, number, files, wanted, steps) for number, side in enumerate(files.sides)]
     joined = files.side_of or {}
     keys = [Wanted(side.key, "", tokens=True) for side in files.sides]
     main = [one for one in wanted if one.name not in joined]
@@ -236,6 +241,7 @@ def chunks_of_files(files: Files, wanted: Sequence[Wanted]) -> Iterator[Chunk]:
         first = table.first
         try:
             for block in table.blocks(read):
+                block.tokens.update({name: normalized(array, steps) for name, array in block.tokens.items()})
                 for side in sides:
                     side.join(block.tokens, block.numbers)
                 kept = block.with_labels(wanted)
@@ -276,7 +282,7 @@ class _SideColumns:
             found.update({name: array.take(place) for name, array in mine.items()})
 
 
-def _joined(side: Side, number: int, files: Files, wanted: Sequence[Wanted]) -> _SideColumns:
+def _joined(side: Side, number: int, files: Files, wanted: Sequence[Wanted], steps: Steps) -> _SideColumns:
     mine = [one for one in wanted if (files.side_of or {}).get(one.name) == number]
     key = next((one for one in mine if one.name == side.key), Wanted(side.key, ""))
     others = [one for one in mine if one.name != side.key]
@@ -288,6 +294,7 @@ def _joined(side: Side, number: int, files: Files, wanted: Sequence[Wanted]) -> 
             {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}
             for parts in ([block.tokens for block in blocks], [block.numbers for block in blocks])
         )
+        tokens = {name: normalized(array, steps) for name, array in tokens.items()}
         finite_numbers(numbers, own, row_splits(tokens))
     except LIBRARY_ERRORS as error:
         raise _explained(side.table, own, error, 0) from error

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from embexp.data.files import forms, printed_lists
 from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
@@ -27,6 +27,9 @@ from embexp.data.sources.adjacency import looks_like
 from embexp.errors import DataError, plural, read_by_library
 from embexp.system import compressed
 from embexp.system.files import fault_of
+
+if TYPE_CHECKING:
+    from embexp.data.vocabularies.spelling import Alike
 
 HEAD_ROWS = 10_000
 BLOCKS, BLOCK_ROWS, BLOCK_BYTES = 8, 1_000, 1 << 19
@@ -53,6 +56,7 @@ class Sample:
         label: the column that is the label by the form of the file; None: its form does not say.
         parts: the files of each split, where they are divided; else empty.
         marks: the decimal point of numbers in text, and what separates thousands, or "".
+        padded: values with white space at their ends, which `columns` has without it, by column.
         unnamed: columns without a name in the header line, as pandas and R write row numbers; `columns` lacks them.
     """
 
@@ -68,7 +72,19 @@ class Sample:
     label: str | None = None
     parts: Mapping[str, Path] = field(default_factory=dict)
     marks: tuple[str, str] = (".", "")
+    padded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     unnamed: int = 0
+
+    def alike(self, column: str) -> Alike | None:
+        """The values of a column that differ from another one in their spelling only; None if there are none."""
+        import pyarrow as pa
+
+        from embexp.data.vocabularies.spelling import alike
+
+        values = self.columns[column]
+        parts = itertools.chain.from_iterable(value if isinstance(value, list) else [value] for value in values)
+        spelled = {str(part) for part in parts if part is not None} | self.padded.get(column, frozenset())
+        return alike(pa.array(sorted(spelled), pa.large_string()))
 
     @property
     def holds_texts(self) -> bool:
@@ -135,7 +151,7 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     # Other places than the beginning can't be reached in compressed files and UTF-16.
     bound = any(compressed.suffix_of(each) for each in files) or encoding.startswith("utf-16")
     ended = whole
-    read_rows = itertools.islice(_rows(text, delimiter), None if ended or bound else HEAD_ROWS + 1)
+    read_rows = list(itertools.islice(_rows(text, delimiter), None if ended or bound else HEAD_ROWS + 1))
     rows = [[each.strip() for each in row] for row in read_rows]
     first, guessed = rows[0], None
     headed = names is None and forms.has_header(rows)
@@ -172,7 +188,18 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     label = guessed[2] if guessed and len(set(columns[guessed[2]])) > 1 else None
     marks = (dialect.decimal, dialect.thousands) if numbers else (".", "")
     found = Sample("csv", path, columns, count, ended and len(used) == count, delimiter, encoding, headed)
-    return replace(found, label=label, marks=marks, unnamed=len(names) - len(named))
+    padded = _padded([*read_rows[int(headed) :], *used[HEAD_ROWS:]], names)
+    return replace(found, label=label, marks=marks, unnamed=len(names) - len(named), padded=padded)
+
+
+def _padded(rows: Iterable[Sequence[str]], names: Sequence[str]) -> dict[str, frozenset[str]]:
+    """The values with white space at their ends, by column."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        for name, value in zip(names, row, strict=False) if len(row) == len(names) else ():
+            if value[:1].isspace() or value[-1:].isspace():
+                found.setdefault(name, set()).add(value)
+    return {name: frozenset(values) for name, values in found.items()}
 
 
 def _lists(path: Path) -> Sample | None:

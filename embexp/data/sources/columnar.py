@@ -15,12 +15,13 @@ from embexp.data.sources.source import HEAD_LINES, Description, OtherFile, Sourc
 from embexp.errors import ConfigError, Fault
 from embexp.specs.data.choices import Columnar
 from embexp.specs.data.texts import Text
-from embexp.specs.vocabularies import VocabularyRules
+from embexp.specs.vocabularies import Steps, VocabularyRules
 from embexp.system import caching, digests
-from embexp.system.parallel import Progress, at_once
+from embexp.system.parallel import Progress, at_once, quiet
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
 
     from embexp.data.examples import Encoded, Examples
     from embexp.data.files.frames import InMemory
@@ -86,7 +87,19 @@ class TokenSource(Source):
         """Those that `learn` made from the training split."""
         from embexp.data.vocabularies import token_rows
 
-        return token_rows.learned(encoded, columns.buckets, folder)
+        found = token_rows.learned(encoded, columns.buckets, folder)
+        return {name: vocabulary.normalizing(self.data.token_steps) for name, vocabulary in found.items()}
+
+    def distinct_tokens(self, columns: Columns, encoded: Encoded) -> dict[str, pa.LargeStringArray]:
+        """Those of each vocabulary, without the empty one that stands for missing values."""
+        from embexp.data.examples import read_tokens
+
+        return {table: read_tokens(encoded.folder, encoded.layout, table)[1:] for table in encoded.layout.token_tables}
+
+    def tokens_of_file(self, file: OtherFile, columns: Columns, *, cache: Path) -> dict[str, pa.LargeStringArray]:
+        """The different tokens of another file, by table."""
+        other = replace(self, other=file.path, classes=file.classes)
+        return other.distinct_tokens(columns, other.encode(columns, cache=cache, progress=quiet))
 
     def encode_file(self, file: OtherFile, columns: Columns, *, cache: Path, progress: Progress) -> Examples:
         """The codes of the other file, as rows of the run's tables."""
@@ -110,6 +123,7 @@ class Reading:
         needed: the columns that are read.
         settings: JSON of all that decides, with the content, what is written.
         classes: names of the classes of a finished run, by label; empty: they follow from the labels.
+        steps: by which tokens are normalised.
     """
 
     columns: Columns
@@ -120,6 +134,7 @@ class Reading:
     timestamp: str | None
     group: str | None
     classes: Sequence[str]
+    steps: Steps
 
     def write(self, folder: Path, files: Files, *, progress: Progress, part: bool = False) -> None:
         """Writes the examples of the files, or of some of them, into an empty folder; see `examples.encode`."""
@@ -127,7 +142,7 @@ class Reading:
         from embexp.data.files.arrow_columns import chunks_of_files
 
         encode(
-            chunks_of_files(files, self.needed),
+            chunks_of_files(files, self.needed, self.steps),
             folder,
             self.columns,
             lists=self.located.lists(),
@@ -220,7 +235,7 @@ class ColumnarSource(TokenSource):
         """
         if faults := self._split_faults():
             raise ConfigError(faults)
-        columns, (timestamp, group) = self._as_written(columns), self._order
+        columns, (timestamp, group), steps = self._as_written(columns), self._order, self.data.token_steps or ()
         needed = wanted(columns, timestamp=timestamp, group=group)
         located = self.locate(self._paths, needed)
         settings = {
@@ -238,15 +253,16 @@ class ColumnarSource(TokenSource):
             **({"may_be_missing": missing} if (missing := columns.may_be_missing) else {}),
             **({"dates": dates} if (dates := self.data.model_dump(mode="json").get("dates")) else {}),
             **({"missing_label": "skip"} if columns.skips_unlabelled else {}),
+            **({"normalize": sorted(steps)} if steps else {}),
             **({"classes": [asdict(columns.classes), *self.classes]} if columns.classes is not None else {}),
         }
-        return Reading(columns, located, needed, settings, self.data.label_threshold, timestamp, group, self.classes)
+        threshold = self.data.label_threshold
+        return Reading(columns, located, needed, settings, threshold, timestamp, group, self.classes, steps)
 
     def encode_in_memory(self, data: InMemory, like: OtherFile, columns: Columns, folder: Path) -> Examples:
         """The wanted columns, as rows of the run's tables; written to files, but not to the cache."""
         from embexp.data.examples import Encoded
         from embexp.data.vocabularies import token_rows
-        from embexp.system.parallel import quiet
 
         read = replace(self._of_memory(data), other=like.path, classes=like.classes)
         reading = read.reading(columns)

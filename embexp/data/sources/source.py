@@ -23,6 +23,8 @@ from embexp.system import caching, digests
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from embexp.data.examples import Encoded, Examples
     from embexp.data.files.frames import InMemory
     from embexp.data.queries import Candidates
@@ -149,6 +151,14 @@ class Source(ABC):
     @abstractmethod
     def vocabularies(self, columns: Columns, encoded: Encoded, folder: Path) -> dict[str, Vocabulary]:
         """By table of `columns.ids`; `folder` is the one that `divide` filled."""
+
+    def distinct_tokens(self, columns: Columns, encoded: Encoded) -> dict[str, pa.LargeStringArray]:
+        """The different tokens of all splits, by table, where they are names, and no words of texts."""
+        return {}
+
+    def tokens_of_file(self, file: OtherFile, columns: Columns, *, cache: Path) -> dict[str, pa.LargeStringArray]:
+        """The same of another file, which `encode_file` has read."""
+        return {}
 
     def encode_file(self, file: OtherFile, columns: Columns, *, cache: Path, progress: Progress) -> Examples:
         """Another file, with the vocabularies of a run; see `scan.encode_file`.

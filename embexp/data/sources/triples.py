@@ -36,6 +36,8 @@ from embexp.system.files import fault_of
 from embexp.system.parallel import Progress
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from embexp.data.examples import Encoded, Examples
     from embexp.data.queries import Candidates
     from embexp.data.vocabularies.vocabulary import Vocabulary
@@ -98,7 +100,9 @@ class TripleSource(Source):
         """Two queries for each triple; ids are rows already."""
         from embexp.data import queries
 
-        used = {"columns", "reciprocal"} | ({"new_entities"} if self.data.new_entities is not None else set())
+        used = {"columns", "reciprocal", "normalize"} | (
+            {"new_entities"} if self.data.new_entities is not None else set()
+        )
         settings = {"kind": self.data.kind, **self.data.model_dump(mode="json", include=used)}
         make = partial(queries.write_queries, self.data, progress=progress)
         return cached("triples", self.digest(columns, cache=cache), settings, make, cache=cache)
@@ -138,7 +142,22 @@ class TripleSource(Source):
         from embexp.data.vocabularies.vocabulary import Vocabulary
 
         entities, relations = (Vocabulary.read(encoded.folder / name) for name in (ENTITIES, RELATIONS))
-        return {table: relations if column == RELATION else entities for column, table in columns.ids.items()}
+        return {
+            table: (relations if column == RELATION else entities).normalizing(self.data.normalize)
+            for column, table in columns.ids.items()
+        }
+
+    def distinct_tokens(self, columns: Columns, encoded: Encoded) -> dict[str, pa.LargeStringArray]:
+        """The names of entities, and those of relations without their inverses."""
+        import pyarrow as pa
+
+        read = self.vocabularies(columns, encoded, encoded.folder)
+        names = {table: read[table].tokens() for table in columns.ids.values()}
+        inverses = {table for column, table in columns.ids.items() if column == RELATION and self.data.reciprocal}
+        return {
+            table: pa.array(found[::2] if table in inverses else found, pa.large_string())
+            for table, found in names.items()
+        }
 
     def encode_file(self, file: OtherFile, columns: Columns, *, cache: Path, progress: Progress) -> Examples:
         """The queries of one more file of triples."""

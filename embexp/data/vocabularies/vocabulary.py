@@ -20,7 +20,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from embexp.data.vocabularies import token_keys
+from embexp.data.vocabularies.spelling import normalized
 from embexp.data.vocabularies.token_keys import places_in
 from embexp.errors import DataError, VocabularyError, read_by_library
+from embexp.specs.vocabularies import Steps
 from embexp.system import files
 from embexp.system.files import atomic_write, write_text
 
@@ -54,11 +56,13 @@ class Vocabulary(ABC):
         size: number of rows.
         first: number of rows in front of those of tokens: rows that stand for no token of their own.
         oov: rows for values that no other row stands for; 0: they have no row.
+        steps: by which tokens are normalised before they are looked up. Those of the rows are already.
     """
 
     size: int
     first: int
     oov: int
+    steps: Steps = ()
 
     @property
     def digest(self) -> str:
@@ -82,7 +86,12 @@ class Vocabulary(ABC):
     def rows(self, tokens: Sequence[str | None] | pa.Array) -> np.ndarray:
         """int64 row of each token; of one without a row -1."""
         text = pa.large_string()
-        return self._rows(tokens.cast(text) if isinstance(tokens, pa.Array) else pa.array(tokens, text))
+        texts = tokens.cast(text) if isinstance(tokens, pa.Array) else pa.array(tokens, text)
+        return self._rows(normalized(texts, self.steps))
+
+    def normalizing(self, steps: Steps | None) -> Vocabulary:
+        """The vocabulary, which normalises tokens by some steps; itself where its rows are those of no tokens."""
+        return replace(self, steps=steps) if steps and isinstance(self, TokenVocabulary | HashVocabulary) else self
 
     def tokens(self, start: int = 0, stop: int | None = None) -> list[str]:
         """The tokens of rows start..stop; rows that stand for none are shown as `<oov>` and the like."""
@@ -166,6 +175,7 @@ class TokenVocabulary(Vocabulary):
     missing_frequency: int | None = None
     rare: pa.LargeStringArray | None = None
     rare_frequency: int = 0
+    steps: Steps = ()
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -355,6 +365,7 @@ class HashVocabulary(Vocabulary):
     buckets: int
     missing: bool = False
     oov: int = 0
+    steps: Steps = ()
 
     @property
     def size(self) -> int:  # type: ignore[override]

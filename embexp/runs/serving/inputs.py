@@ -6,7 +6,7 @@ last bit, and so, once in a hundred million values, float32 by one unit in the l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from embexp.data.numbers import FittedColumn
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary, TokenVocabulary, Vocabulary
 from embexp.specs.data.sources import Transform
 from embexp.specs.data.texts import Words
+from embexp.specs.vocabularies import WHOLE_NUMBER, Step
 from embexp.system import files
 
 _LINES = 65_536
@@ -72,6 +73,7 @@ def _bucket_rows(vocabulary: BucketVocabulary, values: Any) -> Any:
 def _hash_rows(vocabulary: HashVocabulary, values: Any) -> Any:
     if values.dtype != tf.string:
         return tf.cast(values, tf.int64)
+    values = normalized(values, vocabulary.steps)
     found = tf.strings.to_hash_bucket_fast(values, vocabulary.buckets)
     return tf.where(values == "", tf.zeros_like(found), found + 1) if vocabulary.missing else found
 
@@ -85,7 +87,7 @@ class ServedTokens(Served):
         self.find = self._found
         self._of, self._first, self._oov = name, vocabulary.first, vocabulary.oov
         self._missing, self._rare = vocabulary.missing_frequency is not None, vocabulary.rare is not None
-        self._known = len(vocabulary.known)
+        self._known, self._steps = len(vocabulary.known), vocabulary.steps
         tokens = vocabulary.known
         if vocabulary.rare is not None:
             tokens = pa.concat_arrays([tokens, vocabulary.rare])
@@ -108,6 +110,7 @@ class ServedTokens(Served):
         """The row of each token, negative where there is none."""
         if values.dtype != tf.string:
             return tf.cast(values, tf.int64)
+        values = normalized(values, self._steps)
         line = self._rows.lookup(_escaped(values) if self._escaped else values)
         # Lines that are no token's: -1, and with one OOV row in front of the tokens that is row 0 at once.
         simple = self._first == self._oov <= 1
@@ -157,6 +160,27 @@ def _escaped(tokens: Any) -> Any:
     return tokens
 
 
+_SPACE = "".join(f"\\x{{{ord(letter):x}}}" for letter in map(chr, range(0x3001)) if letter.isspace())
+"""What `str.strip` removes, for a class of RE2; `tf.strings.strip` removes ASCII only."""
+
+
+def normalized(tokens: Any, steps: Collection[Step]) -> Any:
+    """Tokens after some steps, as `normalized_text` makes them; all but `nfc`, which TensorFlow lacks."""
+    if Step.STRIP in steps:
+        tokens = tf.strings.regex_replace(tokens, f"^[{_SPACE}]+|[{_SPACE}]+$", "")
+    if Step.LOWER in steps:
+        tokens = _lowered(tokens)
+    if Step.NUMBER in steps:
+        tokens = tf.strings.regex_replace(tokens, WHOLE_NUMBER, r"\1\2")
+    return tokens
+
+
+def _lowered(texts: Any) -> Any:
+    """In lower case, whatever the language of the machine: with a Turkish one, TensorFlow makes I another letter."""
+    texts = tf.strings.regex_replace(tf.strings.lower(texts), "\u0130", "i\u0307")
+    return tf.strings.lower(texts, encoding="utf-8")
+
+
 def words_of_texts(
     texts: Any, max_length: int | None, separator: str | None = None, kind: Words = Words.LONG, ngrams: int = 1
 ) -> Any:
@@ -173,7 +197,7 @@ def words_of_texts(
         Ragged string [B, None].
     """
     if separator is None:
-        texts = tf.strings.lower(texts, encoding="utf-8")
+        texts = _lowered(texts)
         if kind is Words.PUNCTUATION:
             texts = tf.strings.regex_replace(tf.strings.regex_replace(texts, _BLANK, " "), _MARK, r" \1 ")
         else:

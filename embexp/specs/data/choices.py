@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -41,7 +41,7 @@ from embexp.specs.data.sources import (
 )
 from embexp.specs.data.texts import SkipGram, Text
 from embexp.specs.models import Task
-from embexp.specs.vocabularies import VocabularyRules
+from embexp.specs.vocabularies import Steps, VocabularyRules
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -107,6 +107,8 @@ class Columnar(DividedData):
     """Column of the examples' weights, numbers of at least 0; null: all examples count the same."""
     dense_features: NumericColumns = Field(default_factory=dict)
     """Numeric columns that the model gets in addition to the embeddings, and how it gets their values."""
+    normalize: Steps | None = Field(default=None, exclude_if=is_null)
+    """Steps that make tokens equal which differ in their spelling only; null: none, and a run warns of such tokens."""
     vocabulary: VocabularyRules = VocabularyRules.model_construct()
 
     @property
@@ -130,6 +132,11 @@ class Columnar(DividedData):
     def token_rules(self) -> VocabularyRules:
         """How vocabularies are built."""
         return self.vocabulary
+
+    @property
+    def token_steps(self) -> Steps | None:
+        """As `normalize` says."""
+        return self.normalize
 
     @property
     def numeric_columns(self) -> Mapping[str, NumericColumn]:
@@ -272,6 +279,11 @@ class CSV(Columnar):
     def holds_one_id(self, column: str) -> bool:
         """True for all columns except `list_columns`."""
         return column not in self.list_columns
+
+    def remedy_for_lists(self, columns: Sequence[str]) -> str:
+        """The settings by which they are read as lists."""
+        names = dict.fromkeys([*self.list_columns, *columns])
+        return f"set data.list_separator=brackets data.list_columns=[{','.join(names)}]"
 
 
 def _csv_faults(data: CSV) -> Iterator[Fault]:

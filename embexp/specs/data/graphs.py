@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs.base import RowCount, Seed, Spec, different, for_each, where_known
+from embexp.specs.base import RowCount, Seed, Spec, different, for_each, is_null, where_known
 from embexp.specs.data.sources import DataSetName, Source
 from embexp.specs.models import KnowledgeGraph, RankingLoss, Task
+from embexp.specs.vocabularies import Steps
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -103,8 +104,15 @@ class Triples(Source):
     positives: Positives = Positives.ONE
     """one: a training query for each triple and direction. all: one for each distinct source and relation, with all
     their known answers (KvsAll, Dettmers et al. 2018)."""
+    normalize: Steps | None = Field(default=None, exclude_if=is_null)
+    """Steps that make names equal which differ in their spelling only; null: none, and a run warns of such names."""
     new_entities: NewEntities | None = None
     """Some entities count as new; null: none."""
+
+    @property
+    def token_steps(self) -> Steps | None:
+        """As `normalize` says."""
+        return self.normalize
 
     @property
     def dense_columns(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
@@ -33,7 +33,7 @@ from embexp.specs.base import (
     summarize_names,
     where_known,
 )
-from embexp.specs.vocabularies import VocabularyRules
+from embexp.specs.vocabularies import Steps, VocabularyRules
 
 if TYPE_CHECKING:
     from embexp.specs.base import Scope
@@ -312,6 +312,15 @@ class Source(Choice):
     def token_rules(self) -> VocabularyRules | None:
         """How vocabularies of tokens are built; None: the source has its own."""
         return None
+
+    @property
+    def token_steps(self) -> Steps | None:
+        """How tokens are normalised; None: nobody has said whether they are."""
+        return ()
+
+    def remedy_for_lists(self, columns: Sequence[str]) -> str:
+        """What to do where values of columns are lists that are written as text."""
+        return "write them as lists, such as in Parquet, and not as text"
 
     @property
     def numeric_columns(self) -> Mapping[str, NumericColumn]:
