@@ -15,7 +15,7 @@ ALLOWED = {
     "__init__": "api errors frozen rows strategies",
     "__main__": "cli",
     "api": "config errors records reports runs specs sweeps system training",
-    "checkpoints": "errors system tables tensor_bundle",
+    "checkpoints": "errors system tables tensor_bundle vectors",
     "cli": "checkpoints config data errors freezing pretrained records reports runs specs stores strategies"
     " sweeps system training vectors",
     "config": "data errors pretrained records specs stores system",

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from embexp.checkpoints.account import Account, Dropped, LiveAccount, Mismatch, Reordered, Value
+    from embexp.checkpoints.account import Account, Dropped, Grown, LiveAccount, Mismatch, Reordered, Value
     from embexp.checkpoints.contents import KeyInfo, keys, read_rows
     from embexp.checkpoints.restoring import restore
     from embexp.checkpoints.saving import Conversion, Kind, convert, save
@@ -20,6 +20,7 @@ __all__ = [
     "Account",
     "Conversion",
     "Dropped",
+    "Grown",
     "KeyInfo",
     "Kind",
     "LiveAccount",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "account": ("Account", "Dropped", "LiveAccount", "Mismatch", "Reordered", "Value"),
+    "account": ("Account", "Dropped", "Grown", "LiveAccount", "Mismatch", "Reordered", "Value"),
     "contents": ("KeyInfo", "keys", "read_rows"),
     "restoring": ("restore",),
     "saving": ("Conversion", "Kind", "convert", "save"),

@@ -82,7 +82,27 @@ class Reordered:
         return f"{self.path} ({self.name}) has the value of {self.stored}"
 
 
-Listed = Value | Mismatch | Dropped | Reordered
+@dataclass(frozen=True)
+class Grown:
+    """A restored variable that has other rows than in the checkpoint.
+
+    Attributes:
+        value: the variable.
+        kept: how many of its rows are from the checkpoint.
+        new: how many have their initial values.
+        dropped: how many of the checkpoint's it does not have.
+    """
+
+    value: Value
+    kept: int
+    new: int
+    dropped: int
+
+    def __str__(self) -> str:
+        return f"{self.value}: {self.kept:,} rows kept, {self.new:,} new, {self.dropped:,} dropped"
+
+
+Listed = Value | Mismatch | Dropped | Reordered | Grown
 
 
 @dataclass(frozen=True)
@@ -98,6 +118,7 @@ class Account:
         left_out: values in the checkpoint, and variables, that the caller asked to leave out.
         dropped: values that have no variable of their own, since two objects of the checkpoint are one in the program.
         reordered: restored variables of lists whose order seems to have changed. The asserts warn of them.
+        grown: those of `restored` that have other rows than in the checkpoint, as the caller allowed.
         pending: in a graph: those of `restored` that `run_restore_ops` has yet to restore in the session.
         initial: whether the session has other values of them, so that the asserts fail.
     """
@@ -111,6 +132,7 @@ class Account:
     left_out: tuple[Value, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     reordered: tuple[Reordered, ...] = ()
+    grown: tuple[Grown, ...] = ()
     pending: tuple[Value, ...] = ()
     initial: bool = False
 
@@ -118,6 +140,8 @@ class Account:
         lines = [f"{self.source}: {self._count()} restored"]
         if self.pending and not self.initial:
             lines.append(f"  {len(self.pending)} to be restored by run_restore_ops")
+        if self.grown:
+            lines += _listed("with other rows than in the checkpoint", self.grown)
         for words, values in self._faults():
             lines += _listed(words, values)
         if self.left_out:
@@ -207,6 +231,7 @@ class LiveAccount:
     left_out: tuple[Value, ...]
     dropped: tuple[Dropped, ...]
     reordered: tuple[Reordered, ...]
+    grown: tuple[Grown, ...]
     pending: tuple[Value, ...]
 
     def __init__(self, take: Callable[..., Account], run: Callable[..., None], initialize: Callable[..., None]) -> None:

@@ -14,12 +14,16 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.checkpoint import restore as tensorflow_restore
 
+from embexp.checkpoints.account import Mismatch
+from embexp.checkpoints.growing import RowMap
 from embexp.checkpoints.matching import Matching
 from embexp.checkpoints.object_graph import TRAINABLE
-from embexp.checkpoints.objects import VARIABLE
+from embexp.checkpoints.objects import VARIABLE, assign, part_of, resource_variables
+from embexp.tensor_bundle.increments import Values
 
 _NOTHING: tuple[Any, ...] = ((), {}, (), {})
 """What TensorFlow is to restore for an object: operations, tensors, states of Python, registered savers."""
@@ -40,6 +44,18 @@ class Deferred:
             for positions in trackable._deferred_dependencies.values():
                 positions[:] = [
                     _Position(coordinator, each.proto_id, self) if each.checkpoint is coordinator else each
+                    for each in positions
+                ]
+            self.adopt_slots(trackable, coordinator)
+
+    def adopt_slots(self, optimizer: Any, coordinator: Any) -> None:
+        """Takes the place of positions of slot variables that an optimizer of TensorFlow 1 has yet to make."""
+        for by_variable in getattr(optimizer, "_deferred_slot_restorations", {}).values():
+            for positions in by_variable.values():
+                positions[:] = [
+                    _Position(coordinator, each.proto_id, self)
+                    if each.checkpoint is coordinator and not isinstance(each, _Position)
+                    else each
                     for each in positions
                 ]
 
@@ -77,24 +93,37 @@ class _Position(tensorflow_restore.CheckpointPosition):  # type: ignore[misc]  #
         with tf.init_scope():
             self.checkpoint.new_restore_ops(self._restore_descendants())
 
+    def create_slot_variable_position(self, optimizer_object: Any, *args: Any, **kwargs: Any) -> Any:
+        found = super().create_slot_variable_position(optimizer_object, *args, **kwargs)
+        self._deferred.adopt_slots(optimizer_object, self.checkpoint)
+        return found
+
     def _single_restore(self) -> Any:
-        trackable, uid = self.trackable, self.checkpoint.restore_uid
+        trackable, uid, matching = self.trackable, self.checkpoint.restore_uid, self._deferred.matching
         trackable._maybe_initialize_trackable()
-        if uid > trackable._update_uid:
-            if self._deferred.matching.is_mismatch(self.proto_id, trackable):
-                for slot in self.checkpoint.slot_restorations.get(self.proto_id, ()):
-                    # TensorFlow would create the slot variable by its value.
-                    del self.checkpoint.object_graph_proto.nodes[slot.slot_variable_id].attributes[:]
-                trackable._update_uid = uid
-                return _NOTHING
-            if isinstance(trackable, keras.Variable) and trackable._value is None:
-                if tf.executing_eagerly():
-                    trackable._initializer = _initializer(self, trackable._initializer)
-                    trackable._update_uid = uid
-                else:
-                    self._deferred.add(self)
-                return _NOTHING
-        return super()._single_restore()
+        if uid <= trackable._update_uid:
+            return super()._single_restore()
+        unlike = matching.settle_late(self.proto_id, trackable)
+        if unlike is not None:
+            for slot in self.checkpoint.slot_restorations.get(self.proto_id, ()):
+                # TensorFlow would create the slot variable by its value.
+                del self.checkpoint.object_graph_proto.nodes[slot.slot_variable_id].attributes[:]
+        without_value = isinstance(trackable, keras.Variable) and trackable._value is None
+        if not isinstance(unlike, Mismatch) and without_value and not tf.executing_eagerly():
+            self._deferred.add(self)
+            return _NOTHING
+        if isinstance(unlike, RowMap):
+            key = next(each.key for each in matching.stored if each.node == self.proto_id)
+            if without_value:
+                trackable._initializer = _grown_initializer(matching.tensors[key], unlike, trackable._initializer)
+            elif tf.executing_eagerly():
+                assign_grown(trackable, matching.tensors[key], unlike)
+        elif unlike is None and not without_value:
+            return super()._single_restore()
+        elif unlike is None:
+            trackable._initializer = _initializer(self, trackable._initializer)
+        trackable._update_uid = uid
+        return _NOTHING
 
 
 def _initializer(position: _Position, initializer: Any) -> Any:
@@ -106,3 +135,49 @@ def _initializer(position: _Position, initializer: Any) -> Any:
         return initializer(shape, dtype=dtype)
 
     return restored
+
+
+def _grown_initializer(values: Values, rows: RowMap, initializer: Any) -> Any:
+    def restored(shape: Any, dtype: Any = None) -> Any:
+        initial = initializer(shape, dtype=dtype)
+        if not tf.executing_eagerly():
+            return initial
+        value = np.array(initial)
+        rows.assign(values, value.__setitem__)
+        return tf.constant(value)
+
+    return restored
+
+
+def assign_grown(variable: Any, values: Values, rows: RowMap) -> None:
+    """Assigns the rows of a value that a variable has, in the default session if it is one of a graph.
+
+    A variable of a graph that has no value yet is initialized.
+
+    Raises:
+        DataError: a data file is damaged or cut short; rows may be assigned then.
+    """
+    if tf.executing_eagerly() and (parts := resource_variables(variable)):
+
+        def scatter(numbers: np.ndarray, block: np.ndarray) -> None:
+            for each in parts:
+                each.scatter_update(tf.IndexedSlices(block, numbers))
+
+        rows.assign(values, scatter)
+        return
+    part, session = part_of(variable), tf.compat.v1.get_default_session()
+    variable = variable.value if isinstance(variable, keras.Variable) else variable
+    if tf.executing_eagerly():
+        value = np.array(variable)
+    else:
+        try:
+            value = np.array(session.run(variable))
+        except tf.errors.FailedPreconditionError:
+            session.run(variable.initializer)
+            value = np.array(session.run(variable))
+    columns: tuple[slice, ...] = ()
+    if part is not None:
+        rows = RowMap(rows.before, rows.places[part.start[0] : part.start[0] + part.shape[0]])
+        columns = tuple(slice(at, at + size) for at, size in zip(part.start[1:], part.shape[1:], strict=True))
+    rows.assign(values, lambda numbers, block: value.__setitem__(numbers, block[(slice(None), *columns)]))
+    assign(variable, value)

@@ -8,14 +8,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
 from tensorflow.python.checkpoint import util
 
 from embexp.checkpoints import naming, object_graph, objects
-from embexp.checkpoints.account import Account, Dropped, Mismatch, Reordered, Value
+from embexp.checkpoints.account import Account, Dropped, Grown, Mismatch, Reordered, Value
+from embexp.checkpoints.growing import Growth, RowMap
 from embexp.errors import CheckpointError
 from embexp.tensor_bundle import increments, tensor, writer
 from embexp.tensor_bundle.increments import Values
@@ -56,6 +57,8 @@ class Matching:
         left_out: keys of values that are not restored, as the caller asked.
         mismatched: values of another shape or type than their variables, by key.
         dropped: values whose variables are restored from another value, by key; with that value.
+        growth: which values may go into variables with other rows.
+        grown: the rows of such variables, by the key of their value.
     """
 
     index: Path
@@ -67,6 +70,8 @@ class Matching:
     left_out: set[str] = field(default_factory=set)
     mismatched: dict[str, Mismatch] = field(default_factory=dict)
     dropped: dict[str, Stored] = field(default_factory=dict)
+    growth: Growth | None = None
+    grown: dict[str, RowMap] = field(default_factory=dict)
 
     @property
     def unused(self) -> set[str]:
@@ -82,21 +87,48 @@ class Matching:
             if each.node is not None and each.node in self.objects and each.key not in unused
         ]
 
-    def is_mismatch(self, node: int, made: Any) -> bool:
-        """Whether an object that was made after the restore is a variable of another shape or type, which is noted."""
+    def settle(self, stored: Stored, wanted: Value) -> Mismatch | RowMap | None:
+        """Notes if a value does not simply fit a variable: it is of another shape or type, or has other rows."""
+        assert stored.value.shape is not None
+        if self.growth is not None and (rows := self.growth.rows_of(stored.node, stored.value, wanted)) is not None:
+            self.grown[stored.key] = rows
+            return rows
+        fits = tf.TensorShape(wanted.shape).is_compatible_with(stored.value.shape)
+        if fits and wanted.dtype == stored.value.dtype:
+            return None
+        self.mismatched[stored.key] = found = Mismatch(wanted, stored.value)
+        return found
+
+    def settle_late(self, node: int, made: Any) -> Mismatch | RowMap | None:
+        """Does so for an object that was made after the restore; None: it is no variable, or the value fits."""
         stored = next((each for each in self.stored if each.node == node and each.value.shape is not None), None)
-        if stored is None or not isinstance(made, tf.Variable | keras.Variable):
-            return False
+        if stored is None or stored.key in self.unused or not isinstance(made, tf.Variable | keras.Variable):
+            return None
         shape = tf.TensorShape(made.shape)
         # The type of a Keras variable is another one inside a scope that casts.
         dtype = str(made._dtype if isinstance(made, keras.Variable) else made.dtype.base_dtype.name)
-        if shape.is_compatible_with(stored.value.shape) and dtype == stored.value.dtype:
-            return False
         known = tuple(shape) if shape.is_fully_defined() else None
-        wanted = Value(stored.value.path, objects.global_name(made), known, dtype)
-        self.mismatched[stored.key] = Mismatch(wanted, stored.value)
-        self.mismatched |= _mismatched_slots(self, {node: self.mismatched[stored.key]})
-        return True
+        found = self.settle(stored, Value(stored.value.path, objects.global_name(made), known, dtype))
+        if found is not None:
+            self.settle_slots({node: found})
+        return found
+
+    def settle_slots(self, of_node: Mapping[int, Mismatch | RowMap]) -> None:
+        """Notes the slots that do not exist yet of variables, by node: TensorFlow would create them by their values."""
+        original = {
+            slot.slot_variable_node_id: of_node[slot.original_variable_node_id]
+            for node in (self.proto.nodes if of_node else ())
+            for slot in node.slot_variables
+            if slot.original_variable_node_id in of_node and slot.slot_variable_node_id not in self.objects
+        }
+        for stored in self.stored:
+            variable = None if stored.node is None else original.get(stored.node)
+            if isinstance(variable, RowMap) and (stored.value.shape or (0,))[0] == variable.before:
+                self.grown[stored.key] = variable
+            elif isinstance(variable, Mismatch):
+                shape = variable.wanted.shape if stored.value.shape == variable.stored.shape else None
+                wanted = Value(stored.value.path, "", shape, stored.value.dtype)
+                self.mismatched[stored.key] = Mismatch(wanted, stored.value)
 
     def nodes_by_object(self) -> list[list[int]]:
         """The nodes of each object, the first matched one first; several where the program ties variables."""
@@ -134,6 +166,8 @@ def match(
     names: Mapping[str, str],
     rename: Mapping[str, Any],
     only: Collection[str] | None = None,
+    rows: Literal["grow"] | None = None,
+    by_token: Mapping[str, RowMap] | None = None,
 ) -> Matching:
     """Matches a checkpoint with a program.
 
@@ -141,9 +175,11 @@ def match(
         names: global names of the program's variables, by object path.
         rename: see `restoring.restore`.
         only: see `restoring.restore`.
+        rows: see `restoring.restore`.
+        by_token: rows that are matched by token, by path or name of their variables.
 
     Raises:
-        CheckpointError: `only` or `rename` name what the checkpoint does not have, or it is damaged.
+        CheckpointError: `only`, `rename` or `by_token` name what the checkpoint does not have, or it is damaged.
         DataError: it is damaged.
     """
     stored = increments.tensors(increments.chain(prefix_of(index)))
@@ -171,7 +207,10 @@ def match(
                 f"{index} has nothing of the name {', '.join(unknown)}, to restore only that; it has {known}"
             )
         found.left_out = {value.key for value in values if not selected(value.value, value.node)}
-    found.mismatched = _mismatches(found, graph)
+    if rows is not None or by_token:
+        numbered = [(each.node, each.value) for each in values]
+        found.growth = Growth(proto, numbered, by_number=rows is not None, by_token=by_token or {})
+    _settle(found, graph)
     found.dropped = _dropped(found)
     return found
 
@@ -245,40 +284,20 @@ def _objects_by_node(proto: Any, graph: objects.LiveGraph) -> dict[int, Any]:
     return found
 
 
-def _mismatches(matching: Matching, graph: objects.LiveGraph) -> dict[str, Mismatch]:
-    """Values of another shape or type than the variables that they belong to, by key.
+def _settle(matching: Matching, graph: objects.LiveGraph) -> None:
+    """Notes the values of another shape or type than the variables that they belong to, or with other rows.
 
-    A slot variable that does not exist yet is one of them if its variable is: TensorFlow would create it by the value.
+    A slot variable that does not exist yet is one of them if its variable is.
     """
     values = {id(each.object): each for each in graph.values if each.is_variable}
-    found: dict[str, Mismatch] = {}
-    of_node: dict[int, Mismatch] = {}
+    of_node: dict[int, Mismatch | RowMap] = {}
     for stored in matching.stored:
         each = values.get(id(matching.objects.get(stored.node))) if stored.node is not None else None
-        if each is None or stored.node is None or stored.value.shape is None:
+        if each is None or stored.node is None or stored.value.shape is None or stored.key in matching.left_out:
             continue
-        value = _wanted(each, by_name=matching.by_name)
-        fits = tf.TensorShape(each.object.shape if value.shape is None else value.shape)
-        if not fits.is_compatible_with(stored.value.shape) or value.dtype != stored.value.dtype:
-            found[stored.key] = of_node[stored.node] = Mismatch(value, stored.value)
-    return found | _mismatched_slots(matching, of_node)
-
-
-def _mismatched_slots(matching: Matching, of_node: Mapping[int, Mismatch]) -> dict[str, Mismatch]:
-    """The slots that do not exist yet, of variables that are mismatched, by node."""
-    original = {
-        slot.slot_variable_node_id: of_node[slot.original_variable_node_id]
-        for node in (matching.proto.nodes if of_node else ())
-        for slot in node.slot_variables
-        if slot.original_variable_node_id in of_node and slot.slot_variable_node_id not in matching.objects
-    }
-    found = {}
-    for stored in matching.stored:
-        if stored.node is not None and (variable := original.get(stored.node)) is not None:
-            of_variable = stored.value.shape == variable.stored.shape
-            shape = variable.wanted.shape if of_variable else None
-            found[stored.key] = Mismatch(Value(stored.value.path, "", shape, stored.value.dtype), stored.value)
-    return found
+        if (found := matching.settle(stored, _wanted(each, by_name=matching.by_name))) is not None:
+            of_node[stored.node] = found
+    matching.settle_slots(of_node)
 
 
 def _dropped(matching: Matching) -> dict[str, Stored]:
@@ -403,6 +422,8 @@ class Taking:
                 lists["restored"].append(_with_name(stored.value, live))
                 if assigned is not None and stored.key not in assigned:
                     lists["pending"].append(lists["restored"][-1])
+                if (rows := found.grown.get(stored.key)) is not None:
+                    lists["grown"].append(_grown(rows, stored.value, live))
                 if live is not None and live.is_variable:
                     variables.append((stored, live))
             elif stored.key != SAVE_COUNTER:
@@ -536,6 +557,11 @@ def _unbuilt(above: Any, graph: objects.LiveGraph) -> bool:
     start = [numbers[id(above)]] if id(above) in numbers else []
     below = object_graph.closure(start, lambda number: {child.node_id for child in graph.proto.nodes[number].children})
     return not holders & below
+
+
+def _grown(rows: RowMap, stored: Value, live: objects.LiveValue | None) -> Grown:
+    now = replace(_with_name(stored, live), shape=(len(rows.places), *(stored.shape or ())[1:]))
+    return Grown(now, *rows.counts)
 
 
 def _with_name(value: Value, each: objects.LiveValue | None) -> Value:

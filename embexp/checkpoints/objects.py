@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.checkpoint import graph_view, util
+from tensorflow.python.ops import resource_variable_ops
 from tensorflow.python.ops.variables import PartitionedVariable
 from tensorflow.python.saved_model import registration
 from tensorflow.python.training.saving import saveable_object_util
@@ -101,6 +103,27 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): _plain(each) for name, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def assign(variable: Any, value: np.ndarray) -> None:
+    """Assigns a value, eagerly or in the default session, where it adds no operation to the graph."""
+    if tf.executing_eagerly():
+        variable.assign(value)
+    else:
+        initializer = variable.initializer
+        tf.compat.v1.get_default_session().run(initializer, {initializer.inputs[1]: value})
+
+
+def resource_variables(variable: Any) -> list[Any]:
+    """The variables of resource type that make up a variable: itself, or its copies; none if it is of another kind."""
+    if isinstance(variable, keras.Variable):
+        variable = variable.value
+    if isinstance(variable, resource_variable_ops.ResourceVariable):
+        return [variable]
+    copies = getattr(variable, "values", ())
+    if isinstance(variable, tf.distribute.DistributedValues) and isinstance(variable, tf.Variable):
+        return [copy for copy in copies if isinstance(copy, resource_variable_ops.ResourceVariable)]
+    return []
 
 
 def require_open_graph(path: Any, done: str, remedy: str) -> None:

@@ -16,20 +16,20 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.client.session import BaseSession
-from tensorflow.python.ops import resource_variable_ops
 
 from embexp.checkpoints import contents, matching, naming, objects, paths, store
 from embexp.checkpoints.account import Account, LiveAccount
 from embexp.checkpoints.contents import WEIGHTS_OF_OPTIMIZER
-from embexp.checkpoints.deferred import Deferred, hide_lists
+from embexp.checkpoints.deferred import Deferred, assign_grown, hide_lists
+from embexp.checkpoints.growing import RowMap, Tokens, maps_by_token
 from embexp.checkpoints.matching import Matching, Taking
-from embexp.checkpoints.objects import part_of
+from embexp.checkpoints.objects import assign, part_of, resource_variables
 from embexp.checkpoints.paths import CHECKPOINT_NAME, plain_path, plain_temporary
 from embexp.errors import CheckpointError
 from embexp.tables.checkpointing import StreamedTable
@@ -49,6 +49,8 @@ def restore(
     *,
     only: Collection[str] | None = None,
     rename: Mapping[str, Any] | None = None,
+    rows: Literal["grow"] | None = None,
+    vocabularies: Mapping[str, tuple[Tokens, Tokens]] | None = None,
 ) -> LiveAccount:
     """Restores a checkpoint into objects.
 
@@ -69,22 +71,31 @@ def restore(
             Slot variables of TensorFlow 1's optimizers belong to the optimizer. None: everything.
         rename: where to restore what the checkpoint has under another path or name: by that, the new path or name, or
             the variable. An object is moved with all that it has.
+        rows: "grow": a variable with more rows than in the checkpoint, and otherwise the same shape and type, has the
+            checkpoint's rows first, and its own initial values in the others; also slots of optimizers. None: it keeps
+            all that it has.
+        vocabularies: by object path or name, two vocabularies of a variable, of the checkpoint and of the program: a
+            token for each row, or the path of a file with one per line. The variable and its slots have the rows of
+            their tokens, and their initial values in the rows of new tokens.
 
     Returns:
         The account, which changes as waiting variables are created. Check it: `assert_complete`, `assert_consumed`.
 
     Raises:
-        CheckpointError: the checkpoint is damaged, `only` or `rename` name what it does not have, or the graph is
-            finalized.
+        CheckpointError: the checkpoint is damaged, `only`, `rename` or `vocabularies` name what it does not have, a
+            vocabulary does not fit, or the graph is finalized.
         DataError: there is no such checkpoint, or one of its files is damaged.
     """
+    if rows not in (None, "grow"):
+        raise CheckpointError(f"rows = {rows!r}: must be 'grow' or None")
+    by_token = maps_by_token(vocabularies or {})
     objects.require_open_graph(
         path, "restored", "restore before the session is made, and run the account's operations in it"
     )
     checkpoint = objects.checkpoint_of(into)
     names = objects.names_of(into, objects.graph_of(checkpoint))
     counts = isinstance(into, tf.train.Checkpoint) and tf.executing_eagerly()
-    return _restored(Path(path), checkpoint, names, {}, only, rename, counts=counts)
+    return _restored(Path(path), checkpoint, names, {}, only, rename, counts=counts, rows=rows, by_token=by_token)
 
 
 def restore_run(
@@ -149,6 +160,8 @@ def _restored(
     rename: Mapping[str, Any] | None,
     *,
     counts: bool,
+    rows: Literal["grow"] | None = None,
+    by_token: Mapping[str, RowMap] | None = None,
 ) -> LiveAccount:
     """Restores into a `tf.train.Checkpoint`.
 
@@ -160,9 +173,9 @@ def _restored(
     with contextlib.ExitStack() as stack:
         index = _index(path, stack)
         hide_lists(checkpoint)
-        found = matching.match(index, objects.graph_of(checkpoint), names, rename or {}, only)
+        found = matching.match(index, objects.graph_of(checkpoint), names, rename or {}, only, rows, by_token)
         assigned = _assignable(found)
-        prefix = found.write_view(stack.enter_context(temporary(index)), {*found.unused, *assigned})
+        prefix = found.write_view(stack.enter_context(temporary(index)), {*found.unused, *found.grown, *assigned})
         read = checkpoint.restore if counts and matching.SAVE_COUNTER in found.tensors else checkpoint.read
         with _readable(index):
             status = read(prefix).expect_partial()
@@ -182,8 +195,11 @@ def _restored(
         with contextlib.nullcontext() if opened is None else opened.as_default():
             for key, variable in assigned.items():
                 assign_rows(variable, found.tensors[key])
+            bound = taking.bound()
+            for key in found.grown.keys() & bound.keys():
+                assign_grown(bound[key], found.tensors[key], found.grown[key])
         if opened is not None:
-            ran.setdefault(opened, set()).update(taking.bound())
+            ran.setdefault(opened, set()).update(bound)
 
     def initialize(session: Any = None) -> None:
         if not tf.executing_eagerly():
@@ -268,12 +284,13 @@ def _assignable(found: Matching) -> dict[str, Any]:
         stored.key: variable
         for stored, variable in found.restored()
         if stored.key in found.tensors
+        and stored.key not in found.grown
         and (
             isinstance(variable, StreamedTable)
             or (found.by_name and part_of(variable) is not None)
             or (
                 tf.executing_eagerly()
-                and _resource_variables(variable)
+                and resource_variables(variable)
                 and _is_large(found.tensors[stored.key])
                 and not found.proto.nodes[stored.node].children
             )
@@ -293,7 +310,7 @@ def assign_rows(variable: Any, values: Values) -> None:
         value = values.read(part.start[0], part.start[0] + part.shape[0])
         columns = (slice(at, at + size) for at, size in zip(part.start[1:], part.shape[1:], strict=True))
         assign(variable, value[(slice(None), *columns)])
-    elif (parts := _resource_variables(variable)) and tf.executing_eagerly():
+    elif (parts := resource_variables(variable)) and tf.executing_eagerly():
         start = 0
         for block in values.blocks(max(1, _BLOCK_BYTES // _row_bytes(values))):
             rows = tf.range(start, start + len(block), dtype=tf.int64)
@@ -308,27 +325,6 @@ def assign_rows(variable: Any, values: Values) -> None:
         except ValueError as error:
             folder = values.entry.pieces[0].path.parent
             raise CheckpointError(f"{folder} does not fit what it is restored into: {values.key}: {error}") from error
-
-
-def assign(variable: Any, value: np.ndarray) -> None:
-    """Assigns a value, eagerly or in the default session, where it adds no operation to the graph."""
-    if tf.executing_eagerly():
-        variable.assign(value)
-    else:
-        initializer = variable.initializer
-        tf.compat.v1.get_default_session().run(initializer, {initializer.inputs[1]: value})
-
-
-def _resource_variables(variable: Any) -> list[Any]:
-    """The variables of resource type that make up a variable: itself, or its copies; none if it is of another kind."""
-    if isinstance(variable, keras.Variable):
-        variable = variable.value
-    if isinstance(variable, resource_variable_ops.ResourceVariable):
-        return [variable]
-    copies = getattr(variable, "values", ())
-    if isinstance(variable, tf.distribute.DistributedValues) and isinstance(variable, tf.Variable):
-        return [copy for copy in copies if isinstance(copy, resource_variable_ops.ResourceVariable)]
-    return []
 
 
 def _is_large(values: Values) -> bool:
