@@ -1,8 +1,8 @@
 """Checkpoints: everything that a run has learned, saved and restored; and what is in anyone's checkpoints.
 
-Your own code can use `keys` and `read_rows`, which work without TensorFlow; `save` and `restore`, which returns an
-account of every value, for models of your own; and `convert`, between object-based and name-based checkpoints. Each is
-imported at its first use.
+Your own code can use `keys`, `read_rows` and `tensor`, which work without TensorFlow; `save` and `restore`, which
+returns an account of every value, for models of your own; and `convert`, between object-based and name-based
+checkpoints. Each is imported at its first use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from embexp.checkpoints.account import Account, Dropped, Grown, LiveAccount, Mismatch, Reordered, Value
-    from embexp.checkpoints.contents import KeyInfo, keys, read_rows
+    from embexp.checkpoints.contents import KeyInfo, TensorRows, keys, read_rows, tensor
     from embexp.checkpoints.restoring import restore
     from embexp.checkpoints.saving import Conversion, Kind, convert, save
 
@@ -26,17 +26,19 @@ __all__ = [
     "LiveAccount",
     "Mismatch",
     "Reordered",
+    "TensorRows",
     "Value",
     "convert",
     "keys",
     "read_rows",
     "restore",
     "save",
+    "tensor",
 ]
 
 _NAMES = {
     "account": ("Account", "Dropped", "Grown", "LiveAccount", "Mismatch", "Reordered", "Value"),
-    "contents": ("KeyInfo", "keys", "read_rows"),
+    "contents": ("KeyInfo", "TensorRows", "keys", "read_rows", "tensor"),
     "restoring": ("restore",),
     "saving": ("Conversion", "Kind", "convert", "save"),
 }

@@ -445,3 +445,85 @@ def read_rows(path: Path | str, key: str, start: int, stop: int, *, verify: bool
     found = np.asarray(rows)
     found.flags.writeable = False
     return found
+
+
+class TensorRows:
+    """A matrix of a checkpoint as the values of a variable, for `embexp.initialization`: read by ranges, or mapped.
+
+    Attributes:
+        dtype: as stored; rows are read as float32.
+    """
+
+    rows: int
+    dim: int
+    dtype: np.dtype
+
+    def __init__(self, source: Path, entry: Stored) -> None:
+        """Reads nothing yet.
+
+        Raises:
+            DataError: it is no matrix of floating-point numbers.
+        """
+        self._name, self._values, self._verified = f"{source}: {entry.info.short}", entry.values, False
+        dtype = entry.values.dtype
+        is_float = dtype is not None and (dtype.kind == "f" or dtype.name == "bfloat16")
+        if not is_float or len(entry.info.shape) != 2 or 0 in entry.info.shape:
+            found = f"{entry.info.dtype} {list(entry.info.shape)}"
+            raise DataError(f"{self._name}: found {found}, expected floating-point numbers of shape [rows, dim]")
+        assert dtype is not None
+        (self.rows, self.dim), self.dtype = entry.info.shape, dtype
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop, float32 [stop - start, dim].
+
+        Raises:
+            DataError: there are no such rows, or the file is damaged or cut short.
+        """
+        self._verify()
+        return np.ascontiguousarray(self._values.read(start, stop), np.float32)
+
+    def memory_map(self) -> np.ndarray | None:
+        """All rows, float32 [rows, dim], mapped from the data file; None where it does not hold them as they are.
+
+        Writing to it changes nothing on disk. It may begin anywhere in the file.
+
+        Raises:
+            DataError: the file is damaged or cut short.
+        """
+        self._verify()
+        if not isinstance(self._values, Tensor) or self.dtype != np.float32 or len(self._values.entry.pieces) != 1:
+            return None
+        (piece,) = self._values.entry.pieces
+        return np.asarray(np.memmap(piece.path, np.float32, "c", piece.offset, (self.rows, self.dim)))
+
+    def _verify(self) -> None:
+        if not self._verified:
+            self._values.verify()
+            self._verified = True
+
+
+def tensor(path: Path | str, name: str) -> TensorRows:
+    """A matrix of a checkpoint as the source of a variable in a program of your own, without a second copy in memory.
+
+    `embexp.initialization.scaffold({variable: tensor(path, name)})`, and likewise the other init methods.
+
+    Args:
+        path: see `keys`.
+        name: its key, with or without the end that keys of variables share in an object-based checkpoint; or the global
+            name of its variable.
+
+    Raises:
+        CheckpointError: it is incremental, and what it is based on is missing or has changed.
+        DataError: there is no such checkpoint or matrix, or several variables have that name.
+    """
+    contents = open_checkpoint(path)
+    named = [] if {name, f"{name}{KEY_END}"} & contents.entries.keys() else _named(contents, name)
+    if len(named) > 1:
+        raise DataError(
+            f"{contents.source}: {name} is the name of several variables; give one key of {', '.join(named)}"
+        )
+    return TensorRows(contents.source, contents.entry(named[0] if named else name))
+
+
+def _named(contents: Contents, name: str) -> list[str]:
+    return [key for key, entry in contents.entries.items() if entry.info.variable == name]

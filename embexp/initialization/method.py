@@ -86,7 +86,8 @@ def custom(init: CustomInit, path: str) -> InitMethod:
 Source = np.ndarray | str | os.PathLike[str] | Rows
 """A variable's values: a matrix, the path of a `.npy` file, or rows that can be read by ranges.
 
-The `memory_map` of rows is used where they have one, as a `MappableRows` or `VectorSource` has.
+The `memory_map` of rows is used where they have one, as a `MappableRows`, a `VectorSource`, or a tensor of a checkpoint
+(`embexp.checkpoints.tensor`) has.
 """
 
 Fills = Mapping[Any, Source] | Iterable[tuple[Any, Source]]

@@ -231,7 +231,8 @@ def grow(*arguments: object) -> int:
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize(
     ("optimizer", "kind"),
-    [(optimizer, "object") for optimizer in OPTIMIZERS if optimizer != "tables"] + [("Keras Adagrad", "name"), ("Keras Adam", "name")],
+    [(optimizer, "object") for optimizer in OPTIMIZERS if optimizer != "tables"]
+    + [("Keras Adagrad", "name"), ("Keras Adam", "name")],
 )
 def test_a_file_of_any_program(tmp_path: Path, optimizer: str, kind: str, how: str) -> None:
     """TensorFlow restores the grown checkpoint into larger variables, and has the dense part and counters, too."""
