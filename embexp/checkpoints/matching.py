@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import keras
 import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.checkpoint import util
 
 from embexp.checkpoints import naming, object_graph, objects
@@ -45,6 +46,28 @@ class Stored:
     value: Value
 
 
+@dataclass(frozen=True)
+class Renamed:
+    """What the values of a program are called in a checkpoint.
+
+    Attributes:
+        targets: the new object path by the old path or name.
+        patterns: those that name something in the checkpoint.
+    """
+
+    targets: Mapping[str, str]
+    patterns: tuple[str, ...]
+
+    def former(self, value: Value) -> Value | None:
+        """A value of the program as the checkpoint calls it, without names if these are another's; None: the same."""
+        for old, new in self.targets.items():
+            for known in (value.path, value.name):
+                if f"{known}/".startswith(f"{new}/"):
+                    return Value(old + known.removeprefix(new), "")
+        elsewhere = any(f"{known}/".startswith(f"{old}/") for old in self.targets for known in (value.path, value.name))
+        return Value("", "") if elsewhere else None
+
+
 @dataclass
 class Matching:
     """What is restored into what, before anything is.
@@ -57,6 +80,7 @@ class Matching:
         left_out: keys of values that are not restored, as the caller asked.
         mismatched: values of another shape or type than their variables, by key.
         dropped: values whose variables are restored from another value, by key; with that value.
+        renamed: what `only` names in the checkpoint, where the caller gave both.
         growth: which values may go into variables with other rows.
         grown: the rows of such variables, by the key of their value.
     """
@@ -70,6 +94,7 @@ class Matching:
     left_out: set[str] = field(default_factory=set)
     mismatched: dict[str, Mismatch] = field(default_factory=dict)
     dropped: dict[str, Stored] = field(default_factory=dict)
+    renamed: Renamed | None = None
     growth: Growth | None = None
     grown: dict[str, RowMap] = field(default_factory=dict)
 
@@ -185,28 +210,45 @@ def match(
     stored = increments.tensors(increments.chain(prefix_of(index)))
     targets = naming.rename_targets(rename, graph, names)
     by_name, extra = OBJECT_GRAPH not in stored, []
+    in_checkpoint: list[tuple[str, Value, int | None]]  # by the names that it has, whatever is renamed
     if by_name:
         source_of, faults = naming.rename_sources(targets, names, stored)
         proto, source = naming.named_graph(graph, source_of)
         tensors = {key: stored[name] for key, name in source.items()}
         unused = sorted(stored.keys() - source.values())
         extra = [Stored(name, None, _described("", name, stored[name])) for name in unused]
+        before, in_checkpoint = proto, []
     else:
         proto = naming.read_object_graph(index)
+        before = type(proto)()
+        before.CopyFrom(proto)
+        in_checkpoint = [(each.key, each.value, each.node) for each in _values_in(before, stored)]
         faults = naming.move_values(proto, targets)
         tensors = {key: each for key, each in stored.items() if key != OBJECT_GRAPH}
     if faults:
         raise CheckpointError(f"{index}: can't rename: {'; '.join(faults)}")
     values = [*_values_in(proto, tensors), *extra]
+    if by_name:
+        for each in values:
+            name = source.get(each.key, each.key)
+            moved = any(f"{name}/".startswith(f"{old}/") for old in targets)
+            in_checkpoint.append((each.key, *((Value("", name), None) if moved else (each.value, each.node))))
     found = Matching(index, proto, values, tensors, by_name, _objects_by_node(proto, graph))
     if only is not None:
-        selected = Selection(proto, [value.value for value in values], names, only)
-        if unknown := selected.unused(values):
+        first = Selection(before, [value for _, value, _ in in_checkpoint], {}, only)
+        chosen = {pattern: {key for key, *of in in_checkpoint if first.named(*of, pattern)} for pattern in only}
+        others = [pattern for pattern in only if not chosen[pattern]]
+        then = Selection(proto, [value.value for value in values], names, others)
+        if unknown := then.unused(values):
             known = ", ".join(str(value.value) for value in values[:20])
             raise CheckpointError(
                 f"{index} has nothing of the name {', '.join(unknown)}, to restore only that; it has {known}"
             )
-        found.left_out = {value.key for value in values if not selected(value.value, value.node)}
+        of_checkpoint = set().union(*chosen.values())
+        found.left_out = {
+            value.key for value in values if value.key not in of_checkpoint and not then(value.value, value.node)
+        }
+        found.renamed = Renamed(targets, tuple(pattern for pattern in only if chosen[pattern]))
     if rows is not None or by_token:
         numbered = [(each.node, each.value) for each in values]
         found.growth = Growth(proto, numbered, by_number=rows is not None, by_token=by_token or {})
@@ -428,7 +470,7 @@ class Taking:
                     variables.append((stored, live))
             elif stored.key != SAVE_COUNTER:
                 lists["waiting" if self._waits(stored, graph) else "extra"].append(stored.value)
-        selected = Selection(graph.proto, map(_wanted, graph.values), self._names, self._only)
+        selected = self._selected(graph)
         for each in graph.values:
             if id(each.object) not in done and each.path != _COUNTER:
                 value = _wanted(each, by_name=found.by_name)
@@ -441,6 +483,27 @@ class Taking:
                 lists["missing"].append(Value("", each.path, tuple(each.shape), str(each._dtype)))
         lists["reordered"] = _reordered(variables, found.stored)
         return Account(self._source, **{name: tuple(listed) for name, listed in lists.items()}, initial=initial)
+
+    def _selected(self, graph: objects.LiveGraph) -> Callable[[Value, int], bool]:
+        """Whether the caller asked for a value of the program, in its names or in those of the checkpoint."""
+        known = [_wanted(each, by_name=self._found.by_name) for each in graph.values]
+        whole, renamed = Selection(graph.proto, known, self._names, self._only), self._found.renamed
+        if renamed is None or not renamed.targets:
+            return whole
+        formers = [renamed.former(value) or value for value in known]
+        nothing = trackable_object_graph_pb2.TrackableObjectGraph()
+        nothing.nodes.add()
+        of_checkpoint = Selection(nothing, formers, {}, renamed.patterns)
+        others = {*(self._only or ())}.difference(renamed.patterns)
+        of_program = Selection(graph.proto, known, self._names, others)
+
+        def selected(value: Value, node: int) -> bool:
+            former = renamed.former(value)
+            if former is None:
+                return whole(value, node)
+            return of_checkpoint(former, -1) or of_program(value, node)
+
+        return selected
 
     def initialize(self, session: Any) -> None:
         """Runs the initializers of all variables of a graph that were not restored."""

@@ -68,7 +68,8 @@ def restore(
             variables by name; or a list of variables. Keys of a mapping are edges from the root. Parts of a partitioned
             variable of TensorFlow 1 get their slices of a name-based checkpoint, whatever its parts.
         only: object paths or names of what to restore, with `*` for anything; an object stands for all that it has.
-            Slot variables of TensorFlow 1's optimizers belong to the optimizer. None: everything.
+            They are those of the checkpoint, whatever `rename` makes of them; what it does not have is looked for in
+            the program. Slot variables of TensorFlow 1's optimizers belong to the optimizer. None: everything.
         rename: where to restore what the checkpoint has under another path or name: by that, the new path or name, or
             the variable. An object is moved with all that it has.
         rows: "grow": a variable with more rows than in the checkpoint, and otherwise the same shape and type, has the

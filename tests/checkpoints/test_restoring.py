@@ -441,6 +441,33 @@ def test_objects_are_restored_under_another_path(saved: str) -> None:
     np.testing.assert_array_equal(later.kernel, Net(value=10).l1.kernel)
 
 
+@pytest.mark.parametrize("kind", ["object", "name"])
+def test_only_names_what_the_checkpoint_has_whatever_is_renamed(tmp_path: Path, kind: str) -> None:
+    """A name that the checkpoint has is meant there, also where another value gets it; others are the program's."""
+    stored = {name: tf.Variable([value], name=name) for name, value in [("l1/a", 1.0), ("l1/b", 2.0), ("l2/a", 3.0)]}
+    path = checkpoints.save(
+        tmp_path / "c",
+        {"l1": {"a": stored["l1/a"], "b": stored["l1/b"]}, "l2": {"a": stored["l2/a"]}} if kind == "object" else stored,
+        kind=kind,
+    )
+    swap = {"l1/a": "l2/a", "l2/a": "l1/a"}
+
+    def restored(only: list[str], rename: dict[str, str]) -> tuple[list[float], int]:
+        new = {name: tf.Variable([0.0], name=name) for name in ("l1/a", "l1/b", "l2/a", "new/a", "new/b", "new/c")}
+        nested: dict[str, Any] = {}
+        for name, variable in new.items():
+            nested.setdefault(name[:-2], {})[name[-1]] = variable
+        account = checkpoints.restore(path, nested if kind == "object" else new, only=only, rename=rename)
+        return [float(each[0]) for each in new.values()], len(account.missing)
+
+    assert restored(["l1/a"], swap) == ([0, 0, 1, 0, 0, 0], 0)
+    assert restored(["l1"], {"l1": "new"}) == ([0, 0, 0, 1, 2, 0], 1)  # new/c, which the checkpoint should have
+    assert restored(["l1/*"], {"l1": "new"}) == ([0, 0, 0, 1, 2, 0], 1)
+    assert restored(["l1/b"], {"l1": "new"}) == ([0, 0, 0, 0, 2, 0], 0)
+    assert restored(["new/b"], {"l1": "new"}) == ([0, 0, 0, 0, 2, 0], 0)
+    assert restored(["l2", "new/b"], {"l1": "new"}) == ([0, 0, 3, 0, 2, 0], 0)
+
+
 def test_names_are_restored_under_another_name(tmp_path: Path) -> None:
     stored = {"dense/kernel": tf.Variable(tf.ones([3, 2])), "dense/bias": tf.Variable([1.0, 2.0])}
     path = checkpoints.save(tmp_path / "c", stored, kind="name")
