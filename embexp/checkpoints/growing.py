@@ -180,7 +180,7 @@ def read_tokens(tokens: Tokens, what: str) -> list[str]:
     if isinstance(tokens, str | os.PathLike):
         from embexp.vectors.stored import token_lines  # not above: Arrow takes long to import
 
-        found = token_lines(Path(tokens)).to_pylist()
+        found: list[str] = token_lines(Path(tokens)).to_pylist()
     else:
         found = list(tokens)
     seen: set[str] = set()
@@ -328,7 +328,7 @@ def write_file(index: Path, variables: Sequence[GrownVariable], out: Path, *, fi
             value = np.zeros((len(places), *old.shape[1:]), old.dtype)
             value[places >= 0] = old[places[places >= 0]]
             if key not in slots:
-                value[places < 0] = _new_rows(key, old, np.count_nonzero(places < 0), fill, seed)
+                value[places < 0] = _new_rows(key, old, int(np.count_nonzero(places < 0)), fill, seed)
             elif any(map(_ACCUMULATOR.search, (slots[key].path, slots[key].name))):
                 value[places < 0] = old.min()
             writer.add_bytes(key, entry.kind, value.shape, value)

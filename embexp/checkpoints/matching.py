@@ -27,8 +27,7 @@ from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH
 _NUMBER = re.compile(r"(?<![^/])[0-9]+(?![^/])")
 """A component of an object path that is the place in a list."""
 _DIGITS = re.compile(r"[0-9]+")
-_COUNTER = "save_counter"
-SAVE_COUNTER = _COUNTER + KEY_END
+SAVE_COUNTER = object_graph.COUNTER + KEY_END
 """Key of TensorFlow's own count of saves, which `tf.train.Checkpoint.save` writes and `write` does not."""
 
 
@@ -236,7 +235,10 @@ def match(
     found = Matching(index, proto, values, tensors, by_name, _objects_by_node(proto, graph))
     if only is not None:
         first = Selection(before, [value for _, value, _ in in_checkpoint], {}, only)
-        chosen = {pattern: {key for key, *of in in_checkpoint if first.named(*of, pattern)} for pattern in only}
+        chosen = {
+            pattern: {key for key, value, node in in_checkpoint if first.named(value, node, pattern)}
+            for pattern in only
+        }
         others = [pattern for pattern in only if not chosen[pattern]]
         then = Selection(proto, [value.value for value in values], names, others)
         if unknown := then.unused(values):
@@ -472,7 +474,7 @@ class Taking:
                 lists["waiting" if self._waits(stored, graph) else "extra"].append(stored.value)
         selected = self._selected(graph)
         for each in graph.values:
-            if id(each.object) not in done and each.path != _COUNTER:
+            if id(each.object) not in done and each.path != object_graph.COUNTER:
                 value = _wanted(each, by_name=found.by_name)
                 if selected(value, each.node):
                     lists["missing"].append(value)

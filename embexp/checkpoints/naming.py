@@ -16,6 +16,7 @@ program of TensorFlow 1 that trains the table by the same rule finds them too; t
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -29,8 +30,8 @@ from embexp.checkpoints import object_graph, objects, paths
 from embexp.checkpoints.object_graph import move_objects, paths_of
 from embexp.checkpoints.objects import VARIABLE, LiveGraph
 from embexp.errors import CheckpointError, DataError
-from embexp.tensor_bundle.index import read_index
-from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, unescaped
+from embexp.tensor_bundle.index import index_of, read_index
+from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH, BundleWriter, unescaped
 
 _SLOTS = {
     ("accumulators",): ("Adagrad",),
@@ -191,6 +192,15 @@ def read_object_graph(index: Path) -> Any:
         return object_graph.read(index).proto
     except DataError as error:
         raise CheckpointError(f"{index} is damaged: the object graph can't be read: {error}") from error
+
+
+def add_counter(prefix: Path) -> None:
+    """Adds a place for TensorFlow's count of saves to a new object-based checkpoint; see `object_graph.add_counter`."""
+    proto = read_object_graph(index_of(prefix))
+    if object_graph.add_counter(proto):
+        with contextlib.closing(BundleWriter(prefix, appending=True)) as writer:
+            writer.add_strings(OBJECT_GRAPH, (), [proto.SerializeToString()])
+            writer.finish()
 
 
 def from_keys(names: Mapping[str, str]) -> Any:

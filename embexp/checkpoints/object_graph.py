@@ -36,6 +36,8 @@ TRAINABLE = "_trainable_variables"
 """The edge from a Keras optimizer to the list of the variables that it trains."""
 _ALIASES = {"_variables", TRAINABLE, "_non_trainable_variables", "_layers", "keras_api"}
 """Edges to lists in which Keras keeps a second time what an object has under a name of its own."""
+COUNTER = "save_counter"
+"""The edge from the root to TensorFlow's count of saves."""
 ROOT = "checkpoint"
 """Label of the root, which has no name."""
 
@@ -89,6 +91,20 @@ def read(index: Path) -> ObjectGraph:
     except (DecodeError, IndexError) as error:
         raise DataError(f"{index}: {OBJECT_GRAPH} is no object graph: {error}") from None
     return ObjectGraph(proto, entries)
+
+
+def add_counter(proto: Any) -> bool:
+    """Adds a place for TensorFlow's count of saves, which has no value; returns whether there was none.
+
+    `tf.train.Checkpoint.restore` binds a counter there, and its `assert_consumed` fails without it. `read` knows no
+    counter, and its `assert_consumed` fails where that has a value. So this suits both.
+    """
+    if any(child.local_name == COUNTER for child in proto.nodes[0].children):
+        return False
+    proto.nodes.add().has_checkpoint_values.value = True  # else nothing is bound to it
+    proto.nodes[0].children.add(node_id=len(proto.nodes) - 1, local_name=COUNTER)
+    proto.nodes[0].has_checkpoint_values.value = True
+    return True
 
 
 def paths_of(proto: Any) -> list[str]:
@@ -422,7 +438,9 @@ def _cost(name: str) -> int:
 
 def _steps(graph: ObjectGraph, number: int) -> Iterator[_Step]:
     node = graph.nodes[number]
-    yield from (_Step(edge.local_name, edge.node_id) for edge in node.children)
+    for edge in node.children:
+        if number or edge.local_name != COUNTER or graph.nodes[edge.node_id].attributes:
+            yield _Step(edge.local_name, edge.node_id)
     yield from (
         _Step(slot.slot_name, slot.slot_variable_node_id, slot.original_variable_node_id)
         for slot in node.slot_variables

@@ -48,11 +48,11 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
         path: prefix of the checkpoint; in an existing folder, `checkpoint` in it.
         objects_or_variables: a `tf.train.Checkpoint`, a `tf.Module`, a Keras model or another trackable; a mapping of
             trackables or variables by name; or a list of variables, also of parts of partitioned ones.
-        kind: `object`, as `tf.train.Checkpoint.write` writes, with the lists and dicts of layers that Keras hides from
-            it; or `name`, as `tf.compat.v1.train.Saver` writes: every variable by its global name, and the file in
-            which `tf.train.latest_checkpoint` finds the prefix. The name of a Keras variable is its path, that of a
-            variable of a mapping its key; variables that share a name have their object paths. Parts of a partitioned
-            variable are slices of one tensor.
+        kind: `object`, which both `restore` and `read` of `tf.train.Checkpoint` take, with the lists and dicts of
+            layers that Keras hides from it; or `name`, as `tf.compat.v1.train.Saver` writes: every variable by its
+            global name. The name of a Keras variable is its path, that of a variable of a mapping its key; variables
+            that share a name have their object paths. Parts of a partitioned variable are slices of one tensor.
+            `tf.train.latest_checkpoint` finds either in the folder.
 
     Returns:
         The prefix, for `tf.train.load_checkpoint`.
@@ -93,8 +93,9 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
         if kind is Kind.NAME:
             keys = {name: path + KEY_END for path, name in names.items() if name not in slices}
             writer.rewrite(folder / f"{paths.CHECKPOINT_NAME}.index", keys, slices)
-    if kind is Kind.NAME:
-        paths.mark_latest(prefix)
+        else:
+            naming.add_counter(folder / paths.CHECKPOINT_NAME)
+    paths.mark_latest(prefix)
     return prefix
 
 
@@ -161,12 +162,13 @@ def convert(
         names.update(_given(index, old, rename or {}, kind))
         _check(index, names)
         proto = naming.from_keys({_key(name, kind): each for each, name in names.items()})
+    if kind is Kind.OBJECT:
+        object_graph.add_counter(proto)
     keys = {_key(name, kind): old[each] for each, name in names.items()}
     strings = {OBJECT_GRAPH: proto.SerializeToString()} if kind is Kind.OBJECT else {}
     with paths.published(prefix) as folder:
         writer.rekey(index, folder / paths.CHECKPOINT_NAME, keys, strings, writer.hard_linked)
-    if kind is Kind.NAME:
-        paths.mark_latest(prefix, only_first=True)
+    paths.mark_latest(prefix, only_first=True)
     return Conversion(prefix, was, names, {name: entries[old[each]] for each, name in names.items()})
 
 

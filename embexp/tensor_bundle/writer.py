@@ -74,13 +74,16 @@ class BundleWriter:
     The data file is `PREFIX.data-00000-of-00001`, or the last one of a checkpoint that is there already.
     """
 
-    def __init__(self, prefix: Path, *, adding: bool = False, shard: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, prefix: Path, *, adding: bool = False, appending: bool = False, shard: tuple[int, int] | None = None
+    ) -> None:
         """Makes the data file.
 
         Args:
             prefix: of the checkpoint; its folder is there.
             adding: it is there too: tensors come beside its own, or in their place. Its data files are renamed at
                 once, as their names say how many there are, so until `finish` it can't be read.
+            appending: likewise, at the end of its last data file, which keeps its name. Nobody else may have the file.
             shard: number of the data file, and how many there are: other processes write the others, and one of them
                 the index, see `finish_shard` and `shards.merge`.
 
@@ -89,13 +92,15 @@ class BundleWriter:
             DataError: the index of the checkpoint is damaged.
         """
         self._index = index_of(prefix)
-        self._entries, self._shard = read_encoded(self._index) if adding else ({}, 0)
+        self._entries, self._shard = read_encoded(self._index) if adding or appending else ({}, 0)
+        if appending:
+            self._shard -= 1
         shards = self._shard + 1
         if adding:
             renumber(self._index, self._shard, shards)
         if shard is not None:
             self._shard, shards = shard
-        self._file: IO[bytes] = data_file(self._index, self._shard, shards).open("xb")
+        self._file: IO[bytes] = data_file(self._index, self._shard, shards).open("ab" if appending else "xb")
 
     def add(self, key: str, shape: tuple[int, int], blocks: Iterable[np.ndarray], kind: int = FLOAT32) -> None:
         """Writes a matrix of float32, or of 16 bits.

@@ -121,7 +121,7 @@ def test_an_interrupted_save_leaves_the_earlier_one(tmp_path: Path, monkeypatch:
     path = checkpoints.save(tmp_path / "c", dense(value=1.0))
     checkpoints.save(path, dense(value=2.0))
     files = sorted(each.name for each in tmp_path.iterdir())
-    assert files == ["c.data-00000-of-00002", "c.index"]
+    assert files == ["c.data-00000-of-00002", "c.index", "checkpoint"]
     replace, calls = os.replace, 0
 
     def interrupted(number: int) -> None:
@@ -146,7 +146,7 @@ def test_an_interrupted_save_leaves_the_earlier_one(tmp_path: Path, monkeypatch:
     for number in range(2):
         interrupted(number)
     checkpoints.save(path, dense(value=3.0))
-    assert len([*tmp_path.iterdir()]) == 2
+    assert len([*tmp_path.iterdir()]) == 3
     into = dense(value=0.0)
     checkpoints.restore(path, into).assert_consumed()
     assert float(into.bias.numpy()[0]) == 3
@@ -209,7 +209,7 @@ def test_tensorflow_finds_the_latest_one(tmp_path: Path) -> None:
     assert list(state.all_model_checkpoint_paths) == [str(moved / "theirs"), str(moved / "d")]
     checkpoints.save(moved / "object", [weight])
     checkpoints.convert(moved / "object", moved / "converted", kind="name")
-    assert tf.train.latest_checkpoint(str(moved)) == str(moved / "d")
+    assert tf.train.latest_checkpoint(str(moved)) == str(moved / "object")
     checkpoints.convert(moved / "object", tmp_path / "new" / "converted", kind="name")
     assert tf.train.latest_checkpoint(str(tmp_path / "new")) == str(tmp_path / "new" / "converted")
     (tmp_path / "one").mkdir()
@@ -218,3 +218,40 @@ def test_tensorflow_finds_the_latest_one(tmp_path: Path) -> None:
     assert latest == str(tmp_path / "one" / "checkpoint")
     v1.train.Saver([weight]).restore(None, latest)
     checkpoints.restore(latest, [weight]).assert_consumed()
+
+
+@pytest.mark.parametrize("root", [False, True])
+@pytest.mark.parametrize("converted", [False, True])
+def test_tensorflow_restores_the_latest_and_asserts_that_nothing_is_left(
+    tmp_path: Path, converted: bool, root: bool
+) -> None:
+    """`restore` looks for a count of saves and `read` for none; both asserts pass, also in a session."""
+
+    def made(value: float) -> tf.Module:
+        module = tf.Module()
+        module.w = tf.Variable([value], name="w")
+        return module
+
+    def checkpoint(module: tf.Module) -> Any:
+        return tf.train.Checkpoint(module) if root else tf.train.Checkpoint(net=module)
+
+    folder = tmp_path / "c"
+    path = checkpoints.save(
+        folder / "a", made(3.0) if root else {"net": made(3.0)}, kind="name" if converted else "object"
+    )
+    if converted:
+        rename = {} if root else {"w": "net/w"}
+        folder = tmp_path / "d"
+        path = checkpoints.convert(path, folder / "a", kind="object", rename=rename).prefix
+    assert tf.train.latest_checkpoint(str(folder)) == str(path)
+    for function in ("restore", "read"):
+        module = made(0.0)
+        getattr(own := checkpoint(module), function)(str(path)).assert_consumed()
+        assert float(module.w[0]) == 3
+        assert own.save(str(tmp_path / function)).endswith("-1")
+        checkpoints.restore(path, checkpoint(made(0.0))).assert_consumed()
+        with tf.Graph().as_default(), v1.Session() as session:
+            module = made(0.0)
+            status = getattr(checkpoint(module), function)(str(path)).assert_consumed()
+            status.initialize_or_restore(session)
+            assert session.run(module.w).tolist() == [3]
