@@ -68,12 +68,20 @@ def _times(numerator: Cost, denominator: Cost) -> float:
     return numerator.seconds / denominator.seconds
 
 
+def _megabytes_over(size: float) -> Callable[[Cost], float]:
+    return lambda cost: cost.megabytes / size
+
+
 def targets(table_megabytes: float) -> list[Target]:
     """The targets for a table of this size."""
     four = f"memory_map × {SEVERAL}"
     return [
         Target("seconds: assign / numpy_copy", ("assign", "numpy_copy"), _times, 1.1),
         Target("memory: assign / the table", ("assign",), lambda cost: cost.megabytes / table_megabytes, 1.15),
+        *(
+            Target(f"memory: {way} / table and slots", (way,), _megabytes_over(copies * table_megabytes), 1.05)
+            for way, copies in SLOTTED.items()
+        ),
         Target("seconds: keras_constant / assign", ("keras_constant", "assign"), _times, 4, at_most=False),
         Target("seconds: keras_set_weights / assign", ("keras_set_weights", "assign"), _times, 2, at_most=False),
         Target("seconds: memory_map", ("memory_map",), lambda cost: cost.seconds, 0.3),
@@ -82,7 +90,17 @@ def targets(table_megabytes: float) -> list[Target]:
     ]
 
 
-WAYS = ("numpy_copy", "assign", "memory_map", f"memory_map × {SEVERAL}", "keras_constant", "keras_set_weights")
+SLOTTED = {"session_adagrad": 2, "session_adam": 3}
+"""Ways with slots in a session, each with the number of variables of the table's size."""
+WAYS = (
+    "numpy_copy",
+    "assign",
+    *SLOTTED,
+    "memory_map",
+    f"memory_map × {SEVERAL}",
+    "keras_constant",
+    "keras_set_weights",
+)
 
 
 def write_matrix(path: Path, rows: int, dim: int) -> None:

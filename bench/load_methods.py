@@ -11,17 +11,21 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from embexp.initialization.assign import assign_rows
+from embexp.initialization.assign import AssignInSession, assign_rows
 from embexp.initialization.method import as_rows
+from embexp.specs.optimizers import Adagrad, Adam
 from embexp.system.machine import PeakMemory
+from embexp.tables import optimizers
 from embexp.tables.split import MappedTable
 from embexp.tables.table import EmbeddingTable
+from embexp.tables.variables import scatter_rows
 
 IDS = 4096
 """Rows that are looked up at the end: the time includes making the table usable."""
@@ -46,6 +50,24 @@ def memory_map(matrix: np.ndarray, ids: np.ndarray) -> Any:
     return table, table.gather(ids)
 
 
+def _in_session(matrix: np.ndarray, ids: np.ndarray, optimizer: str) -> Any:
+    """A table and its slots in a session, filled in chunks, up to the end of the first update of both."""
+    rule = {"adagrad": Adagrad(), "adam": Adam()}[optimizer]
+    with tf.Graph().as_default():
+        table = EmbeddingTable("item", *matrix.shape, slots=optimizers.slots_of(rule))
+        fill = AssignInSession({table.variable: matrix}).fill
+        looked_up = table.gather(tf.constant(ids))
+        with tf.control_dependencies([looked_up]):
+            updates = [
+                scatter_rows(each, np.unique(ids), tf.gather(each, np.unique(ids))) for each in table.slots.values()
+            ]
+        session = tf.compat.v1.Session()
+        session.run(tf.compat.v1.variables_initializer([table.variable, *table.slots.values()]))
+        fill(session)
+        found, _ = session.run([looked_up, updates])
+        return session, found
+
+
 def keras_constant(matrix: np.ndarray, ids: np.ndarray) -> Any:
     """A Keras layer with the matrix as constant initializer."""
     layer = keras.layers.Embedding(*matrix.shape, embeddings_initializer=keras.initializers.Constant(matrix))
@@ -64,6 +86,8 @@ WAYS: dict[str, Callable[[np.ndarray, np.ndarray], Any]] = {
     "numpy_copy": numpy_copy,
     "assign": assign,
     "memory_map": memory_map,
+    "session_adagrad": partial(_in_session, optimizer="adagrad"),
+    "session_adam": partial(_in_session, optimizer="adam"),
     "keras_constant": keras_constant,
     "keras_set_weights": keras_set_weights,
 }

@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from embexp.specs.optimizers import TableOptimizer
@@ -33,7 +32,7 @@ from embexp.tables import frozen_rows
 from embexp.tables import optimizers as rules
 from embexp.tables.frozen_rows import FrozenRows
 from embexp.tables.inputs import without_autograph
-from embexp.tables.variables import gather_rows, in_keras, is_writable, scatter_rows
+from embexp.tables.variables import filled, gather_rows, in_keras, is_writable, scatter_rows
 
 __all__ = ["FrozenRows", "Gathered", "RowGradient", "gather", "gradient", "of_slices", "slots", "update"]
 
@@ -160,7 +159,7 @@ def slots(optimizer: TableOptimizer, variable: Any) -> dict[str, Any]:
     shapes = {name: [rows, 1 if name in optimizer.row_slots else dim] for name in rules.slots_of(optimizer)}
     return {
         name: tf.Variable(
-            functools.partial(tf.fill, shapes[name], np.float32(value)), trainable=False, shape=shapes[name], name=name
+            functools.partial(filled, shapes[name], value), trainable=False, shape=shapes[name], name=name
         )
         for name, value in rules.slots_of(optimizer).items()
     }

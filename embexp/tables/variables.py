@@ -225,7 +225,9 @@ def empty(shape: list[int], dtype: tf.DType = tf.float32) -> Any:
 def filled(shape: list[int], value: float, dtype: tf.DType = tf.float32) -> Any:
     """`tf.fill`, in memory that is `empty`."""
     if not tf.executing_eagerly():
-        return tf.fill(shape, tf.constant(value, dtype))
+        # A sum with what only a session can compute. A fill of constants would be computed when the graph is prepared,
+        # and kept with it, so that the variable's first update would make a second copy.
+        return tf.fill(shape, tf.raw_ops.Empty(shape=[], dtype=dtype, init=True) + tf.constant(value, dtype))
     result = empty(shape, _seen_as(dtype))
     memory = np.frombuffer(memoryview(result), np.uint8)
     # Nobody else has the tensor yet. NumPy's view of it is read-only, as tensors do not change.
