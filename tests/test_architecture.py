@@ -24,7 +24,7 @@ ALLOWED = {
     "estimator": "errors",
     "freezing": "data errors specs system tables training",
     "frozen": "freezing tables",
-    "initialization": "errors specs system tables",
+    "initialization": "errors specs system tables vectors",
     "models": "errors specs system",
     "pretrained": "data errors records specs stores system tensor_bundle vectors",
     "records": "errors specs system",

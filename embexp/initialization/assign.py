@@ -74,12 +74,11 @@ class AssignInSession:
         """Adds operations to the variables' graph, which must be the current one and not be finalized.
 
         Args:
-            fills: variables, each with a matrix, the path of a `.npy` file, or rows (an object with `rows`, `dim` and
-                `read`).
+            fills: variables, each with its values, see `Source`; a partitioned variable stands for its parts.
             chunk_bytes: largest chunk, in bytes; a single row may be larger.
 
         Raises:
-            DataError: a file is missing, or is no .npy matrix.
+            DataError: a file is missing, or is no file of vectors.
             ValueError: a source doesn't have its variable's shape, or a variable has another type.
         """
         if chunk_bytes < 1:

@@ -35,6 +35,10 @@ def initial_value(source: Source) -> Callable[..., Any]:
     ConstantInGraph.check({"": (rows.rows, rows.dim)})
 
     def value(shape: Any = None, dtype: Any = None, partition_info: Any = None) -> Any:
-        return tf.constant(mapped(rows), tf.float32, shape)
+        matrix = mapped(rows)
+        if partition_info is not None:
+            row, column = partition_info.var_offset
+            matrix = matrix[row : row + shape[0], column : column + shape[1]]
+        return tf.constant(matrix, tf.float32, shape)
 
     return value

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.lib import format as npy
+from tensorflow.python.ops.variables import PartitionedVariable
 
 from embexp.errors import DataError, RunError
 from embexp.specs.inits import CHUNK_BYTES, CustomInit
-from embexp.system import arrays
-from embexp.system.arrays import Rows
+from embexp.specs.pretrained import Format, Match
+from embexp.system import arrays, caching
+from embexp.system.arrays import Rows, SomeRows
 from embexp.system.user_code import NamedFunction, kind_of
-from embexp.tables.variables import TableVariable
+from embexp.tables.variables import TableVariable, in_keras
+from embexp.vectors import alignment
+from embexp.vectors.file_source import open_vectors
 
 _CHUNK_BYTES = 16 * 1024 * 1024
 _BYTES_PER_VALUE = 4
@@ -83,15 +88,18 @@ def custom(init: CustomInit, path: str) -> InitMethod:
     return method
 
 
-Source = np.ndarray | str | os.PathLike[str] | Rows
-"""A variable's values: a matrix, the path of a `.npy` file, or rows that can be read by ranges.
+Source = Any
+"""A variable's values [rows, dim]: a matrix, a list of lists, a data frame of numeric columns (pandas, Polars, Arrow),
+the path of a file of vectors, or rows that can be read by ranges (an object with `rows`, `dim` and `read`).
 
-The `memory_map` of rows is used where they have one, as a `MappableRows`, a `VectorSource`, or a tensor of a checkpoint
+A path may have any format of `embexp vectors`; its rows are taken in order, see `read_vectors` for other ways. The
+`memory_map` of rows is used where they have one, as a `MappableRows`, a `VectorSource`, or a tensor of a checkpoint
 (`embexp.checkpoints.tensor`) has.
 """
 
 Fills = Mapping[Any, Source] | Iterable[tuple[Any, Source]]
-"""Variables, each with its values; as pairs for eager variables, which can't be keys."""
+"""Variables, each with its values; as pairs for eager variables, which can't be keys. A partitioned variable, or a list
+of its parts, stands for the whole."""
 
 
 def mapped(source: Source, *, folder: str | os.PathLike[str] | None = None) -> np.ndarray:
@@ -107,7 +115,7 @@ def mapped(source: Source, *, folder: str | os.PathLike[str] | None = None) -> n
         folder: folder of the temporary file; None: the system's. On tmpfs the file is in memory.
 
     Raises:
-        DataError: the file is missing, or is no .npy matrix.
+        DataError: the file is missing, or is no file of vectors.
         RunError: there is no room for the file.
         ValueError: the source is no matrix of floating-point numbers.
     """
@@ -142,44 +150,241 @@ def mapped(source: Source, *, folder: str | os.PathLike[str] | None = None) -> n
 
 
 def as_rows(source: Source) -> Rows:
-    """A source as rows that can be read; a file is mapped.
+    """A source as rows that can be read; a file is mapped, or opened.
 
     Raises:
-        DataError: the file is missing, or is no .npy matrix.
-        ValueError: the array is no matrix of floating-point numbers.
+        DataError: the file is missing, or is no file of vectors.
+        ValueError: the source is no matrix of numbers.
     """
     if isinstance(source, np.ndarray):
         return _Array(source, "the array")
-    if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
-        if path.suffix != ".npy":
-            raise ValueError(f"{path}: only a .npy file can be given by its path; read others with embexp.vectors")
-        try:
-            return _Array(npy.open_memmap(path, mode="c"), str(path))
-        except FileNotFoundError:
-            raise DataError(f"{path}: there is no such file") from None
-        except ValueError as error:
-            raise DataError(f"{path}: found no .npy file of a matrix of floating-point numbers: {error}") from None
-    return source
+    if isinstance(source, str | os.PathLike):
+        return _of_file(Path(source))
+    if all(hasattr(source, name) for name in ("rows", "dim", "read")):
+        rows: Rows = source
+        return rows
+    if hasattr(source, "__arrow_c_stream__"):
+        return _Frame(source)
+    if isinstance(source, Sequence):
+        return _of_sequence(source)
+    if hasattr(source, "to_numpy") or (hasattr(source, "__array__") and hasattr(source, "numpy")):
+        return _Array(source.to_numpy() if hasattr(source, "to_numpy") else source.numpy(), type(source).__name__)
+    raise ValueError(
+        f"found a {type(source).__name__} as the values of a variable, expected a matrix, a list of lists, a data"
+        " frame, the path of a file, or an object with rows, dim and read(start, stop)"
+    )
+
+
+def _of_file(path: Path) -> Rows:
+    if path.suffix != ".npy":
+        return open_vectors(path, cache=caching.cache_folder(None))
+    try:
+        return _Array(npy.open_memmap(path, mode="c"), str(path))
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file") from None
+    except ValueError as error:
+        raise DataError(f"{path}: found no .npy file of a matrix of floating-point numbers: {error}") from None
+
+
+def _of_sequence(source: Sequence[Any]) -> Rows:
+    lengths = [
+        len(row) if isinstance(row, Sequence | np.ndarray) and not isinstance(row, str) else -1 for row in source
+    ]
+    other = next((at for at, length in enumerate(lengths) if length != lengths[0]), None)
+    if other is not None:
+        raise ValueError(
+            f"the list: row {other} has {lengths[other]} numbers, row 0 has {lengths[0]}; give all rows the same length"
+        )
+    values = np.asarray(source)
+    if values.dtype.kind in "iu":  # Python's numbers, of which some just have no fraction
+        values = values.astype(np.float64)
+    return _Array(values, "the list")
+
+
+def read_vectors(
+    path: str | os.PathLike[str],
+    *,
+    vocabulary: Iterable[str] | None = None,
+    missing: float | None = None,
+    match: str = "exact",
+    format: str | None = None,
+    key: str | None = None,
+) -> Rows:
+    """The rows of a file of vectors for `scaffold` and its siblings: in order, or by the words of a vocabulary.
+
+    The first reading converts text and other formats that can't be mapped into the user's cache.
+
+    Args:
+        path: of a file in any format of `embexp vectors`: GloVe and fastText text, word2vec, `.npy`, `.npz`,
+            safetensors, HDF5, Parquet, Arrow, or a checkpoint.
+        vocabulary: the word of each row, n words; None: the rows of the file, in order.
+        missing: the value of rows whose word the file lacks; None: they are an error.
+        match: when two words are the same: `exact`, `lower` or `normalised`, as `pretrained.match` of a run.
+        format: of the file; None: by its suffix.
+        key: which matrix of a file with several, such as a checkpoint.
+
+    Returns:
+        Rows: `rows`, `dim`, and `read(start, stop)`, float32.
+
+    Raises:
+        DataError: the file is missing, or not of its format.
+        ValueError: the file has no words, or lacks some of the vocabulary.
+    """
+    kind = None if format is None else Format(format)
+    source = open_vectors(Path(path), cache=caching.cache_folder(None), format=kind, key=key)
+    if vocabulary is None:
+        return source
+    if source.tokens is None:
+        raise ValueError(
+            f"{path}: the file has no words to compare with a vocabulary; leave vocabulary out to take its rows"
+        )
+    words = pa.array(vocabulary, pa.large_string())
+    found, _ = alignment.match(words, source.tokens, Match(match))
+    lacking = np.flatnonzero(found < 0)
+    if lacking.size and missing is None:
+        shown = ", ".join(repr(words[int(at)].as_py()) for at in lacking[:3])
+        raise ValueError(
+            f"{path}: lacks {lacking.size:,} of the {len(words):,} words of the vocabulary, such as {shown}; set"
+            " missing=0.0 for rows of zeros, or leave them out"
+        )
+    return _Chosen(SomeRows(source, np.maximum(found, 0)), found < 0, 0.0 if missing is None else missing)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Rows by words; those that are missing have one value."""
+
+    found: SomeRows
+    missing: np.ndarray
+    value: float
+
+    @property
+    def rows(self) -> int:
+        return self.found.rows
+
+    @property
+    def dim(self) -> int:
+        return self.found.dim
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        values = self.found.read(start, stop)
+        values[self.missing[start:stop]] = self.value
+        return values
 
 
 def pairs(fills: Fills) -> list[tuple[Any, Rows]]:
-    """Variables and their sources as rows, checked.
+    """Variables and their sources as rows, checked; of partitioned variables, the parts.
 
     Raises:
-        DataError: a file is missing, or is no .npy matrix.
-        ValueError: a source doesn't have its variable's shape, or a variable has another type.
+        DataError: a file is missing, or is no file of vectors.
+        ValueError: sources don't have their variables' shapes, or variables have another type; all are named.
     """
-    checked = []
+    checked: list[tuple[Any, Rows]] = []
+    faults = []
     for variable, source in fills.items() if isinstance(fills, Mapping) else fills:
         rows = as_rows(source)
-        if (kind := variable.dtype.base_dtype.name) not in ("float32", "bfloat16", "float16"):
-            raise ValueError(f"variable {variable.name!r} is {kind}, expected float32, bfloat16 or float16")
-        if variable.shape.as_list() != [rows.rows, rows.dim]:
-            shape = " × ".join(map(str, variable.shape.as_list()))
-            raise ValueError(f"variable {variable.name!r} is {shape}, its source is {rows.rows} × {rows.dim}")
-        checked.append((variable, rows))
+        parts = _parts(variable)
+        name, shape = _whole(variable, parts)
+        kinds = {part.dtype.base_dtype.name for part, _, _ in parts}
+        if kinds - {"float32", "bfloat16", "float16"}:
+            faults.append(f"variable {name!r} is {', '.join(kinds)}, expected float32, bfloat16 or float16")
+        elif shape != [rows.rows, rows.dim]:
+            faults.append(_shape_fault(name, shape, [rows.rows, rows.dim]))
+        for part, row, column in parts:
+            is_whole = part.shape.as_list() == [rows.rows, rows.dim]
+            checked.append((part, rows if is_whole else _Part(rows, row, column, *part.shape.as_list()[:2])))
+    if faults:
+        raise ValueError("\n".join(faults))
     return checked
+
+
+def _parts(variable: Any) -> list[tuple[Any, int, int]]:
+    """The parts of a variable, each with the row and column of the whole where it begins; one if it is whole."""
+    if not isinstance(variable, list | tuple | PartitionedVariable):
+        return [(in_keras(variable), 0, 0)]
+    parts, begins = [in_keras(part) for part in variable], 0
+    places = []
+    for part in parts:
+        if part.shape.rank != 2:
+            raise ValueError(f"part {part.name!r} of a variable has shape {part.shape}, expected [rows, dim]")
+        info = getattr(part, "_save_slice_info", None)  # a partitioner's; other parts follow each other
+        places.append((part, *((begins, 0) if info is None else map(int, info.var_offset))))
+        begins += int(part.shape[0])
+    if not places:
+        raise ValueError("found an empty list of parts of a variable, expected at least one")
+    return places
+
+
+def _whole(variable: Any, parts: list[tuple[Any, int, int]]) -> tuple[str, list[int]]:
+    """The name and the shape of all parts together."""
+    if not isinstance(variable, list | tuple | PartitionedVariable):
+        return str(parts[0][0].name), parts[0][0].shape.as_list()
+    ends = [[row + int(part.shape[0]), column + int(part.shape[1])] for part, row, column in parts]
+    name = getattr(variable, "name", None) or f"{parts[0][0].name} and {len(parts) - 1} more parts"
+    return str(name), [max(end[0] for end in ends), max(end[1] for end in ends)]
+
+
+def _shape_fault(name: str, shape: list[int], source: list[int]) -> str:
+    found = f"variable {name!r} is {' × '.join(map(str, shape))}, its source is {source[0]} × {source[1]}"
+    if shape == source[::-1]:
+        return f"{found}: transpose the source"
+    if len(shape) == 2 and shape[1] == source[1]:
+        return (
+            f"{found}: make the variable as long, or give it the rows that it is to have, such as matrix[:{shape[0]}]"
+        )
+    return f"{found}: make the variable with shape {source}"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a matrix: some neighbouring rows, and columns, of a source."""
+
+    source: Rows
+    row: int
+    column: int
+    rows: int
+    dim: int
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        values = self.source.read(self.row + start, self.row + stop)
+        return np.ascontiguousarray(values[:, self.column : self.column + self.dim])
+
+    def memory_map(self) -> np.ndarray | None:
+        of_all = getattr(self.source, "memory_map", None)
+        array: np.ndarray | None = None if of_all is None else of_all()
+        if array is None:
+            return None
+        return array[self.row : self.row + self.rows, self.column : self.column + self.dim]
+
+
+class _Frame:
+    """A data frame as rows."""
+
+    def __init__(self, frame: Any) -> None:
+        # pandas hands out an index that is no range as a column.
+        table = pa.table(frame.reset_index(drop=True) if hasattr(frame, "reset_index") else frame)
+        others = [
+            field.name
+            for field in table.schema
+            if not (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
+        ]
+        if others or not table.num_columns or not table.num_rows:
+            found = f"columns that are not numeric: {', '.join(map(repr, others[:5]))}" if others else "no values"
+            raise ValueError(
+                f"the data frame: found {found}; select the columns of the vectors, such as frame[columns]"
+            )
+        gaps = [name for name in table.column_names if table[name].null_count]
+        if gaps:
+            raise ValueError(
+                f"the data frame: column {gaps[0]!r} has missing values; fill them, or leave out their rows"
+            )
+        self.rows, self.dim, self._columns = table.num_rows, table.num_columns, table.columns
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        values = np.empty((stop - start, self.dim), np.float32)
+        for place, column in enumerate(self._columns):
+            values[:, place] = column.slice(start, stop - start).to_numpy()
+        return values
 
 
 class _Array:

@@ -25,11 +25,11 @@ def fill(session: Any, fills: Fills) -> None:
 
     Args:
         session: a `tf.compat.v1.Session`, or a monitored one. The graph may be finalized.
-        fills: variables, each with a matrix, the path of a `.npy` file, or rows (an object with `rows`, `dim`, `read`).
+        fills: variables, each with its values, see `Source`; a partitioned variable stands for its parts.
             Variables may be initialized already, at the cost of memory that is filled and then dropped.
 
     Raises:
-        DataError: a file is missing, or is no .npy matrix.
+        DataError: a file is missing, or is no file of vectors.
         RunError: there is no room for the temporary file of a source that can't be mapped.
         ValueError: a source doesn't have its variable's shape, or a variable has another type.
     """

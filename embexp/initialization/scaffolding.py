@@ -42,14 +42,14 @@ def scaffold(fills: Fills, *, init_fn: InitFn | None = None, saver: Any = None, 
     variable that exists when the session is made, including those made after this call.
 
     Args:
-        fills: variables, each with a matrix, the path of a `.npy` file, or rows (an object with `rows`, `dim`, `read`).
+        fills: variables, each with its values, see `Source`; a partitioned variable stands for its parts.
         init_fn: `init_fn(scaffold, session)` is called after the variables are filled, where no checkpoint is restored.
         saver: as Scaffold takes it; None: of all GLOBAL_VARIABLES.
         **kwargs: everything else that Scaffold takes but `copy_from_scaffold`. Your `init_op` replaces the one above;
             your `local_init_op` and `local_init_feed_dict` are added.
 
     Raises:
-        DataError: a file is missing, or is no .npy matrix.
+        DataError: a file is missing, or is no file of vectors.
         ValueError: a source doesn't have its variable's shape; a variable has another type, or in neither collection.
     """
     if "copy_from_scaffold" in kwargs:

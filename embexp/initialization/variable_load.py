@@ -26,10 +26,10 @@ def fill(session: Any, fills: Fills) -> None:
 
     Args:
         session: a `tf.compat.v1.Session`, or a monitored one. The graph may be finalized.
-        fills: variables, each with a matrix, the path of a `.npy` file, or rows (an object with `rows`, `dim`, `read`).
+        fills: variables, each with its values, see `Source`; a partitioned variable stands for its parts.
 
     Raises:
-        DataError: a file is missing, or is no .npy matrix.
+        DataError: a file is missing, or is no file of vectors.
         RunError: there is no room for the temporary file of a source that can't be mapped.
         ValueError: a source doesn't have its variable's shape, or a variable has another type.
     """
@@ -43,17 +43,18 @@ def assign_whole(variable: Any, source: Source) -> None:
     """Assigns the whole matrix to an eager variable, which uses its memory until TensorFlow first writes to it.
 
     Args:
-        variable: a `tf.Variable` [rows, dim], float32; or of 16 bits, to which the matrix is rounded.
-        source: a matrix, the path of a `.npy` file, or rows (an object with `rows`, `dim`, `read`).
+        variable: a `tf.Variable` or Keras variable [rows, dim], or a list of parts, float32; or of 16 bits, to which
+            the matrix is rounded.
+        source: its values, see `embexp.initialization.Source`.
 
     Raises:
-        DataError: the file is missing, or is no .npy matrix.
+        DataError: the file is missing, or is no file of vectors.
         RunError: there is no room for the temporary file of a source that can't be mapped.
         ValueError: the source doesn't have the variable's shape, or the variable has another type.
     """
-    [(variable, rows)] = pairs([(variable, source)])
-    values = tf.experimental.dlpack.from_dlpack(_writable(mapped(rows)).__dlpack__())
-    variable.assign(tf.cast(values, variable.dtype))
+    for part, rows in pairs([(variable, source)]):
+        values = tf.experimental.dlpack.from_dlpack(_writable(mapped(rows)).__dlpack__())
+        part.assign(tf.cast(values, part.dtype))
 
 
 def _writable(array: np.ndarray) -> np.ndarray:

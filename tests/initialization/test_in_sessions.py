@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
@@ -34,6 +37,21 @@ class Read:
         return self.values[start:stop]
 
 
+WORDS = [f"w{row}" for row in range(50)]
+
+
+def text(path: Path, step: int = 1) -> Path:
+    """GloVe's form, its rows in another order for a step of -1; written so that no digit is lost."""
+    lines = [f"{word} {' '.join(map(repr, row))}" for word, row in zip(WORDS, MATRIX.tolist(), strict=True)]
+    path.write_text("\n".join(lines[::step]) + "\n")
+    return path
+
+
+def parquet(path: Path) -> Path:
+    pq.write_table(pa.table({"word": WORDS, "vector": MATRIX.tolist()}), path)
+    return path
+
+
 def sources(folder: Path) -> dict[str, Source]:
     np.save(folder / "m.npy", MATRIX)
     np.save(folder / "half.npy", MATRIX.astype(np.float64))
@@ -45,6 +63,12 @@ def sources(folder: Path) -> dict[str, Source]:
         "path": folder / "m.npy",
         "path of float64": str(folder / "half.npy"),
         "rows": Read(MATRIX),
+        "lists": MATRIX.tolist(),
+        "frame": pa.table({f"x{place}": MATRIX[:, place] for place in range(6)}),
+        "tensor": tf.constant(MATRIX),
+        "text": text(folder / "glove.txt"),
+        "words": initialization.read_vectors(text(folder / "turned.vec", -1), vocabulary=WORDS),
+        "parquet": parquet(folder / "m.parquet"),
     }
 
 
@@ -93,6 +117,84 @@ def test_every_value_arrives_from_every_source(tmp_path: Path, method: Any, reso
             variable = table(MATRIX.shape, resource=resource)
             with method(variable, source) as session:
                 np.testing.assert_array_equal(session.run(variable), MATRIX, err_msg=name)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("axis", [0, 1], ids=["rows", "columns"])
+@pytest.mark.parametrize("listed", [False, True], ids=["whole", "parts"])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
+def test_each_part_of_a_partitioned_variable_gets_its_rows(method: Any, listed: bool, axis: int) -> None:
+    with tf.Graph().as_default():
+        by = v1.fixed_size_partitioner(4, axis)  # 50 rows do not divide by 4, nor do 6 columns
+        variable = v1.get_variable("item", MATRIX.shape, use_resource=True, partitioner=by)
+        whole = tf.convert_to_tensor(variable)
+        with method(tuple(variable) if listed else variable, MATRIX) as session:
+            np.testing.assert_array_equal(session.run(whole), MATRIX)
+
+
+def test_a_partitioned_constant_and_parts_without_a_partitioner() -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        by = v1.fixed_size_partitioner(3)
+        variable = v1.get_variable("item", MATRIX.shape, partitioner=by, initializer=constant.initial_value(MATRIX))
+        session.run(v1.global_variables_initializer())
+        np.testing.assert_array_equal(session.run(tf.convert_to_tensor(variable)), MATRIX)
+    parts = [table((30, 6)), table((20, 6))]
+    variable_load.assign_whole(parts, MATRIX)
+    np.testing.assert_array_equal(np.concatenate([part.numpy() for part in parts]), MATRIX)
+
+
+def test_shapes_that_differ_are_named_all_at_once() -> None:
+    with tf.Graph().as_default():
+        by = v1.fixed_size_partitioner(2)
+        fills = {
+            v1.get_variable("turned", [6, 50]): MATRIX,
+            v1.get_variable("short", [40, 6], partitioner=by): MATRIX,
+            v1.get_variable("wide", [50, 7]): MATRIX.tolist(),
+        }
+        with pytest.raises(ValueError, match="transpose the source") as caught:
+            scaffold(fills)
+    turned, short, wide = str(caught.value).splitlines()
+    assert "'turned:0' is 6 × 50, its source is 50 × 6" in turned
+    assert "'short' is 40 × 6, its source is 50 × 6" in short
+    assert "such as matrix[:40]" in short
+    assert "'wide:0' is 50 × 7, its source is 50 × 6: make the variable with shape [50, 6]" in wide
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ([[1.0, 2.0], [3.0]], "the list: row 1 has 1 numbers, row 0 has 2; give all rows the same length"),
+        ([["a"]], "the list: found <U1 of shape"),
+        ({"a": [1.0]}, "found a dict as the values of a variable, expected a matrix, a list of lists"),
+        (pa.table({"word": ["a"], "x": [1.0]}), "the data frame: found columns that are not numeric: 'word'; select"),
+        (pa.table({"x": [1.0, None]}), "the data frame: column 'x' has missing values; fill them"),
+    ],
+    ids=["ragged", "text", "dict", "words", "gaps"],
+)
+def test_what_is_no_source(source: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        initialization.mapped(source)
+
+
+def test_a_data_frame_of_pandas_with_an_index_of_its_own() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(MATRIX, index=WORDS)
+    np.testing.assert_array_equal(initialization.mapped(frame), MATRIX)
+
+
+def test_words_that_a_file_lacks(tmp_path: Path) -> None:
+    path = text(tmp_path / "glove.txt")
+    with pytest.raises(ValueError, match=r"lacks 2 of the 3 words .*, such as 'new', 'W7'; set missing=0\.0"):
+        initialization.read_vectors(path, vocabulary=["w3", "new", "W7"])
+    found = initialization.read_vectors(path, vocabulary=["w3", "new", "W7"], missing=0.5, match="lower")
+    np.testing.assert_array_equal(initialization.mapped(found), [MATRIX[3], np.full(6, 0.5), MATRIX[7]])
+    np.save(tmp_path / "m.npy", MATRIX)
+    with pytest.raises(ValueError, match="has no words to compare with a vocabulary; leave vocabulary out"):
+        initialization.read_vectors(tmp_path / "m.npy", vocabulary=["w3"])
 
 
 @pytest.mark.parametrize("resource", [True, False], ids=["resource", "ref"])

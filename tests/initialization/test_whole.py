@@ -168,7 +168,7 @@ def test_no_file_of_a_matrix(tmp_path: Path) -> None:
     np.save(tmp_path / "objects.npy", np.array([[None]]), allow_pickle=True)
     with pytest.raises(DataError, match="Python objects"):
         method.mapped(tmp_path / "objects.npy")
-    with pytest.raises(ValueError, match=r"glove\.txt: only a \.npy file can be given by its path"):
+    with pytest.raises(DataError, match=r"glove\.txt: there is no such file"):
         method.mapped(tmp_path / "glove.txt")
 
 
