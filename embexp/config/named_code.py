@@ -353,6 +353,8 @@ class _Loggers:
             elif key == "filename" and not self._is_inside(value):
                 rule = f"a file of logs must be in the directory of the run, ${{{self.folder_key}}}"
                 yield _refused(place, value, rule)
+            elif key == "filename" and not str(value).endswith(".log"):
+                yield _refused(place, value, "the name of a file of logs must end in .log: others may be run")
             elif key in ("format", "fmt") and entry.get("style") == "{" and _looks_inside(str(value)):
                 yield _refused(place, value, "it must name no attribute or item of a value, as these may hold secrets")
 

@@ -168,6 +168,10 @@ CALLS = {
         logs({"()": "logging.FileHandler", "filename": "${hydra.runtime.output_dir}/../.bashrc"}),
         "handlers.a.filename",
     ),
+    "a file that is opened": (
+        logs({"class": "logging.FileHandler", "filename": "${hydra.runtime.output_dir}/x.desktop"}),
+        "handlers.a.filename",
+    ),
     "an attribute of a value": (
         logs(formatters={"a": {"style": "{", "format": "{args[0].__class__}"}}),
         "formatters.a.format",
