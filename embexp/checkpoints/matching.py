@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,7 +21,7 @@ from embexp.checkpoints.growing import Growth, RowMap
 from embexp.errors import CheckpointError
 from embexp.tensor_bundle import increments, tensor, writer
 from embexp.tensor_bundle.increments import Values
-from embexp.tensor_bundle.index import prefix_of
+from embexp.tensor_bundle.index import Entry, Piece, prefix_of
 from embexp.tensor_bundle.writer import KEY_END, OBJECT_GRAPH
 
 _NUMBER = re.compile(r"(?<![^/])[0-9]+(?![^/])")
@@ -82,6 +82,7 @@ class Matching:
         renamed: what `only` names in the checkpoint, where the caller gave both.
         growth: which values may go into variables with other rows.
         grown: the rows of such variables, by the key of their value.
+        joined: all rows, by the key of a value whose parts are tensors of their own in a name-based checkpoint.
     """
 
     index: Path
@@ -96,6 +97,7 @@ class Matching:
     renamed: Renamed | None = None
     growth: Growth | None = None
     grown: dict[str, RowMap] = field(default_factory=dict)
+    joined: dict[str, RowMap] = field(default_factory=dict)
 
     @property
     def unused(self) -> set[str]:
@@ -210,7 +212,11 @@ def match(
     targets = naming.rename_targets(rename, graph, names)
     by_name, extra = OBJECT_GRAPH not in stored, []
     in_checkpoint: list[tuple[str, Value, int | None]]  # by the names that it has, whatever is renamed
+    joined: dict[str, Values] = {}
     if by_name:
+        joined = _joined(stored, graph, names, rename)
+        in_joined = {part for name in joined for part in _parts_of(name, stored)}
+        stored = {**{name: each for name, each in stored.items() if name not in in_joined}, **joined}
         source_of, faults = naming.rename_sources(targets, names, stored)
         proto, source = naming.named_graph(graph, source_of)
         tensors = {key: stored[name] for key, name in source.items()}
@@ -233,6 +239,11 @@ def match(
             moved = any(f"{name}/".startswith(f"{old}/") for old in targets)
             in_checkpoint.append((each.key, *((Value("", name), None) if moved else (each.value, each.node))))
     found = Matching(index, proto, values, tensors, by_name, _objects_by_node(proto, graph))
+    found.joined = {
+        key: RowMap.by_number(each.entry.shape[0], each.entry.shape[0])
+        for key, each in tensors.items()
+        if each in joined.values()
+    }
     if only is not None:
         first = Selection(before, [value for _, value, _ in in_checkpoint], {}, only)
         chosen = {
@@ -257,6 +268,56 @@ def match(
     _settle(found, graph)
     found.dropped = _dropped(found)
     return found
+
+
+_PART = re.compile(r"(.+)/part_([0-9]+)")
+"""The name of a part of a partitioned variable of TensorFlow 1, of which a `Saver` gets a mapping by name."""
+
+
+def _parts_of(name: str, stored: Collection[str]) -> list[str]:
+    """The tensors that are parts of a variable, in order; none if one is missing."""
+    numbers = {int(match[2]): each for each in stored if (match := _PART.fullmatch(each)) and match[1] == name}
+    return [numbers[number] for number in sorted(numbers)] if sorted(numbers) == [*range(len(numbers))] else []
+
+
+def _joined(
+    stored: Mapping[str, Values], graph: objects.LiveGraph, names: Mapping[str, str], rename: Mapping[str, Any]
+) -> dict[str, Values]:
+    """Variables whose parts are tensors of their own, by name, as a `Saver` would have saved them: in slices.
+
+    A program that has variables of the parts' names takes these.
+    """
+    wholes = {match[1] for each in stored if (match := _PART.fullmatch(each))}
+    shapes: dict[str, tuple[int, ...] | None] = {}
+    for each in graph.values:
+        if each.is_variable and each.path in names:
+            part = objects.part_of(each.object)
+            shape = tf.TensorShape(each.object.shape if part is None else part.whole)
+            shapes[names[each.path]] = tuple(shape) if shape.is_fully_defined() else None
+    found = {}
+    for name in (wholes & {*shapes, *rename}) - stored.keys():
+        parts = _parts_of(name, stored)
+        if parts and not shapes.keys() & {*parts}:
+            entries = [stored[part].entry for part in parts]
+            for axis in range(len(entries[0].shape)):
+                whole = list(entries[0].shape)
+                whole[axis] = sum(entry.shape[axis] for entry in entries if len(entry.shape) > axis)
+                like = {(entry.kind, *entry.shape[:axis], *entry.shape[axis + 1 :]) for entry in entries}
+                if len(like) == 1 and tuple(whole) == (shapes.get(name) or tuple(whole)):
+                    found[name] = _in_slices(name, [stored[part] for part in parts], tuple(whole), axis)
+                    break
+    return found
+
+
+def _in_slices(name: str, parts: Sequence[Values], whole: tuple[int, ...], axis: int) -> Values:
+    pieces, at = list[Piece](), 0
+    for part in parts:
+        for piece in part.entry.pieces:
+            start = list(piece.start)
+            start[axis] += at
+            pieces.append(replace(piece, start=tuple(start)))
+        at += part.entry.shape[axis]
+    return tensor.Tensor(f"{parts[0].key} and others", name, Entry(whole, parts[0].entry.kind, tuple(pieces)))
 
 
 def _values_in(proto: Any, tensors: Mapping[str, Values]) -> list[Stored]:
@@ -289,11 +350,12 @@ def _wanted(each: objects.LiveValue, *, by_name: bool = False) -> Value:
     """A value of a program as accounts list it; matched by name, a part of a variable as the whole."""
     if not each.is_variable:
         return Value(each.path, each.name)
-    variable = each.object
-    part = objects.part_of(variable) if by_name else None
-    shape = tf.TensorShape(variable.shape if part is None else part.whole)
+    variable, part, name = each.object, objects.part_of(each.object), each.name
+    shape = tf.TensorShape(part.whole if part is not None and by_name else variable.shape)
+    if part is not None and not by_name and name == part.name:
+        name = str(variable.name).split(":")[0]
     dtype = str(variable.dtype if isinstance(variable, keras.Variable) else variable.dtype.base_dtype.name)
-    return Value(each.path, each.name, tuple(shape) if shape.is_fully_defined() else None, dtype)
+    return Value(each.path, name, tuple(shape) if shape.is_fully_defined() else None, dtype)
 
 
 def _objects_by_node(proto: Any, graph: objects.LiveGraph) -> dict[int, Any]:
@@ -339,7 +401,9 @@ def _settle(matching: Matching, graph: objects.LiveGraph) -> None:
         each = values.get(id(matching.objects.get(stored.node))) if stored.node is not None else None
         if each is None or stored.node is None or stored.value.shape is None or stored.key in matching.left_out:
             continue
-        if (found := matching.settle(stored, _wanted(each, by_name=matching.by_name))) is not None:
+        shape = tf.TensorShape(each.object.shape)
+        alone = shape.is_fully_defined() and tuple(shape) == stored.value.shape
+        if (found := matching.settle(stored, _wanted(each, by_name=matching.by_name and not alone))) is not None:
             of_node[stored.node] = found
     matching.settle_slots(of_node)
 
@@ -448,7 +512,7 @@ class Taking:
             initial: whether variables that have yet to be restored have other values already.
         """
         graph = objects.graph_of(self._checkpoint)
-        graph.values[:] = [replace(each, name=self._names.get(each.path, each.name)) for each in graph.values]
+        graph.values[:] = [replace(each, name=self._name(each)) for each in graph.values]
         values = {id(each.object): each for each in graph.values}
         lists: dict[str, list[Any]] = defaultdict(list)
         found, done, dropped = self._found, self._filled(), self._dropped()
@@ -461,7 +525,7 @@ class Taking:
                 lists["dropped"].append(Dropped(stored.value, dropped[stored.key].value))
             elif stored.key in found.left_out:
                 lists["left_out"].append(stored.value)
-            elif bound is not None:
+            elif bound is not None and (id(bound) in values or stored.value.shape is None):
                 live = values.get(id(bound))
                 lists["restored"].append(_with_name(stored.value, live))
                 if assigned is not None and stored.key not in assigned:
@@ -485,6 +549,12 @@ class Taking:
                 lists["missing"].append(Value("", each.path, tuple(each.shape), str(each._dtype)))
         lists["reordered"] = _reordered(variables, found.stored)
         return Account(self._source, **{name: tuple(listed) for name, listed in lists.items()}, initial=initial)
+
+    def _name(self, each: objects.LiveValue) -> str:
+        """How the account calls a variable: a part that is a tensor of its own by its own name."""
+        if each.path not in self._names and not self._found.by_name and objects.part_of(each.object) is not None:
+            return str(each.object.name).split(":")[0]
+        return self._names.get(each.path, each.name)
 
     def _selected(self, graph: objects.LiveGraph) -> Callable[[Value, int], bool]:
         """Whether the caller asked for a value of the program, in its names or in those of the checkpoint."""

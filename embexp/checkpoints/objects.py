@@ -143,20 +143,26 @@ def names_of(objects: Any, graph: LiveGraph) -> dict[str, str]:
     """Unique global names of all variables, by object path.
 
     That is the name of the variable, or its object path where several share a name. A variable in a mapping has its
-    key as the name. Parts of a partitioned variable have one name, that of the whole.
+    key as the name. Parts of a partitioned variable have one name, that of the whole, unless they have own keys.
 
     Args:
         objects: what `checkpoint_of` was given.
     """
     given: dict[int, str] = {}
+    alone = set()  # parts with keys of their own, which are no slices for a `Saver` either
     for name, value in objects.items() if isinstance(objects, Mapping) else ():
         given |= {id(each): name for each in (value if is_whole(value) else [value])}
+        alone |= {id(value)} if _is_variable(value) else set()
     named = [(each, given.get(id(each.object), each.name)) for each in graph.values if each.is_variable]
     first: dict[str, LiveValue] = {}  # of the parts of each partitioned variable
     for each, _ in named:
-        if (part := part_of(each.object)) is not None:
+        if id(each.object) not in alone and (part := part_of(each.object)) is not None:
             first.setdefault(part.name, each)
-    whole = {id(each.object): first[part.name] for each, _ in named if (part := part_of(each.object))}
+    whole = {
+        id(each.object): first[part.name]
+        for each, _ in named
+        if id(each.object) not in alone and (part := part_of(each.object))
+    }
     found = unique_names([(each.path, name) for each, name in named if whole.get(id(each.object), each) is each])
     return {each.path: found[whole.get(id(each.object), each).path] for each, _ in named}
 

@@ -176,7 +176,9 @@ def _restored(
         hide_lists(checkpoint)
         found = matching.match(index, objects.graph_of(checkpoint), names, rename or {}, only, rows, by_token)
         assigned = _assignable(found)
-        prefix = found.write_view(stack.enter_context(temporary(index)), {*found.unused, *found.grown, *assigned})
+        prefix = found.write_view(
+            stack.enter_context(temporary(index)), {*found.unused, *found.grown, *found.joined, *assigned}
+        )
         read = checkpoint.restore if counts and matching.SAVE_COUNTER in found.tensors else checkpoint.read
         with _readable(index):
             status = read(prefix).expect_partial()
@@ -197,8 +199,9 @@ def _restored(
             for key, variable in assigned.items():
                 assign_rows(variable, found.tensors[key])
             bound = taking.bound()
-            for key in found.grown.keys() & bound.keys():
-                assign_grown(bound[key], found.tensors[key], found.grown[key])
+            for key, of_key in {**found.joined, **found.grown}.items():
+                if key in bound:
+                    assign_grown(bound[key], found.tensors[key], of_key)
         if opened is not None:
             ran.setdefault(opened, set()).update(bound)
 
@@ -285,10 +288,10 @@ def _assignable(found: Matching) -> dict[str, Any]:
         stored.key: variable
         for stored, variable in found.restored()
         if stored.key in found.tensors
-        and stored.key not in found.grown
+        and stored.key not in {*found.grown, *found.joined}
         and (
             isinstance(variable, StreamedTable)
-            or (found.by_name and part_of(variable) is not None)
+            or (found.by_name and _is_slice(variable, found.tensors[stored.key]))
             or (
                 tf.executing_eagerly()
                 and resource_variables(variable)
@@ -297,6 +300,12 @@ def _assignable(found: Matching) -> dict[str, Any]:
             )
         )
     }
+
+
+def _is_slice(variable: Any, values: Values) -> bool:
+    """Whether a variable is a part of what is stored whole; a part may also be stored alone."""
+    part = part_of(variable)
+    return part is not None and part.whole == values.entry.shape
 
 
 def assign_rows(variable: Any, values: Values) -> None:

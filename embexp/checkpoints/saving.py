@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -83,7 +83,8 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
             " lists, tuples and dicts that are. Keep these layers in one, not in a set or an object of another kind"
         )
     names = objects.names_of(objects_or_variables, graph)
-    slices = _slices(graph, names) if kind is Kind.NAME else {}
+    alone = {id(each) for each in objects_or_variables.values()} if isinstance(objects_or_variables, Mapping) else set()
+    slices = _slices(graph, names, alone) if kind is Kind.NAME else {}
     with paths.published(prefix) as folder:
         try:
             with plain_path(folder) as plain:
@@ -99,11 +100,13 @@ def save(path: Path | str, objects_or_variables: Any, *, kind: Kind | str = Kind
     return prefix
 
 
-def _slices(graph: objects.LiveGraph, names: Mapping[str, str]) -> dict[str, list[Slice]]:
-    """The parts of partitioned variables by name, in the order in which they begin."""
+def _slices(graph: objects.LiveGraph, names: Mapping[str, str], alone: Collection[int]) -> dict[str, list[Slice]]:
+    """The parts of partitioned variables by name, in the order in which they begin; without those with own names."""
     found: dict[str, list[tuple[Part, str]]] = {}
     for value in graph.values:
-        if value.is_variable and (part := objects.part_of(value.object)) is not None:
+        if not value.is_variable or id(value.object) in alone:
+            continue
+        if (part := objects.part_of(value.object)) is not None:
             found.setdefault(names[value.path], []).append((part, value.path + KEY_END))
     objects.require_whole({name: [part for part, _ in parts] for name, parts in found.items()})
     return {

@@ -177,3 +177,44 @@ def test_eagerly_and_as_objects(tmp_path: Path) -> None:
         CheckpointError, match=r"1 missing in the checkpoint:\n    t/3(.|\n)*2 of another shape or type"
     ):
         checkpoints.restore(path, {"t": four}).assert_consumed()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("after", [1, 3, 4])
+def test_parts_that_a_saver_stored_as_tensors_of_their_own(tmp_path: Path, after: int, axis: int) -> None:
+    """A `Saver` does so for a mapping of parts by name, and so does `save`; they are the slices of one variable."""
+    with program(3, axis) as (table, session):
+        parts = {part.op.name: part for part in table}
+        theirs = v1.train.Saver(parts).save(session, str(tmp_path / "theirs"), write_meta_graph=False)
+        ours = checkpoints.save(tmp_path / "ours", parts, kind="name")
+    shapes = dict(tf.train.list_variables(theirs))
+    assert sorted(shapes) == [f"net/table/part_{number}" for number in range(3)]
+    assert dict(tf.train.list_variables(str(ours))) == shapes
+    for path in (theirs, str(ours)):
+        with program(after, axis, value=MATRIX * 0) as (table, session):
+            account = checkpoints.restore(path, list(table) if after > 1 else [table]).run_restore_ops(session)
+            account.assert_consumed()
+            assert {(each.name, each.shape) for each in account.restored} == {("net/table", (10, 7))}
+            np.testing.assert_array_equal(value_of(session, table), MATRIX)
+    with program(3, axis, value=MATRIX * 0) as (table, session):
+        v1.train.Saver({part.op.name: part for part in table}).restore(session, str(ours))
+        np.testing.assert_array_equal(value_of(session, table), MATRIX)
+        session.run(v1.global_variables_initializer())
+        account = checkpoints.restore(theirs, {part.op.name: part for part in table}).run_restore_ops(session)
+        account.assert_consumed()
+        np.testing.assert_array_equal(value_of(session, table), MATRIX)
+
+
+def test_parts_in_an_account_have_their_own_names_where_they_are_variables_of_their_own(tmp_path: Path) -> None:
+    with program(3) as (table, _):
+        path = checkpoints.save(tmp_path / "c", {"table": table})
+    with program(4, value=MATRIX * 0) as (table, _):
+        account = checkpoints.restore(path, {"table": table})
+        assert [str(each) for each in account.missing] == ["table/3 (net/table/part_3) float32 [2, 7]"]
+        assert (
+            str(account.mismatched[0]) == "table/0 (net/table/part_0) float32 [3, 7], in the checkpoint float32 [4, 7]"
+        )
+    slices = tf.train.Checkpoint(table=tf.Variable(MATRIX)).write(str(tmp_path / "whole"))
+    with program(3) as (table, _):
+        account = checkpoints.restore(slices, {"table": table})
+        assert (len(account.restored), len(account.missing), len(account.extra)) == (0, 3, 1)  # a list has no value
