@@ -22,7 +22,7 @@ from embexp.errors import CheckpointError, DataError, EmbexpError
 from embexp.system import files, machine_faults
 from embexp.tensor_bundle import increments, location
 from embexp.tensor_bundle.increments import is_incremental
-from embexp.tensor_bundle.index import prefix_of
+from embexp.tensor_bundle.index import index_of, prefix_of
 from embexp.tensor_bundle.writer import hard_linked, object_index
 
 STATE = "state.json"
@@ -115,7 +115,7 @@ def newest_first(checkpoints: Path, torn: list[str], *, checked: bool = True) ->
             yield saved
 
 
-def prune(checkpoints: Path, keep: int | None, *, latest: Path | None = None) -> None:
+def prune(checkpoints: Path, keep: int | None, *, latest: Path) -> None:
     """Removes all but the `keep` newest checkpoints of steps, and those that these need; None keeps all.
 
     Args:
@@ -125,8 +125,7 @@ def prune(checkpoints: Path, keep: int | None, *, latest: Path | None = None) ->
     kept = set(directories)
     if keep is not None:
         kept = increments.needed(directories[max(0, len(directories) - keep) :])
-    if latest is not None:
-        mark_latest(checkpoints, [each for each in directories if each in kept], latest)
+    mark_latest(checkpoints, [each for each in directories if each in kept], latest)
     for directory in directories:
         if directory not in kept:
             remove(directory)
@@ -135,12 +134,15 @@ def prune(checkpoints: Path, keep: int | None, *, latest: Path | None = None) ->
 def mark_latest(checkpoints: Path, kept: Sequence[Path], latest: Path) -> None:
     """Has `tf.train.latest_checkpoint` find a checkpoint, and `tf.train.get_checkpoint_state` the others that are kept.
 
-    To be called before others are removed: what the file names is always there.
+    To be called before others are removed: what the file names is always there. Incremental ones are not named, as
+    TensorFlow can't restore them.
     """
-    if (latest / f"{CHECKPOINT_NAME}.index").is_file():
-        location.mark_latest(
-            checkpoints, [each / CHECKPOINT_NAME for each in (*(each for each in kept if each != latest), latest)]
-        )
+    prefixes = [each / CHECKPOINT_NAME for each in (*(each for each in kept if each != latest), latest)]
+    whole = [each for each in prefixes if index_of(each).is_file() and not is_incremental(each)]
+    if whole:
+        location.mark_latest(checkpoints, whole)
+    else:
+        location.unmark(checkpoints)
 
 
 def remove(directory: Path) -> None:

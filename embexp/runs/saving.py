@@ -113,8 +113,7 @@ class RunSaver:
         """A checkpoint of the training is on disk."""
         if self._increments is not None:
             self._increments.saved(directory)
-        settings = self.prepared.spec.checkpoint
-        _prune(self.folder, settings, settings.keep, latest=directory)
+        store.prune(self.folder.checkpoints, self.prepared.spec.checkpoint.keep, latest=directory)
 
     def _wait(self) -> None:
         """Waits until the last checkpoint of the training is on disk."""
@@ -148,8 +147,7 @@ class RunSaver:
                 self._keep(self.folder.final_checkpoint, outcome)
             else:
                 store.link(self.folder.best_checkpoint, self.folder.final_checkpoint, finish=self._name)
-            folder = self.folder
-            _prune(folder, self.prepared.spec.checkpoint, None, latest=folder.final_checkpoint)
+            store.prune(self.folder.checkpoints, None, latest=self.folder.final_checkpoint)
         except CheckpointError as error:
             command = shlex.join(["embexp", "resume", str(self.folder.path)])
             remedy = f"Then complete the run from its last checkpoint: {command}"
@@ -256,15 +254,9 @@ def remove_earlier(folder: RunFolder, settings: Checkpointing, status: str) -> N
     """
     if status != "interrupted":
         if settings.keep is not None:
-            _prune(folder, settings, 0, latest=folder.final_checkpoint)
+            store.prune(folder.checkpoints, 0, latest=folder.final_checkpoint)
         if not settings.keep_best and folder.best_checkpoint.exists():
             store.remove(folder.best_checkpoint)
-
-
-def _prune(folder: RunFolder, settings: Checkpointing, keep: int | None, *, latest: Path) -> None:
-    """Removes checkpoints of steps; where variables are matched by name, TensorFlow finds the latest one."""
-    by_name = settings.kind is CheckpointKind.NAME
-    store.prune(folder.checkpoints, keep, latest=latest if by_name else None)
 
 
 def sizes_on_disk(folder: RunFolder) -> dict[str, int]:

@@ -9,6 +9,7 @@ import pytest
 
 from embexp.checkpoints import store
 from embexp.errors import CheckpointError
+from embexp.tensor_bundle import increments, location
 
 
 def writer(content: str, seen: list[Path] | None = None):  # type: ignore[no-untyped-def]
@@ -81,3 +82,17 @@ def test_what_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path, monkeypa
         store.write_by(writer("new"), directory)
     assert set(files_in(directory).values()) == {"old"}
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
+
+
+def test_tensorflow_is_not_led_to_an_incremental_one(tmp_path: Path) -> None:
+    prefixes = [store.step_directory(tmp_path, step) / "checkpoint" for step in (1, 2, 3)]
+    for prefix in prefixes:
+        prefix.parent.mkdir()
+        Path(f"{prefix}.index").write_bytes(b"")
+    increments.describe(prefixes[2], prefixes[1], {})
+    store.prune(tmp_path, None, latest=prefixes[2].parent)
+    assert location.marked(tmp_path) == prefixes[:2]
+    for prefix in prefixes[:2]:
+        store.remove(prefix.parent)
+    store.prune(tmp_path, None, latest=prefixes[2].parent)
+    assert location.marked(tmp_path) == []
