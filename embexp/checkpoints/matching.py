@@ -487,6 +487,8 @@ class Taking:
         bound: Mapping[int, Any],
         only: Collection[str] | None,
         names: Mapping[str, str],
+        *,
+        unreached: bool = False,
     ) -> None:
         """Remembers what was found before the restore.
 
@@ -494,7 +496,9 @@ class Taking:
             checkpoint: the `tf.train.Checkpoint` that was restored.
             bound: the objects that are restored, by node, as of the time when the account is taken.
             names: of variables, by object path; those that are not in it have their own.
+            unreached: whether weights of Keras layers that no edge leads to are missing.
         """
+        self._unreached = unreached and only is None
         self._source, self._checkpoint, self._found = source, checkpoint, found
         self._objects, self._only, self._names = bound, only, names
 
@@ -544,9 +548,8 @@ class Taking:
                     lists["missing"].append(value)
                 elif value not in lists["left_out"]:
                     lists["left_out"].append(value)
-        if self._only is None:
-            for each in objects.unreached(graph):
-                lists["missing"].append(Value("", each.path, tuple(each.shape), str(each._dtype)))
+        for each in objects.unreached(graph) if self._unreached else ():
+            lists["missing"].append(Value("", each.path, tuple(each.shape), str(each._dtype)))
         lists["reordered"] = _reordered(variables, found.stored)
         return Account(self._source, **{name: tuple(listed) for name, listed in lists.items()}, initial=initial)
 

@@ -187,7 +187,8 @@ def _restored(
         weakref.finalize(status._checkpoint, stack.pop_all().close)
     given = path if paths.is_keras_file(path) else paths.find(path)  # the file itself, of a format that is converted
     source = str(prefix_of(index) if given.suffix == ".index" else given)
-    taking = Taking(source, checkpoint, found, status._checkpoint.object_by_proto_id, only, shown)
+    bound = status._checkpoint.object_by_proto_id
+    taking = Taking(source, checkpoint, found, bound, only, shown, unreached=not shown)
 
     ran: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
