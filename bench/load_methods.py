@@ -52,7 +52,7 @@ def memory_map(matrix: np.ndarray, ids: np.ndarray) -> Any:
 
 def _in_session(matrix: np.ndarray, ids: np.ndarray, optimizer: str) -> Any:
     """A table and its slots in a session, filled in chunks, up to the end of the first update of both."""
-    rule = {"adagrad": Adagrad(), "adam": Adam()}[optimizer]
+    rule: Adagrad | Adam = Adagrad() if optimizer == "adagrad" else Adam()
     with tf.Graph().as_default():
         table = EmbeddingTable("item", *matrix.shape, slots=optimizers.slots_of(rule))
         fill = AssignInSession({table.variable: matrix}).fill

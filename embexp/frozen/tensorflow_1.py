@@ -29,7 +29,7 @@ ROW_WISE = frozenset(
 """Optimizers that change only the rows of a sparse gradient, and their rows of the slots. A subclass may do more."""
 
 
-class FrozenRowsOptimizer(_train.Optimizer):  # type: ignore[misc]  # TensorFlow is untyped
+class FrozenRowsOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is untyped
     """What `embexp.freeze` makes of an optimizer of TensorFlow 1; its slots are the optimizer's own."""
 
     def __init__(self, optimizer: Any, kept: Sequence[Kept]) -> None:

@@ -75,7 +75,7 @@ class AssignInSession:
 
         Args:
             fills: variables, each with its values, see `Source`; a partitioned variable stands for its parts.
-            chunk_bytes: largest chunk, in bytes; a single row may be larger.
+            chunk_bytes: most bytes of rows that are in flight; a single row may be larger.
 
         Raises:
             DataError: a file is missing, or is no file of vectors.
@@ -94,11 +94,14 @@ class AssignInSession:
                 initial value is `tf.raw_ops.Empty` takes no memory for that.
         """
         for assignment in self._assignments:
-            for chunk in chunks(assignment.rows.rows, assignment.rows.dim, self._chunk_bytes):
-                values = np.asarray(assignment.rows.read(chunk.start, chunk.stop))
+            # Half as much at once: of most arrays, TensorFlow makes a copy. None is kept while the next is read.
+            for chunk in chunks(assignment.rows.rows, assignment.rows.dim, self._chunk_bytes // 2):
                 session.run(
                     assignment.operation,
-                    {assignment.numbers: np.arange(chunk.start, chunk.stop), assignment.values: values},
+                    {
+                        assignment.numbers: np.arange(chunk.start, chunk.stop),
+                        assignment.values: np.asarray(assignment.rows.read(chunk.start, chunk.stop)),
+                    },
                 )
 
 

@@ -259,7 +259,7 @@ def test_chunks_are_no_larger_than_asked_for_and_leave_the_rest_alone() -> None:
         with v1.Session() as session:
             session.run(variable.initializer)
             method.fill(session)
-            assert source.most == 96, "a multiple of 16 rows"
+            assert source.most == 48, "half of 100 rows, and a multiple of 16"
             np.testing.assert_array_equal(session.run(variable), source.values)
         with v1.Session() as another:
             another.run(variable.initializer)
