@@ -21,7 +21,7 @@ from embexp.reports import grid
 from embexp.reports.groups import Group, of_setting
 from embexp.reports.record import Record, at, text_of
 from embexp.reports.report import Report, report, run_columns, setting_columns, show
-from embexp.system import files, printable
+from embexp.system import files, printable, terminal
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -162,13 +162,15 @@ def write_reports(directory: Path, console: Console, tables: Tables) -> None:
 
     The sweep has ended, so a report that can't be written is a warning, not an error.
     """
-    found = report(directory)
+    with terminal.naming("comparing the runs", console):
+        found = report(directory)
     show(found, console)
     written = []
     try:
-        write_results(found, directory)
+        with terminal.naming(f"writing {_CSV} and {RESULTS}", console):
+            write_results(found, directory)
         written.append(directory / _CSV)
-        for line in write_page(found, page_in(directory), tables):
+        for line in write_page(found, page_in(directory), tables, console):
             console.print(Text(line), soft_wrap=True)
         written.append(directory / PAGE)
     except (OSError, CommandLineError) as error:
@@ -192,18 +194,23 @@ def page_in(directory: Path, *, force: bool = False) -> Output:
     return output(directory / PAGE, "report", force=force, mark=PAGE_MARK)
 
 
-def write_page(found: Report, out: Output, tables: Tables) -> list[str]:
+def write_page(found: Report, out: Output, tables: Tables, console: Console) -> list[str]:
     """Writes the HTML page, whole or not at all.
+
+    Args:
+        console: shows what is being done, if it is a terminal.
 
     Returns:
         How alike the tables of the first setting are over its seeds, a line each.
     """
     from embexp.reports import page
 
-    read = tables(found)
+    with terminal.naming(f"making maps of tables for {out.named}", console):
+        read = tables(found)
     settings = page.settings_of(found.groups, found.keys)
     stability = [{**each, "setting": settings[each["setting"]]} for each in read["stability"]]
-    out.write(page.page_of(found.records, maps=read["maps"], stability=stability))
+    with terminal.naming(f"writing {out.named}", console):
+        out.write(page.page_of(found.records, maps=read["maps"], stability=stability))
     first = [each for each in stability if each["setting"] == stability[0]["setting"]]
     return list(map(_stability, first))
 

@@ -227,10 +227,7 @@ def report(
         CommandLineError: a condition or key is not one that the runs have.
     """
     given = [directories] if isinstance(directories, str | Path) else list(directories)
-    records = collect(given)
-    found = tabulate(records, sort=sort, filters=filters, baseline=baseline)
-    if changed := list(_changed_tables(records)):
-        found = replace(found, notes=(*found.notes, *changed))
+    found = tabulate(collect(given), sort=sort, filters=filters, baseline=baseline)
     return found if seconds else replace(found, seconds=False)
 
 
@@ -282,7 +279,7 @@ def tabulate(
         best=ranked[0] if has_best else None,
         groups=tuple(repeated),
         tested=tested,
-        notes=(*notes, *_other_data(results), *doubts, *_inert(selected)),
+        notes=(*notes, *_other_data(results), *doubts, *_inert(selected), *_changed_tables(selected)),
     )
 
 

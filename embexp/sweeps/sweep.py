@@ -306,7 +306,9 @@ class Sweep:
             raise CommandLineError(
                 f"{place} has another sweep: {count}, the first is {words}\n    {remedy} finishes that one"
             )
-        if changed := _changed_results(place, [job for job in known if job.state.has_results]):
+        with terminal.naming("checking that data, files and code are those of the results", self._runner.shown.console):
+            changed = _changed_results(place, [job for job in known if job.state.has_results])
+        if changed:
             lines = "\n".join(f"    {each}" for each in changed)
             raise CommandLineError(
                 f"{place} has results that would be others now, as data, files or code have changed:\n{lines}\n"

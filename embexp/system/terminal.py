@@ -85,6 +85,16 @@ def table(to: Console, left: Sequence[str], *, right: Sequence[str] = (), after:
 
 
 @contextmanager
+def naming(stage: str, console: Console) -> Iterator[None]:
+    """Within the block, a terminal says what is being done."""
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(Text(stage)):
+        yield
+
+
+@contextmanager
 def shown_if_long(
     to: Console | None = None, *, after: float = LONG, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Progress]:

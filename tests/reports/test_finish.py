@@ -32,6 +32,21 @@ def test_table_files_and_page(tmp_path: Path) -> None:
     assert (folder / "report.html").stat().st_size > 1000
 
 
+def test_a_terminal_says_what_is_done_before_and_after_the_table(tmp_path: Path) -> None:
+    text, seen = io.StringIO(), list[str]()
+    folder = sweep(tmp_path, optimizers={"sgd": [2.0], "adam": [1.0]})
+
+    def tables(_: object) -> dict[str, list[dict[str, object]]]:
+        seen.append(text.getvalue())
+        return {"maps": [], "stability": []}
+
+    formats.write_reports(folder, Console(file=text, width=120, force_terminal=True), tables)
+    [before] = seen
+    assert "making maps of tables for report.html" in before
+    assert before.index("comparing the runs") < before.index("validation") < before.index("making maps")
+    assert "writing report.html" in text.getvalue()
+
+
 def test_what_sweep_json_says_is_what_was_read(tmp_path: Path) -> None:
     """The ledger may be lost: sweep.json then tells the same jobs, and is written again as it was."""
     folder = sweep(tmp_path, optimizers={"sgd": [2.0, 1.0], "adam": [1.5, 1.25]})

@@ -295,7 +295,7 @@ def test_tables_that_were_edited_are_named_and_written_again(
     assert note == f"{table}: changed or removed since the sweep wrote it; {command_of_note} writes it again"
     capsys.readouterr()
     assert resume(Path("s"), command=command)
-    assert f"{table} was changed or removed since the sweep wrote it" in capsys.readouterr().out
+    assert f"{table} was changed or removed since the sweep wrote it" in capsys.readouterr().err
     assert table.read_text() == before
     assert not [note for note in report("s").notes if "changed" in note]
 

@@ -74,20 +74,23 @@ def main(arguments: Sequence[str]) -> int:
     from embexp.system import terminal
 
     named = _outputs(options)
-    records: Sequence[Record] = collect(options.directories)
+    console = terminal.console()
+    busy = terminal.SafeConsole(stderr=True)
+    with terminal.naming("reading the records of the runs", busy):
+        records: Sequence[Record] = collect(options.directories)
     if tests := {name: getattr(options, name) for name in _TESTS if getattr(options, name)}:
         records = _evaluated(records, tests)
     found = tabulate(records, sort=options.sort, filters=options.filter, baseline=options.baseline)
     writers = {"csv": formats.as_csv, "json": formats.as_json, "latex": formats.as_latex}
     if options.format == "table":
-        show(found, terminal.console())
+        show(found, console)
     else:
         printable.write_data(writers[options.format](found))
     messages = sys.stdout if options.format == "table" else sys.stderr
     for name, out in named.items():
         try:
             if name == "html":
-                for line in formats.write_page(found, out, table_maps.of_report):
+                for line in formats.write_page(found, out, table_maps.of_report, busy):
                     print(line, file=messages)
             else:
                 out.write(writers[name](found))
