@@ -104,8 +104,8 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         search, effective, notes = _search(loader, base, tasks, hydra, launched, engine)
         limit({"trials": search.trials, "seeds": search.seeds}, most)
     if sweeper != "basic":
-        lines = tuple(str(task.input_line) for task in tasks)
-        return Plan(base, lines, None, launched, engine, search, effective, (*tuned, *notes))
+        asked = tuple(str(task.input_line) for task in tasks)
+        return Plan(base, asked, None, launched, engine, search, effective, (*tuned, *notes))
     with hydra_globals.borrowed(base):
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
         params, more = _without_tuned(loader, params)
@@ -223,7 +223,7 @@ def _without_tuned(loader: Loader, parsed: Sequence[Override]) -> tuple[list[Ove
     A choice that is tuned for one experiment, such as `adam_movielens`, counts only if a pattern matches it that does
     not match `adam`.
     """
-    found, notes = [], []
+    found, notes = list[Override](), list[str]()
     experiments = loader.folders.choices.get("experiment", {})
     for override in parsed:
         if not isinstance(glob := override.value(), Glob):
@@ -377,8 +377,7 @@ def check(
                 for fault in job.impossible:
                     impossible.setdefault((fault.path, fault.value, fault.rule), (fault, []))[1].append(setting)
             again = partial(compose_config, loader, (*hydra, *words))
-            asked = [each for each in overrides if each in words or each in fitting.inert]
-            asked += [each for each in words if each not in overrides]
+            asked = overrides if words == fitting.overrides else (*words, *fitting.inert)
             jobs.append(PlannedJob(len(jobs), tuple(asked), job.spec, again, why, setting, inert=fitting.inert))
             added |= composed.added
             directories.add(hydra_job.undated_sweep_directory(composed.config))

@@ -29,7 +29,7 @@ from embexp.specs.studies.choices import NoStudy
 from embexp.sweeps import ledger as ledgers
 from embexp.sweeps import planning, processes, search
 from embexp.sweeps.engines import Engine
-from embexp.sweeps.jobs import OTHER_DIRECTORY, Outcome
+from embexp.sweeps.jobs import OTHER_DIRECTORY, Outcome, loss
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.planning import Enrolment, Plan, PlannedJob, key_of
 from embexp.sweeps.processes import Command
@@ -299,13 +299,8 @@ class Sweep:
 
     def _check(self, known: Sequence[LedgerJob]) -> None:
         place = self._runner.ledger.directory
+        _check_asked(place, self._enrolment.unasked(), len(known))
         remedy = f"{OTHER_DIRECTORY}\n    embexp resume {place}"
-        if others := self._enrolment.unasked():
-            words = f"job {others[0].number} ({' '.join(others[0].overrides)})"
-            count = f"{len(others)} of its {len(known) + len(others)} jobs are not in this one"
-            raise CommandLineError(
-                f"{place} has another sweep: {count}, the first is {words}\n    {remedy} finishes that one"
-            )
         with terminal.naming("checking that data, files and code are those of the results", self._runner.shown.console):
             changed = _changed_results(place, [job for job in known if job.state.has_results])
         if changed:
@@ -321,6 +316,42 @@ class Sweep:
         if failed := [job for job in found if job.number in self._failed_before and job.same_as is None]:
             text += f", {len(failed)} failed (`embexp resume` tries them again)"
         self._runner.shown.say(text)
+
+
+def _check_asked(place: Path, others: Sequence[LedgerJob], known: int) -> None:
+    """Raises CommandLineError if a ledger has jobs that were not asked for, next to `known` ones that were."""
+    if others:
+        words = f"job {others[0].number} ({' '.join(others[0].overrides)})"
+        count = f"{len(others)} of its {known + len(others)} jobs are not in this one"
+        raise CommandLineError(
+            f"{place} has another sweep: {count}, the first is {words}\n"
+            f"    {OTHER_DIRECTORY}\n    embexp resume {place} finishes that one"
+        )
+
+
+def settled_before(plan: Plan) -> dict[int, str]:
+    """The planned jobs that would not run, as the folder of the sweep has them already, and why; writes nothing.
+
+    Raises:
+        CommandLineError: the folder has another sweep.
+    """
+    place = hydra_job.sweep_directory(plan.base).absolute()
+    if plan.jobs is None or not ledgers.exists(place):
+        return {}
+    with Ledger(place) as ledger:
+        enrolment = Enrolment(ledger, at_once=1, engine=plan.engine)
+        found, new = enrolment.find(plan.jobs)
+        added = {job.number for job in new}
+        _check_asked(place, enrolment.unasked(), len(found) - len(new))
+    why = {}
+    for planned, job in zip(plan.jobs, found, strict=True):
+        if planned.skip or planned.same_as is not None or job.number in added:
+            continue
+        if job.state is Status.FAILED:
+            why[planned.number] = "failed before: `embexp resume` tries it again"
+        elif job.state.is_settled and not loss(place, job):
+            why[planned.number] = f"{job.state.value.replace('_', ' ')} before: not run again"
+    return why
 
 
 def _changed_results(directory: Path, jobs: Sequence[LedgerJob]) -> list[str]:

@@ -20,6 +20,7 @@ import pytest
 
 from embexp import compose
 from embexp.cli import commands
+from embexp.cli.commands import plan
 from embexp.errors import CommandLineError, ConfigError, RunError
 from embexp.records import inventory
 from embexp.reports.record import Status
@@ -189,6 +190,26 @@ def test_a_job_whose_results_were_deleted_runs_again(
     assert "1 of 3 jobs are done" in said
     assert rows() == [("completed", 1), ("completed", 2), ("completed", 0)]
     assert Path("s/1/summary.json").is_file()
+
+
+def test_plan_shows_what_a_folder_leaves_to_run(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not run(command, "seed=1,2,100")
+    words = ["-m", "hydra.sweep.dir=s", "seed=1,2,100,4"]
+    shutil.rmtree("s/1")
+    before = Path("s/sweep.sqlite").read_bytes()
+    capsys.readouterr()
+    assert plan.main(words) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:6] == [
+        "0 1 completed before: not run again",
+        "1 2",
+        "2 100 failed before: `embexp resume` tries it again",
+        "3 4",
+        "2 of 4 jobs would run; the first:",
+    ]
+    assert Path("s/sweep.sqlite").read_bytes() == before
+    with pytest.raises(CommandLineError, match=r"1 of its 3 jobs are not in this one, the first is job 2 \(seed=100\)"):
+        plan.main(["-m", "hydra.sweep.dir=s", "seed=1,2"])
 
 
 def test_a_damaged_summary_is_no_result(command: Command) -> None:

@@ -62,6 +62,7 @@ def _single(options: argparse.Namespace) -> RunSpec:
 def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
     """Prints the jobs of a sweep; returns the spec of the first one that would run, None if it is not known."""
     from embexp.sweeps import planning, resources
+    from embexp.sweeps.sweep import settled_before
     from embexp.system import terminal
 
     environment.begin_collecting()
@@ -72,6 +73,7 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
         for line in (*lines, *plan.notes):
             terminal.say(console, line)
         return None
+    before = settled_before(plan)
     keys = planning.varying([job.settings for job in plan.jobs])
     table = terminal.table(console, ["job", *keys, "note"])
     for job in plan.jobs:
@@ -80,13 +82,15 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
             note = f"no effect: {', '.join(map(planning.key_of, job.inert))}"
         if job.same_as is not None:
             note = "; ".join(filter(None, [f"the same as job {job.same_as}: not run again", note]))
+        note = before.get(job.number, note)
         table.add_row(str(job.number), *(job.settings.get(key, "") for key in keys), note)
     console.print(table)
     for line in plan.notes:
         terminal.say(console, line)
-    to_run = [job for job in plan.jobs if not job.skip and job.same_as is None]
+    to_run = [job for job in plan.jobs if not job.skip and job.same_as is None and job.number not in before]
     for line in resources.planned(plan.engine, plan.launching, [job.spec.strategy for job in to_run]):
         terminal.say(console, line)
-    console.print(f"{len(to_run)} of {len(plan.jobs)} jobs would run; the first:", markup=False, highlight=False)
+    count = f"{len(to_run)} of {len(plan.jobs)} jobs would run"
+    console.print(f"{count}; the first:" if to_run else count, markup=False, highlight=False)
     console.print()
-    return to_run[0].spec
+    return to_run[0].spec if to_run else None
