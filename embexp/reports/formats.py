@@ -205,11 +205,11 @@ def write_page(found: Report, out: Output, tables: Tables, console: Console) -> 
     """
     from embexp.reports import page
 
-    with terminal.naming(f"making maps of tables for {out.named}", console):
+    with terminal.naming(f"making maps of tables for {Path(out.named).name}", console):
         read = tables(found)
     settings = page.settings_of(found.groups, found.keys)
     stability = [{**each, "setting": settings[each["setting"]]} for each in read["stability"]]
-    with terminal.naming(f"writing {out.named}", console):
+    with terminal.naming(f"writing {Path(out.named).name}", console):
         out.write(page.page_of(found.records, maps=read["maps"], stability=stability))
     first = [each for each in stability if each["setting"] == stability[0]["setting"]]
     return list(map(_stability, first))
