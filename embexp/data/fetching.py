@@ -19,7 +19,7 @@ from embexp.data.datasets import DataSet, Remote
 from embexp.errors import DataError, read_by_library
 from embexp.specs.data.choices import Columnar, Data, named_paths, with_paths
 from embexp.stores import places
-from embexp.system import caching, digests, files
+from embexp.system import caching, digests, files, machine_faults
 from embexp.system.locks import FileLock
 from embexp.system.parallel import Progress
 
@@ -37,7 +37,9 @@ class DownloadError(Exception):
 def folder() -> Path:
     """Where data sets are kept: `$EMBEXP_DATA`, or `datasets` in the user's cache of embexp."""
     named = os.environ.get(VARIABLE)
-    return Path(os.path.abspath(os.path.expanduser(named))) if named else caching.cache_folder(None) / "datasets"
+    found = Path(os.path.abspath(os.path.expanduser(named))) if named else caching.cache_folder(None) / "datasets"
+    machine_faults.name_place(found, f"the variable {VARIABLE}")
+    return found
 
 
 def place(name: str) -> Path:

@@ -34,7 +34,7 @@ from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.planning import Enrolment, Plan, PlannedJob, key_of
 from embexp.sweeps.processes import Command
 from embexp.sweeps.settings import changed_launching
-from embexp.system import files, locks, slurm, terminal
+from embexp.system import files, locks, machine_faults, slurm, terminal
 
 if TYPE_CHECKING:
     from embexp.sweeps.running import Runner
@@ -84,6 +84,7 @@ def sweep(
     if faults := callbacks.faults_of_jobs():
         raise ConfigError(faults)
     place = (directory or hydra_job.sweep_directory(plan.base)).absolute()
+    machine_faults.name_place(place, "hydra.sweep.dir" if directory is None else "directory")
     if fresh or not ledgers.exists(place):
         place = files.new_directory(place)
     command_line = {

@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from embexp.system import digests, files, locks
+from embexp.system import digests, files, locks, machine_faults
 from embexp.system.parallel import Progress, at_once, quiet
 
 _SETTLED_SECONDS = 2.0
@@ -33,10 +33,11 @@ _NAME = ".content.json"
 
 def cache_folder(named: str | None) -> Path:
     """The cache: the folder `named`, or `embexp` in the user's cache folder (XDG base directories)."""
-    if named is not None:
-        return Path(os.path.expanduser(named))
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "embexp"
+    own = (Path(base) if base else Path.home() / ".cache") / "embexp"
+    found = own if named is None else Path(os.path.expanduser(named))
+    machine_faults.name_place(found, "output.cache")
+    return found
 
 
 def file_digest(path: Path, *, cache: Path, progress: Progress = quiet) -> str:

@@ -15,6 +15,8 @@ _ELSEWHERE = (
     "name another place: hydra.run.dir for a run, hydra.sweep.dir for a sweep, output.cache for the cache, the variable"
     " EMBEXP_DATA for data sets by name"
 )
+_PLACES: dict[str, str] = {}
+"""What names each folder that this process writes to, see `name_place`."""
 _FULL = f"make room there, or {_ELSEWHERE}"
 _FORBIDDEN = f"give yourself the permission, or {_ELSEWHERE}"
 _IN_THE_WAY = f"a folder is needed where a file is: move it, or {_ELSEWHERE}"
@@ -51,6 +53,26 @@ _SQLITE = {
     "unable to open": _FORBIDDEN,
     "disk I/O": _REMEDIES[errno.EIO],
 }
+
+
+def name_place(folder: str | os.PathLike[str], setting: str) -> None:
+    """Notes what chooses a folder that this process writes to: an error there proposes that, and no other place.
+
+    Args:
+        setting: such as `output.cache`, or `the variable EMBEXP_DATA`.
+    """
+    for path in (os.path.abspath(folder), os.path.realpath(folder)):
+        _PLACES[path] = setting
+
+
+def _remedy(number: int | None, path: str) -> str:
+    """What helps against an error of the system at a path; "" for nothing known."""
+    found = _REMEDIES.get(number or 0, "")
+    if not path or _ELSEWHERE not in found:
+        return found
+    absolute = os.path.abspath(path)
+    inside = [folder for folder in _PLACES if os.path.commonpath([folder, absolute]) == folder]
+    return found.replace(_ELSEWHERE, f"choose another place by {_PLACES[max(inside, key=len)]}") if inside else found
 
 
 def sentence(error: BaseException) -> str | None:
@@ -117,7 +139,7 @@ def reason(error: BaseException) -> str:
     """An error of the system in a few words with its remedy, without the path: of which the caller speaks."""
     if not isinstance(error, OSError):
         return sentence(error) or str(error)
-    return ": ".join(filter(None, [error.strerror or str(error), _REMEDIES.get(error.errno or 0)]))
+    return ": ".join(filter(None, [error.strerror or str(error), _remedy(error.errno, _path_of(error))]))
 
 
 def _of_system(error: OSError) -> str:
@@ -126,9 +148,14 @@ def _of_system(error: OSError) -> str:
         if isinstance(error, FileExistsError):
             return _line(text, "there is something of that name already", "name another place")
         return _known(text) or text or type(error).__name__
+    place = _path_of(error)
+    return _line(place, error.strerror or os.strerror(error.errno), _remedy(error.errno, place))
+
+
+def _path_of(error: OSError) -> str:
+    """The path that an error names, the second of two; "" if it names none."""
     path = error.filename if error.filename2 is None else error.filename2
-    place = "" if path is None or isinstance(path, int) else os.fsdecode(path)
-    return _line(place, error.strerror or os.strerror(error.errno), _REMEDIES.get(error.errno, ""))
+    return "" if path is None or isinstance(path, int) else os.fsdecode(path)
 
 
 def _known(text: str) -> str | None:
@@ -137,7 +164,8 @@ def _known(text: str) -> str | None:
         if words in text and number != errno.ENOENT:
             path = re.search(rf"(/[^;:'\"]+)\s*;\s*{re.escape(words)}", text)
             named = path or re.search(r"(?:file|name|directory)\s*=?\s*'?(/[^;:'\"]+)", text)
-            return _line(named[1].strip() if named else "", words, _REMEDIES[number])
+            place = named[1].strip() if named else ""
+            return _line(place, words, _remedy(number, place))
     return None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from embexp.system import files, machine_faults
+from embexp.system import caching, files, machine_faults
 
 
 def error_of(act: Callable[[], object]) -> Exception:
@@ -46,7 +46,7 @@ def test_a_full_disk_names_the_file_that_was_being_written(tmp_path: Path) -> No
 LARGE = """
 import resource, signal, sys
 from pathlib import Path
-from embexp.system import files, machine_faults
+from embexp.system import caching, files, machine_faults
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
@@ -132,3 +132,27 @@ def test_a_bug_is_none(error: Exception) -> None:
 def test_a_reason_has_no_path() -> None:
     error = OSError(errno.EROFS, os.strerror(errno.EROFS), "/somewhere")
     assert machine_faults.reason(error).startswith("Read-only file system: name another place")
+
+
+def test_the_place_that_is_full_is_proposed_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_faults, "_PLACES", {})
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    machine_faults.name_place(tmp_path / "link", "hydra.run.dir")
+    cache = caching.cache_folder(str(tmp_path / "run" / "cache"))  # in the other one
+
+    def said(path: str, number: int = errno.ENOSPC) -> str:
+        return str(machine_faults.sentence(OSError(number, os.strerror(number), path)))
+
+    begin = "No space left on device: make room there, or"
+    assert said(f"{cache}/x") == f"{cache}/x: {begin} choose another place by output.cache"
+    for folder in ("run", "link"):
+        expected = f"{tmp_path}/{folder}/y: {begin} choose another place by hydra.run.dir"
+        assert said(f"{tmp_path}/{folder}/y") == expected
+        told = type("OpError", (Exception,), {})(f"{tmp_path}/{folder}/y; No space left on device")
+        assert machine_faults.sentence(told) == expected
+    monkeypatch.chdir(tmp_path)
+    assert said("run/y") == f"run/y: {begin} choose another place by hydra.run.dir"
+    assert said("/elsewhere").endswith("output.cache for the cache, the variable EMBEXP_DATA for data sets by name")
+    assert said("run/y", errno.EROFS) == "run/y: Read-only file system: choose another place by hydra.run.dir"
+    assert said("run/y", errno.EFBIG).endswith("allows no file of that size")
