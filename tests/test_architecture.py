@@ -27,7 +27,7 @@ ALLOWED = {
     "initialization": "errors specs system tables vectors",
     "models": "errors specs system",
     "pretrained": "data errors records specs stores system tensor_bundle vectors",
-    "records": "errors specs system",
+    "records": "errors specs system tensor_bundle",
     "reports": "errors records specs system training",
     "rows": "specs tables",
     "runs": "checkpoints data errors estimator freezing initialization models pretrained records reports"

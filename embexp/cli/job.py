@@ -22,7 +22,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,12 +131,16 @@ def _train(directory: Path, spec_json: str, listeners: Sequence[Listener]) -> No
         terminal.say(console, sentence)
 
     reached = progress.ProgressFile(directory)
-    observer = Observer(lambda: [ProgressLines(console), reached, *listeners], reached, say, say)
+
+    def ending(summary: Mapping[str, Any], place: Path) -> None:
+        console.print(experiment.results(summary, place))
+        sys.stdout.flush()  # before the inventory takes the digest of the log
+
+    observer = Observer(lambda: [ProgressLines(console), reached, *listeners], reached, say, say, ending)
     if has_begun:  # the sweep has checked the code that it names
-        result = experiment.resume(directory, allow_code=named_functions(spec), observer=observer)
+        experiment.resume(directory, allow_code=named_functions(spec), observer=observer)
     else:
-        result = experiment.run(spec, directory, observer)
-    console.print(experiment.results(result.summary, directory))
+        experiment.run(spec, directory, observer)
 
 
 def become_job(parent: int) -> None:

@@ -6,14 +6,15 @@ import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 from rich.status import Status
 
+from embexp.records import inventory
 from embexp.system import environment, interruption, machine_faults
 from embexp.system.printable import lasting_streams, print
 from embexp.system.terminal import SafeConsole, say
@@ -92,7 +93,7 @@ class Shown:
         """What a run reports to."""
         from embexp.runs.run import Observer
 
-        return Observer(self.listeners, self.stages, self.announce, self.say)
+        return Observer(self.listeners, self.stages, self.announce, self.say, self.ending)
 
     def announce(self, heading: str) -> None:
         """Prints a heading, such as before each run of a study."""
@@ -106,14 +107,24 @@ class Shown:
         for console in (self.terminal, self.log):
             say(console, sentence)
 
+    def ending(self, summary: Mapping[str, Any], directory: Path) -> None:
+        """Writes the results to run.log, which the inventory is about to list."""
+        from embexp.runs import experiment
+
+        self.log.print(experiment.results(summary, directory))
+
 
 class _Log:
-    """run.log, as a file of text. A failure to write to it, as on a full disk, is reported once and ends nothing."""
+    """run.log, as a file of text. A failure to write to it, as on a full disk, is reported once and ends nothing.
+
+    While the folder has an inventory, which lists the log, nothing is written: text waits until a resumption removes
+    the inventory. What is said of a run that is complete, or can't be resumed, is no output of it.
+    """
 
     encoding = "utf-8"
 
     def __init__(self, path: Path) -> None:
-        self._path, self._failed = path, False
+        self._path, self._failed, self._waiting = path, False, ""
         self._file = path.open("ab", buffering=0)
 
     def __enter__(self) -> _Log:
@@ -124,7 +135,10 @@ class _Log:
 
     def write(self, text: str) -> int:
         """Appends text."""
-        left = text.encode()
+        self._waiting += text
+        if (self._path.parent / inventory.NAME).exists():
+            return len(text)
+        left, self._waiting = self._waiting.encode(), ""
         try:
             while left:
                 left = left[self._file.write(left) or 0 :]
@@ -181,20 +195,17 @@ def _trained(strategy: Strategy, directory: Path, execute: Callable[[Shown], Run
     with interruption.leaving_at_once(), environment.collecting_paused():
         found.stages("loading TensorFlow", None)
         environment.load_tensorflow()
-        from embexp.records import inventory
         from embexp.runs import experiment  # which `execute` imports, too
 
     try:
         result = execute(found)
     finally:
         found.stages.close()
-    digest = inventory.digest_of(directory)
-    for console in (found.terminal, found.log):
-        console.print(experiment.results(result.summary, directory))
-        if digest is not None:
-            console.print(f"{inventory.NAME} has the SHA-256 digest {digest}", highlight=False, soft_wrap=True)
-        if result.status == "interrupted":
-            say(console, f"interrupted; to go on: {_resuming(directory)}")
+    terminal.print(experiment.results(result.summary, directory))
+    if (digest := inventory.digest_of(directory)) is not None:
+        terminal.print(f"{inventory.NAME} has the SHA-256 digest {digest}", highlight=False, soft_wrap=True)
+    if result.status == "interrupted":
+        say(terminal, f"interrupted; to go on: {_resuming(directory)}")
     return result
 
 

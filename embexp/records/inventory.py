@@ -14,9 +14,11 @@ import os
 import re
 import shlex
 import stat
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -30,13 +32,16 @@ EVENT_SUFFIX = ".inventory"
 _RESULT = "summary.json"
 _VERSION = 1
 _LOG = re.compile(r"run\.log|worker-\d+\.log")
-"""Logs. Lines may follow, such as the results for people: what it held when the inventory was written is compared."""
+"""Logs. A process may write lines after the inventory, as it ends: these are added, and what was there is compared."""
 _NOT_LISTED = (".lock", ".progress.json")
 """Files of a process that is running."""
 _UNFINISHED = (".part", ".gone")
 """Endings of what is being written or removed."""
 _BY_SIZE = ("checkpoints/", "events/")
 """Folders whose files are compared by their sizes alone where a comparison is to be quick."""
+_LINK = "it is a symbolic link, and was a file"
+_EVENT_BYTES = 1 << 16
+"""Bytes that TensorBoard's file with the digest of the inventory has at most."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -46,6 +51,8 @@ class ChangeKind(StrEnum):
     CHANGED = "changed"
     REMOVED = "removed"
     ADDED = "added"
+    MOVED = "now a link to a folder"
+    """Of a folder, such as `checkpoints` on another disk: its files are compared where they are."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,7 @@ def digest_of(directory: Path) -> str | None:
 
 
 def changes(directory: Path, *, quick: bool = False) -> tuple[Change, ...]:
-    """What differs between a folder and its inventory: changed files first, then removed and added ones.
+    """What differs between a folder and its inventory: changed files first, then removed, added and moved ones.
 
     Nothing, if the folder has no inventory, see `read`.
 
@@ -182,9 +189,9 @@ def check(directory: Path, *paths: Path) -> None:
     names = [path.relative_to(directory).as_posix() for path in paths if path.is_relative_to(directory)]
     inside = {name for name in _names(directory) if _is_one_of(name, names)}
     listed = {name: file for name, file in inventory.files.items() if _is_one_of(name, names)}
-    if not (several := sorted(_compared(directory, listed, inside), key=str)):
+    compared = (each for each in _compared(directory, listed, inside) if each.kind is not ChangeKind.MOVED)
+    if (found := min(compared, key=str, default=None)) is None:
         return
-    found = several[0]
     words = {
         ChangeKind.CHANGED: "is not what the run wrote",
         ChangeKind.REMOVED: "is missing, and the run wrote it",
@@ -248,8 +255,14 @@ def compare(directory: Path, recorded: str | None, *, where: str) -> tuple[Chang
 
 
 def losses(found: tuple[Change, ...]) -> tuple[Change, ...]:
-    """Those of some changes that are not files that somebody added, which change nothing of the record."""
-    return tuple(each for each in found if each.kind is not ChangeKind.ADDED)
+    """Those of some changes by which content of the record is lost: files that were added, or moved, change nothing."""
+    return tuple(each for each in found if each.kind in (ChangeKind.CHANGED, ChangeKind.REMOVED))
+
+
+def warning(directory: Path, lost: tuple[Change, ...]) -> str:
+    """What is said of a run that is used although files of its record have changed."""
+    verify = shlex.join(["embexp", "verify", str(directory)])
+    return f"the record of {directory} is not as the run wrote it ({sentence(lost)}): {verify}"
 
 
 def sentence(found: tuple[Change, ...], *, most: int = 3) -> str:
@@ -286,8 +299,37 @@ def _changes(directory: Path, *, quick: bool) -> Iterator[Change]:
     inside = {name for name in _names(directory) if not _is_one_of(name, below)}
     yield from _compared(directory, inventory.files, inside, quick=quick)
     for path in (directory / "events").glob(f"*{EVENT_SUFFIX}"):
-        if path.is_file() and not path.is_symlink() and inventory.digest.encode() not in path.read_bytes()[: 1 << 16]:
-            yield Change(f"events/{path.name}", ChangeKind.CHANGED, f"it has another digest than that of {NAME}")
+        if fault := _fault_of_event(path, inventory.digest):
+            yield Change(f"events/{path.name}", ChangeKind.CHANGED, fault)
+
+
+def _fault_of_event(path: Path, digest: str) -> str:
+    """Why TensorBoard's file of a digest is not the one that the run wrote, "" if it may be: it has checksums itself.
+
+    Args:
+        digest: of the inventory.
+    """
+    import google_crc32c
+
+    from embexp.tensor_bundle.index import masked
+
+    if path.is_symlink():
+        return _LINK
+    try:
+        with files.opened(path) as file:
+            content, records = file.read(_EVENT_BYTES), []
+        while content:  # https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/io/record_writer.h
+            size, of_size = struct.unpack_from("<QI", content)
+            data, [of_data] = content[12 : 12 + size], struct.unpack_from("<I", content, 12 + size)
+            if [masked(google_crc32c.value(each)) for each in (content[:8], data)] != [of_size, of_data]:
+                return "a checksum in it is wrong"
+            records.append(data)
+            content = content[16 + size :]
+    except OSError as error:
+        return _unreadable(error)
+    except (struct.error, OverflowError):
+        return "it is damaged"
+    return "" if any(digest.encode() in each for each in records) else f"it has another digest than that of {NAME}"
 
 
 def _compared(
@@ -295,42 +337,50 @@ def _compared(
 ) -> Iterator[Change]:
     """What differs between files of a folder and what the inventory says of them.
 
-    What counts is the content at a path: `checkpoints` may have become a link to another disk.
+    A folder, such as `checkpoints`, may have become a link to another disk; a file may not.
     """
     there = [name for name in listed if os.path.lexists(os.path.join(directory, name))]
     several = map if quick else at_once  # threads cost more than what little is read
-    faults = several(lambda name: _fault(directory, name, listed[name], quick=quick), there)
-    yield from (
-        Change(name, ChangeKind.CHANGED, fault) for name, fault in zip(there, faults, strict=True) if fault is not None
-    )
+    yield from filter(None, several(lambda name: _difference(directory, name, listed[name], quick=quick), there))
     yield from (Change(name, ChangeKind.REMOVED) for name in set(listed).difference(there))
-    if added := inside.difference(listed):
-        folders = {str(parent) for name in listed for parent in PurePosixPath(name).parents}
-        yield from (Change(name, ChangeKind.ADDED) for name in added.difference(folders))
+    folders = {str(parent) for name in listed for parent in PurePosixPath(name).parents}
+    for name in inside.difference(listed):
+        yield Change(name, ChangeKind.MOVED if name in folders else ChangeKind.ADDED)
 
 
-def _fault(directory: Path, name: str, listed: Listed, *, quick: bool) -> str | None:
-    """Why a file is not what the inventory says of it, "" where that is all that can be said; None: it is."""
+def _difference(directory: Path, name: str, listed: Listed, *, quick: bool) -> Change | None:
+    """How a file differs from what the inventory says of it; None: it does not."""
+    changed = partial(Change, name, ChangeKind.CHANGED)
     try:
         if listed.link:
-            return None if _listed(directory, name) == listed else ""
+            return None if _listed(directory, name) == listed else changed()
+        if os.path.islink(directory / name):
+            return changed(_LINK)
         if quick and name.startswith(_BY_SIZE):
-            return _other_size(os.stat(os.path.join(directory, name)).st_size, listed.size)
+            return _of_size(name, os.stat(os.path.join(directory, name)).st_size, listed.size)
         with files.opened(directory / name) as file:
             size = os.fstat(file.fileno()).st_size
-            grown = _LOG.fullmatch(name) is not None and size > listed.size
-            if size != listed.size and not grown:
-                return _other_size(size, listed.size)
-            digest = hashlib.sha256(file.read(listed.size)) if grown else hashlib.file_digest(file, "sha256")
-    except files.NotRegularError:
-        return "it is no regular file"
+            more = size - listed.size if _LOG.fullmatch(name) else 0
+            if more <= 0 and size != listed.size:
+                return _of_size(name, size, listed.size)
+            digest = hashlib.sha256(file.read(listed.size)) if more > 0 else hashlib.file_digest(file, "sha256")
     except OSError as error:
-        return f"it can't be read: {error.strerror}"
-    return None if digest.hexdigest() == listed.sha256 else ""
+        return changed(_unreadable(error))
+    if digest.hexdigest() != listed.sha256:
+        return changed()
+    return Change(name, ChangeKind.ADDED, f"{more:,} bytes at its end") if more > 0 else None
 
 
-def _other_size(size: int, before: int) -> str | None:
-    return None if size == before else f"it has {size:,} bytes, and had {before:,}"
+def _unreadable(error: OSError) -> str:
+    if isinstance(error, files.NotRegularError):
+        return "it is no regular file"
+    return f"it can't be read: {error.strerror}"
+
+
+def _of_size(name: str, size: int, before: int) -> Change | None:
+    if size == before:
+        return None
+    return Change(name, ChangeKind.CHANGED, f"it has {size:,} bytes, and had {before:,}")
 
 
 def _listed(directory: Path, name: str, *, on_disk: bool = False) -> Listed:

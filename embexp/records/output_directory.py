@@ -21,7 +21,7 @@ from embexp.records.folder import RECORDED_DATA, RunFolder
 from embexp.records.inventory import ChangeKind
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
-from embexp.system import files, locks
+from embexp.system import files, locks, machine_faults
 
 _KEPT = (".hydra", locks.NAME)
 """What a run that uses a directory again writes itself, or needs there."""
@@ -85,8 +85,10 @@ def opened(
     """
     check = partial(_check, path, RunFolder(path).located(spec).model_dump(mode="json"), existing, setting)
     made = path
+    machine_faults.name_place(path, setting)
     if existing is Existing.NUMBER:
         made = files.new_directory(path)
+        machine_faults.name_place(made, setting)
     elif not files.made_directory(path) and not (own and _is_free(path)):
         check()  # before anything is written there, such as the file of a lock
     folder = RunFolder(made)
@@ -172,7 +174,8 @@ def _check(path: Path, spec: dict[str, Any], existing: Existing, setting: str) -
     remedy = f"{other}, or move what you need, and remove the directory yourself"
     if inventory.digest_of(path) is None:
         raise refused("output.existing=replace removes complete runs only, and it has no inventory.json", remedy)
-    changes = [change for change in inventory.changes(path, quick=True) if change.kind is not ChangeKind.REMOVED]
+    other_files = ChangeKind.CHANGED, ChangeKind.ADDED
+    changes = [change for change in inventory.changes(path, quick=True) if change.kind in other_files]
     if changes:
         found = inventory.sentence(tuple(changes))
         raise refused(

@@ -19,6 +19,7 @@ from embexp.errors import EmbexpError, RunError
 from embexp.records import differences, inventory
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder, check_code, named_functions
+from embexp.reports.jobs import noted_inventory, record_changes
 from embexp.reports.results import Results
 from embexp.runs import run as single
 from embexp.runs import saving
@@ -93,6 +94,7 @@ def resume(
     folder = RunFolder(directory)
     folder.recorded_spec()  # else there is nothing to lock
     with _machine_errors(), folder.writing():
+        folder.check(folder.spec, folder.summary)
         spec = folder.recorded_spec()
         files.remove_leftovers(directory)
         return _study(spec.study.kind).resume(directory, spec, changed, allow_code, observer)
@@ -129,10 +131,11 @@ def resume_run(
     if changed is None and summary is not None and summary["status"] != "interrupted":
         ended = f"the run has ended after {summary['steps']:,} steps ({summary['status']})"
         if inventory.digest_of(directory) is not None:
+            say_changes(directory, say)
             say(f"{ended}; nothing is left to do")
             return RunResult(directory, summary)
         say(f"{ended}, and was killed before its last file: completing its files")
-        return single.finish(folder, observer.listeners())
+        return single.finish(folder, observer)
     check_code(named_functions(spec), allow_code, record=folder.spec)
     inventory.check_whole(directory)
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
@@ -173,6 +176,12 @@ def resume_run(
             for sentence in _elsewhere(before, now):
                 say(f"warning: {sentence}")
         return single.complete(prepared, strategy, folder, observer, saved=saved, unbuilt=unbuilt)
+
+
+def say_changes(directory: Path, say: Callable[[str], object]) -> None:
+    """Warns of files of a run, or a study, that has ended, which are not as it wrote them."""
+    if lost := inventory.losses(record_changes(directory, noted_inventory(directory))):
+        say(f"warning: {inventory.warning(directory, lost)}")
 
 
 def _newest(folder: RunFolder, say: Callable[[str], object]) -> SavedStep | None:

@@ -72,12 +72,15 @@ class Observer:
         progress: called with the stages before and after training.
         announce: called with a heading before each run of a study.
         say: called with a sentence on where a run is resumed, and about checkpoints that are skipped.
+        ending: called with the summary and the directory before the inventory is written: the last moment at which
+            something may be written there, such as to a log.
     """
 
     listeners: Callable[[], Sequence[Listener]] = tuple
     progress: Progress = quiet
     announce: Callable[[str], object] = lambda heading: None
     say: Callable[[str], object] = lambda sentence: None
+    ending: Callable[[Mapping[str, Any], Path], object] = lambda summary, directory: None
 
 
 NOBODY = Observer()
@@ -177,7 +180,7 @@ def complete(
             saving.sizes_on_disk(folder)  # a run with a summary is not trained again, even if the power is lost now
             folder.write_json(folder.summary, summary)
             kept = final_step if spec.output.plots else None
-            digest = _finish(spec.checkpoint, folder, summary, tracking, plotted=kept, progress=progress)
+            digest = _finish(spec.checkpoint, folder, summary, tracking, observer, plotted=kept)
     return RunResult(folder.path, summary, digest)
 
 
@@ -269,7 +272,7 @@ def _too_good(stopping: EarlyStopping, outcome: Outcome, prepared: Prepared) -> 
     )
 
 
-def finish(folder: RunFolder, listeners: Sequence[Listener]) -> RunResult:
+def finish(folder: RunFolder, observer: Observer = NOBODY) -> RunResult:
     """Completes a run that has its summary, and was killed before its last file. Nothing is trained or evaluated.
 
     Raises:
@@ -280,11 +283,16 @@ def finish(folder: RunFolder, listeners: Sequence[Listener]) -> RunResult:
     kept = spec.train.early_stopping.final_step(steps, summary["best_step"]) if spec.output.plots else None
     with (
         track(
-            spec.model_dump(mode="json"), spec.tracking, folder, run_id, first_step=steps, listeners=listeners
+            spec.model_dump(mode="json"),
+            spec.tracking,
+            folder,
+            run_id,
+            first_step=steps,
+            listeners=observer.listeners(),
         ) as tracking,
         interruption.finished_first(),
     ):
-        digest = _finish(spec.checkpoint, folder, summary, tracking, plotted=kept)
+        digest = _finish(spec.checkpoint, folder, summary, tracking, observer, plotted=kept)
     return RunResult(folder.path, summary, digest)
 
 
@@ -293,8 +301,9 @@ def _finish(
     folder: RunFolder,
     summary: Mapping[str, Any],
     tracking: Tracking,
+    observer: Observer,
+    *,
     plotted: int | None,
-    progress: Progress = quiet,
 ) -> str:
     """What follows the summary, and can be repeated: a killed process may have done some of it.
 
@@ -307,11 +316,12 @@ def _finish(
     if checkpoint.save is not Save.NEVER:
         saving.remove_earlier(folder, checkpoint, summary["status"])
     if plotted is not None:
-        progress("drawing the plots", None)
+        observer.progress("drawing the plots", None)
         from embexp.reports import plots
 
         plots.write_plots(folder.read_metrics(), summary, folder.plots, kept=plotted)
     tracking.finished(summary)
+    observer.ending(summary, folder.path)
     return tracking.seal(lambda: inventory.seal(folder.path))
 
 

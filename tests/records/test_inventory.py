@@ -84,13 +84,13 @@ def _link(path: Path) -> None:
         (lambda folder: _flip(folder / "spec.json"), [("spec.json", "changed")]),
         (lambda folder: (folder / "run.log").write_bytes(b"step 2\n"), [("run.log", "changed")]),
         (lambda folder: (folder / "run.log").write_bytes(b""), [("run.log", "changed")]),
-        (lambda folder: (folder / "run.log").write_bytes(b"step 1\nended\n"), []),
+        (lambda folder: (folder / "run.log").write_bytes(b"step 1\nended\n"), [("run.log", "added")]),
         (_flip_weights, [(name, "changed") for name in _WEIGHTS]),
         (lambda folder: shutil.rmtree(folder / ".hydra"), [(".hydra/overrides.yaml", "removed")]),
         (lambda folder: (folder / "notes.txt").write_text("mine"), [("notes.txt", "added")]),
         (
             lambda folder: _link(folder / ".hydra/overrides.yaml"),
-            [("elsewhere", "added")],
+            [(".hydra/overrides.yaml", "changed"), ("elsewhere", "added")],
         ),
         (lambda folder: (folder / "inventory.json").write_text("{}"), [("inventory.json", "changed")]),
         (lambda folder: shutil.copytree(folder / ".hydra", folder / "copy"), [("copy/overrides.yaml", "added")]),
@@ -106,13 +106,17 @@ def test_a_folder_that_became_a_link_is_the_same(folder: Path, tmp_path_factory:
     disk = tmp_path_factory.mktemp("disk") / "checkpoints"
     shutil.move(folder / "checkpoints", disk)
     (folder / "checkpoints").symlink_to(disk)
-    assert inventory.changes(folder) == ()
-    inventory.check(folder, folder / "checkpoints" / "final")
+    moved = ("checkpoints", "now a link to a folder")
+    assert _named(inventory.changes(folder)) == [moved]
+    assert inventory.losses(inventory.changes(folder)) == ()
+    inventory.check(folder, folder / "checkpoints", folder / "checkpoints" / "final")
     _flip(disk / "final" / "checkpoint.data")
-    assert _named(inventory.changes(folder)) == [(name, "changed") for name in _WEIGHTS]
+    assert _named(inventory.changes(folder)) == [*((name, "changed") for name in _WEIGHTS), moved]
     (folder / "spec.json").unlink()
     (folder / "spec.json").symlink_to("/dev/zero")
-    assert [str(each) for each in inventory.changes(folder)][-1] == "spec.json changed (it is no regular file)"
+    assert [str(each) for each in inventory.changes(folder)][-2] == (
+        "spec.json changed (it is a symbolic link, and was a file)"
+    )
 
 
 def test_a_quick_comparison_takes_the_sizes_of_checkpoints(folder: Path) -> None:
@@ -218,3 +222,26 @@ def test_names_that_are_not_utf_8_and_what_is_no_file(tmp_path: Path) -> None:
     assert inventory.changes(tmp_path) == ()
     os.unlink(name)
     assert [each.kind for each in inventory.changes(tmp_path)] == [ChangeKind.REMOVED]
+
+
+def test_every_byte_of_tensorboards_file_of_the_digest_is_checked(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    (tmp_path / "spec.json").write_text("{}")
+    digest, path = inventory.seal(tmp_path), tmp_path / "events" / "events.out.v2.inventory"
+    path.parent.mkdir()
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(b"version")
+        writer.write(f"text {digest}".encode())
+    assert inventory.changes(tmp_path) == ()
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert _named(inventory.changes(tmp_path)) == [(f"events/{path.name}", "changed")], place
+    for other in (b"", whole[:-1], whole + b"x", whole[:23]):
+        path.write_bytes(other)
+        assert _named(inventory.changes(tmp_path)) == [(f"events/{path.name}", "changed")]
+    path.unlink()
+    path.symlink_to(tmp_path / "spec.json")
+    assert [str(each) for each in inventory.changes(tmp_path)] == [
+        f"events/{path.name} changed (it is a symbolic link, and was a file)"
+    ]

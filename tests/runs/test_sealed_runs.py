@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -226,3 +227,45 @@ def test_a_recorded_spec_that_was_edited_is_not_run(copy: Path, forked: Path) ->
     inventory.unseal(copy)
     assert RunFolder(copy).read_spec().seed == 7
     assert embexp.load_run(copy).spec.seed == 7
+
+
+@pytest.mark.parametrize("name", ["spec.json", "summary.json"])
+def test_a_finished_run_whose_record_was_edited_is_not_shown_by_resume(copy: Path, name: str) -> None:
+    (copy / name).write_text((copy / name).read_text() + " ")
+    with pytest.raises(DataError, match=rf"{name} is not what the run wrote, says inventory.json.*: put back.*verify"):
+        experiment.resume(copy)
+
+
+@pytest.mark.parametrize("change", [flip, lambda path: path.rename(path.with_name("moved")), os.unlink])
+def test_resume_warns_of_other_files_of_a_finished_run(copy: Path, change: Callable[[Path], object]) -> None:
+    data = max((copy / "checkpoints" / "final").glob("checkpoint.data-*"), key=lambda path: path.stat().st_size)
+    change(data)
+    said: list[str] = []
+    assert experiment.resume(copy, observer=Observer(say=said.append)).status == "completed"
+    kind, name = "changed" if data.exists() else "removed", data.relative_to(copy)
+    assert said[0] == f"warning: the record of {copy} is not as the run wrote it ({kind}: {name}): embexp verify {copy}"
+    assert said[1].endswith("nothing is left to do")
+
+
+def test_a_log_is_recorded_whole_and_a_sealed_one_stays_as_it_is(log: Path, tmp_path: Path, forked: Path) -> None:
+    (tmp_path / "recorded").mkdir()
+    RunFolder(tmp_path / "recorded").write_spec(spec_of(log))
+
+    def embexp(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([forked / "embexp", *words], capture_output=True, text=True, check=False)
+
+    run = tmp_path / "run"
+    assert embexp("run", "--spec", str(tmp_path / "recorded"), f"hydra.run.dir={run}").returncode == 0
+    found, written = inventory.read(run), (run / "run.log").read_bytes()
+    assert found is not None
+    assert found.files["run.log"].size == len(written)
+    assert b"results in" in written
+    assert embexp("resume", str(run)).returncode == 0
+    (run / "summary.json").rename(run / "other.json")
+    assert embexp("resume", str(run)).returncode == 1
+    assert (run / "run.log").read_bytes() == written
+    (run / "other.json").rename(run / "summary.json")
+    assert inventory.changes(run) == ()
+    for place in range(0, len(written), len(written) // 5):
+        (run / "run.log").write_bytes(written[:place] + b"~" + written[place + 1 :])
+        assert [str(each) for each in inventory.changes(run)] == ["run.log changed"]

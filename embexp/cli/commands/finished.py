@@ -364,8 +364,7 @@ def check_finished(directory: str, command: str, *rest: str, allow_code: Sequenc
         check_code(named_functions(spec), allow_code, record=folder.spec)
     # Of files that the command does not read, and of other checkpoints only the sizes are compared.
     if lost := inventory.losses(record_changes(folder.path, noted_inventory(folder.path), quick=True)):
-        verify = shlex.join(["embexp", "verify", str(folder.path)])
-        warn(f"the record of {folder.path} is not as the run wrote it ({inventory.sentence(lost)}): {verify}")
+        warn(inventory.warning(folder.path, lost))
 
 
 def warn_of_checkpoint(*paths: Path) -> None:

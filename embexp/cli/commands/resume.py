@@ -22,7 +22,8 @@ usage: embexp resume DIR [OVERRIDES] [--allow-code MODULE:FUNCTION]
 
 Completes a run from its newest complete checkpoint, in its own directory. Tables, slots, model and metrics end as if it
 had never been interrupted. Without a checkpoint, it starts again. A run that was killed after its training gets its
-last files. A finished run does not change, unless an override makes it longer.
+last files. A finished run does not change, unless an override makes it longer. A run whose files were
+changed since is not continued.
 
 In the directory of a sweep, completes its jobs as they were planned, even if YAML files have changed. Finished jobs
 are kept, interrupted and cancelled ones continue from their newest checkpoints, and failed ones are tried again. Jobs
@@ -63,10 +64,12 @@ def main(arguments: Sequence[str]) -> int:
         return DONE if resume(directory, options.overrides, allow_code=options.allow_code) else FAILED
     from embexp.records.folder import RunFolder, check_code, named_functions
 
-    led = RunFolder(directory).recorded_spec()
+    folder = RunFolder(directory)
+    folder.check(folder.spec, folder.summary)  # before TensorFlow is loaded
+    led = folder.recorded_spec()
     if workers.is_led(led.strategy):
-        check_code(named_functions(led), options.allow_code, record=RunFolder(directory).spec)
-        changed = _changed(RunFolder(directory), options.overrides)  # as worker 0 does, which has the same command
+        check_code(named_functions(led), options.allow_code, record=folder.spec)
+        changed = _changed(folder, options.overrides)  # as worker 0 does, which has the same command
         return workers.follow(changed or led, None if changed else directory)
     try:
         with workers.telling(led.strategy):

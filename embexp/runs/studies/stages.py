@@ -100,6 +100,7 @@ def run(
             folder.write_json(noted, seconds | {name: clock.seconds()})
     content = summarise(runs, ended)
     folder.write_json(folder.summary, content)
+    observer.ending(content, directory)
     return RunResult(directory, content, inventory.seal(directory))
 
 
@@ -127,6 +128,7 @@ def resuming(begin: Begin) -> Resume:
             if lost := inventory.lost_results(directory):
                 observer.say(f"missing: {', '.join(lost)}; what is missing is done again")
             elif (summary := folder.read_summary())["status"] != "interrupted":
+                experiment.say_changes(directory, observer.say)
                 observer.say(f"all runs of the study have ended ({summary['status']}); nothing is left to do")
                 return RunResult(directory, summary)
         return begin(spec, directory, observer, None)
