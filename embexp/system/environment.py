@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import logging
 import os
 import re
 import resource
@@ -28,6 +29,8 @@ _ADDRESSES = 2_500_000_000
 _ASIDE = ("sklearn", "pandas", "matplotlib")
 """Packages that Keras imports if they are installed: for its wrappers for scikit-learn, for DataFrames as the input of
 `Model.fit`, for galleries of images. They take a third of the import, and no run uses these."""
+_LOGGERS = ("tensorflow", "absl")
+"""Of TensorFlow and Keras, whose warnings go to the standard error."""
 _process = False
 """Whether this process only runs a command; a notebook or a test has its collector to itself."""
 
@@ -43,7 +46,8 @@ def load_tensorflow() -> None:
     """Imports TensorFlow without its chatter, as Keras' backend. To be called before anything that imports it.
 
     What the user has set in the environment stays as it is, but for the backend: embexp trains with TensorFlow. In the
-    process of a command, Keras is imported as if packages that no run uses were not installed.
+    process of a command, Keras is imported as if packages that no run uses were not installed, and TensorFlow's loggers
+    report errors only: what they warn of, such as functions of TensorFlow that are deprecated, is no matter of a user.
     """
     if "tensorflow" not in sys.modules and 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < _ADDRESSES:
         raise MemoryError(f"TensorFlow needs {_ADDRESSES / 1e9:.3g} GB of addresses")  # else it ends the process
@@ -51,6 +55,9 @@ def load_tensorflow() -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     with collecting_paused(), _without_chatter(), hidden(_ASIDE if _process else ()):
         importlib.import_module("tensorflow")
+    if _process and not _wants_chatter():
+        for name in _LOGGERS:
+            logging.getLogger(name).setLevel(logging.ERROR)
 
 
 @contextmanager
@@ -65,14 +72,19 @@ def hidden(packages: Iterable[str]) -> Iterator[None]:
             sys.modules.pop(name, None)
 
 
+def _wants_chatter() -> bool:
+    """Whether the user wants to see what TensorFlow's libraries say."""
+    return os.environ.get("TF_CPP_MIN_LOG_LEVEL") in ("0", "1")
+
+
 @contextmanager
 def _without_chatter() -> Iterator[None]:
     """Buffers the standard error within the block, and passes it on afterwards without chatter.
 
     The libraries write to the file descriptor itself, so `sys.stderr` is not enough.
     """
-    if "TF_CPP_MIN_LOG_LEVEL" in os.environ and os.environ["TF_CPP_MIN_LOG_LEVEL"] in ("0", "1"):
-        yield  # the user wants to see it
+    if _wants_chatter():
+        yield
         return
 
     sys.stderr.flush()
