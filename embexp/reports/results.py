@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from embexp.records.folder import json_object
 
 _FILES = {
     "summary.json": "all results",
@@ -164,8 +165,7 @@ class Results:
         return table
 
     def _pretrained(self, frames: box.Box | None) -> Table | None:
-        path = self.directory / "coverage.json"
-        return coverage_table(json.loads(path.read_bytes()), frames) if path.exists() else None
+        return coverage_table(json_object(self.directory / "coverage.json"), frames)
 
 
 def frames(options: ConsoleOptions) -> box.Box | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -19,11 +20,13 @@ from embexp.errors import DataError
 from embexp.pretrained import earlier
 from embexp.records import inventory
 from embexp.records.folder import RunFolder
+from embexp.reports.results import Results
 from embexp.runs import experiment, exporting
 from embexp.runs import run as single
 from embexp.runs.finished import load_run
 from embexp.runs.prepare import prepare
 from embexp.runs.run import Observer
+from embexp.system.terminal import SafeConsole
 from embexp.training.listeners import Listener
 from tests.runs.test_vocabularies import read, spec_of, write
 
@@ -234,6 +237,14 @@ def test_a_finished_run_whose_record_was_edited_is_not_shown_by_resume(copy: Pat
     (copy / name).write_text((copy / name).read_text() + " ")
     with pytest.raises(DataError, match=rf"{name} is not what the run wrote, says inventory.json.*: put back.*verify"):
         experiment.resume(copy)
+
+
+def test_a_damaged_coverage_is_no_crash_of_resume(copy: Path) -> None:
+    (copy / "coverage.json").write_text("{")
+    with pytest.raises(DataError, match=r"coverage.json was not written by the run"):
+        experiment.resume(copy)
+    inventory.unseal(copy)
+    SafeConsole(file=io.StringIO()).print(Results(RunFolder(copy).read_summary(), copy))
 
 
 @pytest.mark.parametrize("change", [flip, lambda path: path.rename(path.with_name("moved")), os.unlink])

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     from embexp.records.folder import RunFolder, check_code, named_functions
 
     folder = RunFolder(directory)
-    folder.check(folder.spec, folder.summary)  # before TensorFlow is loaded
+    folder.check(folder.spec, folder.summary, folder.coverage)  # before TensorFlow is loaded
     led = folder.recorded_spec()
     if workers.is_led(led.strategy):
         check_code(named_functions(led), options.allow_code, record=folder.spec)
