@@ -149,8 +149,8 @@ def test_the_place_that_is_full_is_proposed_and_no_other(tmp_path: Path, monkeyp
     for folder in ("run", "link"):
         expected = f"{tmp_path}/{folder}/y: {begin} choose another place by hydra.run.dir"
         assert said(f"{tmp_path}/{folder}/y") == expected
-        told = type("OpError", (Exception,), {})(f"{tmp_path}/{folder}/y; No space left on device")
-        assert machine_faults.sentence(told) == expected
+        of_tensorflow = type("OpError", (Exception,), {})(f"{tmp_path}/{folder}/y; No space left on device")
+        assert machine_faults.sentence(of_tensorflow) == expected
     monkeypatch.chdir(tmp_path)
     assert said("run/y") == f"run/y: {begin} choose another place by hydra.run.dir"
     assert said("/elsewhere").endswith("output.cache for the cache, the variable EMBEXP_DATA for data sets by name")
