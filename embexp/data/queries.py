@@ -31,11 +31,21 @@ import pyarrow as pa
 from embexp.data.columns import Columns
 from embexp.data.examples import Examples, Layout, ListColumn
 from embexp.data.sources.openke import Names
-from embexp.data.sources.triples import files_of, lines_of
+from embexp.data.sources.triples import files_of, is_ordered, lines_of
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import DataError, VocabularyError
 from embexp.specs.data import graphs
-from embexp.specs.data.graphs import CANDIDATES, INVERSE, RELATION, SOURCE, NewEntities, Place, TrainedTriples, Triples
+from embexp.specs.data.graphs import (
+    CANDIDATES,
+    INVERSE,
+    RELATION,
+    SOURCE,
+    GraphSplit,
+    NewEntities,
+    Place,
+    TrainedTriples,
+    Triples,
+)
 from embexp.specs.vocabularies import Steps, normalized_text
 from embexp.system import digests
 from embexp.system.arrays import ArrayWriter, mapped_array
@@ -68,7 +78,10 @@ def write_queries(data: Triples, folder: Path, progress: Progress) -> None:
     files = files_of(path)
     names = files.names
     lines = _normalized(read_lines(files.splits, names, progress), data.token_steps or ())
-    head, relation, tail = fields_of(lines, data.columns) if names is None else _IN_ORDER
+    in_order = names is not None or files.ordered
+    head, relation, tail = _IN_ORDER if in_order else fields_of(lines, data.columns)
+    if len(files.splits) == 1:
+        lines = divided(lines, (head, relation, tail), data.split)
     if data.new_entities is not None:
         lines = _marked(lines, (head, relation, tail), data.new_entities, path, folder)
     trains = lines.fields[: next(iter(lines.files.values()))]
@@ -108,7 +121,7 @@ def write_other_queries(
     rows = {name: vocabulary.rows(lines.tokens) for name, vocabulary in known.items()}
     if data.reciprocal:  # inverses are the run's own; no file names them
         rows[RELATIONS][rows[RELATIONS] % 2 == 1] = -1
-    if names is not None:
+    if names is not None or is_ordered(path):
         head, at, tail = _IN_ORDER
     elif data.columns is None:
         # As the run found it: the field with the most values that are relations; a head comes before its tail.
@@ -130,6 +143,51 @@ def write_other_queries(
             f" run ({len(np.unique(unknown[:, 0])):,} of {len(triples):,} triples hold such values)"
         )
     _write_queries(triples, lines, folder, reciprocal=data.reciprocal)
+
+
+def divided(lines: Lines, order: Sequence[int], split: GraphSplit) -> Lines:
+    """The triples of one file as those of train, validation and test, in this order.
+
+    They are drawn one by one. A triple leaves train only if others of train have its entities and its relation, and
+    none is equal to it. So train has all names, perhaps at the cost of fewer triples elsewhere.
+
+    Args:
+        order: fields of head, relation and tail.
+
+    Raises:
+        DataError: no triple can leave train for a split that is to have some.
+    """
+    [(file, count)] = lines.files.items()
+    triples = lines.fields[:, list(order)].astype(np.int64)
+    wanted = [max(1, round(share * count)) if share else 0 for share in (split.validation, split.test)]
+    _, places, times = np.unique(triples, axis=0, return_inverse=True, return_counts=True)
+    entities = np.bincount(triples[:, [0, 2]].reshape(-1), minlength=len(lines.tokens))
+    entities -= np.bincount(triples[triples[:, 0] == triples[:, 2], 0], minlength=len(lines.tokens))
+    left, relations = entities.tolist(), np.bincount(triples[:, 1], minlength=len(lines.tokens)).tolist()
+    single = (times[places.reshape(-1)] == 1).tolist()
+    drawn: list[int] = []
+    generator = np.random.default_rng(digests.seed_of(split.seed, "graph split"))
+    for place in generator.permutation(count).tolist():
+        if len(drawn) == sum(wanted):
+            break
+        head, relation, tail = triples[place].tolist()
+        if single[place] and left[head] > 1 and left[tail] > 1 and relations[relation] > 1:
+            drawn.append(place)
+            relations[relation] -= 1
+            left[head] -= 1
+            left[tail] -= head != tail
+    validates = round(len(drawn) * wanted[0] / max(1, sum(wanted)))
+    parts = {"validation": np.sort(drawn[:validates]), "test": np.sort(drawn[validates:])}
+    for name, share in (("validation", split.validation), ("test", split.test)):
+        if share and not len(parts[name]):
+            raise DataError(
+                f"{file}: found no triple for {name} whose entities and relation other triples have, too; expected a"
+                f" larger graph, or data.split.{name}=0"
+            )
+    trains = np.setdiff1d(np.arange(count), drawn)
+    ranges = {"train": trains, **parts}
+    files = {file.with_name(f"{name} of {file.name}"): len(rows) for name, rows in ranges.items()}
+    return Lines(files, lines.fields[np.concatenate([*ranges.values()]).astype(np.int64)], lines.tokens)
 
 
 def _marked(lines: Lines, order: Sequence[int], settings: NewEntities, path: Path, folder: Path) -> Lines:

@@ -324,15 +324,16 @@ def test_faults_of_the_folder(tmp_path: Path) -> None:
     def rules(path: Path) -> list[str]:
         return [fault.rule for fault in source_of(Triples(path=str(path))).head_faults(columns())]
 
-    assert rules(tmp_path / "none") == ["there is no such folder"]
+    assert rules(tmp_path / "none") == ["there is no such file or folder"]
     folder = write(FAMILY, tmp_path / "graph")
     assert rules(folder) == []
-    assert rules(folder / "train.txt") == ["a graph is a folder with the files train, valid and test"]
+    whole = "the file is the split train of a graph whose folder also holds valid and test"
+    assert rules(folder / "train.txt") == [whole]
     (folder / "valid.txt").unlink()
     (folder / "test.tsv").write_text("a\tb\tc\n")
     assert rules(folder) == [
-        "the folder needs valid.txt or valid.tsv, and has neither",
-        "the folder needs test.txt or test.tsv, and has several",
+        "the folder needs valid.txt, .tsv, .csv or .nt, and has none",
+        "the folder needs test.txt, .tsv, .csv or .nt, and has several",
     ]
 
 
@@ -413,8 +414,8 @@ def test_numbered_triples_are_the_same_graph(tmp_path: Path) -> None:
         ("entity2id.txt", "9\n \nann\t0\n", "line 2: found ' ', expected a name, a tab and its number"),
         ("relation2id.txt", "2\nknows\n", "line 2: found 'knows', expected a name, a tab and its number"),
         ("entity2id.txt", "", "line 1: found nothing, expected the number of lines that follow"),
-        ("relation2id.txt", None, "the folder needs relation2id.txt or relation2id.tsv, and has neither"),
-        ("test2id.txt", None, "the folder needs test2id.txt or test2id.tsv, and has neither"),
+        ("relation2id.txt", None, "the folder needs relation2id.txt or .tsv, and has none"),
+        ("test2id.txt", None, "the folder needs test2id.txt or .tsv, and has none"),
     ],
 )
 def test_faults_of_numbered_triples(file: str, content: str | None, rule: str, tmp_path: Path) -> None:

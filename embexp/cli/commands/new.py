@@ -205,9 +205,10 @@ def _say_written(file: Path, command: str) -> None:
 
 
 def _graph(folder: Path) -> tuple[int, int, int] | None:
-    """The triples, entities and relations of a knowledge graph's folder; None: it holds something else.
+    """The triples, entities and relations of a knowledge graph's folder, or file; None: it holds something else.
 
-    Lines of three numbers might be users, items and ratings, and are a graph in OpenKE's files only.
+    Lines of three numbers might be users, items and ratings, and are a graph in OpenKE's files only. A file that does
+    not say what its fields are is a graph if two of them have values in common, and the third has few different ones.
 
     Raises:
         CommandLineError: a line of its files is no triple, or they don't show which field is the relation.
@@ -222,9 +223,11 @@ def _graph(folder: Path) -> tuple[int, int, int] | None:
     if not first:
         return None
     fields = [set(column) for column in zip(*first, strict=True)]
-    if all(one.isdisjoint(other) for one, other in combinations(fields, 2)):
-        return None
-    if not files.named and all(text.isdigit() for column in fields for text in column):
+    if not files.ordered:
+        apart = all(one.isdisjoint(other) for one, other in combinations(fields, 2))
+        if apart or (len(files.splits) == 1 and not _is_one_graph(fields)):
+            return None
+    if not files.named and not files.ordered and all(text.isdigit() for column in fields for text in column):
         return None
     import numpy as np
 
@@ -233,11 +236,21 @@ def _graph(folder: Path) -> tuple[int, int, int] | None:
 
     try:
         lines = queries.read_lines(files.splits, files.names, quiet)
-        head, relation, tail = queries.fields_of(lines, None)
+        head, relation, tail = (0, 1, 2) if files.ordered else queries.fields_of(lines, None)
     except DataError as error:
         raise CommandLineError(f"embexp new: {error}") from error
     entities, relations = (np.unique(lines.fields[:, each]).size for each in ([head, tail], relation))
     return len(lines.fields), entities, relations
+
+
+def _is_one_graph(fields: Sequence[set[str]]) -> bool:
+    """Whether the fields of a file's lines are heads, relations and tails, in some order, by their different values."""
+    for relation, head, tail in ((1, 0, 2), (0, 1, 2), (2, 0, 1)):
+        names, ends = fields[relation], fields[head] | fields[tail]
+        numbers = all(name.replace(".", "", 1).isdigit() for name in names)
+        if fields[head] & fields[tail] and 5 * len(names) <= len(ends) and not numbers:
+            return True
+    return False
 
 
 def _write_graph(options: argparse.Namespace, count: int, entities: int, relations: int) -> int:

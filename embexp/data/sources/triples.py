@@ -1,24 +1,32 @@
 """A knowledge graph: files of triples, each of them two queries. At the top, standard library only.
 
-Files of triples: the form in which knowledge graphs are published. Standard library only.
+| form | lines |
+|---|---|
+| `.txt`, `.tsv` | three fields, tabs between them. Which one is the relation differs from graph to graph |
+| `.csv` | three fields, commas between them, or the three of more that the header line names |
+| `.nt` | N-Triples, see `ntriples`; also found in `.txt` |
+| `2id.txt` | OpenKE's files, see `openke` |
 
-A folder holds `train`, `valid` and `test`, with a triple a line: three fields, tabs between them, no header line. Which
-field is the relation differs from graph to graph. Each may be compressed, such as train.txt.gz. Or it holds OpenKE's
-files, see `openke`.
+A header line may name the fields: head, relation and tail, or the like. A folder holds the files `train`, `valid` and
+`test`. A file alone is a whole graph, which is divided. Each may be compressed.
 """
 
 from __future__ import annotations
 
+import csv
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Columns
 from embexp.data.files import table_files
+from embexp.data.files.dialect import Dialect
 from embexp.data.files.table_files import looked, stop_at, unreadable
+from embexp.data.files.text_table import BadLine, records
+from embexp.data.sources import ntriples
 from embexp.data.sources.openke import ENTITIES, NUMBERED, RELATIONS, Names
 from embexp.data.sources.source import (
     HEAD_LINES,
@@ -30,7 +38,7 @@ from embexp.data.sources.source import (
     unknown_columns,
 )
 from embexp.errors import ConfigError, DataError, Fault, excerpt, plural
-from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE, Triples
+from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE, GraphSplit, Triples
 from embexp.system import caching, compressed, digests
 from embexp.system.files import fault_of
 from embexp.system.parallel import Progress
@@ -45,7 +53,11 @@ if TYPE_CHECKING:
 _COLUMNS = (SOURCE, RELATION, CANDIDATES)
 SPLITS = ("train", "valid", "test")
 _NAMED = (ENTITIES, RELATIONS)
-_SUFFIXES = (".txt", ".tsv")
+_SUFFIXES = (".txt", ".tsv", ".csv", ".nt")
+_OTHER_RDF = (".ttl", ".rdf", ".owl", ".xml", ".jsonld", ".n3", ".nq", ".trig")
+_CONVERSION = (
+    "convert it to N-Triples, such as with rdflib: rdflib.Graph().parse('GRAPH').serialize('graph.nt', format='nt')"
+)
 
 
 @dataclass(frozen=True)
@@ -62,10 +74,15 @@ class TripleSource(Source):
         faults = [*unknown_columns(columns, known, rule), *single_columns(columns, _COLUMNS, "no lists")]
         try:
             found = files_of(Path(self.data.path))
-            if found.named and self.data.columns is not None:
+            if (found.named or found.ordered) and self.data.columns is not None:
                 value = f"[{', '.join(self.data.columns)}]"
-                rule = "the folder holds numbered triples, whose lines are head, tail and relation"
+                numbered = "the folder holds numbered triples, whose lines are head, tail and relation"
+                rule = numbered if found.named else "the form, or the header line, of the files says what each field is"
                 faults.append(Fault("data.columns", value, rule, "set data.columns=null"))
+            if len(found.splits) > 1 and self.data.split != GraphSplit():
+                value = ", ".join(f"{name}: {setting}" for name, setting in self.data.split)
+                rule = "the folder's files are the splits: only a graph in one file is divided"
+                faults.append(Fault("data.split", value, rule, "leave it out, or name a file"))
             names = found.names
             for file in found.splits:
                 for _ in itertools.islice(lines_of(file, names), HEAD_LINES):
@@ -85,8 +102,11 @@ class TripleSource(Source):
         if data.shared_negatives:
             drawn = f"B + {data.negatives}, shared"
         some = "" if new is None else f"; {new.share:.3g} of the entities count as new, {new.train.value} triples train"
+        parts = "the files valid and test validate and test"
+        if Path(data.path).is_file():
+            parts = f"{data.split.validation:.0%} validates, {data.split.test:.0%} tests, and train has all names"
         return Description(
-            f"triples {data.path}, each answer ranked among {others}; the files valid and test validate and test{some}",
+            f"triples {data.path}, each answer ranked among {others}; {parts}{some}",
             ids_per_example={CANDIDATES: drawn},
             whole_tables={CANDIDATES: "1-vs-all (data.negatives=null)"} if data.negatives is None else {},
         )
@@ -100,7 +120,7 @@ class TripleSource(Source):
         """Two queries for each triple; ids are rows already."""
         from embexp.data import queries
 
-        used = {"columns", "reciprocal", "normalize"} | (
+        used = {"columns", "reciprocal", "normalize", "split"} | (
             {"new_entities"} if self.data.new_entities is not None else set()
         )
         settings = {"kind": self.data.kind, **self.data.model_dump(mode="json", include=used)}
@@ -112,8 +132,9 @@ class TripleSource(Source):
         return {}
 
     def given_splits(self) -> tuple[str, ...]:
-        """Validation and test, unless triples are divided by whether they have new entities."""
-        return ("validation", "test") if self.data.new_entities is None else ()
+        """Validation and test, unless one file is divided, or triples are by whether they have new entities."""
+        one = Path(self.data.path).is_file()
+        return ("validation", "test") if self.data.new_entities is None and not one else ()
 
     def divide(self, encoded: Encoded, folder: Path) -> dict[str, Any]:
         """Writes splits: the files, and two more where some entities count as new."""
@@ -194,12 +215,14 @@ class GraphFiles:
     """The files of a graph.
 
     Attributes:
-        splits: train, validation and test.
+        splits: train, validation and test; or the only one.
         named: of numbered triples, those with the names of entities and of relations.
+        ordered: whether the form of the files says which field is the head, the relation and the tail.
     """
 
     splits: tuple[Path, ...]
     named: tuple[Path, ...] = ()
+    ordered: bool = False
 
     @property
     def names(self) -> Names | None:
@@ -213,19 +236,43 @@ class GraphFiles:
 
 
 def files_of(path: Path) -> GraphFiles:
-    """The files of a graph: triples of names or, where there are none of these, OpenKE's numbered ones.
+    """The files of a graph: triples of names, or OpenKE's numbered ones where there are none; or the only file.
 
     Raises:
-        ConfigError: one is missing, or there are two for a split.
+        ConfigError: one is missing, there are two for a split, or it has a form that is not read.
     """
+    if path.is_file():
+        if (form := compressed.form_of(path)) not in _SUFFIXES:
+            ends = f"a file of triples ends in {', '.join(_SUFFIXES)}, and this one in {form or 'nothing'}"
+            raise unreadable(path, ends, _CONVERSION if form in _OTHER_RDF else "")
+        stem = path.name.partition(".")[0]
+        if others := [one for one in SPLITS if stem in SPLITS and one != stem and _there(path.parent, one)]:
+            rule = f"the file is the split {stem} of a graph whose folder also holds {' and '.join(others)}"
+            raise unreadable(path, rule, "name the folder, or rename the file to divide it alone")
+        return _checked(GraphFiles((path,)))
     if not path.is_dir():
-        rule = "a graph is a folder with the files train, valid and test"
-        raise unreadable(path, rule if path.exists() else "there is no such folder", looked(path))
+        rule = "a graph is a folder with the files train, valid and test, or a file of triples"
+        raise unreadable(path, rule if path.exists() else "there is no such file or folder", looked(path))
     numbered = [f"{split}{NUMBERED}" for split in SPLITS]
     if any(_there(path, stem) for stem in SPLITS) or not any(_there(path, stem) for stem in numbered):
-        return GraphFiles(_files(path, SPLITS))
+        return _checked(GraphFiles(_files(path, SPLITS)))
     found = _files(path, (*numbered, *_NAMED))
     return GraphFiles(found[: len(SPLITS)], found[len(SPLITS) :])
+
+
+def _checked(files: GraphFiles) -> GraphFiles:
+    """The files, of which all say which field is the relation, or none.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    forms = {file: _form_of(file) for file in files.splits if not fault_of(file)}
+    ordered = {form.ordered for form in forms.values()}
+    if len(ordered) > 1:
+        some, others = ([file for file, form in forms.items() if form.ordered is kind] for kind in (True, False))
+        rule = f"{some[0].name} says which field is the relation, and {others[0].name} does not"
+        raise unreadable(others[0].parent, rule, "give all files a header line such as head,relation,tail, or none")
+    return replace(files, ordered=ordered == {True})
 
 
 def names_of(path: Path) -> Names | None:
@@ -237,8 +284,13 @@ def names_of(path: Path) -> Names | None:
     return Names.read(*_files(path.parent, _NAMED)) if path.name.split(".")[0].endswith(NUMBERED) else None
 
 
+def _suffixes(stem: str) -> Sequence[str]:
+    """Those that a file may have; OpenKE's have two."""
+    return _SUFFIXES[:2] if stem.endswith(NUMBERED) else _SUFFIXES
+
+
 def _there(folder: Path, stem: str) -> list[Path]:
-    names = [f"{stem}{suffix}" for suffix in _SUFFIXES]
+    names = [f"{stem}{suffix}" for suffix in _suffixes(stem)]
     packed = [f"{name}{suffix}" for name in names for suffix in compressed.SUFFIXES]
     return [folder / name for name in (*names, *packed) if (folder / name).is_file()]
 
@@ -249,18 +301,90 @@ def _files(folder: Path, stems: Sequence[str]) -> tuple[Path, ...]:
     faults = []
     for stem, found in there.items():
         if len(found) != 1:
-            names = " or ".join(f"{stem}{suffix}" for suffix in _SUFFIXES)
-            rule = f"the folder needs {names}, and has {'several' if found else 'neither'}"
+            *some, last = _suffixes(stem)
+            names = f"{stem}{', '.join(some)} or {last}"
+            rule = f"the folder needs {names}, and has {'several' if found else 'none'}"
             faults.append(Fault("data.path", repr(str(folder)), rule))
     stop_at(faults)
     return tuple(found for [found] in there.values())
 
 
+_HEADS = ("head", "h", "subject", "subj", "s", "source", "src", "from", "head_entity", "entity1")
+_RELATIONS = ("relation", "r", "rel", "predicate", "pred", "p", "property", "edge", "type", "relationship")
+_TAILS = ("tail", "t", "object", "obj", "o", "target", "dst", "to", "tail_entity", "entity2")
+_DELIMITERS = (",", ";", "\t", "|")
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How a file of triples is written.
+
+    Attributes:
+        delimiter: between fields, which may be quoted; "": tabs, without quotes; None: it is N-Triples.
+        header: which fields the header line names head, relation and tail; None: there is none.
+        width: fields of a line.
+    """
+
+    delimiter: str | None
+    header: tuple[int, int, int] | None = None
+    width: int = 3
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the form says which field is the head, the relation and the tail."""
+        return self.delimiter is None or self.header is not None
+
+
+def _form_of(path: Path) -> _Form:
+    """Its form, by its name and its first line.
+
+    Raises:
+        DataError: it can't be read.
+    """
+    form = compressed.form_of(path)
+    lines = (text for _, text, _ in table_files.text_lines(path))
+    if form == ".nt":
+        return _Form(None)
+    if form != ".csv":
+        some = itertools.islice(itertools.dropwhile(ntriples.is_nothing, lines), 1)
+        first = next(some, "")
+        if ntriples.triple_of(first) is not None:
+            return _Form(None)
+        first = next((text for _, text, _ in table_files.text_lines(path)), "")
+        fields = first.split("\t")
+        return _Form("", _header(fields) if min(map(len, fields)) > 1 else None)  # letters may be names of a toy graph
+    first = next(lines, "")
+    rows = {mark: next(csv.reader([first], delimiter=mark), []) for mark in _DELIMITERS}
+    delimiter = next((mark for mark, row in rows.items() if len(row) > 2), ",")
+    header = _header(rows[delimiter])
+    return _Form(delimiter, header, len(rows[delimiter]) if header else 3)
+
+
+def is_ordered(path: Path) -> bool:
+    """Whether a file says which field is the head, the relation and the tail.
+
+    Raises:
+        DataError: it can't be read.
+    """
+    return _form_of(path).ordered
+
+
+def _header(fields: Sequence[str]) -> tuple[int, int, int] | None:
+    """The places of head, relation and tail, if a line names one of each."""
+    names = [field.strip().casefold().lstrip(":") for field in fields]
+    places = [[place for place, name in enumerate(names) if name in known] for known in (_HEADS, _RELATIONS, _TAILS)]
+    if not all(len(found) == 1 for found in places):
+        return None
+    return places[0][0], places[1][0], places[2][0]
+
+
 def lines_of(path: Path, names: Names | None = None) -> Iterator[tuple[list[str], int]]:
     """The three fields of each line, and the bytes read with it; empty lines are passed over.
 
+    The fields are head, relation and tail where the form of the file says so, or there are names.
+
     Args:
-        names: of numbered triples, whose fields are then head, relation and tail.
+        names: of numbered triples.
 
     Raises:
         DataError: a line is no triple.
@@ -268,11 +392,50 @@ def lines_of(path: Path, names: Names | None = None) -> Iterator[tuple[list[str]
     if names is not None:
         yield from names.triples(path)
         return
-    for number, text, size in table_files.text_lines(path):
-        place, fields = f"{path}, line {number}", text.split("\t")
-        if len(fields) != 3:
-            found = f"{plural(len(fields), 'field')} in {excerpt(text)}"
-            raise DataError(f"{place}: found {found}, expected 3, with tabs between them")
-        if not all(fields):
+    form = _form_of(path)
+    if form.delimiter is None:
+        yield from _ntriples(path)
+        return
+    places = (0, 1, 2) if form.header is None else form.header
+    for number, (place, fields, size) in enumerate(_rows(path, form)):
+        if number == 0 and form.header is not None:
+            continue
+        if len(fields) != form.width:
+            written = excerpt((form.delimiter or "\t").join(fields))
+            found = f"{plural(len(fields), 'field')} in {written}"
+            between = "tabs between them" if not form.delimiter else f"{form.delimiter!r} between them"
+            raise DataError(f"{place}: found {found}, expected {form.width}, with {between}")
+        triple = [fields[each] for each in places]
+        if not all(triple):
             raise DataError(f"{place}: found an empty field, expected head, relation and tail")
-        yield fields, size
+        yield triple, size
+
+
+def _rows(path: Path, form: _Form) -> Iterator[tuple[str, list[str], int]]:
+    """Where each line is, for messages, its fields and its bytes."""
+    if not form.delimiter:
+        for number, text, size in table_files.text_lines(path):
+            yield f"{path}, line {number}", text.split("\t"), size
+        return
+    read = [0]
+
+    def texts() -> Iterator[str]:
+        for line in table_files.lines_of(path):
+            read[0] += len(line)
+            yield line.decode("utf-8-sig" if read[0] == len(line) else "utf-8")
+
+    try:
+        for number, fields in records(texts(), Dialect(form.delimiter, quoted=True)):
+            yield f"{path}, line {number}", fields, read[0]
+            read[0] = 0
+    except BadLine as error:
+        raise DataError(f"{path}, {error}") from None
+
+
+def _ntriples(path: Path) -> Iterator[tuple[list[str], int]]:
+    for number, text, size in table_files.text_lines(path):
+        triple = ntriples.triple_of(text)
+        if triple is not None:
+            yield triple, size
+        elif not ntriples.is_nothing(text):
+            raise DataError(f"{path}, line {number}: found {excerpt(text)}, expected {ntriples.EXPECTED}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from embexp.errors import CombinationFault, Fault
-from embexp.specs.base import RowCount, Seed, Spec, different, for_each, is_null, where_known
+from embexp.specs.base import Fraction, RowCount, Seed, Spec, different, for_each, is_null, where_known
 from embexp.specs.data.sources import DataSetName, Source
 from embexp.specs.models import KnowledgeGraph, RankingLoss, Task
 from embexp.specs.vocabularies import Steps
@@ -78,8 +78,19 @@ class NewEntities(Spec):
     """known | new | all: the training triples to use."""
 
 
+class GraphSplit(Spec):
+    """How the triples of a single file are divided: those of validation and test have names that train has, too."""
+
+    validation: Fraction = 0.1
+    """Fraction of the triples that validate, at most."""
+    test: Fraction = 0.1
+    """Fraction of the triples that test, at most."""
+    seed: Seed = 0
+    """Seed of the draw, independent of the run's seed."""
+
+
 class Triples(Source):
-    """A knowledge graph: a folder with the files train, valid and test (.txt or .tsv), a tab-separated triple a line.
+    """A knowledge graph: a folder with the files train, valid and test, or one file (.txt, .tsv, .csv, .nt) to divide.
 
     Each triple is two queries: tail prediction and head prediction. Columns: `source`, the known entity; `relation`;
     `candidates`, the entities to rank. Label: the position of the answer among the candidates.
@@ -104,6 +115,8 @@ class Triples(Source):
     positives: Positives = Positives.ONE
     """one: a training query for each triple and direction. all: one for each distinct source and relation, with all
     their known answers (KvsAll, Dettmers et al. 2018)."""
+    split: GraphSplit = Field(default_factory=GraphSplit, exclude_if=GraphSplit().__eq__)
+    """How one file is divided."""
     normalize: Steps | None = Field(default=None, exclude_if=is_null)
     """Steps that make names equal which differ in their spelling only; null: none, and a run warns of such names."""
     new_entities: NewEntities | None = None
