@@ -16,6 +16,7 @@ from embexp.data.files.forms import Value
 from embexp.data.files.samples import ColumnFacts, Kind, Sample
 from embexp.data.files.text_table import seconds_of
 from embexp.errors import CommandLineError
+from embexp.specs.data.choices import DATE_PARTS
 from embexp.specs.data.sources import POSITIVE
 
 if TYPE_CHECKING:
@@ -111,7 +112,10 @@ def label_candidates(columns: Sequence[ColumnFacts]) -> list[ColumnFacts]:
 def _fault(label: ColumnFacts) -> str:
     """Why a column can't be the label, or ""."""
     if label.kind is Kind.CONSTANT:
-        return f"it holds {label.why}; there is nothing to learn from it: name another column, or give more rows"
+        held = label.why if label.present else "no value"
+        return f"it holds {held}; there is nothing to learn from it: name another column, or give more rows"
+    if label.kind is Kind.UNREAD:
+        return label.why
     if label.kind in (Kind.LIST, Kind.TEXT):
         return f"it holds {label.kind.value}, and a label is a number or the name of a class"
     if not label.numeric and label.estimated > _MOST_CLASSES:
@@ -273,7 +277,7 @@ def uses(
     separators = Counter(column.separator for column in columns if column.separator is not None)
     texts = any(column.kind is Kind.TEXT for column in columns)  # a file has one separator of lists: texts come first
     separator = " " if texts else next((common for common, _ in separators.most_common(1)), None)
-    rules = _Rules(label, time, rows, len(columns), splits_text, separator, wishes)
+    rules = _Rules(label, time, rows, {column.name for column in columns}, splits_text, separator, wishes)
     found = [replace(rules.use(column), group=column.name == wishes.group) for column in columns]
     tables = sum(Role.TABLE in use.roles for use in found)
     if tables > _MOST_TABLES:
@@ -326,7 +330,7 @@ def uses_of_interactions(
 
 def _times(columns: Sequence[ColumnFacts]) -> list[str]:
     """The columns of a time that can split: every row has one."""
-    return [column.name for column in columns if column.kind is Kind.TIME and not column.missing]
+    return [column.name for column in columns if column.ordered and not column.missing]
 
 
 def _check(columns: Sequence[ColumnFacts], wishes: Wishes) -> None:
@@ -344,7 +348,7 @@ class _Rules:
     label: str | None
     time: str | None
     rows: int
-    columns: int
+    columns: Collection[str]
     splits_text: bool
     separator: str | None
     wishes: Wishes
@@ -358,17 +362,19 @@ class _Rules:
         if name in wishes.ignore:
             return Use(column, (Role.OUT,), "--ignore")
         if name == self.time:
-            dated = (Role.DATES,) if column.dates else ()
+            dated = (Role.DATES,) if column.dates and not self._clash(column) else ()
             return Use(column, (Role.TIME, *dated), "--time" if name == wishes.time else "")
         if name in wishes.category:
             return Use(column, (Role.TABLE,), "--category")
         if name in wishes.number:
             return self._number(column, "--number")
+        if column.dates is not None and (clash := self._clash(column)):
+            return Use(column, (Role.OUT,), f"its dates would make {clash}, which is a column already")
         if column.dates is not None:
             return Use(column, (Role.DATES,))
         if column.kind is Kind.TIME:
             return Use(column, (Role.OUT,), "another time splits" if self.time else "a time that some rows lack")
-        if column.kind in (Kind.CONSTANT, Kind.UNIQUE):
+        if column.kind in (Kind.CONSTANT, Kind.UNIQUE, Kind.UNREAD):
             return Use(column, (Role.OUT,))
         if column.kind is Kind.NUMBER:
             return self._number(column)
@@ -377,6 +383,11 @@ class _Rules:
         if column.separator != self.separator and column.separator is not None:
             return Use(column, (Role.OUT,), f"its separator is not {self.separator!r}, as that of others is")
         return Use(column, (Role.TABLE,))
+
+    def _clash(self, column: ColumnFacts) -> str:
+        """The first of the columns that `data.dates` makes of one, if there is such a column; or ""."""
+        made = (f"{column.name}_{part}" for part in DATE_PARTS)
+        return next((name for name in made if name in self.columns), "")
 
     def _number(self, column: ColumnFacts, why: str = "") -> Use:
         if is_pattern(column.name):
@@ -387,6 +398,6 @@ class _Rules:
         if not why and (often or (column.codes and column.estimated * _CODES_RECUR <= present)):
             roles.append(Role.TABLE)
             why = "whole numbers that recur" + (": amounts or codes" if often else ", those next to them do not: codes")
-        if column.distinct >= _FEWEST_IN_BUCKETS and present >= _FEWEST_ROWS and self.columns <= _MOST_IN_BUCKETS:
+        if column.distinct >= _FEWEST_IN_BUCKETS and present >= _FEWEST_ROWS and len(self.columns) <= _MOST_IN_BUCKETS:
             roles.append(Role.BUCKETS)
         return Use(column, tuple(roles), why)

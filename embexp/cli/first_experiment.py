@@ -24,6 +24,8 @@ _FEWEST_STEPS = 50
 """Between evaluations: the epochs of a small file are too short to judge by."""
 _FEW_ROWS, _LEAST_GAIN = 1_000, 0.01
 """Rows below which an evaluation must gain so much log loss: less is chance."""
+_LONGEST_NAME = 100
+"""Characters of a table's name: it is part of the names of files."""
 _MANY_VALUES = 10_000
 _MOST_IN_PAIRS = 100
 """Vectors whose pairs a model multiplies, some 5,000: its first layer has a weight for each."""
@@ -80,7 +82,9 @@ class Experiment:
 
     @property
     def pair(self) -> tuple[ColumnFacts, ColumnFacts] | None:
-        """The columns of the user and of the item, if nothing else is known of a label."""
+        """The columns of the user and of the item, if a number is predicted and nothing else is known of it."""
+        if self.task != "regression":
+            return None
         tables = [use.facts for use in self.uses if Role.TABLE in use.roles]
         others = [
             use for use in self.uses if {Role.NUMBER, Role.BUCKETS} & set(use.roles) or use.roles == (Role.DATES,)
@@ -118,7 +122,7 @@ def _form(experiment: Experiment) -> list[str]:
         return _recommendation(experiment)
     if experiment.task == "classification" and experiment.text is not None:
         return _classified_texts(experiment, experiment.text)
-    if experiment.task == "regression" and experiment.pair is not None:
+    if experiment.pair is not None:
         return _ratings(experiment, *experiment.pair)
     return _of_columns(experiment)
 
@@ -297,7 +301,7 @@ def _data(experiment: Experiment) -> list[str]:
         if times[0].dates is not None and times[0].dates.format is not None and sample.kind == "csv":
             lines.append(f"  timestamp_format: {json.dumps(times[0].dates.format)}")
     dates = [use for use in experiment.uses if made_of_dates(use, Role.TABLE) or made_of_dates(use, Role.NUMBER)]
-    if dates and experiment.task != "recommendation" and experiment.pair is None:
+    if dates and experiment.pair is None:
         lines += ["  # They make NAME_weekday, _month and _hour, and NAME_age, in days to the last date.", "  dates:"]
         lines += [f"    {_text(use.facts.name)}: {_of_dates(use.facts.dates)}" for use in dates if use.facts.dates]
     groups = [use.facts.name for use in experiment.uses if use.group]
@@ -382,8 +386,8 @@ def _of_number(column: ColumnFacts) -> str:
 
 
 def _of_buckets(column: ColumnFacts) -> str:
-    """The name of the feature, and of the table, of a number's buckets."""
-    return f"{column.name}_buckets"
+    """What stands in `_names` for the buckets of a number: no column has this name."""
+    return f"{column.name}\0buckets"
 
 
 def _tables(experiment: Experiment, names: Mapping[str, str], *, shared: bool) -> list[str]:
@@ -451,7 +455,7 @@ def _names(columns: Sequence[str]) -> dict[str, str]:
     """Names of tables, which are letters, digits and underscores, a letter first, by column."""
     found: dict[str, str] = {}
     for column in columns:
-        name = re.sub(r"[^A-Za-z0-9_]", "_", column)
+        name = re.sub(r"[^A-Za-z0-9_]", "_", column)[:_LONGEST_NAME]
         name = base = name if re.match(r"[A-Za-z]", name) else f"column_{name}"
         number = 2
         while name in found.values():

@@ -43,7 +43,7 @@ from embexp.data.files.table_files import (
     unreadable,
     whole,
 )
-from embexp.data.files.text_table import BadLine, header_fields, no_utf8, records_of
+from embexp.data.files.text_table import BadLine, header_fields, names_of, no_utf8, records_of
 from embexp.data.sources.source import HEAD_LINES
 from embexp.errors import ConfigError, DataError, Fault
 from embexp.specs.data.sources import UTF8
@@ -246,7 +246,7 @@ class Corpus:
         wanted = _columns(self.text, self.label)
         match compressed.form_of(path):
             case ".csv":
-                stop_at(missing(path, header_fields(path, self.dialect), wanted))
+                stop_at(missing(path, names_of(header_fields(path, self.dialect)), wanted))
             case ".parquet":
                 from embexp.data.sources import parquet
 
@@ -333,7 +333,7 @@ def _from_csv(path: Path, dialect: Dialect, text: str, label: str | None) -> Ite
     rows = records_of(path, dialect)
     size, read = path.stat().st_size, 0
     try:
-        _, header = next(rows)
+        header = names_of(next(rows)[1])
         column, name_column = header.index(text), None if label is None else header.index(label)
         for line, fields in rows:
             place = f"{path}, line {line}"

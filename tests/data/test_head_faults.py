@@ -184,8 +184,10 @@ class TestColumns:
             f"features.user = 'user': its values must be text or integers in {path}.\n    convert them to text",
             f"features.item = 'item': its values must be text or integers in {path}.\n    convert them to text",
             f"data.dense_features = 'age': the column must hold numbers in {path}.\n    convert its values to numbers",
-            f"data.label = 'y': the column must hold numbers in {path}.\n    convert its values to numbers",
         ]
+        pq.write_table(pa.table({"user": ["u", "v"], "item": [1, 2], "y": [" 0.5", "yes"]}), path)  # as in CSV
+        rule = "row 2: found 'yes' in column 'y', expected a finite number"
+        assert told(Parquet(path=str(path), label="y")) == [f"data.path = '{path}': {rule}."]
 
     def test_parquet_files_that_disagree(self, tmp_path: Path) -> None:
         for name, item in (("1", ["a"]), ("2", [["a", "b"]])):
@@ -324,11 +326,22 @@ class TestRecBole:
     def test_a_header_of_another_form(self, tmp_path: Path) -> None:
         types = "token, token_seq, float, float_seq"
         path = self.folder(tmp_path, inter="user_id:token\titem_id:text\n1\t2\n") / "toy.inter"
-        assert self.told(tmp_path) == [
-            f"data.path = '{path}': line 1: found 'item_id:text', expected name:type with a type among {types}."
-        ]
-        path.write_text("user_id:token,item_id:token\n1,2\n")
-        assert "RecBole atomic files are separated by tabs" in self.told(tmp_path)[0]
+        remedy = "of each column write the type behind its name, such as user_id:token; numbers and times are float"
+        rule = f"expected name:type with a type among {types}"
+        found = f"data.path = '{path}': line 1: found 'item_id:text', {rule}.\n    {remedy}"
+        assert self.told(tmp_path) == [found]
+        path.write_text("user_id\titem_id\n1\t2\n")
+        assert self.told(tmp_path)[0].endswith(f"{remedy}, or name the file toy.tsv to read it as data=csv")
+        path.write_text("# user_id:token item_id:token y:float\n1 2 3\n")
+        assert "remove the # in front" in self.told(tmp_path)[0]
+
+    @pytest.mark.parametrize(
+        ("between", "end"), [(",", "\n"), (" ", "\n"), (";", "\r\n"), ("\t", "\t\r\n"), (" \t", "\n")]
+    )
+    def test_separators_show_in_the_header(self, tmp_path: Path, between: str, end: str) -> None:
+        header = between.join(["user_id:token", "item_id:token", "y:float"])
+        row = (between.strip(" ") or " ").join(["1", "a", "3"])
+        assert self.told(self.folder(tmp_path, inter=f"{header}{end}{row}{end}")) == []
 
     def test_columns_beside(self, tmp_path: Path) -> None:
         self.folder(tmp_path, inter=self.INTER, user="user_id:token\tage:float\n1\t3\n", item="x\n")

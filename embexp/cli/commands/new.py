@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from embexp.cli.arguments import Parser
 from embexp.cli.commands import DONE
-from embexp.errors import CommandLineError, ConfigError, DataError, plural
+from embexp.errors import CommandLineError, ConfigError, DataError, RunError, plural
 from embexp.system.printable import print
 
 if TYPE_CHECKING:
@@ -59,11 +59,12 @@ rules
                      most 200 columns, also a table of 32 buckets. Where all columns are numbers, they get a table
                      anyway, below 1,000 rows of 4 buckets: those of the most values, up to 200.
     lists, texts     Split, and embedded: the vectors of an example are averaged.
-    time             A date, a number of 1990 to 2040 since 1970, or of such a name: the latest validate and test, if
-                     no row lacks it. Also YYMMDDHH, such as 14102100, if the name has hour, date, time or dt.
+    time             A date, a number of 1990 to 2040 since 1970, or any number named timestamp, ts or epoch: the latest
+                     validate and test, if no row lacks it. Also YYYYMMDD and YYMMDDHH, such as 14102100, if the name
+                     has hour, date, time or dt.
                      Interactions without a time: a tenth of each user's items validates, and a tenth tests.
     dates            Tables of weekday and hour; of those that do not split, also of the month, and the age in days.
-    left out         What is the same, or different, in every row; a second time.
+    left out         What is the same, or different, in every row; a second time; pandas' index; types no run reads.
     warned of        What may restate the label: columns each of whose values, or two columns each of whose pairs of
                      values, goes with one value of it; filled, or empty, only where it has a certain value; numbers,
                      dates, or days between dates whose order tells it; a number that rises or falls with it.
@@ -72,6 +73,8 @@ rules
 _SHOWN, _MOST_SHOWN = 40, 200
 _LINES_OF_A_GRAPH = 1_000
 """By which its files are recognised."""
+_MOST_READ = 1 << 26
+"""Bytes of data that are read whole, before an experiment is written: some seconds."""
 _MOST_SCORED = 5_000
 """Entities that a step may all score."""
 _OF_COLUMNS = ("category", "number", "ignore", "time", "group")
@@ -100,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse(arguments, _which_data)
     options.data = options.data or options.file
     from embexp.cli import column_uses, first_experiment
-    from embexp.data.files.samples import facts, sample
+    from embexp.data.files.samples import facts, label_facts, sample
 
     if options.task not in (None, *_TASKS):
         raise CommandLineError(f"embexp new: --task {options.task}: it must be one of {', '.join(_TASKS)}")
@@ -109,8 +112,8 @@ def main(arguments: Sequence[str]) -> int:
         return _write_graph(options, *graph)
     try:
         found = sample(Path(options.data), None if options.names is None else options.names.split(","))
-    except DataError as error:
-        raise CommandLineError(f"embexp new: {error}") from error
+    except (ConfigError, DataError) as error:
+        raise _refused(error) from error
     columns = facts(found)
     by_form = None if options.task == "recommendation" else found.label
     options.label = options.label or by_form
@@ -133,14 +136,17 @@ def main(arguments: Sequence[str]) -> int:
         )
         uses = column_uses.uses_of_interactions(columns, *pair, wishes)
     else:
-        label = _label(columns, options.label or "")
+        label = label_facts(found, _label(columns, options.label or "").name)
+        columns = [label if column.name == label.name else column for column in columns]
         of_form = column_uses.prediction_by_form(found, label, options.task) if label.name == by_form else None
         predicted = of_form or column_uses.prediction(label, options.task)
         predicted, uses = _uses(found, columns, label, predicted, wishes, asked=options.task is not None)
     name, file, command = _where(options)
     experiment = first_experiment.Experiment(name, predicted, found, uses, command)
     _show(found, uses, decided=True)
-    _write(file, first_experiment.text(experiment), replace=options.force, data=options.data)
+    text = first_experiment.text(experiment)
+    _check(text, name, Path(options.data), "correct the data, or leave out a column with --ignore")
+    _write(file, text, replace=options.force, data=options.data)
     print(f"task {predicted.task}: {predicted.why}")
     if pair is None:
         _warn_of_leaks(uses, found, label)
@@ -198,6 +204,43 @@ def _write(file: Path, text: str, *, replace: bool, data: str) -> None:
     from embexp.records.outputs import output
 
     output(file, "new", inputs=[data], force=replace, replaces=False, streams=False).write(text)
+
+
+def _check(text: str, name: str, data: Path, remedy: str) -> None:
+    """Composes an experiment that is not written yet, and reads its data as `plan --scan` does, unless it is long.
+
+    Raises:
+        CommandLineError: `plan` would refuse it.
+    """
+    import tempfile
+
+    from embexp.config import composition
+    from embexp.data.files import table_files
+    from embexp.runs.prepare import prepare
+    from embexp.system.terminal import shown_if_long
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="embexp-") as folder:
+            file = Path(folder) / "experiment" / f"{name}.yaml"
+            file.parent.mkdir()
+            file.write_text(text, "utf-8")
+            spec = composition.compose([f"experiment={name}"], config_dir=folder)
+        if sum(each.stat().st_size for each in table_files.data_files([data])) <= _MOST_READ:
+            with shown_if_long() as progress:
+                prepare(spec, progress)
+    except (ConfigError, RunError) as error:
+        raise _refused(error, remedy) from error
+
+
+def _refused(error: Exception, remedy: str = "") -> CommandLineError:
+    """The error of data that no experiment can be written for: in its faults, no config is known to the reader yet."""
+    lines = [str(error)]
+    if isinstance(error, ConfigError):
+        lines = []
+        for fault in error.faults:
+            where = fault.value.strip("'\"") if fault.path.startswith("data.path") else f"{fault.path} = {fault.value}"
+            lines += [f"{where}: {fault.rule}", *([f"    {fault.remedy}"] if fault.remedy else [])]
+    return CommandLineError("\n".join([f"embexp new: {lines[0]}", *lines[1:], *([f"    {remedy}"] if remedy else [])]))
 
 
 def _say_written(file: Path, command: str) -> None:
@@ -259,12 +302,9 @@ def _write_graph(options: argparse.Namespace, count: int, entities: int, relatio
     name, file, command = _where(options)
     about = f"{count:,} triples of {entities:,} entities and {plural(relations, 'relation')}"
     large = entities > _MOST_SCORED
-    _write(
-        file,
-        first_experiment.of_graph(name, Path(options.data), about=about, large=large, command=command),
-        replace=options.force,
-        data=options.data,
-    )
+    text = first_experiment.of_graph(name, Path(options.data), about=about, large=large, command=command)
+    _check(text, name, Path(options.data), "correct the data")
+    _write(file, text, replace=options.force, data=options.data)
     print(f"{options.data}: {about}\ntask ranking: the entity that completes a triple, among all")
     _say_written(file, command)
     return DONE
@@ -288,7 +328,8 @@ def _uses(
 
     splits_text = sample.kind == "csv"
     uses = partial(column_uses.uses, columns, label.name, rows=sample.rows, wishes=wishes)
-    if sample.holds_texts and (predicted.task == "classification" or (predicted.task == "binary" and not asked)):
+    holds_texts = sample.holds_texts and not label.missing  # data=text leaves out no rows
+    if holds_texts and (predicted.task == "classification" or (predicted.task == "binary" and not asked)):
         try:
             texts = uses(splits_text=True)
         except CommandLineError:

@@ -59,13 +59,14 @@ def _read(wanted: Sequence[Wanted], dates: Mapping[str, DateColumn], *, as_numbe
     for one in wanted:
         if one.name not in made:
             before = found.get(one.name, one)
-            found[one.name] = replace(one, tokens=one.tokens or before.tokens, names=before.names and one.names)
+            any_type = all(each.names for each in (before, one) if each.tokens)
+            found[one.name] = replace(one, tokens=one.tokens or before.tokens, names=any_type)
             continue
         column = made[one.name][0]
         default = Wanted(column, one.asked_by, single=True, may_be_missing=True, names=True)
         known = found.get(column, default)
         numbers, tokens = known.numbers or as_numbers, known.tokens or not as_numbers
-        found[column] = replace(known, numbers=numbers, tokens=tokens, time=True)
+        found[column] = replace(known, numbers=numbers, tokens=tokens, names=known.names or not known.tokens, time=True)
     return list(found.values())
 
 
@@ -161,15 +162,18 @@ class _Clock:
 
         if pa.types.is_dictionary(dates.type):
             dates = dates.dictionary_decode()
+        if pa.types.is_integer(dates.type):  # digits, as a format has them; never a number of seconds
+            dates = dates.cast(pa.string())
         if pa.types.is_string(dates.type) or pa.types.is_large_string(dates.type):
-            texts = pc.if_else(pc.is_in(dates, pa.array(NULLS, dates.type)), None, dates)
+            trimmed = pc.utf8_trim_whitespace(dates)
+            texts = pc.if_else(pc.is_in(trimmed, pa.array(NULLS, dates.type)), None, trimmed)
             self._seconds = seconds(texts, settings.format)
             if settings.format is not None:
                 self._clock = pc.strptime(texts, format=settings.format, unit="us")
             else:
                 self._clock = pc.replace_substring_regex(texts, _ZONE, "").cast(pa.timestamp("us"))
         else:
-            self._clock = dates.cast(pa.timestamp("us", getattr(dates.type, "tz", None)))
+            self._clock = dates.cast(pa.timestamp("us", getattr(dates.type, "tz", None)), safe=False)
             self._seconds = pc.divide(self._clock.cast(pa.int64()).cast(pa.float64()), 1e6)
         self._reference = settings.reference
 

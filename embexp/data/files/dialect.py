@@ -73,7 +73,8 @@ class Dialect:
 
         if not pa.types.is_string(texts.type):
             return texts  # read as numbers
-        texts = pc.if_else(pc.is_in(texts, pa.array(NULLS)), None, pc.utf8_trim_whitespace(texts))
+        texts = pc.utf8_trim_whitespace(texts)
+        texts = pc.if_else(pc.is_in(texts, pa.array(NULLS)), None, texts)
         if self.thousands:
             wrong = pc.and_(
                 pc.match_substring(texts, self.thousands), pc.invert(pc.match_substring_regex(texts, self._grouped))

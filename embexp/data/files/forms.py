@@ -122,7 +122,8 @@ def number_notation(columns: Mapping[str, Sequence[Value]], delimiter: str) -> t
     """
 
     def filled(name: str, count: int) -> list[str]:
-        return [value for value in columns[name][:count] if isinstance(value, str) and value not in NULLS]
+        texts = (value.strip() for value in columns[name][:count] if isinstance(value, str))
+        return [text for text in texts if text not in NULLS]
 
     if not any(
         _DIGITS.fullmatch(text) and not is_number(text) for name in columns for text in filled(name, _LOOKED_AT)

@@ -1,7 +1,8 @@
 """A bounded sample of a file with columns, its first rows and blocks spread over the rest, and what its columns hold.
 
-It is for a look at a file of which nothing is known, so it also finds out how the file is written. A row of a text file
-that does not fit the header is passed over.
+It is for a look at a file of which nothing is known, so it also finds out how the file is written. The source of a run
+then reads it, and its columns and fields are taken from there: what is seen here is what a run will see. A row of a
+text file that does not fit the header is passed over; the look at the written experiment finds it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from embexp.data.files import forms, printed_lists
 from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
 from embexp.data.files.forms import DateFacts, Value
 from embexp.data.files.table_files import data_files, lines_of, of_form
-from embexp.data.files.text_table import BadLine, is_separator_line, records
+from embexp.data.files.text_table import BadLine, TextTable, header_fields, is_separator_line, names_of, records
+from embexp.data.sources import csv, parquet, recbole
 from embexp.data.sources.adjacency import looks_like
 from embexp.errors import DataError, plural, read_by_library
+from embexp.specs.data.choices import CSV
 from embexp.system import compressed
 from embexp.system.files import fault_of
 
@@ -34,7 +37,8 @@ if TYPE_CHECKING:
 HEAD_ROWS = 10_000
 BLOCKS, BLOCK_ROWS, BLOCK_BYTES = 8, 1_000, 1 << 19
 """Blocks in addition to the first rows, over all files, and the most that is read of each."""
-_TYPES = {"token": False, "token_seq": True, "float": False, "float_seq": True}
+UNREAD = "unread "
+"""Stands before the type of a column that the source of its form does not read."""
 HEAD_BYTES = 1 << 23
 """Read of the first file to see how it is written."""
 _DELIMITERS = (",", "\t", ";", "|", "::", WHITESPACE)
@@ -56,7 +60,6 @@ class Sample:
         label: the column that is the label by the form of the file; None: its form does not say.
         parts: the files of each split, where they are divided; else empty.
         marks: the decimal point of numbers in text, and what separates thousands, or "".
-        padded: values with white space at their ends, which `columns` has without it, by column.
         unnamed: columns without a name in the header line, as pandas and R write row numbers; `columns` lacks them.
     """
 
@@ -72,7 +75,6 @@ class Sample:
     label: str | None = None
     parts: Mapping[str, Path] = field(default_factory=dict)
     marks: tuple[str, str] = (".", "")
-    padded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     unnamed: int = 0
 
     def alike(self, column: str) -> Alike | None:
@@ -83,7 +85,7 @@ class Sample:
 
         values = self.columns[column]
         parts = itertools.chain.from_iterable(value if isinstance(value, list) else [value] for value in values)
-        spelled = {str(part) for part in parts if part is not None} | self.padded.get(column, frozenset())
+        spelled = {str(part) for part in parts if part is not None}
         return alike(pa.array(sorted(spelled), pa.large_string()))
 
     @property
@@ -122,13 +124,28 @@ def sample(path: Path, names: Sequence[str] | None = None) -> Sample:
     return _text(path, files, names)
 
 
-def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None) -> Sample:
-    """Of text files; the beginning of the first one shows how they are written.
+@dataclass(frozen=True)
+class _Beginning:
+    """The beginning of the first of some text files, which shows how all are written.
+
+    Attributes:
+        encoding: as far as it shows.
+        ended: whether the file ends with it.
+        read: bytes of the file that it takes, compressed or not.
+    """
+
+    text: str
+    encoding: str
+    ended: bool
+    read: int
+
+
+def _beginning(file: Path) -> _Beginning:
+    """Of at most `HEAD_BYTES`, without the line by which Excel knows a delimiter.
 
     Raises:
-        DataError: it holds no rows of columns.
+        DataError: it can't be read, or holds no text.
     """
-    file = files[0]
     if fault := fault_of(file):
         raise DataError(f"{file}: {fault}")
     with compressed.opened(file) as (data, packed):
@@ -141,65 +158,97 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
         text = below
     if not text.strip():
         raise DataError(f"{file}: the file is empty, expected rows of columns")
+    return _Beginning(text, encoding, ended, read)
+
+
+def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None) -> Sample:
+    """Of text files; the beginning of the first one shows how they are written, and `data=csv` then reads them.
+
+    Raises:
+        ConfigError: the source can't read the first one.
+        DataError: it holds no rows of columns.
+    """
+    file, beginning = files[0], _beginning(files[0])
+    text, encoding = beginning.text, beginning.encoding
     delimiter = _delimiter_of(text)
-    whole = ended and len(files) == 1
     if names is None and len(files) == 1 and (labelled := forms.labelled_lines(text, delimiter)) is not None:
         delimiter, parted = labelled
         count, typed = len(parted["label"]), {"text": "text"}
-        total = count if whole else round(count * file.stat().st_size / max(1, read))
-        return Sample("text", path, parted, total, whole, delimiter, encoding, headed=False, types=typed, label="label")
-    # Other places than the beginning can't be reached in compressed files and UTF-16.
-    bound = any(compressed.suffix_of(each) for each in files) or encoding.startswith("utf-16")
-    ended = whole
-    read_rows = list(itertools.islice(_rows(text, delimiter), None if ended or bound else HEAD_ROWS + 1))
-    rows = [[each.strip() for each in row] for row in read_rows]
+        total = count if beginning.ended else round(count * file.stat().st_size / max(1, beginning.read))
+        return Sample(
+            "text",
+            path,
+            parted,
+            total,
+            beginning.ended,
+            delimiter,
+            encoding,
+            headed=False,
+            types=typed,
+            label="label",
+        )
+    dialect = Dialect(delimiter, quoted=len(delimiter) == 1, encoding=encoding)
+    rows = [names_of(row) for row in itertools.islice(_rows(text, dialect), HEAD_ROWS)]
     first, guessed = rows[0], None
     headed = names is None and forms.has_header(rows)
-    if names is None:
-        guessed = None if headed else forms.names_of_ratings(rows[:HEAD_ROWS])
-        names = first if headed else guessed or [f"column_{number + 1}" for number in range(len(first))]
-    if len(names) != len(first):
+    if names is None and not headed:
+        guessed = forms.names_of_ratings(rows)
+        names = guessed or [f"column_{number + 1}" for number in range(len(first))]
+    if names is not None and len(names) != len(first):
         raise DataError(f"{file}: its first line has {len(first)} fields, and --names has {len(names)}")
+    if behind := next((field for field in first if headed and field.startswith('"')), None):
+        rule = f"found the quote of {behind} behind a blank, expected it right behind the delimiter {delimiter!r}"
+        raise DataError(f"{file}: line 1: {rule}: remove the blanks between delimiters and quotes")
+    settings = CSV(path=str(file), label=None, delimiter=delimiter, encoding=encoding, names=names and tuple(names))
+    found = _of_table("csv", path, files, beginning, csv.table(settings, file))
+    label = guessed[2] if guessed and len(set(found.columns[guessed[2]])) > 1 else None
+    return replace(found, label=label)
+
+
+def _of_table(kind: str, path: Path, files: Sequence[Path], beginning: _Beginning, table: TextTable) -> Sample:
+    """Of text files of columns, the first one of which is `table`: its lines are taken apart as the source does it.
+
+    Raises:
+        DataError: columns share a name, or no line has as many fields as the first one.
+    """
+    text, dialect, names, ended = beginning.text, table.dialect, table.names, beginning.ended and len(files) == 1
     named = [name for name in names if name]
     if len(set(named)) < len(named) or not named:
-        raise DataError(f"{file}: each column must have a name of its own, and the names are {', '.join(names[:9])}")
-    rows = rows[int(headed) :]
-    if not rows:
-        raise DataError(f"{file}: found a header line, expected rows below it")
+        shared = next((name for name, times in Counter(named).items() if times > 1), "")
+        rule = f"two columns have the name {shared!r}" if shared else "no column has a name"
+        raise DataError(f"{table.path}: {rule}, expected a name of its own for each: change its first line")
+    # Other places than the beginning can't be reached in compressed files and UTF-16.
+    bound = any(compressed.suffix_of(each) for each in files) or dialect.encoding.startswith("utf-16")
+    first = int(table.headed)
+    rows = list(itertools.islice(_rows(text, dialect), None if ended or bound else HEAD_ROWS + first))[first:]
     used, rest, count, lines = rows[:HEAD_ROWS], rows[HEAD_ROWS:], len(rows), text.count("\n")
     if not ended:
-        count = max(count, round(lines * sum(each.stat().st_size for each in files) / max(1, read)))
-    if ended or bound:
+        count = max(count, round(lines * sum(each.stat().st_size for each in files) / max(1, beginning.read)))
+    if ended:
+        used = rows
+    elif bound:
         used += [rest[place] for place in _spread(len(rest), BLOCKS * BLOCK_ROWS)]
     else:
-        for block in _blocks(files, round(read * len(used) / max(1, lines)), encoding):
-            used += list(itertools.islice(_rows(block, delimiter), BLOCK_ROWS))
+        for file, block in _blocks(files, round(beginning.read * len(used) / max(1, lines)), dialect.encoding):
+            own = names if file == files[0] or not table.headed else names_of(header_fields(file, dialect))
+            places = [own.index(name) for name in names if name in own]
+            some = itertools.islice(_rows(block, dialect), BLOCK_ROWS)
+            used += [[row[place] for place in places] for row in some if len(row) == len(own)]
     looked_at, used = used, [row for row in used if len(row) == len(names)]
     if not used:
         fields = Counter(map(len, looked_at)).most_common(1)[0][0]
         why = "; R's write.table does not name the names of rows, write.csv does" if fields == len(names) + 1 else ""
-        raise DataError(f"{file}: its first line has {plural(len(names), 'field')}, those below it {fields}{why}")
+        raise DataError(f"{table.path}: its first line has {plural(len(names), 'field')}, those below it {fields}{why}")
     columns: dict[str, list[Value]] = {
-        name: [row[place].strip() or None for row in used] for place, name in enumerate(names) if name
+        name: [row[place] if row[place].strip() else None for row in used] for place, name in enumerate(names) if name
     }
-    dialect, numbers = forms.number_notation(columns, delimiter)
-    for name in [] if dialect.plain else numbers:
-        columns[name] = [dialect.number(value) if isinstance(value, str) else value for value in columns[name]]
-    label = guessed[2] if guessed and len(set(columns[guessed[2]])) > 1 else None
-    marks = (dialect.decimal, dialect.thousands) if numbers else (".", "")
-    found = Sample("csv", path, columns, count, ended and len(used) == count, delimiter, encoding, headed)
-    padded = _padded([*read_rows[int(headed) :], *used[HEAD_ROWS:]], names)
-    return replace(found, label=label, marks=marks, unnamed=len(names) - len(named), padded=padded)
-
-
-def _padded(rows: Iterable[Sequence[str]], names: Sequence[str]) -> dict[str, frozenset[str]]:
-    """The values with white space at their ends, by column."""
-    found: dict[str, set[str]] = {}
-    for row in rows:
-        for name, value in zip(names, row, strict=False) if len(row) == len(names) else ():
-            if value[:1].isspace() or value[-1:].isspace():
-                found.setdefault(name, set()).add(value)
-    return {name: frozenset(values) for name, values in found.items()}
+    notation, numbers = forms.number_notation(columns, dialect.delimiter)
+    for name in [] if notation.plain else numbers:
+        columns[name] = [notation.number(value.strip()) if isinstance(value, str) else value for value in columns[name]]
+    marks = (notation.decimal, notation.thousands) if numbers else (".", "")
+    whole = ended and len(used) == count
+    found = Sample(kind, path, columns, count, whole, dialect.delimiter, dialect.encoding, table.headed)
+    return replace(found, marks=marks, unnamed=len(names) - len(named))
 
 
 def _lists(path: Path) -> Sample | None:
@@ -225,10 +274,10 @@ def _lists(path: Path) -> Sample | None:
     return Sample("adjacency", path, {"user": users, "item": items}, rows, whole, " ", headed=False, parts=parts)
 
 
-def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
+def _rows(text: str, dialect: Dialect) -> Iterator[list[str]]:
     """The fields of each record; those of a field without an end, at the end of a block, are left out."""
     try:
-        for _, fields in records(io.StringIO(text, newline=""), Dialect(delimiter, quoted=len(delimiter) == 1)):
+        for _, fields in records(io.StringIO(text, newline=""), dialect):
             yield fields
     except BadLine:
         return
@@ -238,7 +287,8 @@ def _delimiter_of(text: str) -> str:
     """The one by which the lines below the first have the most fields, all as many; a comma if none has several."""
     best, most = ",", 1
     for delimiter in _DELIMITERS:
-        widths = [len(fields) for fields in itertools.islice(_rows(text, delimiter), _LINES)]
+        dialect = Dialect(delimiter, quoted=len(delimiter) == 1)
+        widths = [len(fields) for fields in itertools.islice(_rows(text, dialect), _LINES)]
         enough = 1 if delimiter == "::" else most
         if len(set(widths[1:] or widths)) == 1 and widths[-1] > enough and (delimiter != WHITESPACE or most == 1):
             best, most = delimiter, widths[-1]
@@ -246,46 +296,85 @@ def _delimiter_of(text: str) -> str:
 
 
 def _recbole(path: Path, file: Path) -> Sample:
-    found = _text(file, [file])
-    types = {}
-    for field_ in found.columns:
-        name, _, kind = field_.rpartition(":")
-        if not name or kind not in _TYPES:
-            raise DataError(f"{file}: line 1: found {field_!r}, expected name:type with a type of {', '.join(_TYPES)}")
-        types[name] = kind
+    """Of a file of interactions, as `data=recbole` reads it.
+
+    Raises:
+        ConfigError: the source can't read it.
+        DataError: it holds no rows of columns.
+    """
+    table = recbole.table(file)
+    found = _of_table("recbole", path, [file], _beginning(file), table)
+    kinds = dict(zip(table.names, (field.strip().rpartition(":")[2] for field in table.header), strict=True))
     columns = {
-        name: [value.split() if _TYPES[kind] and isinstance(value, str) else value for value in values]
-        for (name, kind), values in zip(types.items(), found.columns.values(), strict=True)
+        name: [value.split() if name in table.lists and isinstance(value, str) else value for value in values]
+        for name, values in found.columns.items()
     }
-    return Sample("recbole", path, columns, found.rows, found.whole, types=types)
+    return replace(found, columns=columns, types={name: kinds[name] for name in columns})
 
 
 def _parquet(path: Path, files: Sequence[Path]) -> Sample:
+    """Of Parquet files, of whose columns the source tells what it can read.
+
+    Raises:
+        ConfigError: the source can't read the first one.
+        DataError: columns share a name, or the files have different ones.
+    """
     import pyarrow.parquet
 
-    columns: dict[str, list[Value]] = {}
-    types: dict[str, str] = {}
+    table = parquet.table(files[0])
+    if shared := next((name for name in table.names if table.names.count(name) > 1), None):
+        raise DataError(f"{files[0]}: two columns have the name {shared!r}, expected a name of its own for each")
+    columns: dict[str, list[Value]] = {name: [] for name in table.names}
+    types = dict.fromkeys(table.numbers - table.tokens, "float")
     total = 0
     for number, file in enumerate(files):
         with read_by_library(f"{file} can't be read as Parquet"), pyarrow.parquet.ParquetFile(file) as opened:
+            schema = opened.schema_arrow
             total += opened.metadata.num_rows
-            floats = [each.name for each in opened.schema_arrow if pyarrow.types.is_floating(each.type)]
-            types |= dict.fromkeys(floats, "float")
+            times = [each.name for each in schema if not number and pyarrow.types.is_temporal(each.type)]
+            for name in times:
+                types.pop(name, None)
+            if not number:
+                unread = [each for each in schema if each.name not in table.tokens | (table.numbers - table.lists)]
+                types |= {each.name: f"{UNREAD}{each.type}" for each in unread if not pyarrow.types.is_null(each.type)}
             if number not in _spread(len(files), BLOCKS):
                 continue
-            groups = opened.metadata.num_row_groups
-            for group in _spread(groups, max(1, BLOCKS // len(files))):
-                most = HEAD_ROWS if not columns else BLOCK_ROWS
-                batch = next(opened.iter_batches(batch_size=most, row_groups=[group]), None)
-                if batch is not None:
-                    for name in batch.schema.names:
-                        columns.setdefault(name, []).extend(map(_as_text, batch[name].to_pylist()))
-    if not total:
-        raise DataError(f"{path}: the file has columns but no rows, expected rows")
-    if len({len(values) for values in columns.values()}) > 1:
-        raise DataError(f"{path}: its files differ in their columns")
-    count = len(next(iter(columns.values()), ()))
+            if set(schema.names) != set(table.names):
+                raise DataError(f"{path}: {file.name} and {files[0].name} differ in their columns")
+            for batch in _batches_of(opened, len(files), first=not number):
+                for name in batch.schema.names:
+                    if not types.get(name, "").startswith(UNREAD):
+                        columns[name].extend(map(_as_text, _values(batch[name])))
+    count = max(map(len, columns.values()), default=0)
+    for name in columns:
+        columns[name] = columns[name] or [None] * count
     return Sample("parquet", path, columns, total, count == total, types=types)
+
+
+def _batches_of(file: Any, files: int, *, first: bool) -> Iterator[Any]:
+    """Of one of some files that is small and alone all rows, else the first ones of groups spread over it."""
+    metadata = file.metadata
+    groups = range(metadata.num_row_groups)
+    if files == 1 and sum(metadata.row_group(group).total_byte_size for group in groups) <= HEAD_BYTES:
+        yield from file.iter_batches()
+        return
+    for group in _spread(len(groups), max(1, BLOCKS // files)):
+        batches = file.iter_batches(batch_size=HEAD_ROWS if first else BLOCK_ROWS, row_groups=[group])
+        if (batch := next(batches, None)) is not None:
+            yield batch
+            first = False
+
+
+def _values(array: Any) -> list[object]:
+    """Of a column: times without what is below a microsecond, which Python's have not."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("us", array.type.tz), safe=False)
+    values: list[object] = array.to_pylist()
+    return values
 
 
 def _as_text(value: object) -> Value:
@@ -305,8 +394,8 @@ def _spread(count: int, most: int) -> list[int]:
     return sorted({round(place * (count - 1) / max(1, most - 1)) for place in range(most)})
 
 
-def _blocks(files: Sequence[Path], begin: int, encoding: str) -> Iterator[str]:
-    """Whole lines from places spread over all files, behind the first bytes of the first one."""
+def _blocks(files: Sequence[Path], begin: int, encoding: str) -> Iterator[tuple[Path, str]]:
+    """The file, and whole lines from places spread over all files, behind the first bytes of the first one."""
     sizes = [file.stat().st_size for file in files]
     total = sum(sizes)
     for number in range(BLOCKS):
@@ -316,7 +405,7 @@ def _blocks(files: Sequence[Path], begin: int, encoding: str) -> Iterator[str]:
                 with file.open("rb") as opened:
                     opened.seek(place)
                     lines = opened.read(BLOCK_BYTES).split(b"\n")
-                yield b"\n".join(lines[1:-1]).decode(encoding, "replace")
+                yield file, b"\n".join(lines[1:-1]).decode(encoding, "replace")
                 break
             place -= size
 
@@ -331,6 +420,7 @@ class Kind(StrEnum):
     TIME = "times"
     CONSTANT = "constant"
     UNIQUE = "unique"
+    UNREAD = "not read"
 
 
 FEW = 10
@@ -341,8 +431,14 @@ LIST_SEPARATORS = ("|", ";", ",", " ")
 _ID = re.compile(r"(?:\b|_)(?:ids?|code|zip|zipcode|[ug]uid|hash|key|user|item|cat|category)$|(?-i:[a-z]I[dD])$", re.I)
 _TIME = re.compile(r"time|date|stamp|(?:^|_)(?:ts|at|when|epoch)$", re.I)
 _HOUR = re.compile(r"hour|date|time|(?:\b|_)dt(?:\b|_)", re.I)
-_EPOCHS = tuple((631_152_000 * unit, 2_208_988_800 * unit) for unit in (1, 1_000, 1_000_000))
-"""1990 to 2040 in seconds, milliseconds and microseconds."""
+_STAMP = re.compile(r"^(?:unix|event)?[_ ]?(?:time[_ ]?stamps?|ts|epoch)$", re.I)
+"""Names of nothing but a time, which may also count from another start than 1970."""
+_EPOCHS = tuple((631_152_000 * unit, 2_208_988_800 * unit) for unit in (1, 10**3, 10**6, 10**9))
+"""1990 to 2040 in seconds, milliseconds, microseconds and nanoseconds."""
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__|Unnamed: \d+")
+"""Names that pandas gives the numbers of rows, in Parquet and in CSV."""
+_MOST_OTHERS = 3
+"""Different words in a column of numbers that may stand for missing ones."""
 _HEAVY = 10.0
 """Largest value, in standard deviations above the mean, from which counts are heavy-tailed; a normal distribution has
 none above 6 among a billion, an exponential one about 10 among 20,000."""
@@ -366,6 +462,7 @@ class ColumnFacts:
         codes: whether they are codes by how often they, and those next to them, occur.
         numbers: the different numbers, sorted, if they are few.
         dates: of text that is dates, in a form whose source has `data.dates`.
+        ordered: of times, whether the source can divide by them.
         counts: the different values and how often they occur in the sample, the most frequent first, if they are few.
     """
 
@@ -386,11 +483,19 @@ class ColumnFacts:
     counts: tuple[tuple[str, int], ...] = ()
     examples: tuple[str, ...] = ()
     dates: DateFacts | None = None
+    ordered: bool = False
 
 
 def facts(sample: Sample) -> list[ColumnFacts]:
     """The facts of all columns, in their order."""
     return [_facts(name, values, sample) for name, values in sample.columns.items()]
+
+
+def label_facts(sample: Sample, name: str) -> ColumnFacts:
+    """The facts of a column as a label, of which also words such as NA stand for missing values."""
+    values = sample.columns[name]
+    present = [None if isinstance(value, str) and value.strip() in NULLS else value for value in values]
+    return _facts(name, present, sample)
 
 
 def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
@@ -400,28 +505,37 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
         missing, size = 1 - present / len(values) if values else 1.0, _estimate(counts, sample)
         return ColumnFacts(name, kind, why, present, missing, len(counts), size, examples=examples, **more)
 
+    typed = sample.types.get(name, "")
+    if typed.startswith(UNREAD):
+        kind = typed.removeprefix(UNREAD)
+        return facts(Kind.UNREAD, f"data={sample.kind} does not read {kind}: convert it to text or numbers", (), 0)
     lists = [value for value in values if isinstance(value, list)]
     if lists:
         return facts(Kind.LIST, "the file says so", itertools.chain.from_iterable(lists), len(lists))
-    texts = [value for value in values if isinstance(value, str)]
+    written = [value for value in values if isinstance(value, str)]
+    texts = [text.strip() for text in written]  # as numbers, dates and labels are read; ids are as they are written
     present = [text for text in texts if text not in NULLS]
-    if len(present) < len(texts) and present and _numbers(present) is not None:
+    if len(present) < len(texts) and present and (_numbers(present) is not None or _dates(name, Counter(present))):
         texts = present
-    counts, numbers, typed = Counter(texts), _numbers(texts), sample.types.get(name)
+    counts, numbers = Counter(texts), _numbers(texts)
     whole = bool(numbers) and typed != "float" and all(number.is_integer() for number in numbers or ())
-    kind, why, separator = kind_of(name, counts, numbers, typed)
+    kind, why, separator = kind_of(name, counts, numbers, typed or None)
     if kind in (Kind.LIST, Kind.TEXT):
         parts = (part for text in texts for part in _parts(text, separator))
         return facts(kind, why, parts, len(texts), separator=separator)
+    dates = _dates(name, counts) if kind is Kind.TIME and sample.kind in ("csv", "parquet") else None
     return facts(
         kind,
         why,
-        texts,
+        written if kind in (Kind.CATEGORY, Kind.UNIQUE) else texts,
         len(texts),
         numeric=numbers is not None,
         heavy=numbers is not None and _is_heavy(numbers),
         negative=numbers is not None and min(numbers, default=0) < 0,
-        dates=_dates(name, counts) if kind is Kind.TIME and sample.kind in ("csv", "parquet") else None,
+        dates=dates,
+        # `data.timestamp_format` is of CSV; digits are in order without it.
+        ordered=kind is Kind.TIME
+        and (numbers is not None or sample.kind == "csv" or (dates is not None and dates.format is None)),
         whole=whole,
         codes=whole and forms.are_codes(Counter(map(int, numbers or ()))),
         numbers=tuple(sorted(set(numbers))) if numbers is not None and len(counts) <= _FEW_VALUES else (),
@@ -438,6 +552,8 @@ def kind_of(
         numbers: the values as numbers; None if one is none.
     """
     total = counts.total()
+    if _PANDAS_INDEX.fullmatch(name) and (numbers is not None or len(counts) == total) and not forms.dates_of(counts):
+        return Kind.UNIQUE, "the index of a pandas frame, by its name", None
     if len(counts) <= 1:
         return Kind.CONSTANT, "one value everywhere" if counts else "always missing", None
     unique = len(counts) == total and total > 100
@@ -447,8 +563,9 @@ def kind_of(
         return Kind.CATEGORY, "the file says so", None
     if numbers is not None and any(len(text) > 1 and text[0] == "0" and text.isdigit() for text in counts):
         return (Kind.UNIQUE, "unique in each row", None) if unique else (Kind.CATEGORY, "codes that begin with 0", None)
-    if numbers is not None and typed == "float" and _TIME.search(name) is None and len(counts) > 1:
-        return Kind.NUMBER, "numbers, as the file says", None
+    if numbers is not None and typed == "float":
+        found, why = _kind_of_numbers(name, counts, numbers, unique=False)
+        return (found, why, None) if found is Kind.TIME else (Kind.NUMBER, "numbers, as the file says", None)
     if numbers is not None:
         return (*_kind_of_numbers(name, counts, numbers, unique=unique and typed is None), None)
     if found := forms.dates_of(counts):
@@ -461,6 +578,9 @@ def kind_of(
         return Kind.LIST, f"the values between {separator!r} recur", separator
     if is_text:
         return Kind.TEXT, f"{words:.0f} words each, and most differ", " "
+    if others := _words_among_numbers(counts):
+        said = f"numbers, but for {', '.join(map(repr, others))}: write nothing there, to have them as numbers"
+        return Kind.UNIQUE if unique else Kind.CATEGORY, said, None
     if unique:
         return Kind.UNIQUE, "unique in each row", None
     return Kind.CATEGORY, "text that recurs", None
@@ -473,6 +593,14 @@ def _parts(text: str, separator: str | None) -> list[str]:
     return text.split(separator)
 
 
+def _words_among_numbers(counts: Counter[str]) -> list[str]:
+    """The words that keep a column from being one of numbers, if they are few; else nothing."""
+    others = [text for text in counts if _numbers([text]) is None]
+    if len(others) > _MOST_OTHERS or len(counts) - len(others) <= FEW:
+        return []
+    return others if 2 * sum(counts[text] for text in others) < counts.total() else []
+
+
 def _dates(name: str, counts: Counter[str]) -> DateFacts | None:
     return forms.dates_of(counts, hours=_HOUR.search(name) is not None)
 
@@ -482,9 +610,9 @@ def _kind_of_numbers(name: str, counts: Counter[str], numbers: Sequence[float], 
     if _HOUR.search(name) and (found := _dates(name, counts)):
         return Kind.TIME, f"dates, {found.format}"
     in_years = any(low <= min(numbers) and max(numbers) <= high for low, high in _EPOCHS)
-    if in_years and (_TIME.search(name) or whole) and len(counts) > FEW:
+    if in_years and (_TIME.search(name) or (whole and not _ID.search(name))) and len(counts) > FEW:
         return Kind.TIME, "numbers that are dates of 1990 to 2040, since 1970"
-    if _TIME.search(name) and not _ID.search(name):
+    if _STAMP.match(name):
         return Kind.TIME, "its name, and numbers"
     if _ID.search(name):
         return (Kind.UNIQUE, "unique in each row") if unique else (Kind.CATEGORY, "its name is that of an id")
@@ -496,12 +624,14 @@ def _kind_of_numbers(name: str, counts: Counter[str], numbers: Sequence[float], 
 
 
 def _numbers(texts: Sequence[str]) -> list[float] | None:
-    """The values as numbers; None if one is none."""
+    """The finite values as numbers, by the grammar of the sources; None if one is none, or all are infinite."""
     try:
         numbers = [float(text) for text in texts]
     except ValueError:
         return None
-    return numbers if all(map(math.isfinite, numbers)) else None
+    if not all(text.isascii() and "_" not in text for text in texts):
+        return None
+    return [number for number in numbers if math.isfinite(number)] or None
 
 
 def _separator(counts: Counter[str], separators: Sequence[str]) -> str | None:

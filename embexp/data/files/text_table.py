@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _BLANKS, _BLANK_BYTES = re.compile("[ \t]+"), re.compile(rb"[ \t]+")
 _LARGEST = 3.4028235e38
-_ISO = "a date or time such as 2024-05-31, 2024-05-31T18:00:00 or 2024-05-31 18:00:00+02:00"
+ISO = "a date or time such as 2024-05-31, 2024-05-31T18:00:00 or 2024-05-31 18:00:00+02:00"
 """What is expected where no format is set."""
 _DATE = r"[12]\d{3}-[01]\d-[0-3]\d"
 _CLOCK = r"[T ][0-2]\d:[0-5]\d(:[0-5]\d([.]\d{1,6})?)?"
@@ -126,7 +126,8 @@ def is_number(text: str) -> bool:
 
 def is_missing(text: str) -> bool:
     """Whether a field of a column of numbers holds none, by the grammar of the fast reader."""
-    return text in NULLS or text.strip().lower().lstrip("+-") == "nan"
+    text = text.strip()
+    return text in NULLS or text.lower().lstrip("+-") == "nan"
 
 
 def no_utf8(text: str) -> int | None:
@@ -137,15 +138,16 @@ def no_utf8(text: str) -> int | None:
 
 
 def seconds_of(text: str, form: str | None) -> float | None:
-    """The seconds of one date; None where it is none.
+    """The seconds of one date, with or without blanks around it; None where it is none.
 
     Args:
         form: as `datetime.strptime` takes it; None: ISO 8601. A time without a zone is in UTC.
     """
+    text = text.strip()
     try:
         if form is not None:
             return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp()
-        if not text.isascii() or not (re.match(_LOCAL, text) or re.match(_ZONED, text)) or text.endswith("\n"):
+        if not text.isascii() or not (re.match(_LOCAL, text) or re.match(_ZONED, text)):
             return None
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
@@ -154,7 +156,7 @@ def seconds_of(text: str, form: str | None) -> float | None:
 
 
 def seconds(texts: pa.Array, form: str | None) -> pa.Array:
-    """float64, the seconds of each date; null where there is none.
+    """float64, the seconds of each date, with or without blanks around it; null where there is none.
 
     Raises:
         ArrowInvalid: a text is no date.
@@ -165,12 +167,13 @@ def seconds(texts: pa.Array, form: str | None) -> pa.Array:
     def since_1970(times: pa.Array) -> pa.Array:
         return pc.divide(times.cast(pa.int64()).cast(pa.float64()), 1e6)
 
+    texts = pc.utf8_trim_whitespace(texts)
     if form is not None:
         return since_1970(pc.strptime(texts, format=form, unit="us"))
     zoned = pc.match_substring_regex(texts, _ZONED)
     local = pc.match_substring_regex(texts, _LOCAL)
     if not pc.all(pc.or_(zoned, local)).as_py():
-        raise pa.ArrowInvalid(f"expected {_ISO}")
+        raise pa.ArrowInvalid(f"expected {ISO}")
     with_zone = pc.if_else(zoned, texts, None).cast(pa.timestamp("us", "UTC"))
     without = pc.if_else(local, texts, None).cast(pa.timestamp("us"))
     return pc.coalesce(since_1970(with_zone), since_1970(without))
@@ -182,7 +185,7 @@ class TextTable(UncutTable):
 
     Attributes:
         header: names as they stand in the header line; those of the columns where there is none.
-        names: names of the columns, in their order (without the types that RecBole puts there).
+        names: names of the columns, in their order, without blanks around them and the types that RecBole puts there.
         lists: names of the columns whose fields hold several values.
         headed: whether the first line is a header.
         dates: columns of numbers that hold dates, and their format; see `seconds_of`.
@@ -218,12 +221,11 @@ class TextTable(UncutTable):
         """All lines; see `table_files.Table`."""
         import pyarrow as pa
 
-        rows = 0
-        # Small blocks stay in the processor's cache; few files have records that are larger.
-        for size in (_BLOCK_BYTES, _LARGEST_BLOCK):
+        rows, size, trimmed = 0, _BLOCK_BYTES, False
+        while True:
             known = rows
             try:
-                for block in self._blocks(wanted, size):
+                for block in self._blocks(wanted, size, trimmed=trimmed):
                     if known >= block.count:
                         known -= block.count
                         continue
@@ -232,10 +234,15 @@ class TextTable(UncutTable):
                     known = 0
                 return
             except pa.ArrowInvalid as error:
-                if _STRADDLES not in str(error) or size == _LARGEST_BLOCK:
+                # Small blocks stay in the processor's cache; few files have records that are larger.
+                if _STRADDLES in str(error) and size < _LARGEST_BLOCK:
+                    size = _LARGEST_BLOCK
+                elif not trimmed:  # Arrow takes blanks around a number, but not around the word for a missing one
+                    trimmed = True
+                else:
                     raise
 
-    def _blocks(self, wanted: Sequence[Wanted], size: int) -> Iterator[Block]:
+    def _blocks(self, wanted: Sequence[Wanted], size: int, *, trimmed: bool) -> Iterator[Block]:
         import pyarrow as pa
         import pyarrow.csv
 
@@ -243,7 +250,7 @@ class TextTable(UncutTable):
 
         header, dialect = dict(zip(self.names, self.header, strict=True)), self.dialect
         numbers = {one.name for one in wanted if not one.tokens} - self.lists - self.dates.keys()
-        plain_numbers = numbers if dialect.plain else set()
+        plain_numbers = numbers if dialect.plain and not trimmed else set()
         skipped = next((int(is_separator_line(line)) for line in _beginning(self.path, dialect)), 0)
         types = {header[one.name]: pa.float64() if one.name in plain_numbers else pa.string() for one in wanted}
         whole, read = max(1, self.path.stat().st_size), 0
@@ -323,7 +330,7 @@ class TextTable(UncutTable):
                 return f"{excerpt(text)} {where}", printed_lists.expected(text)
             if one.numbers and one.name in self.dates:
                 if seconds_of(text, self.dates[one.name]) is None and not (one.may_be_missing and is_missing(text)):
-                    return f"{excerpt(text) if text else 'nothing'} {where}", self.dates[one.name] or _ISO
+                    return f"{excerpt(text) if text else 'nothing'} {where}", self.dates[one.name] or ISO
             elif one.numbers:
                 for value in values:
                     number = value if several else self.dialect.number(value)
@@ -356,6 +363,11 @@ def header_fields(path: Path, dialect: Dialect, *, what: str = "its first line m
             raise unreadable(path, f"line 1: found the byte 0x{byte:02X}, expected text in UTF-8{dialect.remedy}")
         return fields
     raise unreadable(path, f"the file holds empty lines only; {what}")
+
+
+def names_of(header: Sequence[str]) -> list[str]:
+    """The names of columns, from the fields of a header line: blanks around them are none of their letters."""
+    return [field.strip() for field in header]
 
 
 def with_examples(table: TextTable, dated: Mapping[str, str | None] | None = None) -> TextTable:

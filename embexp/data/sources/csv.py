@@ -12,7 +12,7 @@ from embexp.data.files import table_files
 from embexp.data.files.dates import dated
 from embexp.data.files.dialect import WHITESPACE, Dialect
 from embexp.data.files.table_files import Files
-from embexp.data.files.text_table import TextTable, header_fields, is_number, with_examples
+from embexp.data.files.text_table import TextTable, header_fields, is_number, names_of, with_examples
 from embexp.data.sources import adjacency
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Fault, excerpt, plural
@@ -36,7 +36,7 @@ def source(data: CSV) -> ColumnarSource:
 
 def _located(data: CSV, paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
     """The files, their columns checked."""
-    tables = tuple(_table(data, file, wanted) for file in table_files.data_files(paths))
+    tables = tuple(table(data, file, wanted) for file in table_files.data_files(paths))
     located = Files(tables)
     others = {one.name for one in wanted}  # what a feature reads, too, is one fault, which names the feature
     lists = [Wanted(name, "data.list_columns") for name in data.list_columns if name not in others]
@@ -46,18 +46,23 @@ def _located(data: CSV, paths: Sequence[Path], wanted: Sequence[Wanted]) -> File
     return located
 
 
-def _table(data: CSV, path: Path, wanted: Sequence[Wanted]) -> TextTable:
-    numbers = data.decimal, data.thousands or ""
-    dialect = Dialect(data.delimiter, data.quoted, data.list_separator, data.encoding, _REMEDY, *numbers)
+def table(data: CSV, path: Path, wanted: Sequence[Wanted] = ()) -> TextTable:
+    """One of the files, its header read.
+
+    Raises:
+        ConfigError: it can't be read, has no examples, or does not fit `data.names`.
+    """
+    dialect = Dialect(data.delimiter, data.quoted, data.list_separator, data.encoding, _REMEDY, *data.number_marks)
     what = "its first line must name the columns" if data.names is None else "it must hold examples"
     first = header_fields(path, dialect, what=what)
-    names = tuple(first) if data.names is None else data.names
+    names = tuple(names_of(first)) if data.names is None else data.names
     if data.names is not None:
         names = _names_of(data.names, len(first), data, wanted)
         _check_names(path, first, names, wanted, may_lack=data.label if _label_unread(data, wanted) else None)
     lists = frozenset(data.list_columns).intersection(names)
-    table = TextTable(path, dialect, names, names, lists, headed=data.names is None)
-    return with_examples(table, {one.name: data.timestamp_format for one in wanted if one.time})
+    header = names if data.names is not None else tuple(first)
+    found = TextTable(path, dialect, header, names, lists, headed=data.names is None)
+    return with_examples(found, {one.name: data.timestamp_format for one in wanted if one.time})
 
 
 def _names_of(names: tuple[str, ...], fields: int, data: CSV, wanted: Sequence[Wanted]) -> tuple[str, ...]:

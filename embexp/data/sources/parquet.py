@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Wanted
-from embexp.data.files import table_files
+from embexp.data.files import table_files, text_table
 from embexp.data.files.dates import dated
+from embexp.data.files.dialect import NULLS
 from embexp.data.files.table_files import Files
+from embexp.data.files.text_table import is_missing, is_number
 from embexp.data.sources.columnar import ColumnarSource
-from embexp.errors import DataError, Fault, read_by_library
+from embexp.errors import DataError, Fault, excerpt, read_by_library
 from embexp.specs.data.choices import Parquet
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ class ParquetTable:
         names: of its columns.
         lists: those that hold several values per row.
         tokens: those whose values may be tokens (text or integers).
+        numbers: those whose type is one of numbers, truth values or times; text may hold numbers, too.
     """
 
     path: Path
@@ -73,8 +77,17 @@ class ParquetTable:
         return replace(self, span=(start, stop))
 
     def holds_numbers(self, column: str, *, rows: int) -> bool:
-        """Whether the type of a column is one of numbers."""
-        return column in self.numbers
+        """Whether the type of a column is one of numbers; or text, which all are numbers in the first rows."""
+        if column in self.numbers or column not in self.tokens:
+            return column in self.numbers
+        from embexp.data.files.arrow_columns import flat
+
+        one = Wanted(column, "", tokens=True, names=True)
+        with contextlib.suppress(DataError):
+            for block in self._blocks([one], rows):
+                texts = [text for text in flat(block.tokens[column]).values.to_pylist() if not is_missing(str(text))]
+                return bool(texts) and all(is_number(str(text)) for text in texts)
+        return False
 
     def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
         """What is wrong with the first rows, or ""."""
@@ -103,16 +116,19 @@ class ParquetTable:
         return ""
 
     def _blocks(self, wanted: Sequence[Wanted], rows: int) -> Iterator[Block]:
-        from embexp.data.files.arrow_columns import Block, as_float64
+        from embexp.data.files.arrow_columns import Block
 
-        with read_by_library(_UNREADABLE):
-            read = 0
-            for count, batch in self._batches([one.name for one in wanted], rows):
+        read, batches = 0, self._batches([one.name for one in wanted], rows)
+        while True:
+            with read_by_library(_UNREADABLE):
+                if (following := next(batches, None)) is None:
+                    return
+                count, batch = following
                 batch.validate(full=True)  # Parquet does not check that text is UTF-8
-                read += batch.num_rows
                 tokens = {one.name: _whole(batch[one.name], one) for one in wanted if one.tokens}
-                numbers = {one.name: as_float64(batch[one.name]) for one in wanted if one.numbers}
-                yield Block(batch.num_rows, read / count, tokens, numbers)
+            read += batch.num_rows
+            numbers = {one.name: _numbers(batch[one.name], one) for one in wanted if one.numbers}
+            yield Block(batch.num_rows, read / count, tokens, numbers)
 
     def _batches(self, names: Sequence[str], rows: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The number of all rows, and at most so many of them, of some columns."""
@@ -169,7 +185,49 @@ def _whole(array: pa.Array, wanted: Wanted) -> pa.Array:
     """Truth values as 0 and 1, unless they are names of classes."""
     import pyarrow as pa
 
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.string())
     return array.cast(pa.int8()) if pa.types.is_boolean(array.type) and not wanted.names else array
+
+
+def _numbers(array: pa.Array, wanted: Wanted) -> pa.Array:
+    """float64, or lists of it; text is read as it is in CSV.
+
+    Raises:
+        BadValue: a text is no number, or no date.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from embexp.data.files.arrow_columns import BadValue, as_float64
+
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if not _is_text(array.type):
+        with read_by_library(_UNREADABLE):
+            return as_float64(array)
+    texts = pc.utf8_trim_whitespace(array.cast(pa.string()))
+    texts = pc.if_else(pc.is_in(texts, pa.array(NULLS)), None, texts)
+    dated = wanted.time and _has_dates(texts)
+    with contextlib.suppress(pa.ArrowInvalid):
+        return text_table.seconds(texts, None) if dated else as_float64(texts)
+    for row, text in enumerate(texts.to_pylist()):
+        if text is not None and (text_table.seconds_of(text, None) is None if dated else not is_number(text)):
+            expected = text_table.ISO if dated else wanted.expected(missing=False)
+            raise BadValue(row, f"{excerpt(text)} in column {wanted.name!r}", expected)
+    raise DataError(f"{_UNREADABLE}: column {wanted.name!r} can't be read as numbers")
+
+
+def _has_dates(texts: pa.Array) -> bool:
+    """Whether the first text that there is is a date."""
+    first = next((text for text in texts.to_pylist() if text is not None), None)
+    return first is not None and text_table.seconds_of(first, None) is not None
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def _row_bytes(metadata: Any) -> float:
@@ -237,7 +295,7 @@ def _kinds(schema: pa.Schema) -> tuple[frozenset[str], frozenset[str], frozenset
             kind = kind.value_type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind):
+        if _is_text(kind) or pa.types.is_integer(kind):
             tokens.add(field.name)
         if pa.types.is_boolean(field.type):  # as 0 and 1
             tokens.add(field.name)
@@ -257,7 +315,7 @@ def type_faults(table: ParquetTable, wanted: Sequence[Wanted]) -> list[Fault]:
         if one.tokens and not one.names and one.name not in table.tokens:
             rule = f"its values must be text or integers in {table.path}"
             faults.append(Fault(one.asked_by, repr(one.name), rule, "convert them to text"))
-        if one.numbers and one.name not in table.numbers:
+        if one.numbers and one.name not in table.numbers | table.tokens:
             rule = f"the column must hold numbers in {table.path}"
             faults.append(Fault(one.asked_by, repr(one.name), rule, "convert its values to numbers"))
     return faults

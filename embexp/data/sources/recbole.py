@@ -7,6 +7,7 @@ next to that of train are joined to all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,16 +15,20 @@ from pathlib import Path
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
-from embexp.data.files.dialect import Dialect
+from embexp.data.files.dialect import WHITESPACE, Dialect
 from embexp.data.files.table_files import Files, Side
-from embexp.data.files.text_table import TextTable, header_fields, with_examples
+from embexp.data.files.text_table import TextTable, header_fields, names_of, with_examples
 from embexp.data.sources.columnar import ColumnarSource
 from embexp.errors import Fault
 from embexp.specs.data.choices import RecBole
 from embexp.system import compressed
 
-_DIALECT = Dialect(delimiter="\t", quoted=False)
-_TYPES = ("token", "token_seq", "float", "float_seq")
+_REMEDY = ": write it in UTF-8, as `iconv -f latin1 -t utf-8 OLD > NEW` does"
+_DIALECTS = tuple(
+    Dialect(delimiter, quoted=delimiter == ",", remedy=_REMEDY) for delimiter in ("\t", ",", ";", WHITESPACE)
+)
+"""RecBole's own files have tabs; those with another of its `field_separator` show it in the header."""
+TYPES = ("token", "token_seq", "float", "float_seq")
 
 
 def source(data: RecBole) -> ColumnarSource:
@@ -115,22 +120,50 @@ def _beside(inter: Path, suffix: str) -> Path | None:
     return found[0] if found else None
 
 
+def table(path: Path) -> TextTable:
+    """An atomic file, its header read.
+
+    Raises:
+        ConfigError: it can't be read, has no examples, or its header names a column without a type.
+    """
+    return _table(path)[0]
+
+
 def _table(path: Path) -> tuple[TextTable, str | None]:
     """An atomic file, and the name of its first token column."""
-    header = header_fields(path, _DIALECT)
+    dialect, header = _header(path)
     names, lists, key = [], set(), None
     for field in header:
-        name, colon, kind = field.rpartition(":")
-        untabbed = len(header) == 1 and field.count(":") > 1
-        if not colon or not name or kind not in _TYPES or untabbed:
-            raise table_files.unreadable(
-                path,
-                f"line 1: found {field!r}, expected name:type with a type among {', '.join(_TYPES)}",
-                "RecBole atomic files are separated by tabs" if len(header) == 1 else "",
-            )
+        name, _, kind = field.rpartition(":")
         names.append(name)
         if kind.endswith("_seq"):
             lists.add(name)
         if kind == "token" and key is None:
             key = name
-    return with_examples(TextTable(path, _DIALECT, tuple(header), tuple(names), frozenset(lists))), key
+    # Arrow reads by the names as they stand in the file.
+    written = tuple(header_fields(path, dialect))
+    return with_examples(TextTable(path, dialect, written, tuple(names), frozenset(lists))), key
+
+
+def _header(path: Path) -> tuple[Dialect, list[str]]:
+    """How a file is written, and the fields of its header; empty for a column without a name, behind the others."""
+    headers = {dialect: names_of(header_fields(path, dialect)) for dialect in _DIALECTS}
+    for dialect, header in headers.items():
+        named = [field for field in header if field]
+        if named and not any(header[len(named) :]) and all(map(_is_typed, named)) and not named[0].startswith("#"):
+            return dialect, header
+    header = max(headers.values(), key=len)
+    wrong = next((field for field in header if not _is_typed(field)), header[0])
+    remedy = "of each column write the type behind its name, such as user_id:token; numbers and times are float"
+    if header[0].startswith("#"):
+        wrong = header[0]
+        remedy = "remove the # in front, which NumPy's savetxt writes, and separate the rows as the header is"
+    elif not any(":" in field for field in header):
+        remedy += f", or name the file {Path(path.name).with_suffix('.tsv')} to read it as data=csv"
+    rule = f"line 1: found {wrong!r}, expected name:type with a type among {', '.join(TYPES)}"
+    raise table_files.unreadable(path, rule, remedy)
+
+
+def _is_typed(field: str) -> bool:
+    name, _, kind = field.rpartition(":")
+    return bool(name) and kind in TYPES and not re.search(r"[\t,; ]", name)

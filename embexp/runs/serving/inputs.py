@@ -6,6 +6,7 @@ last bit, and so, once in a hundred million values, float32 by one unit in the l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 
+from embexp.data.files.dialect import NULLS
 from embexp.data.numbers import FittedColumn
 from embexp.data.vocabularies.vocabulary import BucketVocabulary, HashVocabulary, TokenVocabulary, Vocabulary
 from embexp.specs.data.sources import Transform
@@ -208,6 +210,24 @@ def words_of_texts(
     kept = tf.ragged.boolean_mask(found, found.with_values(long_enough))
     kept = kept if max_length is None else kept[:, :max_length]
     return kept if ngrams == 1 else tf.strings.ngrams(kept, tuple(range(1, ngrams + 1)), separator=" ")
+
+
+def numbers_of_texts(texts: Any, decimal: str = ".", thousands: str = "") -> Any:
+    """float32: the numbers that texts hold, NaN where one stands for a missing value; of the shape of the texts.
+
+    A text that is no number is an InvalidArgumentError of the running graph.
+
+    Args:
+        decimal: the point of the numbers.
+        thousands: between their groups of three digits; "" for nothing.
+    """
+    plain = tf.strings.strip(texts)
+    missing = tf.reduce_any(plain[..., None] == tf.constant(NULLS), axis=-1)
+    if thousands:
+        plain = tf.strings.regex_replace(plain, re.escape(thousands), "")
+    if decimal != ".":
+        plain = tf.strings.regex_replace(plain, re.escape(decimal), ".")
+    return tf.cast(tf.strings.to_number(tf.where(missing, "nan", plain), tf.float64), tf.float32)
 
 
 def transformed_numbers(column: FittedColumn, values: Any) -> list[Any]:

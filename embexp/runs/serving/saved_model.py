@@ -14,6 +14,9 @@ signatures:
 
 Its weights have the same form; ragged and sparse weights share the splits, or indices and shape, of their ids.
 
+A column of tokens that is also one of numbers comes as text, which is both; with row numbers, its numbers come as
+`COLUMN_number`.
+
 In a model of a knowledge graph with inverse relations in the table (`data.reciprocal`), a triple has two scores, that
 of its tail for (head, relation) and that of its head for (tail, inverse relation). The score of a triple is the former.
 """
@@ -44,7 +47,7 @@ from embexp.runs import execute
 from embexp.runs.finished import fitted_numbers
 from embexp.runs.prepare import read_recorded_data
 from embexp.runs.serving.best_items import BestItems
-from embexp.runs.serving.inputs import Served, served, traced, transformed_numbers, words_of_texts
+from embexp.runs.serving.inputs import Served, numbers_of_texts, served, traced, transformed_numbers, words_of_texts
 from embexp.runs.serving.recommending import Vectors
 from embexp.specs.data.graphs import CANDIDATES, RELATION, SOURCE, Triples
 from embexp.specs.data.texts import Text
@@ -58,6 +61,8 @@ from embexp.system.parallel import Progress
 from embexp.tables.row_engine import ExportedLookup, ExportedTable
 from embexp.training.step import Step
 
+_NUMBER = "_number"
+"""What follows the name of a column that is read as tokens and as numbers, where its rows are given for its tokens."""
 Signatures = dict[str, Any]
 """Concrete functions by the names under which a SavedModel lists them."""
 Predict = Callable[[Batch], Any]
@@ -191,7 +196,8 @@ def _module(
         for name, bucket in columns.buckets.items()
     ]
     dense = fitted_numbers(run.folder, columns) or tuple(FittedColumn(name) for name in columns.dense)
-    return FeatureModel(predict, spec.task, run.summary.get("classes", ()), ids, dense, parts)
+    classes, marks = run.summary.get("classes", ()), spec.data.number_marks
+    return FeatureModel(predict, spec.task, classes, ids, dense, parts, marks=marks)
 
 
 def _several(run: EarlierCheckpoint) -> dict[str, bool]:
@@ -276,12 +282,15 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         columns: Sequence[IdColumn],
         dense: Sequence[FittedColumn],
         parts: Sequence[Any],
+        *,
+        marks: tuple[str, str] = (".", ""),
     ) -> None:
         """Takes the pieces of a model.
 
         Args:
             dense: columns of numbers, as the data's files have them, that the model gets in this order.
             parts: what holds the variables that `predict` reads.
+            marks: the decimal point of numbers in text, and what separates thousands, or "".
 
         Raises:
             RunError: two inputs would have one name.
@@ -290,8 +299,12 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         self._logits, self._task, self._classes = predict, task, tuple(classes)
         self._columns, self._dense = tuple(columns), tuple(dense)
         self._parts, self._vocabularies = list(parts), [column.vocabulary for column in columns]
+        self._marks = marks
         self._numbers = tuple(column.name for column in self._dense)
-        _check_names(self._columns, self._numbers)
+        tokens = {column.name for column in self._columns if column.vocabulary.takes == tf.string}
+        floating = [column.name for column in self._columns if column.vocabulary.takes.is_floating]
+        self._as_both = tuple(name for name in dict.fromkeys([*self._numbers, *floating]) if name in tokens)
+        _check_names(self._columns, self._numbers, self._as_both)
         self.predict = tf.function(self._predict, autograph=False)
 
     @property
@@ -314,11 +327,25 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         weights: dict[str, Any] = {}
         for column in self._columns:
             given = {name: features[name] for name in column.weights}
-            ids[column.ids or column.name], own = _rows(column, features[column.name], given)
+            value = features[column.name]
+            if column.vocabulary.takes.is_floating:
+                value = self._number(column.name, features)
+            ids[column.ids or column.name], own = _rows(column, value, given)
             weights |= own
-        found = [number for column in self._dense for number in transformed_numbers(column, features[column.name])]
+        found = [
+            number
+            for column in self._dense
+            for number in transformed_numbers(column, self._number(column.name, features))
+        ]
         dense = tf.stack(found, axis=1) if found else tf.zeros([1, 0])
         return self._outputs(self._logits(Batch(ids, weights, dense, None)))
+
+    def _number(self, name: str, features: Mapping[str, Any]) -> Any:
+        """float32: the values of a column of numbers, of which the tokens may be given."""
+        given = features[name]
+        if given.dtype == tf.string:
+            return numbers_of_texts(given, *self._marks)
+        return features[f"{name}{_NUMBER}"] if name in self._as_both else given
 
     def _outputs(self, logits: Any) -> dict[str, Any]:
         match self._task:
@@ -342,12 +369,19 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
 
     def _specs(self, form: Form, *, tokens: bool) -> dict[str, Any]:
         specs: dict[str, Any] = {}
+        numbers = {name: tf.TensorSpec([None], tf.float32) for name in self._numbers}
         for column in self._columns:
             takes = column.vocabulary.takes
-            dtype = takes if tokens or takes.is_floating else tf.int64
-            specs[column.name] = _spec(form if column.several else None, dtype)
+            if takes.is_floating:
+                numbers[column.name] = tf.TensorSpec([None], takes)
+                continue
+            specs[column.name] = _spec(form if column.several else None, takes if tokens else tf.int64)
             specs |= {name: _spec(form, tf.float32) for name in column.weights}
-        return specs | {name: tf.TensorSpec([None], tf.float32) for name in self._numbers}
+        for name in self._as_both:
+            spec = numbers.pop(name)
+            if not tokens:  # a row tells no number; a token does
+                numbers[f"{name}{_NUMBER}"] = spec
+        return specs | numbers
 
     def _signature(self, form: Form, *, tokens: bool) -> Any:
         """A function of plain tensors, as a server calls it."""
@@ -382,11 +416,12 @@ def argument(column: str) -> str:
     return name if name[:1].isalpha() else f"c_{name}"
 
 
-def _check_names(columns: Sequence[IdColumn], dense: Sequence[str]) -> None:
-    # A number may go into buckets and to the model as well.
+def _check_names(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Sequence[str]) -> None:
+    # A number may go into buckets and to the model as well; and it may be a token, too.
     numbers = dict.fromkeys([*dense, *(column.name for column in columns if column.vocabulary.takes.is_floating)])
     taken = [column for column in columns if not column.vocabulary.takes.is_floating]
-    names = [*(name for column in taken for name in (column.name, *column.weights)), *numbers]
+    names = [*(name for column in taken for name in (column.name, *column.weights))]
+    names += [f"{name}{_NUMBER}" if name in as_both else name for name in numbers]
     by_argument: dict[str, str] = {}
     for name in names:
         other = by_argument.setdefault(argument(name), name)

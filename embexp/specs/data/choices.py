@@ -268,6 +268,11 @@ class CSV(Columnar):
     first three _sin and _cos."""
 
     @property
+    def number_marks(self) -> tuple[str, str]:
+        """`decimal` and `thousands`."""
+        return self.decimal, self.thousands or ""
+
+    @property
     def quoted(self) -> bool:
         """Whether fields may stand in double quotes."""
         return len(self.delimiter) == 1 if self.quoting is None else self.quoting

@@ -327,6 +327,11 @@ class Source(Choice):
         """How the model gets the values of `dense_columns`; those that are not here are as they are."""
         return {}
 
+    @property
+    def number_marks(self) -> tuple[str, str]:
+        """The decimal point of numbers in text, and what separates their thousands, or ""."""
+        return ".", ""
+
     def described_numbers(self) -> str:
         """The columns that the model does not get as they are, by their settings, for people."""
         alike: dict[str, list[str]] = {}
