@@ -25,7 +25,7 @@ from embexp.data.sources.source import FORMAT, OtherFile, Source, source_of
 from embexp.data.together import Workers
 from embexp.data.vocabularies import token_rows
 from embexp.data.vocabularies.doubtful_tokens import Doubt, doubts
-from embexp.data.vocabularies.vocabulary import Vocabulary
+from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
 from embexp.errors import ConfigError, DataError
 from embexp.specs.data.choices import Data
 from embexp.system import caching, digests
@@ -155,6 +155,18 @@ def _leaks(
 
     place = digests.of_json({"format": leaks.FORMAT, "scan": key})
     return leaks.read(caching.folder(cache, "leaks", place, make) / "leaks.json")
+
+
+_MOST_ONCE, _FEWEST_VALUES = 0.95, 100
+"""Share of a column's values that occur once, from which its table learns next to nothing; and values to tell by."""
+
+
+def seen_once(vocabularies: Mapping[str, Vocabulary]) -> dict[str, float]:
+    """The tables nearly all of whose training values occur once, and their share, 0 to 1."""
+    tokens = {name: each for name, each in vocabularies.items() if isinstance(each, TokenVocabulary)}
+    counted = {name: int(each.frequencies.sum()) for name, each in tokens.items()}
+    shares = {name: each.seen_once for name, each in tokens.items() if counted[name] > _FEWEST_VALUES}
+    return {name: share for name, share in shares.items() if share >= _MOST_ONCE}
 
 
 def encode_file(

@@ -71,7 +71,7 @@ class Results:
             self._pretrained(shown),
         )
         yield from spaced([table for table in tables if table is not None], shown)
-        yield from map(Text, (*fits(self.summary), *fused(self.summary)))
+        yield from map(Text, (*divided(self.summary), *fits(self.summary), *fused(self.summary)))
         yield from files(self.directory, self._existing())
         yield from warnings(self.summary)
 
@@ -208,6 +208,12 @@ def fits(summary: Mapping[str, Any]) -> Iterator[str]:
             parts.append(f"evaluated on {fit['evaluated']:,} of {fit['held_out']:,} others")
         if parts:
             yield f"{name.replace('_', ' ')}: {', '.join(parts)}"
+
+
+def divided(summary: Mapping[str, Any]) -> Iterator[str]:
+    """A line on how the examples were divided, which names the columns that decided."""
+    if split := summary.get("split"):
+        yield f"split: {split}"
 
 
 def fused(summary: Mapping[str, Any]) -> Iterator[str]:

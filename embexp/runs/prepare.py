@@ -19,7 +19,7 @@ from embexp.data.columns import Columns, columns_of
 from embexp.data.example_weights import ExampleWeights
 from embexp.data.interactions import SEEN, HeldOut, Interactions, interactions, with_histories
 from embexp.data.queries import Candidates, answer_shares, distinct_queries
-from embexp.data.scan import Scan, scan
+from embexp.data.scan import Scan, scan, seen_once
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
 from embexp.data.vocabularies.vocabulary import Vocabulary
@@ -306,6 +306,7 @@ class Prepared:
         found += numbers.column_warnings(scan.numbers.figures, self.data.columns.numeric)
         found += numbers.bucket_warnings(self.data.vocabularies)
         found += self.leak_warnings
+        found += map(self._seen_once_warning, self.seen_once)
         if self.data.candidates is not None:
             found += footprint.long_training_warnings(self.spec, self.data.candidates.entities, self.schedule.steps)
         found += map(str, scan.doubts)
@@ -330,6 +331,20 @@ class Prepared:
                 f" {which} out{remedy}"
             )
         return lines
+
+    @property
+    def seen_once(self) -> dict[str, float]:
+        """The tables without pretrained rows nearly all of whose training values occur once, and their share."""
+        shares = seen_once(self.data.vocabularies)
+        return {name: share for name, share in shares.items() if name not in self.tables.pretrained.tables}
+
+    def _seen_once_warning(self, table: str) -> str:
+        columns = [self.spec.column_of(name) for name, each in self.spec.features.items() if each.table == table]
+        return (
+            f"tables.{table}: {self.seen_once[table]:.0%} of the training values of column"
+            f" {', '.join(dict.fromkeys(columns))} occur once, as those of an id do: what is learnt of them holds"
+            " for no other example; remove the feature, or give the table vectors with pretrained=file"
+        )
 
     @property
     def notes(self) -> list[str]:

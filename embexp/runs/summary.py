@@ -140,6 +140,8 @@ def describe(prepared: Prepared, started: Started) -> dict[str, Any]:
         "best_step": None,
         "metrics": {},
         "truth": dict(scan.truth),
+        "split": spec.data.described_split(),
+        "seen_once": prepared.seen_once,
         "examples": {split: len(rows) for split, rows in scan.splits.items()},
         "overlap": {split: asdict(overlap) for split, overlap in scan.overlap.items()},
         "leaks": [asdict(leak) for leak in scan.leaks],

@@ -213,3 +213,46 @@ def test_a_run_exports_and_predicts_the_same(write: Callable[[Path, Table], Path
     given = {name: tf.constant(values) for name, values in texts.items()}
     model = tf.saved_model.load(str(tmp_path / "out"))
     assert model.predict(given)["predictions"].numpy() == pytest.approx(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "divides"),
+    [
+        ("lead_time", [place * 37 % 299 for place in range(ROWS)], False),
+        ("lifetime_value", [place * 3.5 for place in range(ROWS)], False),
+        ("order_id", [1_600_000_000 + place * 7 for place in range(ROWS)], False),
+        ("created", [1_600_000_000_000 + place * 7_000 for place in range(ROWS)], True),
+        ("event_time", [(1_600_000_000 + place) * 10**9 for place in range(ROWS)], True),
+        ("timestamp", list(range(ROWS)), True),
+        ("date", INTEGERS, True),
+    ],
+)
+def test_a_number_is_a_time_by_its_values(
+    name: str, values: list[Any], divides: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "d.csv").write_text(text(table(**{name: values})))
+    assert new(tmp_path / "d.csv", tmp_path / "conf") == 0
+    split = (
+        f"by {name}, the last 10% test, the 10% before validate" if divides else "10% validates, 10% tests, at random"
+    )
+    assert f"split: {split}" in capsys.readouterr().out
+    spec = embexp.compose(["experiment=x"], config_dir=tmp_path / "conf")
+    assert spec.data.described_split() == split
+
+
+def test_ids_that_occur_once_are_left_out_and_warned_of(tmp_path: Path) -> None:
+    many = {"session_id": [f"s{max(place, 12)}" for place in range(300)], "shop": SHOPS * 5, "y": LABELS * 5}
+    (tmp_path / "d.csv").write_text(text(many))
+    assert new(tmp_path / "d.csv", tmp_path / "conf") == 0
+    found = planned(tmp_path / "conf")
+    assert set(found.spec.tables) == {"shop"}
+    assert found.seen_once == {}
+    assert new(tmp_path / "d.csv", tmp_path / "conf", "--force", "--category", "session_id") == 0
+    found = planned(tmp_path / "conf")
+    train = found.data.scan.splits["train"]
+    of_train = [many["session_id"][row] for row in train]
+    once = sum(of_train.count(each) == 1 for each in of_train) / len(of_train)
+    assert found.seen_once == {"session_id": pytest.approx(once)}
+    assert any(
+        "column session_id occur once" in warning and "remove the feature" in warning for warning in found.warnings
+    )

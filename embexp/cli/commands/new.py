@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from embexp.cli import column_uses
     from embexp.cli.column_uses import Use
     from embexp.data.files.samples import ColumnFacts, Sample
+    from embexp.specs.run import RunSpec
 
 HELP = """\
 usage: embexp new FILE [--label COLUMN] --out FOLDER [OPTIONS]
@@ -145,8 +146,9 @@ def main(arguments: Sequence[str]) -> int:
     experiment = first_experiment.Experiment(name, predicted, found, uses, command)
     _show(found, uses, decided=True)
     text = first_experiment.text(experiment)
-    _check(text, name, Path(options.data), "correct the data, or leave out a column with --ignore")
+    spec = _check(text, name, Path(options.data), "correct the data, or leave out a column with --ignore")
     _write(file, text, replace=options.force, data=options.data)
+    print(f"split: {spec.data.described_split()}")
     print(f"task {predicted.task}: {predicted.why}")
     if pair is None:
         _warn_of_leaks(uses, found, label)
@@ -206,7 +208,7 @@ def _write(file: Path, text: str, *, replace: bool, data: str) -> None:
     output(file, "new", inputs=[data], force=replace, replaces=False, streams=False).write(text)
 
 
-def _check(text: str, name: str, data: Path, remedy: str) -> None:
+def _check(text: str, name: str, data: Path, remedy: str) -> RunSpec:
     """Composes an experiment that is not written yet, and reads its data as `plan --scan` does, unless it is long.
 
     Raises:
@@ -228,6 +230,7 @@ def _check(text: str, name: str, data: Path, remedy: str) -> None:
         if sum(each.stat().st_size for each in table_files.data_files([data])) <= _MOST_READ:
             with shown_if_long() as progress:
                 prepare(spec, progress)
+        return spec
     except (ConfigError, RunError) as error:
         raise _refused(error, remedy) from error
 

@@ -437,6 +437,8 @@ _EPOCHS = tuple((631_152_000 * unit, 2_208_988_800 * unit) for unit in (1, 10**3
 """1990 to 2040 in seconds, milliseconds, microseconds and nanoseconds."""
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__|Unnamed: \d+")
 """Names that pandas gives the numbers of rows, in Parquet and in CSV."""
+_ONCE = 0.9
+"""Share of values that occur once from which a column is left out."""
 _MOST_OTHERS = 3
 """Different words in a column of numbers that may stand for missing ones."""
 _HEAVY = 10.0
@@ -523,6 +525,8 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
     if kind in (Kind.LIST, Kind.TEXT):
         parts = (part for text in texts for part in _parts(text, separator))
         return facts(kind, why, parts, len(texts), separator=separator)
+    if kind is Kind.CATEGORY and typed != "token" and _occur_once(counts, sample):
+        kind, why = Kind.UNIQUE, "nearly all of its values occur once"
     dates = _dates(name, counts) if kind is Kind.TIME and sample.kind in ("csv", "parquet") else None
     return facts(
         kind,
@@ -541,6 +545,13 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
         numbers=tuple(sorted(set(numbers))) if numbers is not None and len(counts) <= _FEW_VALUES else (),
         counts=tuple(counts.most_common()) if len(counts) <= _FEW_VALUES else (),
     )
+
+
+def _occur_once(counts: Counter[str], sample: Sample) -> bool:
+    """Whether nearly all values occur once, in the sample and, by an estimate, in the whole data."""
+    total = counts.total()
+    once = sum(count == 1 for count in counts.values())
+    return total > _FEW_VALUES and once >= _ONCE * total and _estimate(counts, sample) >= _ONCE * sample.rows
 
 
 def kind_of(

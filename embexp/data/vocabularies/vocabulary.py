@@ -200,6 +200,12 @@ class TokenVocabulary(Vocabulary):
         return tuple(found)
 
     @property
+    def seen_once(self) -> float:
+        """The share of the training split's values, 0 to 1, that occur once there, or share the OOV row as too rare."""
+        rare = int(np.count_nonzero(self.known_frequencies == 1)) + sum(self.oov_frequencies)
+        return rare / max(1, int(self.known_frequencies.sum()) + sum(self.oov_frequencies))
+
+    @property
     def frequencies(self) -> np.ndarray:
         """int64 [size]: how often each row was meant in the training split."""
         return np.concatenate([np.array([count for *_, count in self.special], np.int64), self.known_frequencies])

@@ -97,16 +97,16 @@ class ServedTokens(Served):
         # TensorFlow's reader of lines ends them at line feeds and drops carriage returns.
         self._escaped = bool(pc.any(pc.match_substring_regex(tokens, "[\n\r]")).as_py())
         _write(self._file, tokens, escaped=self._escaped)
-        self._rows = tf.lookup.StaticHashTable(
-            tf.lookup.TextFileInitializer(
-                str(self._file),
-                tf.string,
-                tf.lookup.TextFileIndex.WHOLE_LINE,
-                tf.int64,
-                tf.lookup.TextFileIndex.LINE_NUMBER,
-            ),
-            -1,
+        lines = tf.lookup.TextFileInitializer(
+            str(self._file),
+            tf.string,
+            tf.lookup.TextFileIndex.WHOLE_LINE,
+            tf.int64,
+            tf.lookup.TextFileIndex.LINE_NUMBER,
         )
+        if not len(tokens):  # all values were too rare, and TensorFlow makes no empty table: one key, and no line
+            lines = tf.lookup.KeyValueTensorInitializer(tf.constant([""]), tf.constant([-1], tf.int64))
+        self._rows = tf.lookup.StaticHashTable(lines, -1)
 
     def _found(self, values: Any) -> Any:
         """The row of each token, negative where there is none."""

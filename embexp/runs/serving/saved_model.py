@@ -304,7 +304,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         tokens = {column.name for column in self._columns if column.vocabulary.takes == tf.string}
         floating = [column.name for column in self._columns if column.vocabulary.takes.is_floating]
         self._as_both = tuple(name for name in dict.fromkeys([*self._numbers, *floating]) if name in tokens)
-        _check_names(self._columns, self._numbers, self._as_both)
+        self._named = _arguments(self._columns, self._numbers, self._as_both)
         self.predict = tf.function(self._predict, autograph=False)
 
     @property
@@ -391,7 +391,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         def call(**given: Any) -> Any:
             features = {}
             for name, spec in taken.items():
-                of_ids, own = argument(shared.get(name, name)), argument(name)
+                of_ids, own = self._named[shared.get(name, name)], self._named[name]
                 if isinstance(spec, tf.RaggedTensorSpec):
                     features[name] = tf.RaggedTensor.from_row_splits(
                         given[f"{own}_values"], given[f"{of_ids}_row_splits"]
@@ -406,7 +406,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
 
         plain: dict[str, Any] = {}
         for name, spec in taken.items():
-            plain |= _plain_specs(argument(name), spec, owns_places=name not in shared)
+            plain |= _plain_specs(self._named[name], spec, owns_places=name not in shared)
         return tf.function(call, autograph=False).get_concrete_function(**plain)
 
 
@@ -416,20 +416,30 @@ def argument(column: str) -> str:
     return name if name[:1].isalpha() else f"c_{name}"
 
 
-def _check_names(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Sequence[str]) -> None:
+def _arguments(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Sequence[str]) -> dict[str, str]:
+    """The names of columns -> those of arguments, which are numbered where they would be the same.
+
+    Raises:
+        RunError: two inputs have one name.
+    """
     # A number may go into buckets and to the model as well; and it may be a token, too.
     numbers = dict.fromkeys([*dense, *(column.name for column in columns if column.vocabulary.takes.is_floating)])
     taken = [column for column in columns if not column.vocabulary.takes.is_floating]
     names = [*(name for column in taken for name in (column.name, *column.weights))]
     names += [f"{name}{_NUMBER}" if name in as_both else name for name in numbers]
-    by_argument: dict[str, str] = {}
-    for name in names:
-        other = by_argument.setdefault(argument(name), name)
-        if other != name or names.count(name) > 1:
-            raise RunError(
-                f"columns {other!r} and {name!r} would both be {argument(name)!r} in the exported model, which takes"
-                " each column once; rename one in the data, and train again"
-            )
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise RunError(
+            f"two columns would be {twice!r} in the exported model, which takes each column once; rename one in the"
+            " data, and train again"
+        )
+    # Those that are arguments as they are keep their names.
+    found: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: argument(name) != name):
+        base, number = argument(name), 1
+        while (own := base if number == 1 else f"{base}_{number}") in found.values():
+            number += 1
+        found[name] = own
+    return found
 
 
 def _spec(form: Form | None, dtype: Any) -> Any:

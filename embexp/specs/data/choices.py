@@ -129,6 +129,11 @@ class Columnar(DividedData):
         return tuple(self.dense_features)
 
     @property
+    def time_column(self) -> str | None:
+        """`timestamp`."""
+        return self.timestamp
+
+    @property
     def token_rules(self) -> VocabularyRules:
         """How vocabularies are built."""
         return self.vocabulary

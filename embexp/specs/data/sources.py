@@ -345,6 +345,10 @@ class Source(Choice):
         settings = self.numeric_columns
         return sum(settings[name].width if name in settings else 1 for name in self.dense_columns)
 
+    def described_split(self) -> str:
+        """A description of the split for people; "" of a source that comes with its splits."""
+        return ""
+
     def holds_one_id(self, column: str) -> bool:
         """Whether a column holds one id per example; False if that depends on a file's header."""
         return False
@@ -435,28 +439,35 @@ class DividedData(Source):
         """Whether there is a validation split."""
         return self.split.validates or "validation" in self.given
 
+    @property
+    def time_column(self) -> str | None:
+        """The column of the times by which a split divides; None: the source has no such column."""
+        return None
+
     def described_split(self) -> str:
-        """A description of the split for people."""
+        """A description of the split for people, which names the columns that decide."""
         if self.given:
             return self._described_files()
         split = self.split
+        by = "" if self.time_column is None else f"by {self.time_column}, "
         match split.kind:
             case SplitKind.FOLDS:
                 return f"fold {self.fold} of {self.folds} tests, {split.validation:.0%} of the rest validates"
             case SplitKind.LEAVE_ONE_OUT:
                 before = ", the one before validates" if split.validates else ""
-                return f"the last of each {split.group} tests{before}"
+                return f"{by}the last of each {split.group} tests{before}"
             case SplitKind.RANDOM:
                 of = "" if split.within is None else f" of each {split.group}"
                 return f"{split.validation:.0%}{of} validates, {split.test:.0%} tests, at random"
             case SplitKind.TIME:
-                return f"the last {split.test:.0%} test, the {split.validation:.0%} before validate"
+                return f"{by}the last {split.test:.0%} test, the {split.validation:.0%} before validate"
             case _:
                 assert_never(split.kind)
 
     def _described_files(self) -> str:
         verbs, split = {"validation": "validates", "test": "tests"}, self.split
-        how = "the last" if split.kind is SplitKind.TIME else "random"
+        by = "" if self.time_column is None else f"by {self.time_column}, "
+        how = f"{by}the last" if split.kind is SplitKind.TIME else "random"
         of = "the training files" if split.within is None else f"each {split.group} in the training files"
         return "; ".join(
             f"{', '.join(self.given[name])} {verb}"
