@@ -158,8 +158,8 @@ class Column:
     def empty(self) -> np.ndarray:
         """Whether it is empty in each row, bool [n]."""
         if self.numbers is not None:
-            return np.isnan(self.numbers)
-        return np.zeros(0, bool) if self.codes is None else self.codes < 0
+            return np.asarray(np.isnan(self.numbers))
+        return np.zeros(0, bool) if self.codes is None else np.asarray(self.codes < 0)
 
     @cached_property
     def values(self) -> np.ndarray | None:
@@ -228,20 +228,19 @@ class _Look:
         exceptions = int(np.minimum(of_empty, of_filled).sum())
         bits = _ways(rows, count) - self.count - _ways(rows, exceptions)
         if exceptions <= _EXCEPTIONS * min(count, rows - count) and self._enough(bits):
-            filled = np.flatnonzero(of_filled > of_empty)
-            if len(filled) <= _NAMED or self.count - len(filled) > _NAMED:
-                labels = tuple(self.names[each] for each in filled[:_NAMED])
-                more = ("others",) if len(filled) > _NAMED else ()
-            else:
-                labels, more = (), tuple(f"not {self.names[each]}" for each in np.flatnonzero(of_filled <= of_empty))
-            return Leak(Kind.FILLED, (column.name,), 1 - exceptions / rows, labels + more)
+            filled, others = (np.flatnonzero(some).tolist() for some in (of_filled > of_empty, of_filled <= of_empty))
+            labels = [self.names[each] for each in filled[:_NAMED]]
+            if len(filled) > _NAMED:
+                few = len(others) <= _NAMED
+                labels = [f"not {self.names[each]}" for each in others] if few else [*labels, "others"]
+            return Leak(Kind.FILLED, (column.name,), 1 - exceptions / rows, tuple(labels))
         if self.count > _MOST_LABELS:
             return None
         for kind, inside, outside in (
             (Kind.ONLY_FILLED, of_filled, of_empty),
             (Kind.ONLY_EMPTY, of_empty, of_filled),
         ):
-            [*present] = np.flatnonzero(inside)
+            present = np.flatnonzero(inside).tolist()
             if len(present) != 1:
                 continue
             own, all_own = int(inside[present[0]]), int(inside[present[0]] + outside[present[0]])
@@ -255,7 +254,8 @@ class _Look:
         if values is None or self.count > _MOST_LABELS:
             return None
         filled = values >= 0
-        for some in [slice(None)] if filled.all() else [filled, slice(None)]:
+        whole = np.ones(len(values), bool)
+        for some in (whole,) if filled.all() else (filled, whole):
             groups, classes = values[some], self.classes[some]
             if self._hardly_told(groups, classes):
                 continue
@@ -407,7 +407,7 @@ def _closed_up(codes: np.ndarray) -> np.ndarray:
         return places.astype(np.int64) - int(len(found) > 0 and found[0] < 0)
     used = np.bincount(codes + 1) > 0
     used[:1] = True
-    return (np.cumsum(used) - 2)[codes + 1]
+    return np.asarray((np.cumsum(used) - 2)[codes + 1])
 
 
 def _exceptions(groups: np.ndarray, classes: np.ndarray, count: int) -> int:

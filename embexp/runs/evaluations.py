@@ -33,6 +33,7 @@ from embexp.training.metrics import Measures, evaluate_split, predicted
 from embexp.training.ranking import Queries
 
 EVALUATING = "evaluating"
+_INTERVALS = "computing intervals of the metrics"
 _NOTHING_LEFT, _ROUNDING = 1e-4, 1e-12
 """Share of a constant's error at which nothing is left to learn: reports show 0.0000 of a log loss of 0.5. And what a
 mean of ones may lack to 1."""
@@ -177,10 +178,11 @@ class Evaluator:
                 """Adds details; of task ranking, of ranks and directions."""
                 if details is None:
                     return
+                drawn = partial(progress, _INTERVALS)
                 if self.task is Task.RANKING:
-                    deviations.update(intervals.of_queries(labels, logits, self._seed, progress))
+                    deviations.update(intervals.of_queries(labels, logits, self._seed, drawn))
                     return
-                deviations.update(intervals.of_examples(self.task, labels, logits, measures, self._seed, progress))
+                deviations.update(intervals.of_examples(self.task, labels, logits, measures, self._seed, drawn))
                 if self.task in (Task.BINARY, Task.CLASSIFICATION):
                     details.update(intervals.confusion(labels, logits, measures, classes))
 
@@ -397,7 +399,9 @@ class Evaluator:
         )
         if details is not None:
             values = {name: np.concatenate(blocks) for name, blocks in of_users.items()}
-            details["intervals"] = intervals.around(found, intervals.of_users(values, self._seed, progress))
+            details["intervals"] = intervals.around(
+                found, intervals.of_users(values, self._seed, partial(progress, _INTERVALS))
+            )
         return found
 
     def vectors(

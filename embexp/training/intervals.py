@@ -18,7 +18,6 @@ import numpy as np
 
 from embexp.specs import metrics as metric_specs
 from embexp.specs.models import Task
-from embexp.system.parallel import Progress, quiet
 from embexp.training import class_metrics, ranking
 from embexp.training.metrics import Measures, checked, mean
 
@@ -33,6 +32,12 @@ MOST_CLASSES = 30
 Interval = list[float]
 _Measured = Callable[[np.ndarray, np.ndarray], Mapping[str, float]]
 """From rows, and how often each counts, to metrics."""
+Progress = Callable[[float], object]
+"""Called with the share of the resamples that is done, 0 to 1."""
+
+
+def _quiet(done: float) -> None:
+    """Shows nothing."""
 
 
 def of_examples(
@@ -41,7 +46,7 @@ def of_examples(
     logits: np.ndarray,
     measures: Measures,
     seed: int,
-    progress: Progress = quiet,
+    progress: Progress = _quiet,
 ) -> dict[str, Interval]:
     """Intervals of the metrics of `metrics.evaluate`, by name: how far both ends are from the metric; see `around`.
 
@@ -84,7 +89,7 @@ def of_examples(
 
 
 def of_queries(
-    ranks: np.ndarray, predict_head: np.ndarray, seed: int, progress: Progress = quiet
+    ranks: np.ndarray, predict_head: np.ndarray, seed: int, progress: Progress = _quiet
 ) -> dict[str, Interval]:
     """Intervals of the metrics of `ranking.metrics`, by name; queries are drawn again."""
     generator = np.random.default_rng(seed)
@@ -98,7 +103,7 @@ def of_queries(
     return _bootstrap(measured, drawn, len(rows), generator, progress)
 
 
-def of_users(values: Mapping[str, np.ndarray], seed: int, progress: Progress = quiet) -> dict[str, Interval]:
+def of_users(values: Mapping[str, np.ndarray], seed: int, progress: Progress = _quiet) -> dict[str, Interval]:
     """Intervals of metrics that are means over users; users are drawn again.
 
     Args:
@@ -117,7 +122,7 @@ def of_users(values: Mapping[str, np.ndarray], seed: int, progress: Progress = q
 
 
 def _bootstrap(
-    measured: _Measured, rows: np.ndarray, count: int, generator: np.random.Generator, progress: Progress = quiet
+    measured: _Measured, rows: np.ndarray, count: int, generator: np.random.Generator, progress: Progress = _quiet
 ) -> dict[str, Interval]:
     """Deviations of the metrics of resamples from their mean, at both ends.
 
@@ -126,7 +131,7 @@ def _bootstrap(
     """
     samples: dict[str, list[float]] = {}
     for done in range(RESAMPLES):
-        progress("computing intervals of the metrics", done / RESAMPLES)
+        progress(done / RESAMPLES)
         for name, value in measured(rows, generator.poisson(1.0, len(rows))).items():
             samples.setdefault(name, []).append(value)
     shrink = np.sqrt(len(rows) / count)

@@ -163,7 +163,7 @@ def _cells(examples: Examples, columns: Columns, rows: np.ndarray) -> int:
     """How many values some examples have."""
     scalar = sum(name not in examples.lists for name in columns.id_columns) + examples.dense.shape[1]
     several = sum(int((column.splits[rows + 1] - column.splits[rows]).sum()) for column in examples.lists.values())
-    return scalar * len(rows) + several
+    return int(scalar * len(rows) + several)
 
 
 def _thinned(examples: Examples, columns: Columns, rows: np.ndarray, most: int) -> np.ndarray:
