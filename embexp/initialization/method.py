@@ -26,7 +26,7 @@ from embexp.vectors.file_source import open_vectors
 
 _CHUNK_BYTES = 16 * 1024 * 1024
 _BYTES_PER_VALUE = 4
-Fill = Callable[[Any], object]
+Fill = Callable[[Any], None]
 """Fills variables in the session that it is called with."""
 Pairs = list[tuple[Any, Rows]]
 """Variables of a graph, each with its initial values."""

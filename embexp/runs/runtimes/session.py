@@ -50,7 +50,11 @@ def start(blueprint: Blueprint) -> Execution:
         fills.once.append(dense.fill)
         restored = blueprint.restored(parts.checkpoint)
         if restored is not None:
-            fills.once.append(restored.run_restore_ops)
+
+            def restore_named(session: Any) -> None:
+                restored.run_restore_ops(session)
+
+            fills.once.append(restore_named)
         saver = streaming.saver_of(parts.checkpoint)
         names = naming.variable_names(parts.checkpoint)
         scaffold = timed_scaffold(fills, saver.saver, Stopwatch()) if fills.scaffold else None
