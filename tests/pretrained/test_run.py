@@ -44,6 +44,7 @@ def test_the_summary_counts_rows_and_names_the_file(world: World, result: single
         "rows_pretrained": 6,
         "rows_missing": 6,
         "rows_special": 1,
+        "rows_dropped": None,  # of a file, rows that no table takes are nothing trained
         "pretrained": {"path": str(world.glove), "digest": digest},
         "bytes": 13 * DIM * 4,
     }
