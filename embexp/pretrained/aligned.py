@@ -37,6 +37,7 @@ from embexp.system.parallel import Progress, quiet
 from embexp.vectors.alignment import RowKind, by_position, by_token, coverage, used_rows
 from embexp.vectors.composed import of_neighbours, of_subwords
 from embexp.vectors.file_source import FileSource, VectorSource, open_vectors
+from embexp.vectors.initial_rows import of_shape
 from embexp.vectors.joined import JoinedSource, joined
 from embexp.vectors.stored import ROW_TYPES
 from embexp.vectors.transforms.steps import TableRows
@@ -252,7 +253,7 @@ def _transformed(
     rows = TableRows(
         name=name,
         seed=of_table.seed,
-        initializer=table.initializer,
+        initializer=of_shape(table.initializer, len(found.alignment.file_rows), table.dim or dim),
         dim=dim,
         used=used,
         counts=counts,

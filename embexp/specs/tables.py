@@ -84,6 +84,22 @@ class TruncatedNormal(Spec):
     """null: 1 / sqrt(dim), the default of `TableConfig`."""
 
 
+class GlorotUniform(Spec):
+    """Uniform on [-limit, limit), limit = sqrt(6 / (rows + dim)), as Keras' initializer of shape [rows, dim].
+
+    Glorot & Bengio 2010, also known as Xavier's. `rows` counts all rows of the table. It depends on the vocabulary: a
+    table that grows draws its new rows by its new number of rows, and its old rows come from the checkpoint.
+    """
+
+    kind: Literal["glorot_uniform"] = "glorot_uniform"
+
+
+class GlorotNormal(Spec):
+    """Truncated normal with mean 0 and standard deviation sqrt(2 / (rows + dim)) after truncation, as Keras'."""
+
+    kind: Literal["glorot_normal"] = "glorot_normal"
+
+
 class Constant(Spec):
     """One value everywhere."""
 
@@ -91,7 +107,9 @@ class Constant(Spec):
     value: Number = 0.0
 
 
-Initializer = Annotated[Uniform | Normal | TruncatedNormal | Constant, Field(discriminator="kind")]
+Initializer = Annotated[
+    Uniform | Normal | TruncatedNormal | GlorotUniform | GlorotNormal | Constant, Field(discriminator="kind")
+]
 
 
 class Adapter(Spec):

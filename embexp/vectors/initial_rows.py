@@ -13,7 +13,15 @@ from typing import Protocol, assert_never
 
 import numpy as np
 
-from embexp.specs.tables import Constant, Initializer, Normal, TruncatedNormal, Uniform
+from embexp.specs.tables import (
+    Constant,
+    GlorotNormal,
+    GlorotUniform,
+    Initializer,
+    Normal,
+    TruncatedNormal,
+    Uniform,
+)
 from embexp.system import arrays, digests
 from embexp.system.arrays import Rows
 from embexp.vectors.alignment import Alignment
@@ -32,6 +40,10 @@ _ROWS_LOOKED_AT = 1 << 20
 ROWS_PER_DRAW = 4_096
 """Rows that are drawn together: each such block has a random stream of its own, so a range of rows costs at most
 two blocks more than itself."""
+
+
+Drawn = Uniform | Normal | TruncatedNormal | Constant
+"""Initializers that don't depend on the number of rows."""
 
 
 class Transform(Protocol):
@@ -188,7 +200,10 @@ class InitializerRows:
     table: str
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows [start, stop), float32; a row does not depend on which others are read, or on how many there are."""
+        """Rows [start, stop), float32; a row does not depend on which others are read.
+
+        Nor does it depend on how many there are, except for `glorot_*`: there the scale does.
+        """
         if not 0 <= start <= stop <= self.rows:
             raise ValueError(f"table {self.table!r} has rows 0 to {self.rows - 1}, asked for [{start}, {stop})")
         values = arrays.empty((stop - start, self.dim), np.float32)
@@ -205,7 +220,8 @@ class InitializerRows:
     def _draw(self, block: int) -> np.ndarray:
         key = digests.seed_of(self.seed, "initial values", self.table, block)
         # Always the whole block, even at the end of the table: its rows then stay the same when the table grows.
-        return _drawn(self.initializer, np.random.Generator(np.random.Philox(key=key)), ROWS_PER_DRAW, self.dim)
+        initializer = of_shape(self.initializer, self.rows, self.dim)
+        return _drawn(initializer, np.random.Generator(np.random.Philox(key=key)), ROWS_PER_DRAW, self.dim)
 
 
 @dataclass(frozen=True)
@@ -261,7 +277,21 @@ def like_the_file(
     return LikeTheFile(noise, found.mean, (directions * np.sqrt(variances)).T)
 
 
-def deviation_of(initializer: Initializer, dim: int) -> float:
+def of_shape(initializer: Initializer, rows: int, dim: int) -> Drawn:
+    """The initializer of a table of shape [rows, dim]: Glorot's depend on it, with rows as fan-in and dim as fan-out.
+
+    The limit is sqrt(6 / (rows + dim)), the standard deviation sqrt(2 / (rows + dim)) (Glorot & Bengio 2010).
+    """
+    match initializer:
+        case GlorotUniform():
+            return Uniform(scale=math.sqrt(6 / (rows + dim)))
+        case GlorotNormal():
+            return TruncatedNormal(stddev=math.sqrt(2 / (rows + dim)) / _OF_TRUNCATED)
+        case _:
+            return initializer
+
+
+def deviation_of(initializer: Drawn, dim: int) -> float:
     """Standard deviation of the numbers that an initializer draws for rows of `dim`.
 
     Raises:
@@ -280,7 +310,7 @@ def deviation_of(initializer: Initializer, dim: int) -> float:
             assert_never(initializer)
 
 
-def _drawn(initializer: Initializer, generator: np.random.Generator, rows: int, dim: int) -> np.ndarray:
+def _drawn(initializer: Drawn, generator: np.random.Generator, rows: int, dim: int) -> np.ndarray:
     match initializer:
         case Uniform():
             # 2u - 1 is exact and below 1, so the upper bound stays open but for the rounding of the product.

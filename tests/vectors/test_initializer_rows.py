@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embexp.specs.tables import Constant, Normal, TruncatedNormal, Uniform
+from embexp.specs.tables import Constant, GlorotNormal, GlorotUniform, Normal, TruncatedNormal, Uniform
 from embexp.vectors.initial_rows import ROWS_PER_DRAW, InitializerRows
 
 INITIALIZERS = [
@@ -18,6 +18,8 @@ INITIALIZERS = [
     Normal(stddev=0.5),
     TruncatedNormal(stddev=0.5),
     TruncatedNormal(),
+    GlorotUniform(),
+    GlorotNormal(),
     Constant(value=3),
 ]
 ROWS, DIM = 2 * ROWS_PER_DRAW + 100, 2
@@ -49,6 +51,35 @@ def test_seed_table_and_row_all_matter(initializer: Any) -> None:
     assert not np.array_equal(values, rows(initializer, seed=1).read(0, ROWS))
     assert not np.array_equal(values, rows(initializer, table="user").read(0, ROWS))
     assert len(np.unique(values, axis=0)) >= ROWS - 2  # rows and blocks differ from each other
+
+
+@pytest.mark.parametrize(
+    ("initializer", "of_keras"), [(GlorotUniform(), "GlorotUniform"), (GlorotNormal(), "GlorotNormal")]
+)
+@pytest.mark.parametrize(("count", "dim"), [(5_000, 16), (300, 400)])
+def test_glorot_is_that_of_keras_for_the_same_shape(initializer: Any, of_keras: str, count: int, dim: int) -> None:
+    """Both are cut off at a limit, which the largest of many values comes close to, from below."""
+    import keras
+
+    expected = np.abs(np.asarray(getattr(keras.initializers, of_keras)(seed=1)((count, dim))))
+    values = rows(initializer, count=count, dim=dim).read(0, count)
+    limit = {
+        "GlorotUniform": np.sqrt(6 / (count + dim)),
+        "GlorotNormal": 2 * np.sqrt(2 / (count + dim)) / 0.87962566103423978,  # Keras' own constant
+    }[of_keras]
+    assert expected.max() <= limit * (1 + 1e-6)
+    assert np.abs(values).max() <= limit * (1 + 1e-6)
+    # Of n values of such a density near its limit, the share above 1 - 100 / n of it is left out once in e ** 12.
+    assert min(expected.max(), np.abs(values).max()) > limit * (1 - 100 / values.size)
+    standard_error = 1 / np.sqrt(values.size)  # of a deviation, relative: at most this for such short tails
+    np.testing.assert_allclose(values.std(), np.sqrt(2 / (count + dim)), rtol=6 * standard_error)
+
+
+@pytest.mark.parametrize("initializer", [GlorotUniform(), GlorotNormal()])
+def test_a_longer_table_has_the_same_glorot_rows_by_its_own_scale(initializer: Any) -> None:
+    longer = rows(initializer, count=4 * ROWS).read(0, ROWS)
+    scale = np.sqrt((4 * ROWS + DIM) / (ROWS + DIM))
+    np.testing.assert_allclose(rows(initializer).read(0, ROWS), longer * scale, rtol=4 * np.finfo(np.float32).eps)
 
 
 MOMENTS = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from embexp.errors import DataError
-from embexp.specs.tables import Initializer, Normal, TruncatedNormal
+from embexp.specs.tables import Normal, TruncatedNormal
 from embexp.specs.transforms.steps import (
     PCA,
     Center,
@@ -30,7 +30,7 @@ from embexp.specs.transforms.steps import (
     ZeroPad,
 )
 from embexp.system import digests
-from embexp.vectors.initial_rows import ROWS_PER_DRAW, InitializerRows, deviation_of
+from embexp.vectors.initial_rows import ROWS_PER_DRAW, Drawn, InitializerRows, deviation_of
 from embexp.vectors.moments import TINY, Moments
 
 LOST_IN_SINGLE = 2e-6
@@ -55,7 +55,7 @@ class TableRows:
 
     name: str
     seed: int
-    initializer: Initializer
+    initializer: Drawn
     dim: int
     used: np.ndarray | None = None
     counts: np.ndarray | None = None
