@@ -20,6 +20,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum, auto
+
+
+class Code(StrEnum):
+    """What kind of fault it is, for code that treats some kinds differently."""
+
+    OTHER = auto()
+    UNKNOWN_KEY = auto()
+    KEY_OF_ANOTHER_KIND = auto()
+    NOT_IN_CONFIG = auto()
+    """An override of a key, or of a place for a choice, that this config does not have, and others may have."""
+    UNSET = auto()
+    """A setting without which the run can't be."""
+    NOT_TEXT = auto()
+    """YAML or Hydra reads it as a number, a switch or null, and it must be text."""
+    TEXT_OF_NUMBER = auto()
+    BETWEEN_KEYS = auto()
+    """A rule about several keys of one mapping."""
+    NO_COLUMN = auto()
 
 
 @dataclass(frozen=True)
@@ -32,6 +51,9 @@ class Fault:
         rule: the violated rule, as a sentence without a full stop.
         remedy: how to fix it, or "" if that is obvious from the rule.
         source: the file (and line, if known) or override that set the value, or "".
+        code: the kind of fault.
+        fix: the remedy as overrides, if it is certain what they are: each takes the place of those of its key. A
+            key alone stands for none: what sets it is taken out.
     """
 
     path: str
@@ -39,6 +61,8 @@ class Fault:
     rule: str
     remedy: str = ""
     source: str = ""
+    code: Code = Code.OTHER
+    fix: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.path or 'config'} = {self.value}: {self.rule}."]
@@ -52,14 +76,6 @@ class Fault:
 @dataclass(frozen=True)
 class CombinationFault(Fault):
     """Valid settings that can't be combined: a sweep skips such a job."""
-
-
-@dataclass(frozen=True)
-class ForeignKeyFault(Fault):
-    """A key, or a place for a choice, that the config of a run does not have, and that of other choices may have.
-
-    In a sweep over such choices, it has no effect in the jobs that do not have it.
-    """
 
 
 class EmbexpError(Exception):

@@ -24,6 +24,7 @@ from embexp.config import (
     named_code,
     overrides,
     patterns,
+    remedies,
     resources,
     validate,
 )
@@ -34,7 +35,7 @@ from embexp.config.loader import Loader, Sources
 from embexp.config.messages import format_value
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.config.patterns import Expansion
-from embexp.errors import CombinationFault, ConfigError, Fault, ForeignKeyFault, UsageError
+from embexp.errors import Code, CombinationFault, ConfigError, Fault, UsageError
 from embexp.specs import arguments, run
 from embexp.specs.models import RENAMED_TASKS
 from embexp.specs.run import RunSpec
@@ -230,7 +231,7 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
         rule = "a file of a config has no run removed; the command line may"
         faults.append(Fault(_EXISTING, "replace", rule, f"add {_EXISTING}=replace to the command line"))
     faults = patterns.folded(_kinds_reported_once(faults, composition), composition.expansion.origins)
-    return spec, [*composition.faults, *validate.with_sources(faults, composition.sources.describe)]
+    return spec, [*composition.faults, *remedies.completed(faults, composition.container, composition.sources)]
 
 
 def _is_overridden(composition: Composition, path: str) -> bool:
@@ -252,12 +253,15 @@ def _kinds_reported_once(faults: list[Fault], composition: Composition) -> list[
     made = choices.choices(composition.config)
     for override in composition.sources.values:
         place, _, last = override.key_or_group.rpartition(".")
-        strange = [each for each in faults if each.path.startswith(f"{place}.") and isinstance(each, ForeignKeyFault)]
+        strange = [
+            each for each in faults if each.path.startswith(f"{place}.") and each.code is Code.KEY_OF_ANOTHER_KIND
+        ]
         if last == "kind" and strange:
             group = next((each for each in made if each.rpartition("@")[2] == place), place)
             rule = f"the file that is chosen for {place} has keys of another kind"
             remedy = f"choose {group}={override.value()}"
-            fault = Fault(override.key_or_group, format_value(override.value()), rule, remedy)
+            fix = (override.key_or_group, f"{group}={override.value()}")
+            fault = Fault(override.key_or_group, format_value(override.value()), rule, remedy, fix=fix)
             faults = [fault, *(each for each in faults if each not in strange)]
     return faults
 

@@ -19,8 +19,9 @@ from embexp.config import named_code
 from embexp.config.folders import at, checked
 from embexp.config.hydra_globals import UnresolvedError, hydra_setting
 from embexp.config.hydra_settings import SETTINGS, Use, setting_at
-from embexp.config.messages import did_you_mean, first_line, format_value, listing
+from embexp.config.messages import did_you_mean, first_line, format_value, listing, nearest, suggestion
 from embexp.config.named_code import Permission
+from embexp.config.override_text import as_override
 from embexp.errors import Fault
 from embexp.specs.running import Launching
 
@@ -65,7 +66,7 @@ def refused(override: Override) -> Fault | None:
         group = key.removesuffix("._target_").replace(".", "/")
         return Fault(key, format_value(value), f"the group {group} sets it", f"choose one: {group}=NAME")
     if override.is_delete():
-        return Fault(key, "a removal", "a setting of Hydra can't be removed", "leave it out")
+        return Fault(key, "a removal", "a setting of Hydra can't be removed", "leave it out", fix=(key,))
     if override.package is not None and "/" not in key:
         remedy = f"write {key}=…, without the @"
         return Fault(override.get_key_element(), format_value(value), "only a choice of a file has an @", remedy)
@@ -75,10 +76,12 @@ def refused(override: Override) -> Fault | None:
 def _unusable(path: str, value: Any) -> Fault | None:
     setting = setting_at(path)
     if setting is None and path not in _GROUPS:  # which Hydra takes with a +, and which then means nothing
-        return Fault(path, format_value(value), "there is no such setting of Hydra", did_you_mean(path, _KNOWN))
+        near = nearest(path, _KNOWN)
+        fix = (path, f"{near[0]}={as_override(value)}") if near else (path,)
+        return Fault(path, format_value(value), "there is no such setting of Hydra", suggestion(near), fix=fix)
     if setting is None or setting.use is not Use.NEVER:
         return None
-    return Fault(path, format_value(value), setting.text, setting.remedy)
+    return Fault(path, format_value(value), setting.text, setting.remedy, fix=(path,))
 
 
 def without_effect(overrides: Iterable[Override], *, multirun: bool) -> Iterator[Fault]:
@@ -96,7 +99,7 @@ def without_effect(overrides: Iterable[Override], *, multirun: bool) -> Iterator
                 "leave it out; the directory of a sweep is hydra.sweep.dir" if multirun else "add -m, or leave it out"
             )
             rule = f"it has an effect in {setting.use} only"
-            yield Fault(key, format_value(override.value()), rule, remedy)
+            yield Fault(key, format_value(override.value()), rule, remedy, fix=(key,))
 
 
 def sweep_faults(config: DictConfig) -> Iterator[Fault]:
@@ -115,7 +118,13 @@ def not_in_python(overrides: Iterable[Override]) -> Iterator[Fault]:
         if override.is_hydra_override():
             key, rule = override.get_key_element().lstrip("+~"), "a spec has no settings of Hydra"
             directory = "embexp.run(spec, directory)" if key == "hydra.run.dir" else ""
-            yield Fault(key, format_value(override.value()), rule, directory or "leave it out; `embexp run` takes it")
+            yield Fault(
+                key,
+                format_value(override.value()),
+                rule,
+                directory or "leave it out; `embexp run` takes it",
+                fix=(key,),
+            )
 
 
 def _sweeper_faults(config: DictConfig) -> Iterator[Fault]:
@@ -139,15 +148,21 @@ def rejected(key: str, value: object, error: BaseException) -> Fault:
     """The fault of a setting, or a choice of one of Hydra's groups, that Hydra does not compose, in Hydra's words."""
     if isinstance(error, MissingConfigException) and error.options:
         rule = f"group {key} has {listing(error.options)}"
-        return Fault(key, format_value(value), rule, did_you_mean(str(value), error.options))
+        names = nearest(str(value), error.options)
+        return Fault(
+            key, format_value(value), rule, suggestion(names), fix=tuple(f"{key}={each}" for each in names[:1])
+        )
     cause, place = error.__cause__, key.rpartition(".")[0]
     kind = getattr(cause, "object_type", None)  # of a launcher of others
     fields = kind.__dataclass_fields__ if dataclasses.is_dataclass(kind) else Launching.model_fields
     known = [f"{place}.{field}" for field in fields] if place == "hydra.launcher" else _KNOWN
     add = next((line for line in str(error).splitlines() if " use +" in line), "")
-    near = did_you_mean(key, known) if place == "hydra.launcher" or setting_at(key) is None else ""
-    remedy = f"{key}=DIR, or leave it out" if key in DIRECTORIES else near or add
-    return Fault(key, format_value(value), f"Hydra rejects it: {first_line(cause or error)}", remedy)
+    near = nearest(key, known) if place == "hydra.launcher" or setting_at(key) is None else []
+    rule, fix = f"Hydra rejects it: {first_line(cause or error)}", (key,)
+    if key in DIRECTORIES:
+        return Fault(key, format_value(value), rule, f"{key}=DIR, or leave it out", fix=fix)
+    renamed = (*fix, f"{near[0]}={as_override(value)}") if near else ()
+    return Fault(key, format_value(value), rule, suggestion(near) or add, fix=renamed)
 
 
 def rejected_in_file(error: Exception) -> Fault | None:
@@ -165,7 +180,7 @@ def _value_faults(config: DictConfig) -> Iterator[Fault]:
     for path in (*DIRECTORIES, "hydra.output_subdir"):
         value = at({"hydra": content}, path)
         if not str(value).strip():
-            yield Fault(path, "''", "it must be a folder", f"{path}=DIR, or leave it out")
+            yield Fault(path, "''", "it must be a folder", f"{path}=DIR, or leave it out", fix=(path,))
         inside = path in ("hydra.sweep.subdir", "hydra.output_subdir") and isinstance(value, str)
         if inside and (PurePath(value).is_absolute() or ".." in PurePath(value).parts):
             rule = "it must be inside the directory above it"

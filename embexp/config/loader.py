@@ -26,7 +26,7 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code
+from embexp.config import hydra_checks, hydra_globals, hydra_job, named_code, override_text
 from embexp.config.folders import Folders, Outline, checked, find, outline
 from embexp.config.hydra_job import Callbacks
 from embexp.config.named_code import OWN_MODULES, Permission
@@ -273,8 +273,25 @@ class Sources:
         for written in (path, self._in_pattern(path)):
             for package, file in reversed(self._files):
                 inner = _inside(written, package)
-                if inner is not None and (line := _lines(file).get(inner)) is not None:
-                    return f"{_short(file)}:{line}"
+                if inner is not None and (found := _nodes(file).get(inner)) is not None:
+                    return f"{_short(file)}:{found[0]}"
+        return ""
+
+    def override(self, path: str) -> Override | None:
+        """The override of a value that set a value, or the list or mapping that it is in; None: none did."""
+        return next((each for each in reversed(self.values) if _inside(path, each.key_or_group) is not None), None)
+
+    def written(self, path: str) -> str:
+        """The text of a single value in an override, or in a file if it has no quotes there; "" if it is not known."""
+        if (override := self.override(path)) is not None:
+            inner = path.removeprefix(override.key_or_group).lstrip(".")
+            return override_text.item(text_of(override), inner.split(".") if inner else [])
+        for each in (path, self._in_pattern(path)):
+            for package, file in reversed(self._files):
+                if (found := _nodes(file).get(_inside(each, package) or "")) is not None:
+                    node = found[1]
+                    plain = isinstance(node, yaml.ScalarNode) and (not node.style or "${" in node.value)
+                    return str(node.value) if plain else ""
         return ""
 
     def _in_pattern(self, path: str) -> str:
@@ -291,29 +308,40 @@ class Sources:
         return [("" if package in self._lifted else package, file) for _, package, file in found.merged]
 
 
+def text_of(override: Override) -> str:
+    """The value of an override as it is written."""
+    return str(override.input_line).partition("=")[2]
+
+
 def _inside(path: str, package: str) -> str | None:
-    """`path` relative to `package`, or None if it is not inside it."""
+    """`path` relative to `package`, "" if it is that, or None if it is not inside it."""
     if not package:
         return path
+    if path == package:
+        return ""
     return path.removeprefix(f"{package}.") if path.startswith(f"{package}.") else None
 
 
 @functools.cache
-def _lines(file: Path) -> dict[str, int]:
-    """Line of each key of a YAML file, by its dotted path."""
+def _nodes(file: Path) -> dict[str, tuple[int, yaml.Node]]:
+    """The line of each key and item of a YAML file, and what it holds, by its dotted path."""
     try:
         node = yaml.compose(checked(file), Loader=yaml.CSafeLoader)
     except (OSError, ValueError, yaml.YAMLError):
         return {}
-    return dict(_walk(node, ""))
+    return {path: (line, value) for path, line, value in _walk(node, "")}
 
 
-def _walk(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]]:
+def _walk(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int, yaml.Node]]:
+    inside: list[tuple[Any, Any, Any]] = []
     if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            path = f"{prefix}{key.value}"
-            yield path, key.start_mark.line + 1
-            yield from _walk(value, f"{path}.")
+        inside = [(key.value, key, value) for key, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        inside = [(place, value, value) for place, value in enumerate(node.value)]
+    for key, start, value in inside:
+        path = f"{prefix}{key}"
+        yield path, start.start_mark.line + 1, value
+        yield from _walk(value, f"{path}.")
 
 
 def _short(path: Path) -> str:

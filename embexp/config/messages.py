@@ -34,8 +34,12 @@ def _yaml(value: Any) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`did you mean a or b?` with up to three known names similar to `name`, or "" if there is none."""
-    near = nearest(name, known)
-    return f"did you mean {' or '.join(near)}?" if near else ""
+    return suggestion(nearest(name, known))
+
+
+def suggestion(names: Sequence[str]) -> str:
+    """`did you mean a or b?`, or "" without names."""
+    return f"did you mean {' or '.join(names)}?" if names else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,12 +13,13 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import patterns
+from embexp.config import override_text, patterns
 from embexp.config.folders import DEEPEST, MOST_DIGITS, Folders, outline, paths
 from embexp.config.loader import Loader
-from embexp.config.messages import did_you_mean, first_line, format_value
+from embexp.config.messages import did_you_mean, first_line, format_value, nearest, suggestion
+from embexp.config.override_text import as_override, in_quotes
 from embexp.config.selections import choices
-from embexp.errors import Fault, ForeignKeyFault
+from embexp.errors import Code, Fault
 
 _QUOTED = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 _DIGITS = re.compile(rf"(?<!\w)\d(?:_?\d){{{MOST_DIGITS},}}(?!\w)")
@@ -44,7 +46,7 @@ def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tu
         found = _parsed(loader, text)
         if isinstance(found, Override) and found.is_sweep_override() and not sweeping:
             value = text.partition("=")[2]
-            found = Fault(found.get_key_element(), value, "a single run takes one value", _of_several(value, found))
+            found = _of_several(found.get_key_element(), value, found)
         if isinstance(found, Fault):
             faults.append(found)
         else:
@@ -65,7 +67,7 @@ def _parsed(loader: Loader, text: str) -> Override | Fault:
     except RecursionError:
         return too_deep
     except OverrideParseException:
-        return _fault_of_value(key, value)
+        return _fault_of_value(loader, key, value)
     return too_deep if max(key.count("."), _depth(override.value())) > DEEPEST else override
 
 
@@ -77,18 +79,24 @@ def repeated(parsed: Iterable[Override]) -> Iterator[Fault]:
     for key, several in given.items():
         if len(several) > 1:
             listed = " and ".join(str(each.input_line).partition("=")[2] or "a removal" for each in several)
-            yield Fault(key, listed, f"it is given {_TIMES.get(len(several), f'{len(several)} times')}", "give it once")
+            rule = f"it is given {_TIMES.get(len(several), f'{len(several)} times')}"
+            yield Fault(key, listed, rule, "give it once", fix=(str(several[-1].input_line),))
 
 
-def _of_several(value: str, override: Override) -> str:
-    """What to do about several values, or about one with a comma."""
+def _of_several(key: str, value: str, override: Override) -> Fault:
+    """The fault of several values, or of one with a comma."""
+    rule, number = "a single run takes one value", None
     if re.fullmatch(r"\d{1,3}(,\d{3})+", value):
-        return f"write {value.replace(',', '')} for that number; add -m to run once for each of several"
-    if re.fullmatch(r"-?0,\d+", value):
-        return f"write {value.replace(',', '.')} for that number; add -m to run once for each of several"
+        number = value.replace(",", "")
+    elif re.fullmatch(r"-?0,\d+", value):
+        number = value.replace(",", ".")
+    if number is not None:
+        remedy = f"write {number} for that number; add -m to run once for each of several"
+        return Fault(key, value, rule, remedy, fix=(f"{key}={number}",))
     if override.value_type is ValueType.SIMPLE_CHOICE_SWEEP:
-        return "add -m to run once for each; write a list as [a,b]; quote a text with a comma twice"
-    return "add -m to run once for each"
+        remedy = "add -m to run once for each; write a list as [a,b]; quote a text with a comma twice"
+        return Fault(key, value, rule, remedy)
+    return Fault(key, value, rule, "add -m to run once for each")
 
 
 def _depth(value: object) -> int:
@@ -111,7 +119,7 @@ def _fault(text: str) -> Fault | None:
     """The fault of a word that lacks a key or an =, or whose key is none; None: it has both."""
     prefix, key, value = _parts(text)
     if not text:
-        return Fault("", "''", _FORMS, "leave the empty argument out")
+        return Fault("", "''", _FORMS, "leave the empty argument out", fix=("",))
     if not key:
         rule = "the key is missing" if value or "=" in text else _FORMS
         return Fault("", format_value(text), rule, f"write KEY={value or 'VALUE'}")
@@ -119,10 +127,13 @@ def _fault(text: str) -> Fault | None:
         return Fault(text, "an option", "it begins with a typographic dash", f"write -{text[1:]}, with a hyphen")
     if "=" not in text and "~" not in prefix:
         name, sign, rest = next(filter(all, (text.partition(each) for each in (":", "/"))), (text, "", ""))
-        remedy = f"write {name}={rest}" if rest and name != "hydra" else f"write {key}=VALUE"
-        return Fault(name if sign == ":" else key, format_value(rest) if sign == ":" else "no value", _FORMS, remedy)
+        fix = (f"{name}={rest}",) if rest and name != "hydra" else ()
+        remedy = f"write {fix[0] if fix else f'{key}=VALUE'}"
+        value = format_value(rest) if sign == ":" else "no value"
+        return Fault(name if sign == ":" else key, value, _FORMS, remedy, fix=fix)
     if "+" in prefix and prefix not in ("+", "++"):
-        return Fault(key, format_value(value), _FORMS, f"write +{key}={value} for a new key")
+        remedy = f"write ++{key}={value}, which sets a key or adds it"
+        return Fault(key, format_value(value), _FORMS, remedy, fix=(f"++{key}={value}",))
     if strange := next((each for each in key if not each.isascii()), None):
         name = unicodedata.name(strange, "a character without a name").lower()
         return Fault(
@@ -135,32 +146,61 @@ def _fault(text: str) -> Fault | None:
     if "[" in key:
         return Fault(key, format_value(value), "an override sets a whole list", f"write {key.partition('[')[0]}=[…]")
     if "" in key.partition("@")[0].split("."):
-        names = ".".join(filter(None, key.split(".")))
-        return Fault(key, format_value(value), "a key is names with single dots between them", f"write {names}={value}")
+        names, rule = ".".join(filter(None, key.split("."))), "a key is names with single dots between them"
+        if key.endswith("."):
+            return Fault(key, format_value(value), rule, f"write {names}.NAME={value}")
+        return Fault(key, format_value(value), rule, f"write {names}={value}", fix=(key, f"{names}={value}"))
     if value.startswith("="):
-        return Fault(key, format_value(value), _FORMS, f"write {key}={value.lstrip('=')}, with one =")
+        fix = f"{key}={value.lstrip('=')}"
+        return Fault(key, format_value(value), _FORMS, f"write {fix}, with one =", fix=(fix,))
     return None
 
 
-def _fault_of_value(key: str, value: str) -> Fault:
+def _fault_of_value(loader: Loader, key: str, value: str) -> Fault:
     """The fault of an override whose value Hydra can't read."""
     names = re.split(r"[./@:]", key)
     if wrong := next((name for name in names if not re.fullmatch(r"[A-Za-z_][\w-]*|\d+", name)), None):
         rule = "a name is letters, digits and underscores, a letter first"
         return Fault(key, format_value(value), rule, f"rename {wrong}")
     if (called := re.match(r"(\w+)\(", value)) and value.endswith(")"):
-        rule, near = f"there is no function {called[1]!r} of these arguments", did_you_mean(called[1], _FUNCTIONS)
-        return Fault(key, value, rule, near or f"quote a text with brackets: '{key}=\"{value}\"'")
+        rule, near = f"there is no function {called[1]!r} of these arguments", nearest(called[1], _FUNCTIONS)
+        if near:
+            meant = f"{key}={near[0]}{value.removeprefix(called[1])}"
+            return Fault(key, value, rule, suggestion(near), fix=(meant,))
+        mended = f"{key}={in_quotes(value)}"
+        return Fault(key, value, rule, f"if it is a text with brackets, quote it: {shlex.quote(mended)}", fix=(mended,))
     opened = {bracket: value.count(bracket) - value.count(closed) for bracket, closed in _CLOSED.items()}
     bracket = next((each for each, count in opened.items() if count > 0), None)
     for quote in ("'", '"'):
         if value.replace(f"\\{quote}", "").count(quote) % 2:
-            return Fault(key, value, "a quote is not closed", f"close it: {key}={quote}…{quote}")
+            remedy, mended = f"close it: {key}={quote}…{quote}", f"{key}={value}{quote}"
+            return Fault(key, value, "a quote is not closed", remedy, fix=(mended,) if _can_be(loader, mended) else ())
     if bracket is not None and (value.startswith(("[", "{")) or "${" in value):
-        return Fault(key, value, f"{bracket} is not closed", f"close it with {_CLOSED[bracket]}")
-    quoted = value.replace("\\", "\\\\").replace('"', '\\"')
+        remedy, mended = f"close it with {_CLOSED[bracket]}", f"{key}={value}{_CLOSED[bracket]}"
+        fix = (mended,) if _can_be(loader, mended) else ()
+        return Fault(key, value, f"{bracket} is not closed", remedy, fix=fix)
     rule = "a text with such characters needs quotes"
-    return Fault(key, value, rule, f"quote the value, and the word for the shell: '{key}=\"{quoted}\"'")
+    mended = f"{key}={_with_quotes(loader, value)}"
+    return Fault(key, value, rule, f"quote the value, and the word for the shell: {shlex.quote(mended)}", fix=(mended,))
+
+
+def _with_quotes(loader: Loader, value: str) -> str:
+    """A value with quotes around the texts that Hydra can't read without."""
+    if _can_be(loader, f"x={value}"):
+        return value
+    parts = override_text.items(value)
+    if parts is None or not all(parts):
+        return in_quotes(value)
+    return override_text.joined(value.strip()[0], {key: _with_quotes(loader, part) for key, part in parts.items()})
+
+
+def _can_be(loader: Loader, text: str) -> bool:
+    """Whether Hydra can read a text as an override."""
+    try:
+        loader.parse(text)
+    except OverrideParseException:
+        return False
+    return True
 
 
 def _parts(text: str) -> tuple[str, str, str]:
@@ -189,7 +229,8 @@ def _whole(texts: Iterable[str]) -> tuple[list[str], list[Fault]]:
         if len(words) > 1:
             key, _, value = "".join(words).partition("=")
             rule = "blanks separate the words of a command line, so this is not one override"
-            faults.append(Fault(key, value, rule, f"write {key}={value}, without blanks"))
+            mended = f"{key}={value}"
+            faults.append(Fault(key, value, rule, f"write {mended}, without blanks", fix=(mended,)))
     return [words[0] for words in found if len(words) == 1], faults
 
 
@@ -271,12 +312,15 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
         takes_choice = isinstance(value, str) and isinstance(_node(config, key), DictConfig | None)
         groups = choices(config) if takes_choice else ()
         if (group := next((each for each in groups if each.endswith(f"@{key}")), None)) is not None:
-            return Fault(key, format_value(value), "it is a mapping of keys", f"choose a file: {group}={value}")
+            chosen = f"{group}={value}"
+            fix = (key, chosen)
+            return Fault(key, format_value(value), "it is a mapping of keys", f"choose a file: {chosen}", fix=fix)
         present = is_present(config, key)
         taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either
         if override.is_add() and taken and not isinstance(value, dict | list):
             rule = "+ adds a key, and this one already exists"
-            return Fault(key, format_value(value), rule, f"write {key}=… without the +")
+            fix = (f"{key}={as_override(value)}",)
+            return Fault(key, format_value(value), rule, f"write {key}=… without the +", fix=fix)
         _as_mappings(config, key, value)
         if not (prefixed or present or _may_be_an_option(config, key)):
             return _unknown_key(config, override)
@@ -328,7 +372,7 @@ def _remove(override: Override, config: DictConfig) -> Fault | None:
         return Fault(key, "a removal", "only a key with a value can be removed, and its value is null")
     if expected is not None and expected != value:
         rule = f"its value is {format_value(value)}, not {format_value(expected)}"
-        return Fault(key, "a removal", rule, f"write ~{key}")
+        return Fault(key, "a removal", rule, f"write ~{key}", fix=(f"~{key}",))
     parent, _, last = key.rpartition(".")
     with open_dict(config):
         node = OmegaConf.select(config, parent) if parent else config
@@ -368,5 +412,11 @@ def _unknown_key(config: DictConfig, override: Override) -> Fault:
         near = f"add arguments of the function with +: +{override.input_line}"
     else:
         known = paths(OmegaConf.to_container(config))
-        near = did_you_mean(key, [path for path in (*known, *made) if not key.startswith(f"{path}.")])
-    return ForeignKeyFault(key, value, "there is no such key in this config", near)
+        names = nearest(key, [path for path in (*known, *made) if not key.startswith(f"{path}.")])
+        rule, near = "there is no such key in this config", suggestion(names)
+        if names and override.is_delete():
+            return Fault(key, value, rule, near, code=Code.NOT_IN_CONFIG, fix=(key, f"~{names[0]}"))
+        if names:
+            fix = (key, f"{names[0]}={as_override(override.value())}")
+            return Fault(key, value, rule, near, code=Code.NOT_IN_CONFIG, fix=fix)
+    return Fault(key, value, "there is no such key in this config", near, code=Code.NOT_IN_CONFIG)

@@ -19,8 +19,8 @@ from omegaconf.errors import ConfigTypeError
 from embexp.config import hydra_checks
 from embexp.config.folders import Folders, Refused, checked, keys_of, outline, package_of
 from embexp.config.loader import COMPOSITION_ERRORS, Loader, outline_of
-from embexp.config.messages import did_you_mean, first_line, format_value, listing, nearest
-from embexp.errors import ConfigError, Fault, ForeignKeyFault
+from embexp.config.messages import did_you_mean, first_line, format_value, listing, nearest, suggestion
+from embexp.errors import Code, ConfigError, Fault
 from embexp.specs.run import RunSpec
 
 _IMPOSSIBLE = re.compile(r"(?:Could not (?:override|delete) '|Error merging override [+~]*)([^'\s=]+)")
@@ -140,31 +140,38 @@ def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
     known, key = folders.choices.get(group, {}), override.get_key_element().lstrip("+")
     rule = f"group {group} has {listing(known)}"
     if choice is None:
-        remedy = f"choose {key}=none" if "none" in known else "choose one of them"
-        return Fault(key, "null", rule, remedy)
+        if "none" in known:
+            return Fault(key, "null", rule, f"choose {key}=none", fix=(f"{key}=none",))
+        return Fault(key, "null", rule, "choose one of them")
     for name in map(str, each):
         if name not in known:
-            return Fault(key, format_value(choice), rule, _instead(folders, group, name, known))
+            remedy, meant = _instead(folders, group, name, known)
+            fix = (f"{key}={meant}",) if meant and choice == name else ()
+            return Fault(key, format_value(choice), rule, remedy, fix=fix)
         if known[name].is_relative_to(folders.user or os.devnull) and (fault := unreadable(known[name])):
             return Fault(key, format_value(choice), fault.rule, fault.remedy, fault.source)
     return None
 
 
-def _instead(folders: Folders, group: str, choice: str, known: Collection[str]) -> str:
-    """What to do about a choice that is not there: a file of that name may be at another place."""
+def _instead(folders: Folders, group: str, choice: str, known: Collection[str]) -> tuple[str, str]:
+    """What to do about a choice that is not there, and which one was meant, if any.
+
+    A file of that name may be at another place.
+    """
     stem = PurePath(choice).stem
     if choice != stem and stem in known:
-        return f"choose {group}={stem}"
+        return f"choose {group}={stem}", stem
     if not choice:
-        return "choose one of them"
+        return "choose one of them", ""
     for folder in (*folders.in_order[:-1], Path.cwd(), Path.cwd() / "conf"):
         if os.path.isfile(folder / group / f"{choice}.yml"):
-            return f"rename {folder / group / choice}.yml to {choice}.yaml"
+            return f"rename {folder / group / choice}.yml to {choice}.yaml", ""
         if folder not in folders.in_order and os.path.isfile(folder / group / f"{choice}.yaml"):
-            return f"add your folder of configs: --config-dir {os.path.relpath(folder)}"
+            return f"add your folder of configs: --config-dir {os.path.relpath(folder)}", ""
         if folder in folders.in_order and os.path.isfile(folder / f"{choice}.yaml"):
-            return f"move {folder / choice}.yaml into the folder {group}"
-    return did_you_mean(choice, known)
+            return f"move {folder / choice}.yaml into the folder {group}", ""
+    near = nearest(choice, known)
+    return suggestion(near), near[0] if near else ""
 
 
 def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str, str | None] | None) -> Fault:
@@ -178,13 +185,16 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
         return hydra_checks.rejected(key, override.value(), error)
     if made is not None:
         if override.is_add() and key in made:
-            return Fault(key, value, "it is already chosen", f"write {key}=… without the +")
+            fix = (f"{key}={override.value()}",)
+            return Fault(key, value, "it is already chosen", f"write {key}=… without the +", fix=fix)
         if not override.is_add() and key not in made:
             same = [each for each in made if each.startswith(f"{override.key_or_group}@")] or list(made)
-            remedy = did_you_mean(key, made) or (f"possible choices: {', '.join(same[:6])}" if same else "")
-            return ForeignKeyFault(key, value, "nothing in this config is chosen there", remedy)
+            near = nearest(key, made)
+            remedy = suggestion(near) or (f"possible choices: {', '.join(same[:6])}" if same else "")
+            fix = (key, f"{near[0]}={override.value()}") if near else ()
+            return Fault(key, value, "nothing in this config is chosen there", remedy, code=Code.NOT_IN_CONFIG, fix=fix)
         if override.is_delete() and override.value() not in (None, made[key]):
-            return Fault(key, value, f"the choice there is {made[key]}", f"write ~{key}")
+            return Fault(key, value, f"the choice there is {made[key]}", f"write ~{key}", fix=(f"~{key}",))
     if isinstance(several := override.value(), list):
         remedy = f"choose one, or with -m once for each: {key}={','.join(map(str, several))}"
         return Fault(key, value, "these can't be chosen together", remedy)

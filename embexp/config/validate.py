@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc as abc
 import copy
 import functools
 import re
@@ -13,8 +14,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from embexp.config.messages import did_you_mean, format_value, listing, nearest
-from embexp.errors import Fault, ForeignKeyFault
+from embexp.config.folders import at
+from embexp.config.messages import did_you_mean, format_value, listing, nearest, suggestion
+from embexp.config.override_text import as_override
+from embexp.errors import Code, Fault
 from embexp.specs.run import RunSpec
 
 _OF_FILES = ("defaults", "hydra")
@@ -29,30 +32,45 @@ def validate(container: Mapping[str, Any], *, reported: Collection[str] = ()) ->
         return RunSpec.model_validate(container), []
     except ValidationError as error:
         errors = error.errors()
-    faults = [_fault(error, container) for error in errors]
+    faults = [_fault(error, container) for error in _of_form(errors, container)]
     known: dict[str, Any] = copy.deepcopy(dict(container))  # at an unknown key pydantic skips the rules between keys
     for each in errors:
-        keys, parent = _place(each["loc"], known)
+        keys, parent, _ = _place(each["loc"], known)
         if each["type"] == "extra_forbidden" and isinstance(parent, dict):
             parent.pop(keys[-1], None)
     try:
         RunSpec.model_validate(known)
     except ValidationError as error:
-        faults += [_fault(each, container) for each in error.errors()]
-    meant = {path for fault in faults for path in _meant(fault)}
-    return None, [fault for fault in _merged(faults) if fault.path not in reported and not _follows(fault, meant)]
+        faults += [_fault(each, container) for each in _of_form(error.errors(), container)]
+    unknown = {fault.path for fault in faults if fault.code in (Code.UNKNOWN_KEY, Code.KEY_OF_ANOTHER_KIND)}
+    meant = {path for fault in faults for path in _meant(fault, container)}
+    return None, [
+        fault
+        for fault in _merged(faults)
+        if fault.path not in reported
+        and not (fault.code is Code.UNSET and (fault.path in meant or _has(fault.path, unknown)))
+        and not (fault.code in (Code.UNSET, Code.BETWEEN_KEYS) and _has(fault.path, reported))
+    ]
 
 
-def _meant(fault: Fault) -> Iterator[str]:
+def _has(path: str, paths: Collection[str]) -> bool:
+    """Whether any of some paths is inside a mapping or list."""
+    return any(each.startswith(f"{path}.") for each in paths)
+
+
+def _meant(fault: Fault, container: Mapping[str, Any]) -> Iterator[str]:
     """The keys that a misspelt one may have been meant for."""
-    place, dot, key = fault.path.rpartition(".")
-    if fault.remedy.startswith("did you mean ") and f"has no key {key!r}" in fault.rule:
-        yield from (f"{place}{dot}{each}" for each in re.findall(r"\w+", fault.remedy.removeprefix("did you mean ")))
+    if fault.code is Code.UNKNOWN_KEY:
+        *place, key = fault.path.split(".")
+        model = chosen(models_at(place, container), at(container, ".".join(place)) if place else container)
+        yield from (".".join([*place, each]) for each in nearest(key, model.model_fields if model else ()))
 
 
-def _follows(fault: Fault, meant: Collection[str]) -> bool:
-    """Whether a fault is that of a value that a misspelt key would have set."""
-    return fault.path in meant and (fault.value == "nothing" or " not set" in fault.rule or "neither " in fault.rule)
+def _of_form(errors: Sequence[ErrorDetails], container: Mapping[str, Any]) -> list[ErrorDetails]:
+    """The errors without those of the branches of a union that take no list or mapping, if one that does has others."""
+    placed = [(".".join(keys), of_branch) for keys, _, of_branch in (_place(each["loc"], container) for each in errors)]
+    inside = {path for path, _ in placed}
+    return [each for each, (path, branch) in zip(errors, placed, strict=True) if not (branch and _has(path, inside))]
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -60,25 +78,41 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
-    keys, parent = _place(error["loc"], container)
+    keys, parent, _ = _place(error["loc"], container)
     path = ".".join(keys)
     value = "nothing" if error["type"] == "missing" else format_value(error["input"])
     match error["type"]:
         case "extra_forbidden":
-            return _unknown_key(keys, value, models_at(keys[:-1], container), parent)
+            return _unknown_key(keys, error["input"], models_at(keys[:-1], container), parent)
         case "union_tag_invalid" | "union_tag_not_found":
             kind = _mapping(error["input"]).get("kind")
             known = [str(_kind_of(model)) for model in models_at(keys, container)]
-            remedy = f"set {path}.kind=…" if kind is None else did_you_mean(str(kind), known)
-            value = "nothing" if kind is None else format_value(kind)
-            return Fault(f"{path}.kind", value, f"it must be {listing(known)}", remedy)
-        case "missing" if near := _similar(keys, container):
-            return Fault(path, value, rule_of(error), f"{near} Or set {path}=…")
+            rule = f"it must be {listing(known)}"
+            if kind is None:
+                return Fault(f"{path}.kind", "nothing", rule, f"set {path}.kind=…", code=Code.UNSET)
+            kinds = nearest(str(kind), known)
+            fix = (f"{path}.kind={kinds[0]}",) if kinds else ()
+            return Fault(f"{path}.kind", format_value(kind), rule, suggestion(kinds), fix=fix)
+        case "missing":
+            near = _similar(keys, container)
+            remedy = f"{near} Or set {path}=…" if near else f"set {path}=…"
+            return Fault(path, value, rule_of(error), remedy, code=Code.UNSET)
         case "value_error":
-            return Fault(path, _mentioned(rule_of(error), path, error["input"]), rule_of(error))
+            mentioned = _mentioned(rule_of(error), path, error["input"])
+            return Fault(path, mentioned, rule_of(error), code=Code.BETWEEN_KEYS)
+        case "unset":
+            return Fault(path, _mentioned(error["msg"], path, error["input"]), error["msg"], code=Code.UNSET)
+        case "string_type" if error["input"] is None or isinstance(error["input"], bool | int | float):
+            remedy = "" if error["input"] is None else "put it in quotes"
+            return Fault(path, value, rule_of(error), remedy, code=Code.NOT_TEXT)
         case _:
-            remedy = _remedy_of(error, path) or did_you_mean(str(error["input"]), valid_values(error))
-            return Fault(path, value, rule_of(error), remedy)
+            mended, code = _mended(error)
+            if mended is not None:
+                remedy = f"write {mended}{' without quotes' if code is Code.TEXT_OF_NUMBER else ''}"
+                return Fault(path, value, rule_of(error), remedy, code=code, fix=(f"{path}={mended}",))
+            values = nearest(str(error["input"]), valid_values(error))
+            fix = (f"{path}={as_override(values[0])}",) if values else ()
+            return Fault(path, value, rule_of(error), suggestion(values), fix=fix)
 
 
 def _similar(keys: Sequence[str], container: Mapping[str, Any]) -> str:
@@ -89,48 +123,62 @@ def _similar(keys: Sequence[str], container: Mapping[str, Any]) -> str:
     return did_you_mean(".".join(keys[:2]), [f"{keys[0]}.{name}" for name in siblings])
 
 
-def _place(location: Sequence[str | int], container: Any) -> tuple[list[str], Any]:
-    """The config path of an error, and the mapping with its last key.
+def _place(location: Sequence[str | int], container: Any) -> tuple[list[str], Any, bool]:
+    """The config path of an error, the mapping with its last key, and whether it is of one branch of a union.
 
-    pydantic inserts the name of the union branch that it tried between the keys; the path is without them.
+    After the keys that lead to a union, pydantic names the branch that it tried: the tag, or the type. Only the type
+    of a field says where that is: a tag may have the name of a key.
     """
     keys: list[str] = []
     node, parent = container, None
+    described: tuple[Any, ...] = (RunSpec,)
+    of_branch = False
     for part in location:
+        of_branch = len(described) > 1
+        if of_branch:
+            described = _branch(described, node)
+            continue
         if isinstance(node, Mapping):
-            if part not in node and (part == node.get("kind") or part == "[key]"):
+            if part not in node and part == "[key]":
                 continue
             keys.append(str(part))
+            described = _inside_of(described, str(part), node)
             missing = part not in node
             node, parent = node.get(part), node
             if missing:
                 break
         elif isinstance(node, list) and isinstance(part, int) and part < len(node):
             keys.append(str(part))
+            described = _inside_of(described, str(part), node)
             node, parent = node[part], node
         else:
             break
-    return keys, parent
+    return keys, parent, of_branch
 
 
-def _unknown_key(keys: Sequence[str], value: str, models: Models, parent: Any) -> Fault:
+def _unknown_key(keys: Sequence[str], given: Any, models: Models, parent: Any) -> Fault:
     """The fault of a key that its model lacks."""
     key, place = keys[-1], ".".join(keys[:-1])
-    path = ".".join(keys)
+    path, value = ".".join(keys), format_value(given)
     model = chosen(models, parent)
     if model is None:
-        return Fault(path, value, "there is no such key")
+        return Fault(path, value, "there is no such key", code=Code.UNKNOWN_KEY, fix=(path,))
     kind = _kind_of(model)
     owners = [str(_kind_of(each)) for each in models if key in each.model_fields]
     options = [name for name in model.model_fields if name != "kind"]
-    near = did_you_mean(key, options if place else [*options, *_OF_FILES])
+    near = nearest(key, options if place else [*options, *_OF_FILES])
+    fix: tuple[str, ...] = (path,)
+    if near and near[0] not in _mapping(parent):
+        fix = (*fix, f"{'.'.join([*keys[:-1], near[0]])}={as_override(given)}")
     if owners and kind is not None:
         rule = f"{key} belongs to {listing(owners)}, not to {kind}"
-        return ForeignKeyFault(
-            path, value, rule, near or f"choose {listing(owners)} instead of {kind}, or remove the key"
-        )
+        remedy = suggestion(near) or f"choose {listing(owners)} instead of {kind}, or remove the key"
+        return Fault(path, value, rule, remedy, code=Code.KEY_OF_ANOTHER_KIND, fix=fix)
     rule = f"{kind or place or 'a config'} has no key {key!r}"
-    return Fault(path, value, rule, near or (f"its keys: {', '.join(options)}" if options else "it has no keys"))
+    remedy = suggestion(near) or (
+        f"its keys: {', '.join(options)}; or remove it" if options else "it has no keys: remove it"
+    )
+    return Fault(path, value, rule, remedy, code=Code.UNKNOWN_KEY, fix=fix)
 
 
 def _mentioned(text: str, path: str, value: Any) -> str:
@@ -144,14 +192,13 @@ def _mentioned(text: str, path: str, value: Any) -> str:
 
 def _merged(faults: Sequence[Fault]) -> list[Fault]:
     """Merges the faults of each path, as each branch of a union reports one."""
-    found: dict[str, Fault] = {}
+    by_path: dict[str, list[Fault]] = {}
     for fault in faults:
-        before = found.get(fault.path)
-        if before is None:
-            found[fault.path] = fault
-        elif fault.rule not in before.rule.split(", or "):
-            found[fault.path] = replace(before, rule=f"{before.rule}, or {fault.rule}")
-    return list(found.values())
+        by_path.setdefault(fault.path, []).append(fault)
+    return [
+        replace(several[0], rule=", or ".join(dict.fromkeys(fault.rule for fault in several)))
+        for several in by_path.values()
+    ]
 
 
 def with_sources(faults: Sequence[Fault], source_of: Callable[[str], str]) -> list[Fault]:
@@ -207,22 +254,20 @@ def rule_of(error: ErrorDetails) -> str:
             return error["msg"][:1].lower() + error["msg"][1:]
 
 
-def _remedy_of(error: ErrorDetails, path: str) -> str:
-    """How to write the value, where the one that was given shows what was meant; else ""."""
+def _mended(error: ErrorDetails) -> tuple[str | None, Code]:
+    """A value that was surely meant, as in an override, and the kind of fault."""
     value = error["input"]
     match error["type"]:
-        case "missing":
-            return f"set {path}=…"
         case "int_type" | "int_from_float" if isinstance(value, float) and value.is_integer():
-            return f"write {int(value)}"
-        case "int_type" | "float_type" if isinstance(value, str) and _number(value) is not None:
-            return f"write {value} without quotes"
+            return str(int(value)), Code.OTHER
+        case "int_type" if isinstance(value, str) and re.fullmatch(r"[-+]?\d+", value.strip()):
+            return value.strip(), Code.TEXT_OF_NUMBER
+        case "float_type" if isinstance(value, str) and _number(value) is not None:
+            return value.strip(), Code.TEXT_OF_NUMBER
         case "float_type" if isinstance(value, str) and value.endswith("%") and _number(value[:-1]) is not None:
-            return f"write {float(value[:-1]) / 100:g}"
-        case "string_type" if isinstance(value, bool | int | float):
-            return "put it in quotes, within those for the shell" if not isinstance(value, bool) else "put it in quotes"
+            return f"{float(value[:-1]) / 100:g}", Code.OTHER
         case _:
-            return ""
+            return None, Code.OTHER
 
 
 def _number(text: str) -> float | None:
@@ -252,19 +297,47 @@ def models_at(path: Sequence[str], container: Any) -> Models:
     Args:
         container: the whole config; the kinds in it decide which choice of a union the path goes through.
     """
-    annotation: Any = RunSpec
+    described: tuple[Any, ...] = (RunSpec,)
     for key in path:
-        inner = _bare(annotation)
-        if get_origin(inner) is not None and get_origin(inner) not in (Union, types.UnionType):
-            arguments = get_args(inner)
-            value = 0 if get_origin(inner) is tuple else 1  # tuple[each, ...], dict[key, each]
-            annotation = arguments[value] if len(arguments) == 2 else None
-        else:
-            model = chosen(_models(annotation), container)
-            field = None if model is None else model.model_fields.get(key)
-            annotation = None if field is None else field.annotation
+        described = _inside_of(described, key, container)
         container = _inside(container, key)
-    return _models(annotation)
+    return _models(described)
+
+
+def _inside_of(described: Sequence[Any], key: str, container: Any) -> tuple[Any, ...]:
+    """What may describe the value at a key, without `None`: the members of a union, or one type; () if it is unknown.
+
+    Args:
+        described: what may describe the value that has the key.
+        container: that value.
+    """
+    model = chosen(_models(described), container)
+    if model is not None and key in model.model_fields:
+        return _members(model.model_fields[key].annotation)
+    for each in described:
+        arguments = get_args(each)
+        if get_origin(each) is tuple and key.isdecimal():
+            place = 0 if arguments[-1] is ... else min(int(key), len(arguments) - 1)
+            return _members(arguments[place])
+        if (get_origin(each), isinstance(container, list)) in ((list, True), (dict, False), (abc.Mapping, False)):
+            return _members(arguments[-1])
+    return ()
+
+
+def _branch(described: Sequence[Any], value: Any) -> tuple[Any, ...]:
+    """The member of a union that a value is for, by its form."""
+    if isinstance(value, Mapping):
+        models = _models(described)
+        model = chosen(models, value) or next(iter(models), None)
+        return (model,) if model is not None else tuple(each for each in described if get_origin(each) is dict)[:1]
+    return tuple(each for each in described if get_origin(each) in (tuple, list))[:1] if isinstance(value, list) else ()
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    bare = _bare(annotation)
+    if get_origin(bare) in (Union, types.UnionType):
+        return tuple(each for arg in get_args(bare) if arg is not type(None) for each in _members(arg))
+    return (bare,)
 
 
 def _inside(container: Any, key: str) -> Any:
@@ -298,11 +371,8 @@ def _bare(annotation: Any) -> Any:
     return annotation
 
 
-def _models(annotation: Any) -> Models:
-    bare = _bare(annotation)
-    if get_origin(bare) in (Union, types.UnionType):
-        return tuple(model for arg in get_args(bare) for model in _models(arg))
-    return (bare,) if isinstance(bare, type) and issubclass(bare, BaseModel) else ()
+def _models(described: Sequence[Any]) -> Models:
+    return tuple(each for each in described if isinstance(each, type) and issubclass(each, BaseModel))
 
 
 def partial_spec(container: Mapping[str, Any], reported: Collection[str] = ()) -> RunSpec:

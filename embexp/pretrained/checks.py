@@ -106,6 +106,8 @@ def _file_faults(path: str, setting: File | Sample, tables: Mapping[str, Table])
     for place, each in _files(path, setting):
         try:
             lengths.append(_dim_of(each))
+        except vectors.PickledError as error:
+            faults.append(Fault(f"{place}.path", repr(each.path), error.rule, error.remedy))
         except DataError as error:
             faults.append(
                 Fault(f"{place}.path", repr(each.path), str(error).removeprefix(f"{places.local(str(each.path))}: "))
@@ -217,6 +219,7 @@ def _opened_if_quick(setting: File | Sample | OtherFile) -> FileSource | None:
         DataError: it is missing, or not of its format.
     """
     path = Path(places.local(str(setting.path)))
+    vectors.refuse_pickle(path)
     form = setting.format or vectors.format_of(path)
     if form not in _QUICK:
         if not path.is_file():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from embexp.errors import CombinationFault
 from embexp.specs.base import Choice, NamedCode, NonNegative, Spec, WholeNumber
@@ -94,7 +95,7 @@ class FreezeRows(RowPolicy):
     @model_validator(mode="after")
     def _names(self) -> FreezeRows:
         if not self.rows and not self.tokens and self.tokens_file is None and self.mask_file is None:
-            raise ValueError("one of rows, tokens, tokens_file and mask_file must name rows")
+            raise PydanticCustomError("unset", "one of rows, tokens, tokens_file and mask_file must name rows")
         for start, stop in self.rows:
             if start >= stop:
                 raise ValueError(f"rows are half-open ranges [start, stop), and [{start}, {stop}] holds none")

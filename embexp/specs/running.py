@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from embexp.errors import CombinationFault, Fault
 from embexp.specs.base import (
@@ -94,7 +95,7 @@ class Train(Spec):
     @model_validator(mode="after")
     def _ends(self) -> Train:
         if self.steps is None and self.epochs is None:
-            raise ValueError("neither steps nor epochs is set, so the training would never end")
+            raise PydanticCustomError("unset", "neither steps nor epochs is set, so the training would never end")
         return self
 
 

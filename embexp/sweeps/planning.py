@@ -20,7 +20,7 @@ from embexp.config.folders import Folders
 from embexp.config.loader import Loader
 from embexp.config.messages import did_you_mean, format_value, listing
 from embexp.config.overrides import parse, repeated
-from embexp.errors import CommandLineError, ConfigError, Fault, ForeignKeyFault
+from embexp.errors import Code, CommandLineError, ConfigError, Fault
 from embexp.records.folder import named_functions
 from embexp.reports.record import Status
 from embexp.specs import tracking
@@ -43,6 +43,8 @@ _NO_PART = {"name", "output", "sweep", "seeds"}
 """What two jobs with the same results may differ in."""
 Exclusion = Mapping[str, Any]
 
+_FOREIGN = (Code.KEY_OF_ANOTHER_KIND, Code.NOT_IN_CONFIG)
+"""Faults of settings that one choice of a sweep has and another has not: without effect in the jobs that have not."""
 _ABSENT = object()
 
 
@@ -422,7 +424,7 @@ def _fitting(loader: Loader, hydra: Sequence[str], overrides: Sequence[str]) -> 
                 override: fault
                 for fault in error.faults
                 for override in left
-                if isinstance(fault, ForeignKeyFault)
+                if fault.code in _FOREIGN
                 and f"{key_of(override)}.".startswith(f"{fault.path}.")
                 and not override.startswith("~")
             }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -291,6 +293,7 @@ def open_vectors(
     Raises:
         DataError: the file is missing or not of its format, or a policy forbids its content.
     """
+    refuse_pickle(path)
     form = Format(format) if format else format_of(path)
     if token_column is not None and not form.reader.token_column:
         listed = ", ".join(each for each in Format if each.reader.token_column)
@@ -330,6 +333,70 @@ def open_vectors(
     return FileSource(found, cache=cache, non_finite=non_finite, token_column=token_column, progress=progress)
 
 
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+"""How a pickle begins, of each protocol that is in bytes: its mark, and the protocol."""
+_LOOKED_AT = 1 << 16
+
+
+class PickledError(DataError):
+    """A file is a pickle.
+
+    Attributes:
+        rule: what it is.
+        remedy: the Python that converts it.
+    """
+
+    def __init__(self, path: Path, what: str, lines: Sequence[str]) -> None:
+        """Takes what the file is, and lines of Python."""
+        self.rule = f"found {what}, which can run any code when it is read"
+        self.remedy = "\n      ".join(["if you trust it, convert it with Python:", *lines])
+        super().__init__(f"{path}: {self.rule}\n    {self.remedy}")
+
+
+def refuse_pickle(path: Path) -> None:
+    """Looks whether a file has pickled objects, as those of gensim and PyTorch do. They are code, which is not run.
+
+    Raises:
+        PickledError: it has.
+    """
+    if not path.is_file():
+        return
+    with files.opened(path) as file:
+        start = file.read(_LOOKED_AT)
+    name, out = str(path), str(path.with_suffix(""))
+    in_torch = [
+        f"import numpy, torch; found = torch.load({name!r}, map_location='cpu', weights_only=True)",
+        f"numpy.savez({out + '.npz'!r}, **{{name: each.float().numpy(force=True) for name, each in (found.items()"
+        " if isinstance(found, dict) else [('vectors', found)])})",
+    ]
+    if _of_torch(path, start):
+        what, lines = "a file of PyTorch, with a pickle in it", in_torch
+    elif not _PICKLE.match(start):
+        return
+    elif b"gensim" in start:
+        place = start.find(b"gensim")  # the module of the pickled class, whose name follows
+        of_model = b"KeyedVectors" not in start[place : place + 80]
+        loaded = f"KeyedVectors.load({name!r}){'.wv' if of_model else ''}"
+        saved = f"{loaded}.save_word2vec_format({out + '.bin'!r}, binary=True)"
+        what, lines = "a pickle of gensim", ["from gensim.models import KeyedVectors", saved]
+    else:
+        what = "a pickle of Python"
+        lines = [f"import numpy, pickle; found = pickle.load(open({name!r}, 'rb'))"]
+        lines += [f"numpy.save({out + '.npy'!r}, found)  # if it is an array"]
+    raise PickledError(path, what, lines)
+
+
+def _of_torch(path: Path, start: bytes) -> bool:
+    """Whether a file begins as PyTorch's do: a zip archive with data.pkl, or before PyTorch 1.6 a magic number."""
+    if start.startswith(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."):
+        return True
+    if not start.startswith(b"PK"):
+        return False
+    with contextlib.suppress(zipfile.BadZipFile), files.opened(path) as file, zipfile.ZipFile(file) as archive:
+        return any(name.rpartition("/")[2] == "data.pkl" for name in archive.namelist())
+    return False
+
+
 def format_of(path: Path) -> Format:
     """The format that a path's suffix stands for; of a compressed file, the suffix before.
 
@@ -338,6 +405,7 @@ def format_of(path: Path) -> Format:
     """
     from embexp.tensor_bundle import location
 
+    refuse_pickle(path)
     suffix = compressed.form_of(path)
     if compressed.suffix_of(path) == ".zip" and suffix not in BY_SUFFIX and path.is_file():
         suffix = Path(_member(path, None)).suffix.lower()

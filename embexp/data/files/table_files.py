@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, AnyStr, Protocol, Self
 
 from embexp.data.columns import Wanted
-from embexp.errors import ConfigError, DataError, Fault
+from embexp.errors import Code, ConfigError, DataError, Fault
 from embexp.specs.tables import list_rule
 from embexp.system import compressed, files
 
@@ -265,7 +265,7 @@ def missing(path: Path, names: Sequence[str], wanted: Sequence[Wanted]) -> list[
             listing = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
             rule = f"{path} has no such column"
             remedy = f"did you mean {' or '.join(map(repr, near))}?" if near else f"its columns are: {listing}"
-        faults.append(Fault(one.asked_by, repr(one.name), rule, remedy))
+        faults.append(Fault(one.asked_by, repr(one.name), rule, remedy, code=Code.OTHER if count else Code.NO_COLUMN))
     return faults
 
 

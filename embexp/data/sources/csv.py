@@ -15,7 +15,7 @@ from embexp.data.files.table_files import Files
 from embexp.data.files.text_table import TextTable, header_fields, is_number, names_of, with_examples
 from embexp.data.sources import adjacency
 from embexp.data.sources.columnar import ColumnarSource
-from embexp.errors import Fault, excerpt, plural
+from embexp.errors import Code, Fault, excerpt, plural
 from embexp.specs.data.choices import CSV
 
 _DELIMITERS = {"\t": "tab", ";": "semicolon", "::": "colons", "|": "pipe", ",": "comma", " ": "whitespace"}
@@ -120,7 +120,7 @@ def _missing(table: TextTable, wanted: Sequence[Wanted]) -> list[Fault]:
     """Wanted columns that a file lacks, and what its first line tells of the reason."""
     faults = table_files.missing(table.path, table.names, wanted)
     remedy = _hint(table) if faults else ""
-    return [replace(fault, remedy=remedy) if remedy and "no such column" in fault.rule else fault for fault in faults]
+    return [replace(fault, remedy=remedy) if remedy and fault.code is Code.NO_COLUMN else fault for fault in faults]
 
 
 def _hint(table: TextTable) -> str:

@@ -1,0 +1,53 @@
+"""Pickles in the place of vectors are named for what they are, and are not read."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from embexp.vectors.file_source import PickledError, format_of, open_vectors
+
+
+def of_class(module: str, name: str) -> bytes:
+    """How a pickle of protocol 4 begins that has an object of a class; it does not end, so that nothing reads it."""
+    names = b"".join(b"\x8c" + bytes([len(each)]) + each.encode() + b"\x94" for each in (module, name))
+    return b"\x80\x04" + names + b"\x93\x94)\x81\x94}\x94(\x8c\x07vectors\x94"
+
+
+FILES = {
+    "vectors of gensim": (of_class("gensim.models.keyedvectors", "KeyedVectors"), "gensim", ").save_word2vec"),
+    "a model of gensim": (of_class("gensim.models.word2vec", "Word2Vec"), "gensim", ").wv.save_word2vec"),
+    "vectors of gensim's fastText": (of_class("gensim.models.fasttext", "FastTextKeyedVectors"), "gensim", ").save_"),
+    "PyTorch before 1.6": (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.", "PyTorch", "torch.load("),
+    "another pickle": (b"\x80\x05\x95", "a pickle of Python", "pickle.load("),
+}
+
+
+@pytest.mark.parametrize("suffix", [".kv", ".txt", ".bin", ".pt"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_pickle_is_named_by_its_content(name: str, suffix: str, tmp_path: Path) -> None:
+    content, what, python = FILES[name]
+    path = tmp_path / f"v{suffix}"
+    path.write_bytes(content)
+    for read in (format_of, lambda file: open_vectors(file, cache=tmp_path / "cache")):
+        with pytest.raises(PickledError) as caught:
+            read(path)
+        assert what in caught.value.rule
+        assert python in caught.value.remedy
+    [_, *code] = caught.value.remedy.splitlines()
+    for each in code:
+        compile(each.strip(), "remedy", "exec")
+
+
+def test_the_zip_archive_of_pytorch(tmp_path: Path) -> None:
+    path = tmp_path / "v.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("v/data.pkl", b"\x80\x02.")
+        archive.writestr("v/data/0", b"\x00" * 16)
+    with pytest.raises(PickledError, match="a file of PyTorch"):
+        format_of(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("v.txt", "a 1 2\n")
+    assert open_vectors(path, cache=tmp_path / "cache").read(0, 1).tolist() == [[1, 2]]
