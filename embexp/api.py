@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from embexp.config import composition, hydra_globals
+from embexp.config.messages import Caller
 from embexp.config.named_code import Permission
 from embexp.errors import CombinationFault, ConfigError, Fault, UsageError
 from embexp.records import output_directory
@@ -64,7 +65,7 @@ def run(
     """Runs an experiment, or all runs of a study.
 
     Args:
-        spec: from `embexp.compose` or `embexp.spec_of`; with `data`, also a list of overrides without `data.path`.
+        spec: from `embexp.compose` or `embexp.spec_of`; or a list of overrides, with `data` one without `data.path`.
         directory: directory of the run; None: in a Hydra app the output directory of its job, else
             `outputs/DATE/TIME`, or the next free name, `…_2`. If a directory that is given has a run already, or other
             files, the run does what `spec.output.existing` says: it is refused, unless that is `number`, `replace` or
@@ -89,7 +90,7 @@ def run(
     added = arguments.items(listeners, Listener, "embexp.run", "listeners")
     chosen = None if directory is None else arguments.directory(directory, "embexp.run")
     allowed = arguments.texts(allow_code, "embexp.run", "allow_code")
-    permission = Permission(frozenset(allowed))
+    permission = Permission(frozenset(allowed), caller=Caller.PYTHON)
     if data is not None:
         from embexp.config import data_in_memory
 
@@ -98,9 +99,12 @@ def run(
             spec = data_in_memory.composed(arguments.overrides(spec, "embexp.run"), data, own, permission)
         with data_in_memory.written(spec, data, chosen, permission) as (checked, recorded):
             return _run(checked, chosen, added, recorded, quiet=quiet, in_memory=True)
+    if isinstance(spec, list | tuple):
+        spec = composition.compose(spec, config_dir=config_dir, allow_code=allowed)
+        config_dir = None
     spec = arguments.a_spec(spec, "embexp.run")
     if config_dir is not None:
-        raise UsageError("embexp.run: config_dir is for overrides, with data=; embexp.compose takes it for a spec")
+        raise UsageError("embexp.run: config_dir is for overrides; embexp.compose takes it for a spec")
     found, faults = composition.check_container(spec.model_dump(mode="json", warnings=False), permission)
     if found is None or faults:
         raise ConfigError(faults)
@@ -189,7 +193,7 @@ def sweep(
         ConfigError: a spec is invalid; with the faults of all. Nothing has been started.
     """
     allowed = arguments.texts(allow_code, "embexp.sweep", "allow_code")
-    given = _specs(specs, Permission(frozenset(allowed)))
+    given = _specs(specs, Permission(frozenset(allowed), caller=Caller.PYTHON))
     settings = {"jobs": jobs, "timeout_minutes": timeout_minutes, "retries": retries}
     place = None if directory is None else arguments.directory(directory, "embexp.sweep")
     from embexp.sweeps import settings as launcher_settings
@@ -273,7 +277,9 @@ def resume(
     check_code(named_functions(recorded), allowed, record=RunFolder(folder).spec)  # before TensorFlow is loaded
     tracking.check_addresses([recorded], RunFolder(folder).spec)
     if texts:
-        changed = composition.changed_spec(recorded.model_dump(mode="json"), texts, composition.loader())
+        changed = composition.changed_spec(
+            recorded.model_dump(mode="json"), texts, composition.loader(permission=Permission(caller=Caller.PYTHON))
+        )
     environment.load_tensorflow()
     arguments.require_eager("embexp.resume")
     from embexp.runs import experiment

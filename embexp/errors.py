@@ -31,6 +31,7 @@ class Code(StrEnum):
     KEY_OF_ANOTHER_KIND = auto()
     NOT_IN_CONFIG = auto()
     """An override of a key, or of a place for a choice, that this config does not have, and others may have."""
+    UNKNOWN_KIND = auto()
     UNSET = auto()
     """A setting without which the run can't be."""
     NOT_TEXT = auto()

@@ -148,7 +148,12 @@ def test_misuse_of_a_run(call: Any, said: str, made: tuple[Run, list[Any]]) -> N
 
 MISUSE = {
     "run a mapping": ("run({'model': 'mlp'})", "embexp.run takes a RunSpec, not dict"),
-    "run overrides": ("run(['model=mlp'])", "embexp.compose(overrides) makes one"),
+    "run overrides of a wrong type": ("run(['name=5'])", "put it in quotes: 'name=\"5\"'"),
+    "run overrides with several values": ("run(['seed=1,2'])", "call embexp.sweep"),
+    "run overrides that name code": (
+        "run(['model=keras', 'model.function=keras:Model'])",
+        "allow_code=['keras:Model']",
+    ),
     "run a text": ("run('model=mlp')", "embexp.run takes a RunSpec, not str 'model=mlp'"),
     "run a DictConfig": ("run(__import__('omegaconf').OmegaConf.create({}))", "embexp.spec_of(cfg) makes one"),
     "one listener": ("run(spec, listeners=embexp.Listener())", "listeners must be a list of Listener objects"),

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from embexp.config import selections as choices
 from embexp.config.folders import at
 from embexp.config.hydra_globals import UnresolvedError
 from embexp.config.loader import Loader, Sources
-from embexp.config.messages import format_value
+from embexp.config.messages import Caller, format_value
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.config.patterns import Expansion
 from embexp.errors import Code, CombinationFault, ConfigError, Fault, UsageError
@@ -122,7 +122,9 @@ def compose(
     texts = arguments.overrides(overrides, "embexp.compose")
     folder = None if config_dir is None else arguments.directory(config_dir, "embexp.compose")
     allowed = arguments.texts(allow_code, "embexp.compose", "allow_code")
-    return job(loader(folder, permission=Permission(frozenset(allowed))), texts, in_python=True).spec
+    return job(
+        loader(folder, permission=Permission(frozenset(allowed), caller=Caller.PYTHON)), texts, in_python=True
+    ).spec
 
 
 def spec_of(cfg: DictConfig, *, without: Sequence[str] = (), allow_code: Sequence[str] = ()) -> RunSpec:
@@ -151,7 +153,9 @@ def spec_of(cfg: DictConfig, *, without: Sequence[str] = (), allow_code: Sequenc
     container, before = _resolved(cfg, hydra_globals.started_in(), own)
     expansion = patterns.expand(container, lambda: resources.data_columns(container))
     before += expansion.faults
-    spec, faults = check_container(container, Permission(frozenset(allowed)), before, unknown=expansion.unknown)
+    spec, faults = check_container(
+        container, Permission(frozenset(allowed), caller=Caller.PYTHON), before, unknown=expansion.unknown
+    )
     if spec is None or before or faults:
         raise ConfigError([*before, *patterns.folded(faults, expansion.origins)])
     return spec
@@ -191,7 +195,9 @@ def job(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, in_p
     faults = [*twice, *found.impossible, *faults]
     if found.spec.seeds > 1:
         rule = "it repeats the settings of a sweep, and this is a single run"
-        faults.append(Fault("seeds", str(found.spec.seeds), rule, "add -m, or set seed"))
+        faults.append(
+            Fault("seeds", str(found.spec.seeds), rule, f"{loader.permission.caller.each} once for each, or set seed")
+        )
     if faults:
         raise ConfigError(faults)
     return found
@@ -251,6 +257,7 @@ def _report_old_name(task: str) -> None:
 def _kinds_reported_once(faults: list[Fault], composition: Composition) -> list[Fault]:
     """One fault for a kind set without its file, instead of one for each key that the file of another kind has."""
     made = choices.choices(composition.config)
+    faults = [_with_file(fault, composition.sources, made) for fault in faults]
     for override in composition.sources.values:
         place, _, last = override.key_or_group.rpartition(".")
         strange = [
@@ -264,6 +271,17 @@ def _kinds_reported_once(faults: list[Fault], composition: Composition) -> list[
             fault = Fault(override.key_or_group, format_value(override.value()), rule, remedy, fix=fix)
             faults = [fault, *(each for each in faults if each not in strange)]
     return faults
+
+
+def _with_file(fault: Fault, sources: Sources, made: Mapping[str, str | None]) -> Fault:
+    """The fault of a kind that an override misspells, with the file of the kind that was meant, whose keys it needs."""
+    override, place = sources.override(fault.path), fault.path.rpartition(".")[0]
+    group = next((each for each in made if each.rpartition("@")[2] == place), None)
+    if fault.code is not Code.UNKNOWN_KIND or override is None or group is None or not fault.fix:
+        return fault
+    chosen = f"{group}={fault.fix[0].partition('=')[2]}"
+    fix = (override.key_or_group, chosen)
+    return replace(fault, remedy=f"{fault.remedy} Choose its file: {chosen}", fix=fix)
 
 
 def check_container(

@@ -171,7 +171,7 @@ def rejected_in_file(error: Exception) -> Fault | None:
     while cause is not None and getattr(cause, "full_key", None) is None:
         cause = cause.__cause__ or cause.__context__
     key = str(getattr(cause, "full_key", None))
-    return replace(rejected(key, "", cause), value="a setting") if cause and key.startswith("hydra.") else None
+    return replace(rejected(key, "", cause), value="a setting", fix=()) if cause and key.startswith("hydra.") else None
 
 
 def _value_faults(config: DictConfig) -> Iterator[Fault]:

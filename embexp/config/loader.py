@@ -253,6 +253,7 @@ class Sources:
         self._loader = loader
         self._selections = selections
         self.values = values
+        self.caller = loader.permission.caller
         self._lifted = lifted
         self._origins = origins or {}
 
@@ -262,12 +263,12 @@ class Sources:
         for override in reversed(self.values):
             key = override.key_or_group
             if key == path or path.startswith(f"{key}."):
-                return f"the command line ({override.input_line})"
+                return f"{self.caller.value} ({override.input_line})"
             if key.startswith(f"{path}."):
-                below = below or f"the command line ({override.input_line})"
+                below = below or f"{self.caller.value} ({override.input_line})"
         for override in self._selections:
             if override.get_key_element().lstrip("+~").rpartition("@")[2] == path:
-                return f"the command line ({override.input_line})"
+                return f"{self.caller.value} ({override.input_line})"
         if below:
             return below
         for written in (path, self._in_pattern(path)):

@@ -4,10 +4,41 @@ from __future__ import annotations
 
 import difflib
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 _LONGEST = 60
+_ALSO_CALLED = {
+    "xavier": ("glorot_uniform", "glorot_normal"),
+    "xavier_uniform": ("glorot_uniform",),
+    "xavier_normal": ("glorot_normal",),
+    "glorot": ("glorot_uniform", "glorot_normal"),
+}
+"""Names that other libraries have for a choice."""
+
+
+class Caller(Enum):
+    """Who gives the overrides: remedies are in the words of the command line, or of Python."""
+
+    COMMAND_LINE = "the command line"
+    PYTHON = "the overrides"
+
+    def typed(self, overrides: Iterable[str]) -> str:
+        """Overrides as they are typed: words for the shell, or items of a list."""
+        return " ".join(map(shlex.quote, overrides)) if self is Caller.COMMAND_LINE else ", ".join(map(repr, overrides))
+
+    @property
+    def each(self) -> str:
+        """How to run once for each of several values."""
+        return "add -m to run" if self is Caller.COMMAND_LINE else "call embexp.sweep([[…], […]]) to run"
+
+    def option(self, name: str, value: str) -> str:
+        """An option, such as `--config-dir conf` or `config_dir='conf'`."""
+        if self is Caller.COMMAND_LINE:
+            return f"--{name} {value}"
+        return f"{name.replace('-', '_')}={[value] if name == 'allow-code' else value!r}"
 
 
 def format_value(value: Any) -> str:
@@ -47,6 +78,9 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     candidates = sorted(set(known) - {name})
     if same := [candidate for candidate in candidates if candidate.lower() == name.lower()]:
         return same[:1]
+    also = [each for other in _close(name.lower(), [*_ALSO_CALLED])[:1] for each in _ALSO_CALLED[other]]
+    if also and set(also) <= set(candidates):
+        return also
     parent, _, last = name.rpartition(".")
     siblings = [candidate for candidate in candidates if parent and candidate.rpartition(".")[0] == parent]
     # A long parent that they share would make any two keys similar.

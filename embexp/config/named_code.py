@@ -22,7 +22,7 @@ from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from embexp.config.hydra_globals import UnresolvedError, hydra_setting
-from embexp.config.messages import format_value
+from embexp.config.messages import Caller, format_value
 from embexp.errors import ConfigError, Fault
 from embexp.system import user_code
 
@@ -392,10 +392,12 @@ class Permission:
     Attributes:
         allowed: functions and classes that the user allows, as `package.module:name`.
         own: whether the user's own modules may be named without that; a config that a sweep has recorded may not.
+        caller: who allows them.
     """
 
     allowed: frozenset[str] = frozenset()
     own: bool = True
+    caller: Caller = Caller.COMMAND_LINE
 
     def refusal(self, function: str) -> str:
         """Why a config may not name a function or a class, without a full stop; "" if it may."""
@@ -411,7 +413,7 @@ class Permission:
         module = function.partition(":")[0].partition(".")[0]
         hidden = [each for each in (Path(f"{module}.py"), Path(module)) if each.exists()] if self.own else []
         hint = f"rename {hidden[0]}, which that hides; or, " if hidden else ""
-        return f"{hint}if you want it to be run, allow it: --allow-code {function}"
+        return f"{hint}if you want it to be run, allow it: {self.caller.option('allow-code', function)}"
 
 
 OWN_MODULES = Permission()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from embexp.config import override_text, patterns
 from embexp.config.folders import DEEPEST, MOST_DIGITS, Folders, outline, paths
 from embexp.config.loader import Loader
-from embexp.config.messages import did_you_mean, first_line, format_value, nearest, suggestion
+from embexp.config.messages import Caller, did_you_mean, first_line, format_value, nearest, suggestion
 from embexp.config.override_text import as_override, in_quotes
 from embexp.config.selections import choices
 from embexp.errors import Code, Fault
@@ -46,7 +45,7 @@ def parse(loader: Loader, texts: Iterable[str], *, sweeping: bool = False) -> tu
         found = _parsed(loader, text)
         if isinstance(found, Override) and found.is_sweep_override() and not sweeping:
             value = text.partition("=")[2]
-            found = _of_several(found.get_key_element(), value, found)
+            found = _of_several(found.get_key_element(), value, found, loader.permission.caller)
         if isinstance(found, Fault):
             faults.append(found)
         else:
@@ -83,7 +82,7 @@ def repeated(parsed: Iterable[Override]) -> Iterator[Fault]:
             yield Fault(key, listed, rule, "give it once", fix=(str(several[-1].input_line),))
 
 
-def _of_several(key: str, value: str, override: Override) -> Fault:
+def _of_several(key: str, value: str, override: Override, caller: Caller) -> Fault:
     """The fault of several values, or of one with a comma."""
     rule, number = "a single run takes one value", None
     if re.fullmatch(r"\d{1,3}(,\d{3})+", value):
@@ -91,12 +90,12 @@ def _of_several(key: str, value: str, override: Override) -> Fault:
     elif re.fullmatch(r"-?0,\d+", value):
         number = value.replace(",", ".")
     if number is not None:
-        remedy = f"write {number} for that number; add -m to run once for each of several"
+        remedy = f"write {number} for that number; {caller.each} once for each of several"
         return Fault(key, value, rule, remedy, fix=(f"{key}={number}",))
     if override.value_type is ValueType.SIMPLE_CHOICE_SWEEP:
-        remedy = "add -m to run once for each; write a list as [a,b]; quote a text with a comma twice"
+        remedy = f"{caller.each} once for each; write a list as [a,b]; quote a text with a comma twice"
         return Fault(key, value, rule, remedy)
-    return Fault(key, value, rule, "add -m to run once for each")
+    return Fault(key, value, rule, f"{caller.each} once for each")
 
 
 def _depth(value: object) -> int:
@@ -127,8 +126,9 @@ def _fault(text: str) -> Fault | None:
         return Fault(text, "an option", "it begins with a typographic dash", f"write -{text[1:]}, with a hyphen")
     if "=" not in text and "~" not in prefix:
         name, sign, rest = next(filter(all, (text.partition(each) for each in (":", "/"))), (text, "", ""))
-        fix = (f"{name}={rest}",) if rest and name != "hydra" else ()
-        remedy = f"write {fix[0] if fix else f'{key}=VALUE'}"
+        meant = f"{name}={rest}" if rest and name != "hydra" else ""
+        fix = () if not meant else (meant,) if sign == ":" else (key, meant)
+        remedy = f"write {meant or f'{key}=VALUE'}"
         value = format_value(rest) if sign == ":" else "no value"
         return Fault(name if sign == ":" else key, value, _FORMS, remedy, fix=fix)
     if "+" in prefix and prefix not in ("+", "++"):
@@ -158,6 +158,7 @@ def _fault(text: str) -> Fault | None:
 
 def _fault_of_value(loader: Loader, key: str, value: str) -> Fault:
     """The fault of an override whose value Hydra can't read."""
+    caller = loader.permission.caller
     names = re.split(r"[./@:]", key)
     if wrong := next((name for name in names if not re.fullmatch(r"[A-Za-z_][\w-]*|\d+", name)), None):
         rule = "a name is letters, digits and underscores, a letter first"
@@ -168,7 +169,9 @@ def _fault_of_value(loader: Loader, key: str, value: str) -> Fault:
             meant = f"{key}={near[0]}{value.removeprefix(called[1])}"
             return Fault(key, value, rule, suggestion(near), fix=(meant,))
         mended = f"{key}={in_quotes(value)}"
-        return Fault(key, value, rule, f"if it is a text with brackets, quote it: {shlex.quote(mended)}", fix=(mended,))
+        return Fault(
+            key, value, rule, f"if it is a text with brackets, quote it: {caller.typed([mended])}", fix=(mended,)
+        )
     opened = {bracket: value.count(bracket) - value.count(closed) for bracket, closed in _CLOSED.items()}
     bracket = next((each for each, count in opened.items() if count > 0), None)
     for quote in ("'", '"'):
@@ -179,9 +182,10 @@ def _fault_of_value(loader: Loader, key: str, value: str) -> Fault:
         remedy, mended = f"close it with {_CLOSED[bracket]}", f"{key}={value}{_CLOSED[bracket]}"
         fix = (mended,) if _can_be(loader, mended) else ()
         return Fault(key, value, f"{bracket} is not closed", remedy, fix=fix)
-    rule = "a text with such characters needs quotes"
+    rule, shell = "a text with such characters needs quotes", ", and the word for the shell"
+    shell = shell if caller is Caller.COMMAND_LINE else ""
     mended = f"{key}={_with_quotes(loader, value)}"
-    return Fault(key, value, rule, f"quote the value, and the word for the shell: {shlex.quote(mended)}", fix=(mended,))
+    return Fault(key, value, rule, f"quote the value{shell}: {caller.typed([mended])}", fix=(mended,))
 
 
 def _with_quotes(loader: Loader, value: str) -> str:
@@ -402,7 +406,7 @@ def _unknown_key(config: DictConfig, override: Override) -> Fault:
         group = next((each for each in made if each.endswith(f"@{parent}")), None)
         if group is not None and made[group] is None:
             rule = f"{parent} is not set, so it has no keys"
-            return ForeignKeyFault(key, value, rule, f"choose one first: {group}=…")
+            return Fault(key, value, rule, f"choose one first: {group}=…", code=Code.NOT_IN_CONFIG)
         if is_present(config, parent):
             break
     parent = key.rpartition(".")[0]

@@ -7,7 +7,6 @@ value and its fix become those of the override, or the file, that set the value.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from embexp.config import override_text
 from embexp.config.folders import at
 from embexp.config.loader import Sources, text_of
-from embexp.config.messages import format_value
+from embexp.config.messages import Caller, format_value
 from embexp.config.override_text import in_quotes
 from embexp.errors import Code, Fault
 
@@ -40,7 +39,7 @@ def completed(faults: Iterable[Fault], container: Mapping[str, Any], sources: So
 
 
 def _completed(fault: Fault, value: Any, sources: Sources, quoted: Mapping[str, Sequence[str]]) -> Fault:
-    written, override = sources.written(fault.path), sources.override(fault.path)
+    written, override, caller = sources.written(fault.path), sources.override(fault.path), sources.caller
     if written and fault.value == format_value(value) and not isinstance(value, Mapping | list):
         fault = replace(fault, value=_as_typed(written, value))
     in_list = fault.path.rpartition(".")[2].isdecimal()
@@ -51,12 +50,13 @@ def _completed(fault: Fault, value: Any, sources: Sources, quoted: Mapping[str, 
             meant = in_quotes(written or format_value(value))
             fix = () if in_list else (f"{fault.path}={meant}",)
             return replace(fault, remedy=f"put it in quotes: {meant}", fix=fix)
+        shell = ", within those for the shell" if caller is Caller.COMMAND_LINE else ""
         fix = _in_overrides(quoted[override.key_or_group], sources)
-        return replace(fault, remedy=f"put it in quotes, within those for the shell: {_listed(fix)}", fix=fix)
+        return replace(fault, remedy=f"put it in quotes{shell}: {caller.typed(fix)}", fix=fix)
     if fault.code is Code.TEXT_OF_NUMBER and "${" in written:
         decoded = f"${{oc.decode:{written.strip(_QUOTES)}}}"
         fix = _in_overrides([f"{fault.path}={in_quotes(decoded)}"], sources)
-        return replace(fault, remedy=f"write {decoded if override is None else _listed(fix)}", fix=fix)
+        return replace(fault, remedy=f"write {decoded if override is None else caller.typed(fix)}", fix=fix)
     return replace(fault, fix=_in_overrides(fault.fix, sources))
 
 
@@ -83,7 +83,3 @@ def _in_overrides(fix: Sequence[str], sources: Sources) -> tuple[str, ...]:
         else:
             texts[key] = after
     return (*lines, *(f"{key}={text}" for key, text in texts.items()))
-
-
-def _listed(fix: Sequence[str]) -> str:
-    return " ".join(map(shlex.quote, fix))

@@ -19,7 +19,7 @@ from omegaconf.errors import ConfigTypeError
 from embexp.config import hydra_checks
 from embexp.config.folders import Folders, Refused, checked, keys_of, outline, package_of
 from embexp.config.loader import COMPOSITION_ERRORS, Loader, outline_of
-from embexp.config.messages import did_you_mean, first_line, format_value, listing, nearest, suggestion
+from embexp.config.messages import Caller, did_you_mean, first_line, format_value, listing, nearest, suggestion
 from embexp.errors import Code, ConfigError, Fault
 from embexp.specs.run import RunSpec
 
@@ -38,7 +38,7 @@ def select(loader: Loader, selections: Sequence[Override]) -> tuple[DictConfig, 
     """
     known, faults = [], []
     for override in selections:
-        fault = _unknown_choice(loader.folders, override)
+        fault = _unknown_choice(loader, override)
         if fault is None:
             known.append(override)
         else:
@@ -124,9 +124,9 @@ def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> Any:
     return outline_of(loader.folders, loader.config_name, selections).values.get("hydra")
 
 
-def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
+def _unknown_choice(loader: Loader, override: Override) -> Fault | None:
     """A fault if an override chooses a file that does not exist, or something other than a file."""
-    group, choice = override.key_or_group, override.value()
+    folders, group, choice = loader.folders, override.key_or_group, override.value()
     each = choice if isinstance(choice, list) else [choice]
     is_group = group.startswith("hydra/") or folders.is_group(group)
     if is_group and not all(isinstance(name, str | None) for name in each):
@@ -145,7 +145,7 @@ def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
         return Fault(key, "null", rule, "choose one of them")
     for name in map(str, each):
         if name not in known:
-            remedy, meant = _instead(folders, group, name, known)
+            remedy, meant = _instead(loader, group, name, known)
             fix = (f"{key}={meant}",) if meant and choice == name else ()
             return Fault(key, format_value(choice), rule, remedy, fix=fix)
         if known[name].is_relative_to(folders.user or os.devnull) and (fault := unreadable(known[name])):
@@ -153,11 +153,12 @@ def _unknown_choice(folders: Folders, override: Override) -> Fault | None:
     return None
 
 
-def _instead(folders: Folders, group: str, choice: str, known: Collection[str]) -> tuple[str, str]:
+def _instead(loader: Loader, group: str, choice: str, known: Collection[str]) -> tuple[str, str]:
     """What to do about a choice that is not there, and which one was meant, if any.
 
     A file of that name may be at another place.
     """
+    folders, caller = loader.folders, loader.permission.caller
     stem = PurePath(choice).stem
     if choice != stem and stem in known:
         return f"choose {group}={stem}", stem
@@ -167,7 +168,7 @@ def _instead(folders: Folders, group: str, choice: str, known: Collection[str]) 
         if os.path.isfile(folder / group / f"{choice}.yml"):
             return f"rename {folder / group / choice}.yml to {choice}.yaml", ""
         if folder not in folders.in_order and os.path.isfile(folder / group / f"{choice}.yaml"):
-            return f"add your folder of configs: --config-dir {os.path.relpath(folder)}", ""
+            return f"add your folder of configs: {caller.option('config-dir', os.path.relpath(folder))}", ""
         if folder in folders.in_order and os.path.isfile(folder / f"{choice}.yaml"):
             return f"move {folder / choice}.yaml into the folder {group}", ""
     near = nearest(choice, known)
@@ -196,7 +197,8 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
         if override.is_delete() and override.value() not in (None, made[key]):
             return Fault(key, value, f"the choice there is {made[key]}", f"write ~{key}", fix=(f"~{key}",))
     if isinstance(several := override.value(), list):
-        remedy = f"choose one, or with -m once for each: {key}={','.join(map(str, several))}"
+        of_sweep = "with -m" if loader.permission.caller is Caller.COMMAND_LINE else "with embexp.sweep"
+        remedy = f"choose one, or {of_sweep} once for each: {key}={','.join(map(str, several))}"
         return Fault(key, value, "these can't be chosen together", remedy)
     file = f"{override.key_or_group}/{override.value()}"
     if (fault := hydra_checks.rejected_in_file(error)) is not None:

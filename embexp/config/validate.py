@@ -92,7 +92,7 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
                 return Fault(f"{path}.kind", "nothing", rule, f"set {path}.kind=…", code=Code.UNSET)
             kinds = nearest(str(kind), known)
             fix = (f"{path}.kind={kinds[0]}",) if kinds else ()
-            return Fault(f"{path}.kind", format_value(kind), rule, suggestion(kinds), fix=fix)
+            return Fault(f"{path}.kind", format_value(kind), rule, suggestion(kinds), code=Code.UNKNOWN_KIND, fix=fix)
         case "missing":
             near = _similar(keys, container)
             remedy = f"{near} Or set {path}=…" if near else f"set {path}=…"

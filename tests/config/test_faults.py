@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any, get_args
 
@@ -30,6 +31,130 @@ def one_of(choice: Any) -> str:
     """The kinds of a choice, in a sentence."""
     *rest, last = [each.model_fields["kind"].default for each in get_args(get_args(choice)[0])]
     return f"{', '.join(rest)} or {last}"
+
+
+def fault_of(path: str, *overrides: str) -> Fault:
+    """The one fault of some overrides, at a path."""
+    with pytest.raises(ConfigError) as caught:
+        composition.job(composition.loader(), overrides, look_at_data=False)
+    [fault] = caught.value.faults
+    assert fault.path == path
+    return fault
+
+
+ROWS = "freeze@tables.item.freeze=rows"
+AS_TYPED = {
+    "a number with underscores": (
+        "tables.item.freeze.tokens=[1_1_1,b]",
+        "tables.item.freeze.tokens.0",
+        "1_1_1 (read as 111)",
+        'tables.item.freeze.tokens=["1_1_1",b]',
+    ),
+    "an exponent": (
+        "tables.item.freeze.tokens=[a,1e5,'c']",
+        "tables.item.freeze.tokens.1",
+        "1e5 (read as 100000.0)",
+        "tables.item.freeze.tokens=[a,\"1e5\",'c']",
+    ),
+    "a null of a list": (
+        "tables.item.freeze.tokens=[null]",
+        "tables.item.freeze.tokens.0",
+        "null",
+        'tables.item.freeze.tokens=["null"]',
+    ),
+    "a tilde": (
+        "tables.item.freeze.tokens=[a,~]",
+        "tables.item.freeze.tokens",
+        "[a,~]",
+        'tables.item.freeze.tokens=[a,"~"]',
+    ),
+    "a hash": (
+        "tables.item.freeze.tokens=[a,#b]",
+        "tables.item.freeze.tokens",
+        "[a,#b]",
+        'tables.item.freeze.tokens=[a,"#b"]',
+    ),
+    "a single number": ("name=12_3", "name", "12_3 (read as 123)", 'name="12_3"'),
+    "an environment variable": (
+        "tables.item.vocabulary_size=${oc.env:NOT_SET,800}",
+        "tables.item.vocabulary_size",
+        "${oc.env:NOT_SET,800} (read as '800')",
+        'tables.item.vocabulary_size="${oc.decode:${oc.env:NOT_SET,800}}"',
+    ),
+    "a branch of two": ("sweep.objective=5", "sweep.objective", "5", 'sweep.objective="5"'),
+    "an item of the branch that takes lists": (
+        "sweep.objective=[5]",
+        "sweep.objective.0",
+        "5",
+        'sweep.objective=["5"]',
+    ),
+    "a backslash before a quote": ('name=a (\\"', "name", 'a (\\"', 'name="a (\\\\\\""'),
+}
+
+
+TEXTS_THAT_ARE_NO_METRICS = ("a branch of two", "an item of the branch that takes lists")
+
+
+@pytest.mark.parametrize("name", AS_TYPED)
+def test_a_value_as_typed_and_the_override_that_mends_it(name: str) -> None:
+    override, path, value, mended = AS_TYPED[name]
+    chosen = [ROWS] if "freeze" in override else []
+    fault = fault_of(path, *chosen, override)
+    assert (fault.value, fault.fix) == (value, (mended,))
+    assert shlex.quote(mended) in fault.remedy
+    composed = composition.compose_config(composition.loader(), [*chosen, mended])
+    _, after = composition.check(composed, look_at_data=False)
+    assert fault.rule not in [other.rule for other in after]
+    assert name in TEXTS_THAT_ARE_NO_METRICS or not after
+
+
+def test_the_tag_of_a_union_is_no_key() -> None:
+    fault = fault_of("tables.item.freeze.ranges", ROWS, "tables.item.freeze.ranges=[[0,5]]")
+    assert fault.rule == "rows has no key 'ranges'"
+    assert fault.source == "the command line (tables.item.freeze.ranges=[[0,5]])"
+    found = faults(ROWS, "tables.item.freeze.rows=[[0,x]]")
+    assert found.keys() == {"tables.item.freeze.rows.0.1"}
+    found = faults(ROWS, "tables.item.freeze.rows=5")
+    assert found["tables.item.freeze.rows"].rule == "it must be a list"
+
+
+def test_the_branches_of_a_union_are_no_keys() -> None:
+    fault = fault_of("sweep.objective", "sweep.objective={}")
+    assert (fault.value, fault.rule) == ("{}", "it must be text, or it must be a list")
+
+
+def test_values_of_a_file_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "freeze").mkdir()
+    file = tmp_path / "freeze" / "skus.yaml"
+    file.write_text("kind: rows\ntokens: [1_1_1, 007,\n  1e5, NO, ~, 0x10, 12:30, 2024-05-31, '5']\n", "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        composition.job(composition.loader(tmp_path), ["freeze@tables.item.freeze=skus"], look_at_data=False)
+    values = [(fault.path, fault.value, fault.source, fault.remedy) for fault in caught.value.faults]
+    expected = [
+        ("1_1_1", "111"),
+        ("007", "7"),
+        ("1e5", "100000.0"),
+        ("NO", "false"),
+        ("~", "null"),
+        ("0x10", "16"),
+        ("12:30", "750"),
+    ]
+    assert values == [
+        (
+            f"tables.item.freeze.tokens.{place}",
+            f"{written} (read as {read})",
+            f"{file}:{2 if place < 2 else 3}",
+            f'put it in quotes: "{written}"',
+        )
+        for place, (written, read) in enumerate(expected)
+    ]
+
+
+def test_an_initializer_by_its_name_in_other_libraries() -> None:
+    fault = fault_of("initializer@tables.item.initializer", "initializer@tables.item.initializer=xaiver")
+    assert fault.remedy == "did you mean glorot_uniform or glorot_normal?"
+    fault = fault_of("tables.item.initializer.kind", "tables.item.initializer={kind: xavier, stddev: null}")
+    assert fault.fix == ("tables.item.initializer", "initializer@tables.item.initializer=glorot_uniform")
 
 
 CASES = {
