@@ -151,8 +151,8 @@ def _fault(text: str) -> Fault | None:
             return Fault(key, format_value(value), rule, f"write {names}.NAME={value}")
         return Fault(key, format_value(value), rule, f"write {names}={value}", fix=(key, f"{names}={value}"))
     if value.startswith("="):
-        fix = f"{key}={value.lstrip('=')}"
-        return Fault(key, format_value(value), _FORMS, f"write {fix}, with one =", fix=(fix,))
+        meant = f"{key}={value.lstrip('=')}"
+        return Fault(key, format_value(value), _FORMS, f"write {meant}, with one =", fix=(meant,))
     return None
 
 
@@ -323,8 +323,8 @@ def set_value(folders: Folders, override: Override, config: DictConfig) -> Fault
         taken = present or _node(config, key) is not None  # a list item is not a key, but can't be added either
         if override.is_add() and taken and not isinstance(value, dict | list):
             rule = "+ adds a key, and this one already exists"
-            fix = (f"{key}={as_override(value)}",)
-            return Fault(key, format_value(value), rule, f"write {key}=… without the +", fix=fix)
+            mended = f"{key}={as_override(value)}"
+            return Fault(key, format_value(value), rule, f"write {key}=… without the +", fix=(mended,))
         _as_mappings(config, key, value)
         if not (prefixed or present or _may_be_an_option(config, key)):
             return _unknown_key(config, override)

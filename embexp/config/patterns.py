@@ -203,8 +203,10 @@ def _general(fault: Fault, origins: Mapping[str, str]) -> tuple[str | None, Faul
         return None, fault
     name, pattern = owner.rpartition(".")[2], origins[owner]
     word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
-    texts = {key: word.sub(_NAME, getattr(fault, key)) for key in ("value", "rule", "remedy")}
-    return pattern, replace(fault, path=f"{pattern}{fault.path.removeprefix(owner)}", **texts)
+    value, rule, remedy = (word.sub(_NAME, text) for text in (fault.value, fault.rule, fault.remedy))
+    fix = tuple(word.sub(_NAME, line) for line in fault.fix)
+    path = f"{pattern}{fault.path.removeprefix(owner)}"
+    return pattern, replace(fault, path=path, value=value, rule=rule, remedy=remedy, fix=fix)
 
 
 class BadPatternError(Exception):

@@ -48,8 +48,8 @@ def _completed(fault: Fault, value: Any, sources: Sources, quoted: Mapping[str, 
     if fault.code is Code.NOT_TEXT and (value is not None or in_list):  # a null that stands alone is meant as one
         if override is None:
             meant = in_quotes(written or format_value(value))
-            fix = () if in_list else (f"{fault.path}={meant}",)
-            return replace(fault, remedy=f"put it in quotes: {meant}", fix=fix)
+            alone = () if in_list else (f"{fault.path}={meant}",)
+            return replace(fault, remedy=f"put it in quotes: {meant}", fix=alone)
         shell = ", within those for the shell" if caller is Caller.COMMAND_LINE else ""
         fix = _in_overrides(quoted[override.key_or_group], sources)
         return replace(fault, remedy=f"put it in quotes{shell}: {caller.typed(fix)}", fix=fix)

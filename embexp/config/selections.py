@@ -186,8 +186,8 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
         return hydra_checks.rejected(key, override.value(), error)
     if made is not None:
         if override.is_add() and key in made:
-            fix = (f"{key}={override.value()}",)
-            return Fault(key, value, "it is already chosen", f"write {key}=… without the +", fix=fix)
+            again = f"{key}={override.value()}"
+            return Fault(key, value, "it is already chosen", f"write {key}=… without the +", fix=(again,))
         if not override.is_add() and key not in made:
             same = [each for each in made if each.startswith(f"{override.key_or_group}@")] or list(made)
             near = nearest(key, made)
