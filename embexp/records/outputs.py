@@ -14,7 +14,6 @@ import io
 import json
 import os
 import re
-import shlex
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -141,7 +140,7 @@ def output(
     except (OSError, ValueError) as error:  # ValueError: a NUL
         raise _refused(shown, f"it can't be written: {getattr(error, 'strerror', None) or error}", "") from None
     if status is not None and stat.S_ISDIR(status.st_mode):
-        raise _refused(shown, "it is a folder", f"name a file, such as {shlex.quote(str(Path(named) / command))}")
+        raise _refused(shown, "it is a folder", "name a file in it, or elsewhere")
     if status is not None and (_is_descriptor(named) or not stat.S_ISREG(status.st_mode)):
         if not streams:
             raise _refused(shown, "it is no regular file", "give another name")
