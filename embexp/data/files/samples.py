@@ -579,8 +579,8 @@ def kind_of(
         return (found, why, None) if found is Kind.TIME else (Kind.NUMBER, "numbers, as the file says", None)
     if numbers is not None:
         return (*_kind_of_numbers(name, counts, numbers, unique=unique and typed is None), None)
-    if found := forms.dates_of(counts):
-        return Kind.TIME, "dates" if found.format is None else f"dates, {found.format}", None
+    if dates := forms.dates_of(counts):
+        return Kind.TIME, "dates" if dates.format is None else f"dates, {dates.format}", None
     if printed_lists.are_lists(counts):
         return Kind.LIST, "lists in brackets, as Python or JSON prints them", printed_lists.BRACKETS
     words = statistics.mean(len(text.split()) for text in counts)

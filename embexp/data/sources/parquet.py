@@ -227,7 +227,7 @@ def _has_dates(texts: pa.Array) -> bool:
 def _is_text(kind: Any) -> bool:
     import pyarrow as pa
 
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
 def _row_bytes(metadata: Any) -> float:
