@@ -575,8 +575,8 @@ def kind_of(
     if numbers is not None and any(len(text) > 1 and text[0] == "0" and text.isdigit() for text in counts):
         return (Kind.UNIQUE, "unique in each row", None) if unique else (Kind.CATEGORY, "codes that begin with 0", None)
     if numbers is not None and typed == "float":
-        found, why = _kind_of_numbers(name, counts, numbers, unique=False)
-        return (found, why, None) if found is Kind.TIME else (Kind.NUMBER, "numbers, as the file says", None)
+        by_time, why = _kind_of_numbers(name, counts, numbers, unique=False)
+        return (by_time, why, None) if by_time is Kind.TIME else (Kind.NUMBER, "numbers, as the file says", None)
     if numbers is not None:
         return (*_kind_of_numbers(name, counts, numbers, unique=unique and typed is None), None)
     if dates := forms.dates_of(counts):
