@@ -316,7 +316,8 @@ def check_code(names: Mapping[str, str], allowed: Collection[str], *, record: Pa
         options = " ".join(f"--allow-code {each}" for each in missing)
         paths = ", ".join(dict.fromkeys(names[each] for each in missing))
         raise UsageError(
-            f"{record} names code to run, {', '.join(missing)} ({paths}): look at it, and allow it by {options}"
+            f"{record} names code to run, {', '.join(missing)} ({paths}): look at it, and allow it by {options}, in"
+            f" Python by allow_code={missing}"
         )
     if extra := [each for each in allowed if each not in names]:
         known = f"only {', '.join(names)}" if names else "no code"

@@ -63,7 +63,10 @@ def test_nothing_else_may(record: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], r"record/spec.json names code to run, mine:tower .*look at it, and allow it by --allow-code mine:tower$"),
+        (
+            [],
+            r"record/spec.json names code to run, mine:tower .*look at it, and allow it by --allow-code mine:tower, in",
+        ),
         (["--allow-code", "mine:tow"], "allow it by --allow-code mine:tower"),
         (["--allow-code", "mine:tower", "--allow-code", "os:system"], "os:system: .* names only mine:tower"),
         (["--allow-code", "mine:tower", "-m"], "-m composes a config"),

@@ -282,7 +282,9 @@ def test_another_run_id_alone_is_named(copy: Path, again: Reruns) -> None:
 
 
 def test_code_has_to_be_allowed_and_only_what_is_named(recorded: Path, again: Reruns) -> None:
-    with pytest.raises(UsageError, match=f"names code to run, {FUNCTION} .*allow it by --allow-code {FUNCTION}$"):
+    with pytest.raises(
+        UsageError, match=f"names code to run, {FUNCTION} .*allow it by --allow-code {FUNCTION}, in Python"
+    ):
         verification.verify(recorded, again=again)
     with pytest.raises(UsageError, match=rf"--allow-code os:remove: .*spec.json names only {FUNCTION}"):
         verification.verify(recorded, allow_code=["os:remove", FUNCTION], again=again)
