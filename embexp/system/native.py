@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +149,12 @@ def _compile(compiler: str, missing: list[str], folder: Path, say: Callable[[str
         for name in missing:
             flags = [*tf.sysconfig.get_compile_flags(), *_flags()]
             command = [compiler, *flags, str(_source(name)), "-o", str(made / name), *tf.sysconfig.get_link_flags()]
-            started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            started = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0
+            )
             running[name] = stack.enter_context(started)
             stack.callback(_end, started)  # when another has failed, or a signal has come
+            stack.enter_context(_ended_with_this_process(started.pid))
         for process in running.values():
             _, errors = process.communicate()
             if process.returncode:
@@ -161,6 +164,26 @@ def _compile(compiler: str, missing: list[str], folder: Path, say: Callable[[str
                 whole.write((made / name).read_bytes())
     library.cache_clear()  # which may know that they were missing
     say(f"built fused operations in {time.monotonic() - began:.0f} s")
+
+
+@contextlib.contextmanager
+def _ended_with_this_process(group: int) -> Iterator[None]:
+    """Within the block, a group of processes is killed as soon as this process ends, even by SIGKILL.
+
+    A shell waits for the end of a pipe that only this process holds.
+    """
+    reading, writing = os.pipe()
+    script = "read -r line; kill -s KILL -- -$1"
+    watch = subprocess.Popen(
+        ["/bin/sh", "-c", script, "sh", str(group)], stdin=reading, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    os.close(reading)
+    try:
+        yield
+    finally:
+        watch.kill()
+        watch.wait()
+        os.close(writing)
 
 
 def _end(compiler: subprocess.Popen[str]) -> None:

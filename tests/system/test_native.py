@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 import tensorflow as tf
 
@@ -22,6 +27,13 @@ while [ "$1" != -o ]; do shift; done
 echo half > "$2"
 echo "no such instruction" >&2
 exit 1
+"""
+
+
+WAITS = """#!/bin/sh
+sleep 300 &
+echo $! $$ >> FOLDER/started
+wait
 """
 
 
@@ -69,6 +81,22 @@ def test_a_build_that_fails_leaves_nothing(
         "no fused operations",
     ]
     assert not list(native.BUILT.glob("*.so*"))
+
+
+def test_compilers_end_with_the_process_that_builds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler(folder, monkeypatch, WAITS)
+    builder = os.fork()
+    if builder == 0:
+        with contextlib.suppress(BaseException):
+            native.build()
+        os._exit(1)
+    started = folder / "started"
+    while not started.exists() or len(started.read_text().split()) < 2 * len(native.names()):
+        time.sleep(0.02)
+    processes = [psutil.Process(int(number)) for number in started.read_text().split()]
+    os.kill(builder, signal.SIGKILL)
+    os.waitpid(builder, 0)
+    assert psutil.wait_procs(processes, timeout=30)[1] == []
 
 
 def test_it_is_built_once_before_the_first_training(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
