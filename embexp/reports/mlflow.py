@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import socket
 import sqlite3
 import tempfile
 import warnings
@@ -22,7 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import getproxies
 
 from embexp.records.folder import OF_SWEEPS, RunFolder, json_object
 from embexp.reports.tracking import Parameter, Point, TrackedRun, remember, remembered
@@ -37,6 +39,7 @@ _LONGEST_NAME = 250
 _LONGEST_VALUE = 6000
 """Limits of MLflow: mlflow/utils/validation.py. Its batches hold 1,000 metrics, and 100 parameters or tags."""
 _METRICS, _PARAMETERS = 1000, 100
+_ANSWER_SECONDS = 5.0
 DEFAULT = "sqlite:///mlflow.db"
 """The store without a setting: a database in the working folder, as MLflow's own default."""
 
@@ -224,10 +227,14 @@ def connect(uri: str | None) -> Store:
 
     Args:
         uri: of the store; None: MLFLOW_TRACKING_URI, or `DEFAULT`.
+
+    Raises:
+        ConnectionError: no server answers at its address.
     """
     # Without these, MLflow sends usage data to its makers, and refuses folders as stores.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     uri = _chosen(uri)
+    _check_server(uri)
     if scheme_of(uri) == "file":
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     with warnings.catch_warnings():
@@ -246,6 +253,19 @@ def connect(uri: str | None) -> Store:
         client = MlflowClient(tracking_uri=uri)
         client.search_experiments(max_results=1)  # connects, and so finds a wrong URI
     return Store(uri, client)
+
+
+def _check_server(uri: str) -> None:
+    """Connects to the address of a server, as MLflow's client would try for two minutes. A proxy is not tried."""
+    address = urlsplit(uri)
+    if address.scheme not in ("http", "https") or address.hostname is None or address.scheme in getproxies():
+        return
+    port = address.port or (443 if address.scheme == "https" else 80)
+    try:
+        socket.create_connection((address.hostname, port), timeout=_ANSWER_SECONDS).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ConnectionError(f"no server answers at {address.hostname}, port {port}: {why}") from None
 
 
 def is_served(uri: str | None) -> bool:

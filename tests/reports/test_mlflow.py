@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -243,3 +244,12 @@ def test_a_password_is_not_remembered() -> None:
 def test_nothing_is_sent_to_the_makers_of_mlflow(uri: str) -> None:
     connect(uri)
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+
+
+def test_a_server_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow's client would try again and again, for two minutes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setattr("mlflow.MlflowClient", lambda **_: pytest.fail("the client was asked"))
+    with pytest.raises(ConnectionError, match=f"no server answers at 127.0.0.1, port {port}: Connection refused"):
+        mlflow.connect(f"http://127.0.0.1:{port}")
