@@ -76,6 +76,12 @@ def test_runs_of_every_strategy_runtime_and_layout(
     ]
     expected = 1 / (1 + np.exp(-logits.astype(np.float64)))
     np.testing.assert_allclose(np.concatenate(found)[: len(rows)], expected, rtol=1e-6)
+    serve = loaded.signatures["serving_ids"]
+    inputs = {name: tf.ones([2 + (name == "user")], tf.int64) for name in serve.structured_input_signature[1]}
+    for count in (1, 3):  # one item for two users would serve both
+        inputs["item"] = tf.ones([count], tf.int64)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="different numbers of examples"):
+            serve(**inputs)
 
 
 @pytest.fixture(scope="module")

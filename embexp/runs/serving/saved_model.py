@@ -323,6 +323,7 @@ class FeatureModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         return found
 
     def _predict(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        _check_counts(features)
         ids: dict[str, Any] = {}
         weights: dict[str, Any] = {}
         for column in self._columns:
@@ -482,6 +483,19 @@ def _rows(column: IdColumn, value: Any, weights: Mapping[str, Any]) -> tuple[Any
     return ids, {name: ids.with_values(tf.boolean_mask(weight, kept)) for name, weight in weights.items()}
 
 
+def _check_counts(inputs: Mapping[str, Any]) -> None:
+    """Has a call fail whose inputs have different numbers of examples: TensorFlow would repeat one example."""
+    (first, of_first), *others = ((name, _count(value)) for name, value in inputs.items())
+    for name, count in others:
+        tf.debugging.assert_equal(count, of_first, f"{name} and {first} have different numbers of examples")
+
+
+def _count(value: Any) -> Any:
+    if isinstance(value, tf.RaggedTensor):
+        return value.nrows()
+    return value.dense_shape[0] if isinstance(value, tf.SparseTensor) else tf.shape(value, tf.int64)[0]
+
+
 class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
     """A model that scores triples."""
 
@@ -521,14 +535,17 @@ class TripleModel(tf.Module):  # type: ignore[misc]  # TensorFlow is untyped
         }
 
     def _triples(self, head: Any, relation: Any, tail: Any) -> dict[str, Any]:
+        _check_counts({"head": head, "relation": relation, "tail": tail})
         candidates = self._entities.rows(tail)[:, None]
         scores = self._scores(self._entities.rows(head), self._relations.rows(relation), candidates, inverse=False)
         return {"predictions": tf.reshape(scores, [-1])}
 
     def _tails(self, head: Any, relation: Any, k: Any) -> dict[str, Any]:
+        _check_counts({"head": head, "relation": relation})
         return self._best(self._entities.rows(head), self._relations.rows(relation), k, inverse=False)
 
     def _heads(self, relation: Any, tail: Any, k: Any) -> dict[str, Any]:
+        _check_counts({"tail": tail, "relation": relation})
         return self._best(self._entities.rows(tail), self._relations.rows(relation), k, inverse=True)
 
     def _best(self, source: Any, relation: Any, k: Any, *, inverse: bool) -> dict[str, Any]:
