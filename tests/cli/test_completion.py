@@ -10,8 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from embexp.cli import commands
+from embexp.cli.commands import completion
 from embexp.cli.commands.completion import candidates
 
 SAID = {
@@ -176,6 +179,25 @@ def test_misuse(
     monkeypatch.delenv("COMP_LINE", raising=False)
     assert commands.main(words) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@settings(max_examples=40)
+@example(name="{a,b}$(touch x)`y` 1")
+@given(name=st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1))
+def test_no_shell_runs_what_a_name_holds(shell: str, name: str) -> None:
+    """What bash makes of a candidate is the name, and no command is run for it."""
+    if not (words := completion.typed(f"model={name}", shell)):
+        assert not name.isprintable()
+        return
+    found = subprocess.run(["bash", "-c", f"printf %s {words}"], capture_output=True, text=True, check=True)
+    assert found.stdout == f"model={name}"
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_quotes_that_a_name_would_end_are_not_completed(quote: str) -> None:
+    assert completion.typed(f"{quote}model=a b", "bash") == f"{quote}model=a b"
+    assert completion.typed(f"{quote}model={quote}$(touch x)", "bash") == ""
 
 
 def test_a_query_ends_at_the_cursor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,10 @@ _COMPOSING = ("run", "plan")
 """Commands whose arguments are overrides."""
 _SHORT = {"-cd": "--config-dir", "-cp": "--config-path", "-cn": "--config-name", "-c": "--cfg", "-p": "--package"}
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+_SPECIAL = re.compile(r"""[\s$`"'\\;&|<>(){}\[\]*?!#^]""")
+"""Characters that a shell obeys outside of quotes."""
+_ENDING = {"'": "'", '"': '"$`\\!'}
+"""Characters that end quotes, or that a shell obeys in them."""
 _PATH = ("/", "./", "../", "~/", ".")
 
 
@@ -129,8 +133,23 @@ def shell_completion(arguments: Sequence[str]) -> int:
     if (line := os.environ.get("COMP_LINE")) is None:
         raise CommandLineError("-sc query reads the command line from the variable COMP_LINE, which is not set")
     point = os.environ.get("COMP_POINT", "")
-    printable.write_data("\n".join([*candidates(line[: int(point)] if point.isdecimal() else line), ""]))
+    found = candidates(line[: int(point)] if point.isdecimal() else line)
+    printable.write_data("\n".join([*filter(None, (typed(each, shell) for each in found)), ""]))
     return DONE
+
+
+def typed(candidate: str, shell: str) -> str:
+    """A candidate as it is typed, so that the shell runs nothing in it; "" if it can't be typed.
+
+    Names of files and choices may come from anybody. Fish quotes candidates by itself.
+    """
+    if not candidate.isprintable():
+        return ""
+    if shell == "fish":
+        return candidate
+    if (quote := candidate[:1]) in _ENDING:
+        return "" if set(candidate[1:]) & set(_ENDING[quote]) else candidate
+    return _SPECIAL.sub(r"\\\g<0>", candidate)
 
 
 def candidates(line: str) -> list[str]:
