@@ -11,7 +11,6 @@ from typing import Any
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from embexp.reports.groups import Estimate
@@ -82,7 +81,9 @@ def print_table(table: Sequence[Column], console: Console, option: str) -> None:
     framed = console.is_terminal  # a frame takes a column on each side, and one of the two between columns
     kept, left_out = fitted([*marks, *table] if best is not None else table, console.width - 2 * framed)
     padding = (0, 1 if framed else 2, 0, 0)
-    made = Table(box=box.SIMPLE_HEAD if framed else None, pad_edge=False, padding=padding, header_style="bold")
+    made = terminal.FittedTable(
+        box=box.SIMPLE_HEAD if framed else None, pad_edge=False, padding=padding, header_style="bold"
+    )
     for column in kept:
         made.add_column(Text(column.heading), justify="right" if column.right else "left", overflow="fold")
     for row in range(len(table[0].cells)):

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from embexp.records.folder import json_object
+from embexp.system.terminal import FittedTable
 
 _FILES = {
     "summary.json": "all results",
@@ -234,7 +235,7 @@ def shown_path(path: Path) -> str:
 
 def rich_table(frames: box.Box | None, left: Sequence[str], right: Sequence[str], after: Sequence[str] = ()) -> Table:
     """An empty table with columns at the left, with numbers, and behind these."""
-    table = Table(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = FittedTable(box=frames, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in left:
         table.add_column(name, overflow="fold")
     for name in right:

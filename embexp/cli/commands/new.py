@@ -417,10 +417,9 @@ def _name(given: str | None, data: Path) -> str:
 
 def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
     """Prints what the columns hold, and what becomes of them."""
-    from rich.table import Table
     from rich.text import Text
 
-    from embexp.system.terminal import SafeConsole
+    from embexp.system.terminal import FittedTable, SafeConsole
 
     form = sample.kind
     if sample.kind == "adjacency":
@@ -436,7 +435,7 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
             form += f", {plural(sample.unnamed, 'column')} without a name left out"
     rows = f"all {sample.rows:,} rows" if sample.whole else f"{sample.count:,} of about {sample.rows:,} rows"
     print(f"{sample.path}: {form}; looked at {rows}")
-    table = Table(box=None, pad_edge=False)
+    table = FittedTable(box=None, pad_edge=False)
     for header in ("column", "holds", "distinct", "missing", "such as", *(["becomes"] if decided else []), "why"):
         table.add_column(header, justify="right" if header in ("distinct", "missing") else "left")
     for use in uses[:_MOST_SHOWN]:
