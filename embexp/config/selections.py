@@ -195,7 +195,8 @@ def _why(loader: Loader, override: Override, error: Exception, made: Mapping[str
             fix = (key, f"{near[0]}={override.value()}") if near else ()
             return Fault(key, value, "nothing in this config is chosen there", remedy, code=Code.NOT_IN_CONFIG, fix=fix)
         if override.is_delete() and override.value() not in (None, made[key]):
-            return Fault(key, value, f"the choice there is {made[key]}", f"write ~{key}", fix=(f"~{key}",))
+            remedy = f"leave it out, or choose another: {key}=…"
+            return Fault(key, value, f"the choice there is {made[key]}", remedy, fix=(key,))
     if isinstance(several := override.value(), list):
         of_sweep = "with -m" if loader.permission.caller is Caller.COMMAND_LINE else "with embexp.sweep"
         remedy = f"choose one, or {of_sweep} once for each: {key}={','.join(map(str, several))}"

@@ -126,3 +126,13 @@ def test_a_remedy(name: str, shipped: Loader, tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     MISTAKES[name].prepare(tmp_path)
     assert fixed(MISTAKES[name], shipped)
+
+
+@pytest.mark.parametrize("word", ["~model=mlp", "~optimizer=adam", "~init=constant"])
+def test_the_remedy_of_a_removal_of_another_choice_leads_to_no_fault(word: str, shipped: Loader) -> None:
+    [fault] = faults(shipped, [word])
+    group, _, choice = word.removeprefix("~").partition("=")
+    assert fault.remedy is not None
+    assert f"{group}=…" in fault.remedy
+    assert faults(shipped, mended([word], fault.fix)) == []
+    assert faults(shipped, [f"{group}={choice}"]) == []
