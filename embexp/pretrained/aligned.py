@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from embexp.data.vocabularies.vocabulary import IdentityVocabulary, Vocabulary, described, stands_for_tokens
-from embexp.errors import ConfigError, RunError
+from embexp.errors import ConfigError, RunError, plural
 from embexp.pretrained import earlier
 from embexp.pretrained.earlier import EarlierCheckpoint, TrainedRows, row_tokens
 from embexp.pretrained.tables import (
@@ -208,6 +208,7 @@ def _with_file_rows(
         counts = source.counts(aligned.file_rows[aligned.pretrained])
         listed = ", ".join(f"{rows:,} from {Path(path).name}" for path, rows in zip(setting.paths, counts, strict=True))
         found = replace(found, of_files=tuple(counts), notes=(f"tables.{name}: rows {listed} ({setting.join})",))
+    found = replace(found, notes=(*found.notes, *_notes_of_reading(source, name)))
     if source.tokens is None or not setting.missing.composed:
         return found
     if setting.missing_neighbours is None:
@@ -222,6 +223,14 @@ def _with_file_rows(
         f"tables.{name}: {setting.missing} fill {len(composed.rows):,} of {of:,} missing rows, the initializer the rest"
     )
     return replace(found, notes=(*found.notes, note))
+
+
+def _notes_of_reading(source: VectorSource, name: str) -> Iterator[str]:
+    """What reading the files of a table left out or replaced."""
+    for each in source.sources if isinstance(source, JoinedSource) else [source]:
+        if isinstance(each, FileSource):
+            for note, count in each.notes.items():
+                yield f"tables.{name}: {each.files[0].name}: {plural(count, 'time')}: {note}"
 
 
 def _transformed(

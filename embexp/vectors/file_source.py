@@ -363,14 +363,9 @@ def refuse_pickle(path: Path) -> None:
         return
     with files.opened(path) as file:
         start = file.read(_LOOKED_AT)
-    name, out = str(path), str(path.with_suffix(""))
-    in_torch = [
-        f"import numpy, torch; found = torch.load({name!r}, map_location='cpu', weights_only=True)",
-        f"numpy.savez({out + '.npz'!r}, **{{name: each.float().numpy(force=True) for name, each in (found.items()"
-        " if isinstance(found, dict) else [('vectors', found)])})",
-    ]
-    if _of_torch(path, start):
-        what, lines = "a file of PyTorch, with a pickle in it", in_torch
+    name = out = str(path)  # out gets one more suffix: the file itself may end in .bin
+    if (of_torch := _of_torch(path, start)) is not None:
+        what, lines = "a file of PyTorch, with a pickle in it", _torch_lines(name, out, of_torch)
     elif not _PICKLE.match(start):
         return
     elif b"gensim" in start:
@@ -386,15 +381,34 @@ def refuse_pickle(path: Path) -> None:
     raise PickledError(path, what, lines)
 
 
-def _of_torch(path: Path, start: bytes) -> bool:
-    """Whether a file begins as PyTorch's do: a zip archive with data.pkl, or before PyTorch 1.6 a magic number."""
+def _torch_lines(name: str, out: str, pickled: bytes) -> list[str]:
+    """The Python that saves the matrices of a tensor, a state dict, a checkpoint with some in it, or a whole module."""
+    module = b"torch.nn.modules" in pickled  # a class, which PyTorch refuses to load as weights only
+    loaded = f"torch.load({name!r}, map_location='cpu', weights_only={not module}){'.state_dict()' if module else ''}"
+    return [
+        f"import numpy, torch; found = {loaded}",
+        "parts = lambda name, part: [pair for key, each in part.items() for pair in parts(f'{name}{key}.', each)]"
+        " if isinstance(part, dict) else [(name[:-1] or 'vectors', part)]",
+        f"numpy.savez({out + '.npz'!r}, **{{name: each.float().numpy(force=True) for name, each in parts('', found)"
+        " if torch.is_tensor(each) and each.is_floating_point() and each.dim() == 2})",
+    ]
+
+
+def _of_torch(path: Path, start: bytes) -> bytes | None:
+    """How the pickle in a file of PyTorch begins; None: it is no such file.
+
+    The file is a zip archive with data.pkl, or, before PyTorch 1.6, a pickle that begins with a magic number.
+    """
     if start.startswith(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."):
-        return True
+        return start
     if not start.startswith(b"PK"):
-        return False
+        return None
     with contextlib.suppress(zipfile.BadZipFile), files.opened(path) as file, zipfile.ZipFile(file) as archive:
-        return any(name.rpartition("/")[2] == "data.pkl" for name in archive.namelist())
-    return False
+        for member in archive.namelist():
+            if member.rpartition("/")[2] == "data.pkl":
+                with archive.open(member) as pickled:
+                    return pickled.read(_LOOKED_AT)
+    return None
 
 
 def format_of(path: Path) -> Format:

@@ -33,7 +33,7 @@ ROW_TYPES = {
     RowType.INT8: np.dtype("i1"),
 }
 HEADER_BYTES = 128
-VERSION = 1
+VERSION = 2
 """Of the converted files; part of the cache key."""
 _MATRIX, _TOKENS, _SCALES, _NOTES = "matrix.npy", "tokens.arrow", "scales.npy", "notes.json"
 _LEVELS = 127
@@ -186,13 +186,14 @@ def read_token_file(path: Path, rows: int) -> pa.LargeStringArray:
 
 
 class Writer:
-    """Writes rows into a folder as they come, without those that the policies remove.
+    """Writes rows into a folder as they come, without the rows that the policies remove.
 
     Args:
         folder: an empty one.
         invalid_text: what becomes of tokens that are not UTF-8.
         non_finite: what becomes of numbers that are not finite.
-        distinct: whether only the first row of each token is kept; only of float32.
+        distinct: whether the tokens are words: only the first row of each is kept, and no row whose token is empty or
+            white space alone; only of float32.
         stored_as: what numbers are written as, rounded to the nearest.
     """
 
@@ -240,6 +241,9 @@ class Writer:
         kept = np.ones(len(values), bool)
         if tokens is not None:
             tokens = self._as_utf8(tokens, kept, where, first)
+            if self._distinct and (rows := blank_rows(tokens)).size:
+                kept[rows] = False
+                self._notes["rows left out: tokens that are blanks"] += rows.size
         values[~kept] = 0
         rows = mended(values, self._non_finite, where, first)
         if rows.size and self._non_finite is NonFinite.ZERO:
@@ -336,6 +340,11 @@ class Writer:
         with path.open("r+b") as file:
             file.truncate(HEADER_BYTES + 4 * self._rows * self._dim)
         return tokens.take(pa.array(first))
+
+
+def blank_rows(tokens: pa.LargeStringArray) -> np.ndarray:
+    """Numbers of the tokens that are empty or white space alone, U+00A0 and U+3000 included."""
+    return np.flatnonzero(pc.equal(pc.binary_length(pc.utf8_trim_whitespace(tokens)), 0))
 
 
 def invalid_rows(tokens: pa.LargeStringArray) -> np.ndarray:

@@ -1,12 +1,15 @@
 """Vectors in the forms of word embeddings: GloVe, word2vec's text and binary forms, fastText.
 
 A line of text is a token, then `dim` numbers, with blanks (spaces or tabs) between them; the token is all that stands
-before the last `dim` fields, so it may hold blanks itself. Nothing else separates: not U+00A0, nor a form feed. Line
-ends are LF or CR LF. Whole lines are parsed a block at a time, without a Python step per line.
+before the last `dim` fields, so it may hold blanks itself. Nothing else separates: not U+00A0, nor a form feed. A line
+that begins with a blank and has numbers only, `dim` of them, has an empty token. Line ends are LF or CR LF. Whole lines
+are parsed a block at a time, without a Python step per line.
 
 word2vec's binary form, which word2vec.c writes and gensim reads, has a header line with the number of rows and the
 dimension; then, for each row, the token, a space, and the numbers as little-endian float32, with or without a line end
-behind them.
+behind them. The first space ends the token, except in a token of spaces alone.
+
+The writer leaves out rows whose token is empty or white space alone.
 """
 
 from __future__ import annotations
@@ -30,10 +33,12 @@ _LONGEST_LINE = 1 << 20  # while it is parsed, a line takes some 60 times its by
 _LOOKED_AT = 1_000
 _DIGITS = 19  # of a number that fits 64 bits; Python takes no number of thousands of digits
 _BLANK = b" \t\r\n"
+_BLANKS = (b" ", b"\t")
 _MARK = b"\xef\xbb\xbf"
 _BINARY_BLOCK_BYTES = 1 << 20  # rows of a few bytes take fifty times as much while they are taken apart
 _LONGEST_TOKEN = 1 << 20
 _LARGEST_DIM = 1 << 20
+_SMALLEST_USUAL, _LARGEST_USUAL = 2.0**-30, 2.0**30  # numbers of vectors, but for 0
 _FASTTEXT_MAGIC = (793712314).to_bytes(4, "little")
 _SPACE, _TAB, _CR, _LF = b" \t\r\n"
 Read = Callable[[int], bytes]
@@ -141,6 +146,8 @@ def _header(name: str, first: bytes, form: Format) -> tuple[int, int] | None:
     usual = _usual_dim(first.split(b"\n")[1:_LOOKED_AT])
     if form is Format.TEXT and usual == 1 != dim:
         return None  # vectors of one number, the first of them of the token `rows`
+    if form is Format.TEXT and usual == 2 != dim and first.startswith(_BLANKS):
+        return None  # vectors of two numbers, the first of them of an empty token
     if usual and usual < dim:
         found = f"dimension {dim} in the header line, and {plural(usual, 'number')} in most lines below it"
         raise DataError(f"{name}, line 1: found {found}, expected the same number")
@@ -161,7 +168,9 @@ def _wrong_first_line(name: str, first: bytes, expected: str) -> DataError:
 
 def _usual_dim(lines: list[bytes]) -> int:
     """How many numbers most lines end with, the first count of several; 0 if no line does."""
-    counts = (trailing_numbers(fields_of(line)) for line in lines)
+    # Whether the first field of a line that begins with a blank is its token is not known before the dimension is.
+    clear = [line for line in lines if line.strip(_BLANK) and not line.startswith(_BLANKS)]
+    counts = (trailing_numbers(fields_of(line)) for line in clear or lines)
     seen = Counter(count for count in counts if count).most_common(1)
     return seen[0][0] if seen else 0
 
@@ -198,7 +207,7 @@ def parse(data: bytes, dim: int) -> tuple[np.ndarray, pa.LargeStringArray]:
     else:  # blanks in a row, or at the end of lines
         starts, stops, ends = starts[filled], cuts[filled], np.cumsum(filled)[line_ends]
     fields = np.diff(ends, prepend=0)
-    _check_fields(data, starts, stops, ends, fields, dim)
+    blank = _check_fields(data, starts, stops, ends, fields, dim)
 
     is_value = np.ones(starts.size, bool)
     regular = bool((fields == dim + 1).all())
@@ -207,7 +216,10 @@ def parse(data: bytes, dim: int) -> tuple[np.ndarray, pa.LargeStringArray]:
     else:
         is_value = np.arange(starts.size) >= np.repeat(ends - dim, fields)
     first, last = ends - fields, ends - dim - 1
-    tokens = _tokens(text, starts[first], stops[last])
+    last[blank] = first[blank]
+    token_starts, token_stops = starts[first], stops[last]
+    token_stops[blank] = token_starts[blank]
+    tokens = _tokens(text, token_starts, token_stops)
     numbers = _numbers(data, starts, stops, is_value)
     if numbers is None:
         values = _carefully(data, dim)
@@ -258,13 +270,23 @@ def _separators(text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _check_fields(
     data: bytes, starts: np.ndarray, stops: np.ndarray, ends: np.ndarray, fields: np.ndarray, dim: int
-) -> None:
+) -> list[int]:
+    """Numbers of the lines with an empty token.
+
+    Raises:
+        MalformedError: a line has too few fields or too many numbers.
+    """
+    blank = []
     expected = f"a token and {plural(dim, 'number')}"
     unusual = np.flatnonzero(fields != dim + 1)
     for line in unusual.tolist():
         end, count = int(ends[line]), int(fields[line])
         if count == 0:
             raise MalformedError(line, "an empty line", expected)
+        begin = int(starts[end - count])
+        if count == dim and data[:begin].endswith(_BLANKS) and is_number(data[begin : stops[end - count]]):
+            blank.append(line)
+            continue
         if count <= dim:
             raise MalformedError(line, plural(count - 1, "field") + " after the first", expected)
         before = end - dim - 1
@@ -273,6 +295,7 @@ def _check_fields(
             numbers = trailing_numbers(all_fields)
             if numbers > dim:
                 raise MalformedError(line, f"a token and {plural(numbers, 'number')}", expected)
+    return blank
 
 
 def _tokens(text: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> pa.LargeStringArray:
@@ -333,7 +356,7 @@ def convert_word2vec_binary(
             ended = not more
             rest += more
             limit = None if header_count is HeaderCount.IGNORE else rows - done
-            tokens, vectors, used = _rows(name, rest, dim, done, limit)
+            tokens, vectors, used = _rows(name, rest, dim, done, limit, ended)
             if tokens:
                 values = np.frombuffer(b"".join(vectors), "<f4").reshape(-1, dim).astype(np.float32)
                 writer.add(values, _array(tokens), f"{name}, row", done + 1)
@@ -370,8 +393,16 @@ def _binary_header(name: str, start: bytes) -> tuple[int, int, bytes]:
     )
 
 
-def _rows(name: str, data: bytes, dim: int, done: int, limit: int | None) -> tuple[list[bytes], list[memoryview], int]:
-    """Tokens and numbers of the whole rows in `data`, and how many bytes they took."""
+def _rows(
+    name: str, data: bytes, dim: int, done: int, limit: int | None, ended: bool
+) -> tuple[list[bytes], list[memoryview], int]:
+    """Tokens and numbers of the whole rows in `data`, and how many bytes they took.
+
+    Args:
+        done: how many rows came before `data`.
+        limit: of the rows to take; None: all.
+        ended: the file has no bytes after `data`.
+    """
     tokens: list[bytes] = []
     vectors: list[memoryview] = []
     size, end, view = 4 * dim, len(data), memoryview(data)
@@ -384,6 +415,11 @@ def _rows(name: str, data: bytes, dim: int, done: int, limit: int | None) -> tup
                 found = f"no space within {_LONGEST_TOKEN:,} bytes at row {done + len(tokens) + 1:,}"
                 raise DataError(f"{name}: found {found}, expected a token and a space before the numbers")
             break
+        if space == begin and data[begin + 1 : begin + 2] == b" ":
+            last = begin + _spaces(data[begin : begin + _LONGEST_TOKEN]) - 1
+            if last + 1 + size > end and not ended:
+                break
+            space = _separator(f"{name}, row {done + len(tokens) + 1}", data, begin, last, size)
         stop = space + 1 + size
         if stop > end:
             break
@@ -391,6 +427,40 @@ def _rows(name: str, data: bytes, dim: int, done: int, limit: int | None) -> tup
         vectors.append(view[space + 1 : stop])
         place = stop
     return tokens, vectors, place
+
+
+def _spaces(data: bytes) -> int:
+    """How many spaces it begins with."""
+    return len(data) - len(data.lstrip(b" "))
+
+
+def _separator(where: str, data: bytes, first: int, last: int, size: int) -> int:
+    """The place of the space before the numbers of a row that begins with several spaces.
+
+    They are a token of spaces and the space after it, or an empty token, that space, and numbers whose first bytes
+    are spaces. At a wrong place, the bytes of two numbers become one, mostly a very large or a very small one.
+
+    Args:
+        where: the file and the row.
+        first: place of the first space.
+        last: place of the last space.
+        size: of the numbers, in bytes.
+
+    Raises:
+        DataError: several places are equally likely.
+    """
+    likely: Counter[int] = Counter()
+    for place in range(first, last + 1):
+        numbers = data[place + 1 : place + 1 + size]
+        if len(numbers) == size:
+            magnitudes = np.abs(np.frombuffer(numbers, "<f4"))
+            usual = (magnitudes == 0) | ((magnitudes > _SMALLEST_USUAL) & (magnitudes < _LARGEST_USUAL))
+            likely[place] = 1 + np.count_nonzero(usual) + (data[place + 1 + size : place + 2 + size] == b"\n")
+    best = likely.most_common(2)
+    if len(best) == 2 and best[0][1] == best[1][1]:
+        found = f"{last + 1 - first} spaces before the numbers, which may be in the token or in the numbers"
+        raise DataError(f"{where}: found {found}, expected a token and one space; write the file without this row")
+    return best[0][0] if best else first
 
 
 def _array(tokens: list[bytes]) -> pa.LargeStringArray:

@@ -41,6 +41,26 @@ def test_a_pickle_is_named_by_its_content(name: str, suffix: str, tmp_path: Path
         compile(each.strip(), "remedy", "exec")
 
 
+def test_a_converted_file_is_never_the_pickle_itself(tmp_path: Path) -> None:
+    path = tmp_path / "v.bin"
+    path.write_bytes(FILES["vectors of gensim"][0])
+    with pytest.raises(PickledError) as caught:
+        format_of(path)
+    assert f"save_word2vec_format({str(path) + '.bin'!r}, binary=True)" in caught.value.remedy
+
+
+@pytest.mark.parametrize("module", [True, False])
+def test_a_whole_module_of_pytorch_is_not_weights_only(module: bool, tmp_path: Path) -> None:
+    path = tmp_path / "v.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        named = b"torch.nn.modules.sparse\nEmbedding\n" if module else b"torch._utils\n_rebuild_tensor_v2\n"
+        archive.writestr("v/data.pkl", b"\x80\x02c" + named)
+    with pytest.raises(PickledError) as caught:
+        format_of(path)
+    assert f"weights_only={not module})" in caught.value.remedy
+    assert (").state_dict()" in caught.value.remedy) is module
+
+
 def test_the_zip_archive_of_pytorch(tmp_path: Path) -> None:
     path = tmp_path / "v.zip"
     with zipfile.ZipFile(path, "w") as archive:

@@ -68,8 +68,8 @@ def test_good_text(case: str, tmp_path: Path) -> None:
 
 
 ODD = [
-    ". . .", "at name@domain.com", "New York", "\u00a0", "a\u00a0b", "\u3000", "\x85", "x\x0by", "x\x0cy", "\x1c",
-    "\u2028", "x\ry", "a\tb", "\ufeff", "\x00", "1", "-", "e", "nan", "1_000", "😀", "a  b", "٣",
+    ". . .", "at name@domain.com", "New York", "a\u00a0b", "\u200b", "</s>", "x\x0by", "x\x0cy", "x\ry",
+    "a\tb", "\ufeff", "\x00", "1", "-", "e", "nan", "1_000", "😀", "a  b", "٣",
 ]  # fmt: skip
 
 
@@ -274,3 +274,70 @@ def test_round_trip_without_a_header(matrix, tmp_path_factory) -> None:
     source = opened(tmp_path_factory.mktemp("text"), "".join(f"{line}\n" for line in lines).encode())
     assert source.tokens.to_pylist() == tokens
     np.testing.assert_array_equal(source.read(0, source.rows), np.array(values, np.float32))
+
+
+BLANK_TOKENS = ["", " ", "  ", "\t", " \t", "\u00a0", "\u3000", "\x85", "\u2028", "\x1c", "\u00a0\u3000"]
+BLANK_NOTE = "rows left out: tokens that are blanks"
+
+
+def read_plainly(lines: list[str], dim: int) -> tuple[list[str], list[list[float]], int]:
+    """Tokens, values, and how many rows have a blank token, by Python's strings alone."""
+    tokens, values, blank = [], [], 0
+    for line in lines:
+        *token, rest = line.rsplit(" ", dim)[0], line.rsplit(" ", dim)[1:]
+        if "".join(token).strip():
+            tokens.append("".join(token))
+            values.append([rounded(float(number)) for number in rest])
+        else:
+            blank += 1
+    return tokens, values, blank
+
+
+@settings(max_examples=80)
+@given(
+    matrix=matrices(),
+    blanks=st.lists(st.tuples(st.integers(0, 12), st.sampled_from(BLANK_TOKENS)), min_size=1, max_size=4),
+    header=st.booleans(),
+    careful=st.booleans(),
+    packed=st.sampled_from(["", ".gz", ".zip"]),
+    block=st.sampled_from([7, 1 << 18]),
+)
+def test_rows_of_blank_tokens_are_left_out(matrix, blanks, header, careful, packed, block, tmp_path_factory) -> None:
+    tokens, values = matrix
+    rows = [(f"w{token}x", row) for token, row in zip(tokens, values, strict=True)]
+    for place, token in blanks:
+        # The first row stays the first: without a header, the dimension is taken from it.
+        rows.insert(1 + place, (token, rows[0][1]))
+    form = "{:.60f}".format if careful else repr
+    lines = [" ".join([token, *map(form, row)]) for token, row in rows]
+    expected = read_plainly(lines, len(values[0]))
+    data = "".join(f"{line}\n" for line in ([f"{len(rows)} {len(values[0])}"] if header else []) + lines).encode()
+    folder = tmp_path_factory.mktemp("blank")
+    name = f"v.vec{packed}"
+    if packed == ".gz":
+        data = gzip.compress(data)
+    elif packed == ".zip":
+        with zipfile.ZipFile(folder / name, "w") as archive:
+            archive.writestr("v.vec", data)
+        data = (folder / name).read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        if header or block > 7:
+            patch.setattr(word_vectors, "_BLOCK_BYTES", block)
+        if careful:
+            patch.setattr(word_vectors, "_numbers", lambda *_: None)
+        source = opened(folder, data, name, format=Format.WORD2VEC if header else Format.GLOVE)
+    assert source.tokens.to_pylist() == expected[0]
+    np.testing.assert_array_equal(source.read(0, source.rows), np.array(expected[1], np.float32))
+    assert source.notes == {BLANK_NOTE: expected[2]}
+
+
+@pytest.mark.parametrize("data", [b" 4 5 6\na 1 2 3\n", b"  4 5 6\na 1 2 3\n", b"\t4 5 6\na 1 2 3\n"])
+def test_a_blank_token_in_the_first_row(data: bytes, tmp_path: Path) -> None:
+    source = opened(tmp_path, data)
+    assert content(source) == (["a"], [[1, 2, 3]])
+    assert source.notes == {BLANK_NOTE: 1}
+
+
+def test_a_short_row_after_a_blank_is_still_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="line 2: found 2 fields after the first, expected a token and 3 numbers"):
+        opened(tmp_path, b"a 1 2 3\n b 2 3\nc 1 2 3\n")

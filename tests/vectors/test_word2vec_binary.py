@@ -99,3 +99,28 @@ def test_policies_and_duplicates(tmp_path: Path) -> None:
     assert source.tokens.to_pylist() == ["a", "b"]
     assert source.read(0, 2).tolist() == [[1, 2], [0, 6]]
     assert sum(source.notes.values()) == 3
+
+
+@pytest.mark.parametrize("block", [1, 8 << 20])
+@pytest.mark.parametrize("end", [b"\n", b""], ids=["line ends", "none"])
+@pytest.mark.parametrize("token", ["", " ", "   ", "\u00a0", "\u3000"])
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_rows_of_blank_tokens_are_left_out(
+    place: int, token: str, end: bytes, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(word_vectors, "_BINARY_BLOCK_BYTES", block)
+    values = np.random.default_rng(0).normal(size=(4, 9)).astype(np.float32)
+    tokens = [b"a", b"b", b"c"]
+    tokens.insert(place, token.encode())
+    source = opened(tmp_path, written(tokens, values.tolist(), end=end))
+    assert source.tokens.to_pylist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(source.read(0, 3), np.delete(values, place, axis=0))
+    assert source.notes == {"rows left out: tokens that are blanks": 1}
+
+
+def test_an_empty_token_before_numbers_that_begin_with_a_space(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(3, 9)).astype(np.float32)
+    values.view(np.uint32)[1, 0] = values.view(np.uint32)[1, 0] & 0xFFFFFF00 | 0x20
+    source = opened(tmp_path, written([b"a", b"", b"c"], values.tolist(), end=b""))
+    assert source.tokens.to_pylist() == ["a", "c"]
+    np.testing.assert_array_equal(source.read(0, 2), values[[0, 2]])

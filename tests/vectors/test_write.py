@@ -103,7 +103,9 @@ def test_what_is_written_reads_back_or_is_refused(words, dim, suffix, data, tmp_
     try:
         save(Source(values, words), path)
     except DataError:
-        odd = [word for word in words if word != word.strip(" \t") or set(word) & set("\r\n \t\ufeff") or not word]
+        odd = [
+            word for word in words if word != word.strip(" \t") or set(word) & set("\r\n \t\ufeff") or not word.strip()
+        ]
         assert odd or (dim == 1 and words[0].isdigit())
         assert suffix != ".parquet"
         assert list(folder.iterdir()) == []
@@ -122,6 +124,8 @@ REFUSED = {
     "byte order mark": (["\ufeffa"], ".txt"),
     "line end in a file of tokens": (["a\nb"], ".npy"),
     "blank in binary": (["a b"], ".bin"),
+    "blank token in binary": (["\u3000"], ".bin"),
+    "blank token in text": (["\u00a0"], ".vec"),
 }
 
 
