@@ -455,7 +455,7 @@ def _separator(where: str, data: bytes, first: int, last: int, size: int) -> int
         if len(numbers) == size:
             magnitudes = np.abs(np.frombuffer(numbers, "<f4"))
             usual = (magnitudes == 0) | ((magnitudes > _SMALLEST_USUAL) & (magnitudes < _LARGEST_USUAL))
-            likely[place] = 1 + np.count_nonzero(usual) + (data[place + 1 + size : place + 2 + size] == b"\n")
+            likely[place] = 1 + int(np.count_nonzero(usual)) + (data[place + 1 + size : place + 2 + size] == b"\n")
     best = likely.most_common(2)
     if len(best) == 2 and best[0][1] == best[1][1]:
         found = f"{last + 1 - first} spaces before the numbers, which may be in the token or in the numbers"
