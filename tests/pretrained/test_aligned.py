@@ -373,3 +373,15 @@ def test_one_file_is_opened_once_for_tables_that_read_it_alike(world: World) -> 
     found = aligned(spec)
     assert set(found.digests) == {"pretrained", "tables.item.pretrained"}
     assert found.tables["user"].source is found.tables["item"].source
+
+
+def test_notes_say_what_reading_left_out(world: World) -> None:
+    first = world.glove.read_text("utf-8").splitlines()[0]
+    numbers = first.split(" ")[-DIM:]
+    with world.glove.open("a", encoding="utf-8") as file:
+        file.write(" ".join(["", *numbers]) + "\n" + first + "\n")
+    spec = world.spec(OWN, f"tables.item.pretrained.path={world.glove}")
+    assert aligned(spec).tables["item"].notes == (
+        "tables.item: glove.txt: 1 time: rows left out: tokens that are blanks",
+        "tables.item: glove.txt: 1 time: rows left out: tokens seen before",
+    )
