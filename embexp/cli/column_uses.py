@@ -195,7 +195,7 @@ def _text(value: Value, facts: ColumnFacts) -> str | None:
     if isinstance(value, list):
         return " ".join(value) or None
     marked = facts.numeric or facts.dates is not None
-    return None if value is None or (marked and value in NULLS) else value
+    return None if value is None or (marked and value.strip() in NULLS) else value
 
 
 def made_of_dates(use: Use, role: Role) -> list[ColumnFacts]:

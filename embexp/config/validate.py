@@ -42,13 +42,13 @@ def validate(container: Mapping[str, Any], *, reported: Collection[str] = ()) ->
         RunSpec.model_validate(known)
     except ValidationError as error:
         faults += [_fault(each, container) for each in _of_form(error.errors(), container)]
-    unknown = {fault.path for fault in faults if fault.code in (Code.UNKNOWN_KEY, Code.KEY_OF_ANOTHER_KIND)}
+    others = {fault.path for fault in faults if fault.code is Code.KEY_OF_ANOTHER_KIND}
     meant = {path for fault in faults for path in _meant(fault, container)}
     return None, [
         fault
         for fault in _merged(faults)
         if fault.path not in reported
-        and not (fault.code is Code.UNSET and (fault.path in meant or _has(fault.path, unknown)))
+        and not (fault.code is Code.UNSET and (fault.path in meant or _has(fault.path, others | meant)))
         and not (fault.code in (Code.UNSET, Code.BETWEEN_KEYS) and _has(fault.path, reported))
     ]
 

@@ -252,7 +252,7 @@ def _agreed(workers: Workers, work: Callable[[], dict[str, Any]]) -> list[dict[s
     if not any("faults" in each or "error" in each for each in found):
         return found
     raised: EmbexpError
-    if faults := [Fault(**fault) for each in found for fault in each.get("faults", ())]:
+    if faults := [Fault(**{**fault, "fix": tuple(fault["fix"])}) for each in found for fault in each.get("faults", ())]:
         raised = ConfigError(list(dict.fromkeys(faults)))
     else:
         wrong = [each for each in found if "error" in each]

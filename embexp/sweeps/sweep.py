@@ -435,10 +435,10 @@ def resume(
 
 
 def _check_code(ledger: Ledger, engine: Engine | None, folder: Path, allow_code: Sequence[str]) -> None:
-    """Raises UsageError if what is to be run names code that isn't allowed."""
+    """Raises UsageError if what is to be run, or runs again, names code that isn't allowed."""
     specs: dict[bool, list[RunSpec]] = {True: [], False: []}
     for job in ledger.jobs():
-        specs[job.state.is_settled].append(job.checked_spec)
+        specs[job.state.is_settled and not loss(ledger.directory, job)].append(job.checked_spec)
     tracking.check_addresses(specs[False], ledger.path)
     done, names = (named_functions(*specs[is_settled]) for is_settled in (True, False))
     allowed = [each for each in allow_code if each not in done or each in names]

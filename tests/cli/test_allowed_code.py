@@ -380,6 +380,11 @@ def test_a_sweep_is_resumed_with_the_code_that_is_allowed(
 
 def test_what_only_jobs_that_are_done_name_may_be_allowed_too(unmarked: Path, sweep: Callable[..., Path]) -> None:
     directory = sweep(state=Status.COMPLETED)
+    with pytest.raises(UsageError, match="--allow-code bomb:tower"):  # its results are missing, so it would run again
+        sweeps.resume(directory)
+    assert not (unmarked / "pwned").exists()
+    (directory / "0").mkdir()
+    (directory / "0" / "summary.json").write_text('{"status": "completed"}')
     assert sweeps.resume(directory, allow_code=["bomb:tower"])
     with pytest.raises(UsageError, match="--allow-code os:system"):
         sweeps.resume(directory, allow_code=["os:system"])

@@ -41,6 +41,9 @@ class FakeRun:
         self.asked.append((file,))
         return self.predicted
 
+    def alike_unknown(self, file: str) -> dict[str, object]:
+        return {}
+
     def columns_of_file(self, file: str, names: list[str]) -> dict[str, list[str]]:
         return {name: [f"{name}1", f"{name}2"] for name in names}
 

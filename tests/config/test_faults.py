@@ -109,7 +109,9 @@ def test_a_value_as_typed_and_the_override_that_mends_it(name: str) -> None:
 
 
 def test_the_tag_of_a_union_is_no_key() -> None:
-    fault = fault_of("tables.item.freeze.ranges", ROWS, "tables.item.freeze.ranges=[[0,5]]")
+    found = faults(ROWS, "tables.item.freeze.ranges=[[0,5]]")
+    assert found.keys() == {"tables.item.freeze.ranges", "tables.item.freeze"}  # no rows are named, either
+    fault = found["tables.item.freeze.ranges"]
     assert fault.rule == "rows has no key 'ranges'"
     assert fault.source == "the command line (tables.item.freeze.ranges=[[0,5]])"
     found = faults(ROWS, "tables.item.freeze.rows=[[0,x]]")
@@ -160,13 +162,13 @@ def test_an_initializer_by_its_name_in_other_libraries() -> None:
 CASES = {
     "frozen rows that nobody names": (
         ["freeze=rows"],
-        "freeze.rows",
+        "freeze",
         "rows: [], tokens: [], tokens_file: null, mask_file: null: one of rows, tokens, tokens_file and mask_file must"
         " name rows.",
     ),
     "a range of no rows": (
         ["freeze=rows", "freeze.rows=[[0,5],[7,7]]"],
-        "freeze.rows",
+        "freeze",
         "rows: [[0, 5], [7, 7]]: rows are half-open ranges [start, stop), and [7, 7] holds none.",
     ),
     "a rule of no kind": (

@@ -480,11 +480,11 @@ def test_a_run_without_end_or_checkpoint(run: Callable[..., Path], tmp_path: Pat
         if path.name not in ("checkpoints", inventory.NAME):
             (tmp_path / path.name).symlink_to(path)
     with pytest.raises(NotARunError, match=r"holds no checkpoint to take rows from"):
-        exporting.export(tmp_path, tmp_path / "out")
+        exporting.export(tmp_path, tmp_path.with_name("out"))
     (tmp_path / "summary.json").unlink()
     inventory.unseal(tmp_path)
     with pytest.raises(NotARunError, match=r"the run has not ended"):
-        exporting.export(tmp_path, tmp_path / "out")
+        exporting.export(tmp_path, tmp_path.with_name("out"))
 
 
 def test_a_run_that_does_not_tell_its_columns(run: Callable[..., Path], tmp_path: Path) -> None:
@@ -495,7 +495,7 @@ def test_a_run_that_does_not_tell_its_columns(run: Callable[..., Path], tmp_path
     assert summary.pop("columns") == {"who": "one", "item": "one", "seen": "several"}
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     with pytest.raises(RunError, match=r"has no `columns`: an earlier version of embexp made this run"):
-        exporting.export(tmp_path, tmp_path / "out")
+        exporting.export(tmp_path, tmp_path.with_name("out"))
 
 
 def test_a_disk_that_is_full_leaves_nothing(
