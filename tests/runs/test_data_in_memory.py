@@ -158,7 +158,11 @@ train: {epochs: 1, batch_size: 16}
 FAULTS: dict[str, tuple[Any, type[Exception], str]] = {
     "missing": ({"hotle": ["h"], "lead": [1], "extras": [[]]}, DataError, "'hotel': .* did you mean 'hotle'"),
     "lengths": (ROW | {"lead": [1, 2]}, DataError, "different lengths.*'hotel' has 1, 'lead' has 2"),
-    "text for numbers": (ROW | {"lead": ["x"]}, DataError, "row 1: found 'x' in column 'lead', expected a finite number"),
+    "text for numbers": (
+        ROW | {"lead": ["x"]},
+        DataError,
+        "row 1: found 'x' in column 'lead', expected a finite number",
+    ),
     "lists of numbers": (ROW | {"lead": [[1.0]]}, DataError, "'lead': the column holds several values"),
     "infinite": (ROW | {"lead": [np.inf]}, DataError, "the data, row 1: found inf in column 'lead'"),
     "mixed": (ROW | {"hotel": ["a", 1]}, DataError, "column 'hotel': .* give it values of one type"),
