@@ -146,7 +146,7 @@ def of_slices(slices: Any, *, frozen: Any = None) -> RowGradient:
     ids, positions = tf.unique(slices.indices)
     found = RowGradient(ids, tf.math.unsorted_segment_sum(slices.values, positions, tf.size(ids)))
     known = slices.dense_shape is not None and slices.shape.rank is not None
-    return _without(frozen, found, slices.shape[0] if known else None)
+    return _without(frozen, found, slices.shape.as_list()[0] if known else None)
 
 
 def slots(optimizer: TableOptimizer, variable: Any) -> dict[str, Any]:

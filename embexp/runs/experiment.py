@@ -94,7 +94,8 @@ def resume(
     folder = RunFolder(directory)
     folder.recorded_spec()  # else there is nothing to lock
     with _machine_errors(), folder.writing():
-        folder.check(folder.spec, folder.summary, folder.coverage)  # what the results show
+        made = [folder.summary] if folder.summary.exists() else []  # one that is missing is made again
+        folder.check(folder.spec, *made, folder.coverage)  # what the results show
         spec = folder.recorded_spec()
         files.remove_leftovers(directory)
         return _study(spec.study.kind).resume(directory, spec, changed, allow_code, observer)

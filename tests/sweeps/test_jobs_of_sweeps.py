@@ -118,7 +118,9 @@ def test_faults_have_their_sources_and_are_soon_enough(counted: Counted) -> None
     with pytest.raises(ConfigError) as caught:
         planning.check(counted, batch, [])
     [fault] = caught.value.faults
-    assert (fault.path, fault.source) == ("optimizer.learning_rate", "the command line (optimizer.learning_rate=-1)")
+    source = "the command line (optimizer.learning_rate=-1), in 8 of the first 8 jobs (of 100), the first is 0 ("
+    assert fault.path == "optimizer.learning_rate"
+    assert fault.source.startswith(source)
     assert counted.count == 1
 
 

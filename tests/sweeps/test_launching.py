@@ -402,7 +402,9 @@ def test_seeds_repeat_each_setting(command: Command) -> None:
 
 
 def test_seeds_are_for_sweeps(command: Command) -> None:
-    with pytest.raises(ConfigError, match=r"(?s)seeds = 3: it repeats the settings of a sweep.*add -m, or set seed"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)seeds = 3: it repeats the settings of a sweep.*call embexp.sweep.*or set seed"
+    ):
         compose(["seeds=3"])
     with pytest.raises(CommandLineError, match="one number of seeds"):
         run(command, "seeds=1,2")
