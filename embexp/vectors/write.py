@@ -176,7 +176,7 @@ def _check_tokens(path: Path, form: str, dim: int, tokens: pa.LargeStringArray |
                 or (len(blanks) > 1 and is_number(blanks[-1].encode("utf-8")))
                 or (form == ".txt" and row == 0 and (token.startswith(_MARK) or (dim == 1 and token.isdigit())))
             )
-        if wrong or not token.strip():  # rows of blank tokens are left out when they are read
+        if wrong or not token.strip(" \t"):  # rows of blank tokens are left out when they are read
             found = f"the token {excerpt(token)} of row {row + 1}"
             raise DataError(
                 f"{path}: found {found}, which would be read back as something else from {form}; "

@@ -103,7 +103,7 @@ def test_policies_and_duplicates(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [1, 8 << 20])
 @pytest.mark.parametrize("end", [b"\n", b""], ids=["line ends", "none"])
-@pytest.mark.parametrize("token", ["", " ", "   ", "\u00a0", "\u3000"])
+@pytest.mark.parametrize("token", ["", " ", "   "])
 @pytest.mark.parametrize("place", [0, 1, 3])
 def test_rows_of_blank_tokens_are_left_out(
     place: int, token: str, end: bytes, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -124,8 +124,6 @@ REFUSED = {
     "byte order mark": (["\ufeffa"], ".txt"),
     "line end in a file of tokens": (["a\nb"], ".npy"),
     "blank in binary": (["a b"], ".bin"),
-    "blank token in binary": (["\u3000"], ".bin"),
-    "blank token in text": (["\u00a0"], ".vec"),
 }
 
 
