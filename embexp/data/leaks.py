@@ -276,7 +276,7 @@ class _Look:
         return _SPARE + _SPARE * _EXCEPTIONS * most
 
     def _told(self, groups: np.ndarray, classes: np.ndarray) -> _Told | None:
-        """What is told of labels by the groups of their rows, numbered from 0 on; None: too little of them."""
+        """How well groups of rows, numbered from 0 on, determine the labels; None if they do not."""
         size = int(groups.max(initial=-1)) + 1
         table = np.bincount(groups * self.count + classes, minlength=size * self.count).reshape(size, self.count)
         of_groups, of_classes = table.sum(1), table.sum(0)
@@ -288,7 +288,7 @@ class _Look:
         return told if exceptions <= _EXCEPTIONS * (rows - int(of_classes.max())) else None
 
     def _cost(self, groups: int, exceptions: int, rows: int) -> float:
-        """Bits of the ways in which so many groups tell labels, with so many exceptions."""
+        """The logarithm, in bits, of the number of ways in which `groups` determine labels with `exceptions`."""
         return (groups + exceptions) * math.log2(self.count) + _ways(rows, exceptions)
 
     def _order(self, column: Column) -> Leak | None:

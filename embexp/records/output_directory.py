@@ -96,8 +96,12 @@ def opened(
         continues = replaces = False
         if existing is not Existing.NUMBER and not (own and _is_free(made)):
             check()
-            replaces = existing is not Existing.CONTINUE and not has_begun_nothing(made)
-            continues = _claim(made, replaces=existing is not Existing.CONTINUE)
+            files.remove_leftovers(made)
+            begun = not has_begun_nothing(made)
+            continues = begun and existing is Existing.CONTINUE
+            replaces = begun and not continues
+            if not continues:
+                _empty(made, begun=begun)
         if not continues:
             before(made)
             folder.write_spec(spec)
@@ -108,26 +112,22 @@ def _is_free(path: Path) -> bool:
     return not RunFolder(path).spec.exists()
 
 
-def _claim(path: Path, *, replaces: bool) -> bool:
-    """Empties a directory that was checked and that nobody else writes; returns whether its run is to be resumed.
+def _empty(path: Path, *, begun: bool) -> None:
+    """Empties a directory that was checked and that nobody else writes.
 
     Args:
-        replaces: whether a run that has begun is removed.
+        begun: whether a step was trained there, so that the inventory lists what is removed.
     """
-    files.remove_leftovers(path)
-    if has_begun_nothing(path):
+    if not begun:
         for name in _OF_A_BEGINNING:
             _remove(path / name)
-        return False
-    if not replaces:
-        return True
+        return
     for each in [*_listed(path), path / inventory.NAME]:  # the inventory last: a killed process can be repeated
         each.unlink(missing_ok=True)
     for each in sorted((each for each in path.rglob("*") if each.is_dir()), reverse=True):
         (each / locks.NAME).unlink(missing_ok=True)  # of a study's run
         if not any(each.iterdir()):
             each.rmdir()
-    return False
 
 
 def _remove(path: Path) -> None:

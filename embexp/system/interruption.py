@@ -27,7 +27,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from embexp.system.printable import print
+from embexp.system.printable import print, send_nowhere
 
 _WARNING = ("SIGUSR1",) if "SLURM_JOB_ID" in os.environ else ()  # elsewhere, it is the user's own
 NUMBERS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", *_WARNING) if hasattr(signal, name))
@@ -242,9 +242,7 @@ def note(number: int) -> None:
     for terminal in _state.terminals:
         if not os.isatty(terminal):  # it was closed, and every line written to it would be an error
             with contextlib.suppress(OSError):
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, terminal)
-                os.close(nowhere)
+                send_nowhere(terminal)
 
 
 def _raise(number: int, frame: FrameType | None) -> None:

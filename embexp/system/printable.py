@@ -117,6 +117,13 @@ def _open_closed() -> None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
+def send_nowhere(descriptor: int) -> None:
+    """Has an open file drop what is written to it from now on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
 class _Lasting:
     """A standard stream whose reader may go: what is written from then on is dropped."""
 
@@ -144,9 +151,7 @@ class _Lasting:
         except OSError as error:
             if error.errno not in _GONE:
                 raise
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())  # also what the stream holds back, and what libraries print
-            os.close(nowhere)
+            send_nowhere(self._stream.fileno())  # also what the stream holds back, and what libraries print
             self._lost(error)
 
 

@@ -138,7 +138,7 @@ def _output_fault() -> str | None:
 def _drop(stream: TextIO) -> None:
     """Leaves out what a stream has not written yet: Python would report the error again when it flushes at exit."""
     with contextlib.suppress(OSError):  # a stream without a number, in a notebook
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        printable.send_nowhere(stream.fileno())
 
 
 def _say(sentence: str, status: int, *, before: str = "") -> int:
