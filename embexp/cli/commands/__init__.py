@@ -6,7 +6,6 @@ import contextlib
 import difflib
 import errno
 import importlib
-import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
