@@ -25,7 +25,7 @@ from embexp.errors import CheckpointError, RunError
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, part, quiet, reported
 from embexp.tables.checkpointing import StreamedTable, TableCheckpoint, rows_per_block, without_rows
-from embexp.tables.variables import ReadableTable, scatter_rows
+from embexp.tables.variables import ReadableTable, gather_rows, scatter_rows
 from embexp.tensor_bundle import increments
 from embexp.tensor_bundle.increments import SomeRows
 from embexp.tensor_bundle.index import index_of, read_index
@@ -86,7 +86,7 @@ def _streamed_in(checkpoint: Any) -> list[StreamedTable]:
 
 
 def _add(
-    prefix: str, tables: Mapping[str, StreamedTable], changed: Mapping[str, np.ndarray], progress: Progress
+    prefix: str, tables: Mapping[str, Any], changed: Mapping[str, np.ndarray], progress: Progress
 ) -> dict[str, SomeRows]:
     """Adds the rows of tables to a checkpoint that has only their keys; returns those of which it has some rows."""
     some = {name: np.flatnonzero(mask) for name, mask in changed.items() if not mask.all()}
@@ -127,14 +127,14 @@ class GraphSaver:
         saver: a `tf.compat.v1.train.Saver`, without the rows of `tables`.
         others: a `Saver` of everything but `tables` and `variables`.
         tables: tables whose rows are saved and restored in blocks, by key.
-        variables: tables and slots that are one variable, which TensorFlow saves, by key. They are restored in blocks:
-            TensorFlow would hold the old values and the new ones at the same time.
+        variables: tables and slots that are one variable, by key. They are saved and restored in blocks, too:
+            TensorFlow would copy a whole variable to save it, and hold the old values beside those that it restores.
     """
 
     saver: Any
     others: Any
     tables: Mapping[str, StreamedTable]
-    variables: Mapping[str, RestoredVariable]
+    variables: Mapping[str, VariableInBlocks]
     checkpoint: Any
 
     def complete_saver(self) -> Any:
@@ -150,10 +150,10 @@ class GraphSaver:
     def save(self, session: Any, prefix: str, progress: Progress = quiet) -> None:
         """Writes the variables of a session; the files are whole only at the end."""
         # The name of a file that is not written; the default would clash with our prefix.
-        self.saver.save(session, prefix, write_meta_graph=False, write_state=False, latest_filename="none")
-        if self.tables:
+        self.others.save(session, prefix, write_meta_graph=False, write_state=False, latest_filename="none")
+        if in_blocks := {**self.tables, **self.variables}:
             with session.as_default():
-                _add(prefix, self.tables, {}, progress)
+                _add(prefix, in_blocks, {}, progress)
 
     def restore(self, session: Any, prefix: str) -> None:
         """Restores the variables of a session from a whole checkpoint of either kind.
@@ -202,27 +202,39 @@ def saver_of(checkpoint: Any) -> GraphSaver:
         if isinstance(saveable.op, StreamedTable):
             tables[saveable.specs[0].name] = saveable.op
         elif id(saveable.op) in whole:
-            variables[saveable.specs[0].name] = RestoredVariable(saveable.op)
+            variables[saveable.specs[0].name] = VariableInBlocks(saveable.op)
         else:
             others.append(saveable)
     saver, of_others = (tf.compat.v1.train.Saver(parts, max_to_keep=1) for parts in (saveables, others))
     return GraphSaver(saver, of_others, tables, variables, checkpoint)
 
 
-class RestoredVariable:
-    """A table or slot that is one variable of a graph, restored in blocks of rows in the default session.
+class VariableInBlocks:
+    """A table or slot that is one variable of a graph, saved and restored in blocks of rows in the default session.
 
     Attributes:
+        shape: [rows, dim].
         rows_per_block: rows in a block of a few megabytes.
     """
 
+    together = None
+
     def __init__(self, variable: Any) -> None:
-        """Adds the operation to the variable's graph, which must be the current one."""
+        """Adds the operations to the variable's graph, which must be the current one."""
+        self.table, self.shape, self.dtype = variable.name, variable.shape, variable.dtype
         self.rows_per_block = rows_per_block(int(variable.shape[1]))
-        with tf.name_scope("restore_rows"):
+        with tf.name_scope("rows_in_blocks"):
             self._numbers = tf.compat.v1.placeholder(tf.int64, [None], "numbers")
             self._values = tf.compat.v1.placeholder(tf.float32, [None, variable.shape[1]], "values")
+            self._rows = gather_rows(variable, self._numbers)
             self._assign = scatter_rows(variable, self._numbers, self._values)
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """All rows in order, float32 [n, dim], one block at a time in memory."""
+        session, rows = tf.compat.v1.get_default_session(), int(self.shape[0])
+        for start in range(0, rows, self.rows_per_block):
+            numbers = np.arange(start, min(start + self.rows_per_block, rows))
+            yield session.run(self._rows, {self._numbers: numbers})
 
     def restore(self, blocks: Iterable[np.ndarray]) -> None:
         """Assigns all rows, given in order, float32 [n, dim] each; the variable must be initialized."""

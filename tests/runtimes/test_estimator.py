@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from embexp import estimator
-from embexp.checkpoints import streaming
+from embexp.checkpoints import store, streaming
 from embexp.runs.runtimes.estimator import EstimatorRuntime, Program
 
 
@@ -58,6 +59,7 @@ class Experiment:
             predict=lambda batch: tf.gather(w, batch.ids),
             counter=counter,
             scaffold=tf.compat.v1.train.Scaffold(saver=saver.complete_saver()),
+            saver=saver,
             every_session=[fill],
             at_end=end,
         )
@@ -106,6 +108,21 @@ def test_restores_an_earlier_checkpoint(tmp_path: Path) -> None:
     run.runtime.restore(copy)
     ((_, logits),) = run.runtime.predict(dataset(BATCHES[:1]))
     np.testing.assert_allclose(logits, early[BATCHES[0].ids], rtol=1e-6)
+
+
+def test_keeps_the_newest_checkpoint_and_replaces_one_of_the_same_step(tmp_path: Path) -> None:
+    run = Experiment(tmp_path / "model")
+    steps = iter(dataset(BATCHES))
+    for expected in (2, 4):
+        run.runtime.train(steps, 2)
+        assert Path(run.runtime.last_checkpoint()).name == f"model.ckpt-{expected}"
+        assert {path.suffix for path in tmp_path.glob("model/model.ckpt-*")} >= {".index"}
+        assert all(f"-{expected}." in path.name for path in tmp_path.glob("model/model.ckpt-*"))
+    run.runtime.restore(partial(store.copy, run.runtime.last_checkpoint()))
+    (tmp_path / "model" / "model.ckpt-6.data-00001-of-00002").write_bytes(b"of a training that was thrown away")
+    run.runtime.train(steps, 2)
+    checkpoint = tf.train.load_checkpoint(run.runtime.last_checkpoint())
+    np.testing.assert_allclose(checkpoint.get_tensor("w/.ATTRIBUTES/VARIABLE_VALUE"), by_hand(BATCHES)[1], rtol=1e-6)
 
 
 def test_what_goes_wrong_inside_is_raised_outside(tmp_path: Path) -> None:

@@ -45,7 +45,8 @@ class Program:
     Attributes:
         train: `train(batch) -> loss`; every variable exists.
         counter: the global step, which `train` advances.
-        scaffold: a `tf.compat.v1.train.Scaffold` with the saver, which fills the tables.
+        scaffold: a `tf.compat.v1.train.Scaffold`, which fills the tables, and whose saver restores checkpoints.
+        saver: writes checkpoints.
         every_session: called with each new session, before its first step.
         at_end: called with the session at the end of each training.
     """
@@ -54,6 +55,7 @@ class Program:
     predict: Callable[[Any], Any]
     counter: Any
     scaffold: Any
+    saver: streaming.GraphSaver
     every_session: Sequence[Callable[[Any], None]]
     at_end: Callable[[Any], None]
 
@@ -92,11 +94,13 @@ def start(blueprint: Blueprint) -> Execution:
                     now = open_session.run(table.touched) != 0
                     touched[name] = now | touched.get(name, now)
 
+        saver = streaming.saver_of(parts.checkpoint)
         return Program(
             train=parts.step.train,
             predict=parts.step.predict,
             counter=counter,
-            scaffold=timed_scaffold(fills, streaming.saver_of(parts.checkpoint).complete_saver(), watch),
+            scaffold=timed_scaffold(fills, saver.complete_saver(), watch),
+            saver=saver,
             every_session=fills.always,
             at_end=remember_touched,
         )
@@ -300,14 +304,23 @@ class _EachSession(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
 
 
 class _AtEnd(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
+    """Saves a training in place of the earlier ones."""
+
     def __init__(self, program: Program, path: Path) -> None:
         self._program, self._path = program, path
 
     def end(self, session: Any) -> None:
         self._program.at_end(session)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        step = int(session.run(self._program.counter))
-        self._program.scaffold.saver.save(session, str(self._path), global_step=step, write_meta_graph=False)
+        folder = self._path.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        prefix = Path(f"{self._path}-{int(session.run(self._program.counter))}")
+        for left_over in folder.glob(f"{prefix.name}.*"):  # since then, an earlier checkpoint was restored
+            left_over.unlink()
+        self._program.saver.save(session, str(prefix))
+        tf.compat.v1.train.update_checkpoint_state(str(folder), str(prefix))
+        for file in folder.glob(f"{self._path.name}-*"):
+            if not file.name.startswith(f"{prefix.name}."):
+                file.unlink()
 
 
 class LoopThread:
