@@ -32,7 +32,7 @@ from embexp.specs.studies.weight_decay import DECAYS, FINAL
 from embexp.specs.tables import Storage, Table
 from embexp.specs.transforms.steps import Fit
 from embexp.stores import places
-from embexp.system import environment, terminal
+from embexp.system import environment, machine, terminal
 from embexp.system.terminal import byte_size, say
 from embexp.training.progress import duration
 
@@ -121,7 +121,7 @@ def show(spec: RunSpec, console: Console, *, scan: bool, trace: bool, timed: boo
         console.print()
         say(console, _length_line(prepared))
         if trace or timed:
-            environment.load_tensorflow()
+            environment.load_tensorflow(onednn=spec.strategy.onednn.wanted)
         if trace:
             _trace(prepared, console)
         if timed:
@@ -202,7 +202,8 @@ def _headlines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "tables", f"pretrained {_pretrained(spec.pretrained)}, init {spec.init.kind}, freeze {spec.freeze.kind}"
     runtime = spec.executing_runtime
     chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
-    yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}"
+    kernels = "with" if machine.onednn(spec.strategy.onednn.wanted) else "without"
+    yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}, {kernels} oneDNN"
     yield "saving", spec.checkpoint.described
     if spec.restore.path is not None:
         what = "everything" if spec.restore.only is None else ", ".join(spec.restore.only)

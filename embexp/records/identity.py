@@ -18,10 +18,10 @@ DECIDES_NOTHING = ("output", "checkpoint", "tracking", "name", "sweep", "seeds")
 """Settings at the top of a spec that change no result."""
 _OF_A_MACHINE = (
     *("address", "zone", "project", "timeout_seconds", "initialization_seconds"),
-    *("intra_op_threads", "inter_op_threads"),
+    *("intra_op_threads", "inter_op_threads", "onednn"),
     *("addresses", "start_seconds", "silence_seconds", "restarts"),
 )
-"""Settings of a strategy that change no result: how a TPU or workers are found, and numbers of threads.
+"""Settings of a strategy that change no result: how a TPU or workers are found, and numbers of threads, kernels.
 
 These do change results, as products of large matrices are divided among them, and sums of float32 depend on their
 order. But it is those really used that count.
@@ -93,7 +93,7 @@ def identity(strategy: Strategy, content: str, code: str | None, files: Mapping[
         files: digests of all files that the run reads, by config path, or by path where freeze policies name them.
     """
     threads = machine.kernel_threads(strategy.intra_op_threads, strategy.inter_op_threads)
-    return Identity(content, code, threads, machine.onednn(), machine.kernel_flags(), files)
+    return Identity(content, code, threads, machine.onednn(strategy.onednn.wanted), machine.kernel_flags(), files)
 
 
 def content_id(

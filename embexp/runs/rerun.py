@@ -24,6 +24,7 @@ from embexp.records.identity import DECIDES_NOTHING
 from embexp.runs import runs_compared
 from embexp.specs.run import RunSpec
 from embexp.specs.running import OnError, Save, VectorTests
+from embexp.specs.strategies import OneDNN
 from embexp.specs.studies.choices import NoStudy
 from embexp.specs.tracking import NoTracking
 from embexp.system import digests, environment
@@ -244,7 +245,10 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
     spec = folder.recorded_spec().model_copy(update=defaults)
     less = {"tensorboard": False, "plots": False, "baselines": False, "vectors": VectorTests()}
     output = spec.output.model_copy(update=less)
-    spec = spec.model_copy(update={"tracking": NoTracking()})
+    # With the kernels that it had, whichever this machine prefers.
+    kernels = OneDNN.ON if folder.read_manifest()["kernels"]["onednn"] else OneDNN.OFF
+    strategy = spec.strategy.model_copy(update={"onednn": kernels})
+    spec = spec.model_copy(update={"tracking": NoTracking(), "strategy": strategy})
     if not isinstance(spec.study, NoStudy):
         return Rerun(spec.model_copy(update={"output": output}))
     steps = [int(path.name.removeprefix("step_")) for path in store.step_directories(folder.checkpoints)]
@@ -296,12 +300,13 @@ def in_own_process(rerun: Rerun, directory: Path) -> None:
 def main() -> int:
     """Runs the spec on standard input in the directory of the first argument."""
     request = json.load(sys.stdin)
-    environment.load_tensorflow()
+    spec = RunSpec.model_validate(request["spec"])
+    environment.load_tensorflow(onednn=spec.strategy.onednn.wanted)
     from embexp.runs import experiment
 
     replay = Replay(**request["replay"]) if "replay" in request else None
     try:
-        experiment.run(RunSpec.model_validate(request["spec"]), Path(sys.argv[1]), replay=replay)
+        experiment.run(spec, Path(sys.argv[1]), replay=replay)
     except EmbexpError as error:
         print(error, file=sys.stderr)
         return _REFUSED

@@ -14,6 +14,7 @@ import tensorflow as tf
 from embexp.checkpoints.store import SavedStep
 from embexp.checkpoints.streaming import WRITING
 from embexp.data import numbers
+from embexp.errors import RunError
 from embexp.records import inventory, manifest
 from embexp.records.folder import RunFolder
 from embexp.reports import results
@@ -30,7 +31,7 @@ from embexp.specs.running import Checkpointing, Save
 from embexp.strategies import strategy as strategies
 from embexp.strategies import strategy as thread_counts
 from embexp.strategies.strategy import Strategy
-from embexp.system import caching, files, interruption, native
+from embexp.system import caching, files, interruption, machine, native
 from embexp.system.parallel import Progress, if_long, quiet
 from embexp.training import loop
 from embexp.training.listeners import Listener, MetricsFile
@@ -329,8 +330,14 @@ def prepare_machine(strategy: specs.Strategy) -> Strategy:
     """Configures threads and devices, before anything else uses TensorFlow: they can't change later.
 
     Raises:
-        RunError: the strategy needs devices that are missing.
+        RunError: the strategy needs devices that are missing, or other kernels than this process has.
     """
+    if strategy.onednn.wanted not in (None, machine.onednn()):
+        found = "with" if machine.onednn() else "without"
+        raise RunError(
+            f"strategy.onednn is {strategy.onednn}, but this process has imported TensorFlow {found} oneDNN: start a"
+            f" new one, or set {machine.ONEDNN}={int(bool(strategy.onednn.wanted))} before the import"
+        )
     thread_counts.set_threads(strategy.intra_op_threads, strategy.inter_op_threads)
     return strategies.build(strategy)
 

@@ -266,7 +266,7 @@ class Checkpointing(Spec):
             yield Fault(path, str(self.incremental), rule, "set it to null, or checkpoint.kind=object")
         runtime = spec.executing_runtime
         if runtime in (RuntimeKind.SESSION, RuntimeKind.ESTIMATOR):
-            rule = f"the runtime {runtime} saves by TensorFlow's own savers, which write whole tables"
+            rule = f"the runtime {runtime} writes whole checkpoints only"
             yield Fault(path, str(self.incremental), rule, "set it to null, or runtime=function")
 
     def _no_best(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from embexp.errors import CombinationFault
 from embexp.specs.base import (
@@ -37,6 +38,25 @@ if TYPE_CHECKING:
 _ELSEWHERE = "set strategy=cpu"
 
 
+class OneDNN(StrEnum):
+    """Whether TensorFlow uses oneDNN's kernels, and the memory that they keep."""
+
+    AUTO = "auto"
+    """Where `TF_ENABLE_ONEDNN_OPTS` says so, else on every x86 processor with AVX2."""
+    ON = "on"
+    OFF = "off"
+
+    @property
+    def wanted(self) -> bool | None:
+        """Whether to use them; None: the machine decides."""
+        return None if self is OneDNN.AUTO else self is OneDNN.ON
+
+
+def _written(value: object) -> object:
+    """YAML reads `on` and `off` as truth values."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
 class _Threads(Choice):
     """Base class of strategies; the implementation returns an `embexp.strategies.strategy.Strategy`.
 
@@ -53,6 +73,8 @@ class _Threads(Choice):
     """Threads inside one operation; 0: TensorFlow decides."""
     inter_op_threads: Threads = 0
     """Operations at once; 0: TensorFlow decides."""
+    onednn: Annotated[OneDNN, BeforeValidator(_written)] = OneDNN.AUTO
+    """Whether to use oneDNN's kernels; it can't change in a process that has imported TensorFlow."""
     kind: str
 
     @property

@@ -199,16 +199,17 @@ class Starter:
         self._command = command
         self._server: Server | None = None
 
-    def start(self, number: int, *, strategy: str, log: Path, gpus: Sequence[str] = ()) -> Fresh | Forked:
+    def start(self, number: int, *, strategy: Strategy, log: Path, gpus: Sequence[str] = ()) -> Fresh | Forked:
         """Starts a job.
 
         Args:
-            strategy: the kind of its strategy. A process that has loaded the libraries of GPUs or TPUs must not be
-                forked, so their jobs start afresh.
+            strategy: a process that has loaded the libraries of GPUs or TPUs must not be forked, and one that has
+                loaded TensorFlow keeps its kernels, so such jobs start afresh.
             log: file to which its output and errors are appended.
             gpus: those that it may see; none: all.
         """
-        if self._command is not None or strategy in _NOT_FORKED or gpus or not hasattr(os, "fork"):
+        own_libraries = strategy.kind in _NOT_FORKED or strategy.onednn.wanted is not None
+        if self._command is not None or own_libraries or gpus or not hasattr(os, "fork"):
             command = (self._command or own_command)(self._sweep, number)
             variables = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
             return Fresh(start(command, log=log, folder=self._folder, variables=variables))

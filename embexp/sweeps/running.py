@@ -193,7 +193,7 @@ class Runner:
                     self._free += gpus
                     self._follow(number)
                 else:
-                    self._start(number, strategies[number].kind, gpus)
+                    self._start(number, strategies[number], gpus)
             for each in [each for each in self._running if each.process.exit_status() is not None]:
                 self._running.remove(each)
                 self._free += each.gpus
@@ -241,7 +241,7 @@ class Runner:
         taken, self._free = self._free[:needed], self._free[needed:]
         return taken
 
-    def _start(self, number: int, strategy: str, gpus: Sequence[str]) -> None:
+    def _start(self, number: int, strategy: Strategy, gpus: Sequence[str]) -> None:
         self.ledger.begin(number, time.time())
         job = self.ledger.job(number)
         log = jobs.made_directory(self._sweep, job) / "run.log"

@@ -20,6 +20,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from embexp.system import machine
+from embexp.system.printable import send_nowhere
+
 _CHATTER = re.compile(rb"^(WARNING: All log messages before absl::InitializeLog\(\)|[IW]\d{4} \d\d:\d\d:)")
 """Lines of information and warning that TensorFlow's libraries write while they are loaded, whatever the log level."""
 
@@ -42,16 +45,21 @@ def quiet() -> None:
     os.environ.setdefault("AUTOGRAPH_VERBOSITY", "0")
 
 
-def load_tensorflow() -> None:
+def load_tensorflow(*, onednn: bool | None = None) -> None:
     """Imports TensorFlow without its chatter, as Keras' backend. To be called before anything that imports it.
 
     What the user has set in the environment stays as it is, but for the backend: embexp trains with TensorFlow. In the
     process of a command, Keras is imported as if packages that no run uses were not installed, and TensorFlow's loggers
     report errors only: what they warn of, such as functions of TensorFlow that are deprecated, is no matter of a user.
+
+    Args:
+        onednn: whether TensorFlow is to use oneDNN, see `machine.onednn`; where it is loaded already, nothing changes.
     """
     if "tensorflow" not in sys.modules and 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < _ADDRESSES:
         raise MemoryError(f"TensorFlow needs {_ADDRESSES / 1e9:.3g} GB of addresses")  # else it ends the process
     quiet()
+    if "tensorflow" not in sys.modules and (machine.onednn(onednn) or onednn is not None):
+        os.environ[machine.ONEDNN] = str(int(machine.onednn(onednn)))
     os.environ["KERAS_BACKEND"] = "tensorflow"
     with collecting_paused(), _without_chatter(), hidden(_ASIDE if _process else ()):
         importlib.import_module("tensorflow")
@@ -110,7 +118,7 @@ def silence_end() -> None:
 
     def silence() -> None:
         sys.stderr.flush()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        send_nowhere(2)
 
     atexit.register(silence)
 

@@ -41,8 +41,8 @@ KERNEL_FLAGS = (
 )
 """Environment variables that change kernels, beside those that `kernel_threads` and `onednn` follow."""
 
-_NEURAL = {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
-"""Extensions of which one is enough for TensorFlow to use oneDNN (`IsMKLEnabled` in tsl/util/util_port.cc)."""
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+"""The environment variable by which TensorFlow is told whether to use oneDNN, before it is imported."""
 _ASKED = "tensorflow.python.util._pywrap_util_port"
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
@@ -114,14 +114,23 @@ def kernel_threads(intra_op: int, inter_op: int) -> dict[str, int]:
     }
 
 
-def onednn() -> bool:
-    """Whether TensorFlow uses oneDNN's kernels: as it says itself where it is loaded, else as it will decide."""
+def onednn(wanted: bool | None = None) -> bool:
+    """Whether TensorFlow uses oneDNN's kernels: as it says itself where it is loaded, else as it will be told.
+
+    By itself it uses them only on processors with AVX-512 VNNI, AMX and the like (`IsMKLEnabled` in
+    tsl/util/util_port.cc). Elsewhere each operation allocates from the system, which clears the pages of large tensors,
+    and the number of threads decides the last bits of products. So here AVX2 is enough.
+
+    Args:
+        wanted: None: the environment decides, else the processor.
+    """
     loaded = sys.modules.get(_ASKED)
     if loaded is not None and hasattr(loaded, "IsMklEnabled"):
         return bool(loaded.IsMklEnabled())
-    by_processor = sys.platform == "linux" and bool(_NEURAL & processor().features)
-    wanted = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower()  # as ReadBoolFromEnvVar does
-    return {"1": True, "true": True, "0": False, "false": False}.get(wanted, by_processor)
+    if wanted is not None:
+        return wanted
+    told = os.environ.get(ONEDNN, "").lower()  # as ReadBoolFromEnvVar does
+    return {"1": True, "true": True, "0": False, "false": False}.get(told, "avx2" in processor().features)
 
 
 def kernel_flags() -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 
 import embexp
 from embexp.records import identity
-from embexp.specs.strategies import CPU, TPU, Mirrored, TPUSimulator
+from embexp.specs.strategies import CPU, TPU, Mirrored, OneDNN, TPUSimulator
 from embexp.system import machine
 
 
@@ -86,9 +86,11 @@ def test_flags_that_change_kernels_are_a_part(
 def test_onednn_is_a_part(run_id: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for used in (True, False):
-        monkeypatch.setattr("embexp.system.machine.onednn", lambda used=used: used)
+        monkeypatch.setattr(
+            "embexp.system.machine.onednn", lambda wanted, used=used: used if wanted is None else wanted
+        )
         found.append(run_id(CPU()))
-    assert found[0] != found[1]
+    assert found[0] != found[1] == run_id(CPU(onednn=OneDNN.OFF)) != run_id(CPU(onednn=OneDNN.ON))
 
 
 def test_a_run_may_go_on_elsewhere_but_not_with_other_code() -> None:

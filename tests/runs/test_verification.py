@@ -24,6 +24,7 @@ from embexp.runs import experiment, runs_compared, verification
 from embexp.runs import run as single
 from embexp.runs.rerun import Rerun, in_own_process
 from embexp.runs.run import Observer
+from embexp.system import machine
 from embexp.training.listeners import Listener
 from embexp.training.loop import Replay
 
@@ -336,12 +337,16 @@ def test_an_unfinished_run_is_refused(copy: Path, again: Reruns) -> None:
 def test_from_python_in_a_process_of_its_own(
     project: Path, tmp_path: Path, forked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = spec_of(project, *USER_MODEL, "train.steps=2", "strategy.intra_op_threads=1")
+    spec = spec_of(project, *USER_MODEL, "train.steps=2", "strategy.intra_op_threads=1", "strategy.onednn=off")
     broken = spec.model_copy(update={"restore": spec.restore.model_copy(update={"path": str(tmp_path / "nowhere")})})
     for name in ("run", "broken"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(sys, "executable", str(forked / "python"))
     in_own_process(Rerun(spec, Replay()), tmp_path / "run")
+    assert not RunFolder(tmp_path / "run").read_manifest()["kernels"]["onednn"]
     assert embexp.verify(tmp_path / "run", allow_code=[FUNCTION]).identical
+    if machine.onednn():
+        with pytest.raises(RunError, match=r"strategy\.onednn is off.*TF_ENABLE_ONEDNN_OPTS=0"):
+            single.prepare_machine(spec.strategy)
     with pytest.raises(RunError, match="nowhere"):
         in_own_process(Rerun(broken), tmp_path / "broken")

@@ -14,8 +14,8 @@ CLICKS = ("experiment=clicks", "checkpoint.incremental=4")
     ("override", "words"),
     [
         ("checkpoint.kind=name", r"know nothing of incremental checkpoints\.\s+.*checkpoint\.kind=object"),
-        ("runtime=session", r"the runtime session saves by TensorFlow's own savers.*\s+.*runtime=function"),
-        ("runtime=estimator", r"the runtime estimator saves by TensorFlow's own savers.*\s+.*runtime=function"),
+        ("runtime=session", r"the runtime session writes whole checkpoints only.*\s+.*runtime=function"),
+        ("runtime=estimator", r"the runtime estimator writes whole checkpoints only.*\s+.*runtime=function"),
         ("checkpoint.save=end", r"it has no effect, as checkpoint\.save is end\.\s+set it to null"),
         ("checkpoint.incremental=0", r"checkpoint\.incremental = 0"),
     ],

@@ -13,14 +13,16 @@ from tests.thoroughness import left_out
 
 ASKED = """
 import os, sys
-from embexp.system import machine
-before = machine.onednn()
+from embexp.system import environment, machine
+wanted = {"on": True, "off": False}.get(sys.argv[2])
+before = machine.onednn(wanted)
+environment.load_tensorflow(onednn=wanted)
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 tf.config.threading.set_inter_op_parallelism_threads(int(sys.argv[1]))
 tf.reduce_sum(tf.random.uniform([4])).numpy()
 names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
-print(before, machine.onednn(), _pywrap_util_port.IsMklEnabled())
+print(before, machine.onednn(), machine.onednn(not before), _pywrap_util_port.IsMklEnabled())
 print(machine.kernel_threads(0, int(sys.argv[1]))["inter_op"], sum(name.startswith("tf_Compute") for name in names))
 """
 
@@ -34,20 +36,22 @@ def without(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("variables", "inter_op"),
+    ("variables", "onednn", "inter_op"),
     [
-        pytest.param({}, 0, marks=left_out()),
-        ({"TF_ENABLE_ONEDNN_OPTS": "0", "TF_NUM_INTEROP_THREADS": "3"}, 0),
-        ({"TF_ENABLE_ONEDNN_OPTS": "True"}, 5),
-        pytest.param({"TF_ENABLE_ONEDNN_OPTS": "neither"}, 0, marks=left_out()),
+        pytest.param({}, "auto", 0, marks=left_out()),
+        ({"TF_ENABLE_ONEDNN_OPTS": "0", "TF_NUM_INTEROP_THREADS": "3"}, "auto", 0),
+        pytest.param({"TF_ENABLE_ONEDNN_OPTS": "True"}, "auto", 5, marks=left_out()),
+        ({"TF_ENABLE_ONEDNN_OPTS": "True"}, "off", 5),
+        pytest.param({"TF_ENABLE_ONEDNN_OPTS": "0"}, "on", 5, marks=left_out()),
+        pytest.param({"TF_ENABLE_ONEDNN_OPTS": "neither"}, "auto", 0, marks=left_out()),
     ],
 )
-def test_tensorflow_does_what_is_said(variables: dict[str, str], inter_op: int) -> None:
+def test_tensorflow_does_what_is_said(variables: dict[str, str], onednn: str, inter_op: int) -> None:
     inherited = {name: text for name, text in os.environ.items() if name not in ("TF_ENABLE_ONEDNN_OPTS",)}
-    command = [sys.executable, "-c", ASKED, str(inter_op)]
+    command = [sys.executable, "-c", ASKED, str(inter_op), onednn]
     result = subprocess.run(command, capture_output=True, text=True, check=True, env=inherited | variables)
-    onednn, threads = (line.split() for line in result.stdout.splitlines())
-    assert len(set(onednn)) == 1
+    kernels, threads = (line.split() for line in result.stdout.splitlines())
+    assert len(set(kernels)) == 1
     assert threads[0] == threads[1]
 
 
@@ -63,14 +67,15 @@ def test_the_config_goes_before_the_environment_and_that_before_the_cores(monkey
 
 @pytest.mark.parametrize(
     ("features", "wanted", "used"),
-    [("avx2", "", False), ("avx2 avx512_vnni", "", True), ("avx_vnni", "0", False), ("", "TRUE", True)],
+    [("avx2", "", True), ("avx", "", False), ("avx2 avx512_vnni", "0", False), ("", "TRUE", True)],
 )
 def test_onednn_by_the_processor(features: str, wanted: str, used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, TF_ENABLE_ONEDNN_OPTS=wanted)
     monkeypatch.delitem(sys.modules, "tensorflow.python.util._pywrap_util_port", raising=False)
-    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(machine, "processor", lambda: machine.Processor("", frozenset(features.split())))
     assert machine.onednn() == used
+    assert machine.onednn(True)
+    assert not machine.onednn(False)
 
 
 def test_only_flags_that_are_set(monkeypatch: pytest.MonkeyPatch) -> None:

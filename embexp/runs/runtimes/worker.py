@@ -43,9 +43,10 @@ def main(folder: Path) -> int:
     from embexp.records.folder import RunFolder
 
     processes.die_with_parent(processes.parent())
-    environment.load_tensorflow()
+    spec = RunFolder(folder).recorded_spec()
+    environment.load_tensorflow(onednn=spec.strategy.onednn.wanted)
     try:
-        return follow(RunFolder(folder).recorded_spec())
+        return follow(spec)
     except EmbexpError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
