@@ -1,4 +1,5 @@
-"""The bits of 14 small runs, on this checkout and on another commit: `make bits`, `make bits BASE=HEAD~3`.
+"""The bits of 14 small runs, on this checkout and on another commit: `make bits`, `make bits BASE=HEAD~3`; or with
+several numbers of threads: `make bits BITS="--threads 1,2,3"`.
 
 A change of structure must leave them all. The runs go through the command line, so both commits take the same
 overrides. Each is recorded by the digests of its tables, of every tensor of its final checkpoint, of its lines of
@@ -79,8 +80,11 @@ def write_data(folder: Path) -> None:
     (folder / "clicks.csv").write_text("user,item,time\n" + "".join(rows))
 
 
-def bits_of(checkout: Path, names: list[str]) -> dict[str, Bits]:
+def bits_of(checkout: Path, names: list[str], threads: int = 0) -> dict[str, Bits]:
     """Does the runs with the sources of a checkout, two at once, and returns their bits by name.
+
+    Args:
+        threads: within an operation, and operations at once; 0: TensorFlow decides.
 
     Raises:
         SystemExit: a run fails; with what it printed.
@@ -101,7 +105,8 @@ def bits_of(checkout: Path, names: list[str]) -> dict[str, Bits]:
         def run(name: str) -> Bits:
             out = folder / "out" / name
             place = f"hydra.sweep.dir={out}" if "-m " in RUNS[name] else f"hydra.run.dir={out}"
-            words = [*shlex.split(RUNS[name]), place, f"output.cache={folder / 'cache' / name}"]
+            counts = [f"strategy.{kind}_op_threads={threads}" for kind in ("intra", "inter")]
+            words = [*shlex.split(RUNS[name]), *counts, place, f"output.cache={folder / 'cache' / name}"]
             done = subprocess.run(
                 [sys.executable, "-m", "embexp", "run", *words],
                 cwd=folder,
@@ -192,6 +197,25 @@ def _of_commit(commit: str, names: list[str]) -> dict[str, Bits]:
     return content
 
 
+def _by_threads(names: list[str], counts: list[int]) -> int:
+    found = []
+    for count in counts:
+        print(f"runs with {count} threads", flush=True)
+        found.append(bits_of(ROOT, names, count))
+    status = 0
+    for name in names:
+        other = {
+            count: differences({name: found[0][name]}, {name: bits[name]}, ids=False)
+            for count, bits in zip(counts, found, strict=True)
+        }
+        alike = [str(count) for count, lines in other.items() if not lines]
+        print(f"{name}: the same bits with {', '.join(alike)} threads")
+        for count, lines in other.items():
+            status |= bool(lines)
+            print("".join(f"  {count}: {line}\n" for line in lines[:4]), end="")
+    return status
+
+
 def main() -> int:
     """Compares, and returns the exit status: 0 if all bits are the same."""
     parser = argparse.ArgumentParser(prog="python -m tests.bits", description=__doc__.splitlines()[0])
@@ -202,8 +226,11 @@ def main() -> int:
     parser.add_argument(
         "--new-ids", action="store_true", help="each run_id may differ, for the one commit that says so"
     )
+    parser.add_argument("--threads", help="compare these numbers of threads, such as 1,2,3, instead of commits")
     options = parser.parse_args()
     environment.load_tensorflow()  # without its start-up messages
+    if options.threads:
+        return _by_threads(options.runs, [int(each) for each in options.threads.split(",")])
     before = _of_commit(_git("rev-parse", options.base), options.runs)
     print("runs of this checkout", flush=True)
     now = bits_of(ROOT, options.runs)
