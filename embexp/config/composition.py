@@ -304,7 +304,8 @@ def check_container(
     """
     container = _written_out(container)
     reported = {fault.path for fault in before} | set(unknown)
-    named = [fault for fault in resources.name_faults(container) if fault.path not in reported]
+    named = [*resources.name_faults(container), *hydra_checks.secret_faults(container)]
+    named = [fault for fault in named if fault.path not in reported]
     reported |= {fault.path for fault in named}
     spec, faults = validate.validate(container, reported=reported)
     known = spec if spec is not None and not reported else validate.partial_spec(container, reported)
@@ -422,7 +423,8 @@ def _hydra_faults(loader: Loader, selections: Sequence[Override], config: DictCo
     if key in loader.hydra_faults:
         return loader.hydra_faults[key]
     found = list(hydra_checks.faults(config, choices.hydra_in_files(loader, selections), loader.permission))
-    for path in hydra_checks.DIRECTORIES[:2]:  # that of a job is resolved once its number is known
+    served = [f"hydra.{node}.{key}" for node in ("launcher", "sweeper") for key in config.hydra[node] or ()]
+    for path in (*hydra_checks.DIRECTORIES[:2], *served):  # that of a job is resolved once its number is known
         try:
             hydra_globals.hydra_setting(config, path, secrets=False)
         except UnresolvedError as error:

@@ -17,13 +17,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from embexp.config import named_code
 from embexp.config.folders import at, checked
-from embexp.config.hydra_globals import UnresolvedError, hydra_setting
+from embexp.config.hydra_globals import UnresolvedError, hydra_setting, outside_of_config
 from embexp.config.hydra_settings import SETTINGS, Use, setting_at
 from embexp.config.messages import did_you_mean, first_line, format_value, listing, nearest, suggestion
 from embexp.config.named_code import Permission
 from embexp.config.override_text import as_override
 from embexp.errors import Fault
 from embexp.specs.running import Launching
+from embexp.system.redaction import masked
 
 _KNOWN = tuple(each.path for each in SETTINGS if each.use is not Use.NEVER)
 _IN_RUNS = {
@@ -34,6 +35,8 @@ _IN_RUNS = {
 """Settings that the jobs of a sweep don't have, and what to do instead."""
 _GROUPS = ("hydra.output", "hydra.env")
 """Groups of Hydra whose files set keys elsewhere in its node."""
+_OWN = ("overrides", "runtime", "help", "hydra_help")
+"""What embexp itself sets."""
 DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
 
 
@@ -43,7 +46,20 @@ def faults(config: DictConfig, in_files: Any, permission: Permission) -> Iterato
         if (fault := _unusable(path, value)) is not None:
             yield fault
     yield from _value_faults(config)
+    written: Any = OmegaConf.to_container(config.hydra, resolve=False)
+    written["job"].pop("override_dirname")  # of overrides, which are checked where they set something
+    yield from secret_faults({key: value for key, value in written.items() if key not in _OWN}, "hydra.")
     yield from named_code.faults(config, permission)
+
+
+def secret_faults(content: Mapping[str, Any], prefix: str = "") -> Iterator[Fault]:
+    """The faults of texts that hold a secret: a run records its config."""
+    for place, key, value in named_code.texts(content, ""):
+        path = f"{prefix}{place.removeprefix('.')}"
+        shown = masked(value, key if path.startswith("hydra.job.env_set.") else "")
+        if shown != value:
+            rule = "it holds a password, a key or a token, and a run records its config"
+            yield Fault(path, shown, rule, outside_of_config(path))
 
 
 def searchpath_fault(file: Path | None) -> Fault | None:

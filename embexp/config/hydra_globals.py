@@ -9,6 +9,7 @@ an interpolation stands for is counted before it is resolved.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,12 +27,14 @@ from omegaconf.resolvers import oc
 from embexp.config.folders import at, paths
 from embexp.config.messages import did_you_mean, first_line, format_value
 from embexp.errors import ConfigError, Fault
+from embexp.specs.tracking import MLFLOW
+from embexp.system.redaction import masked
 
 VERSION_BASE = "1.3"
 JOB_NAME = "embexp"
 _within: list[bool] = []
 """An entry for each block that is entered: the last one to be left restores what is the same for all."""
-SECRET = "by its name, this environment variable is a secret: "
+SECRET = "this environment variable is a secret, by its name or its value: "
 MOST = 10_000
 """Values that an interpolation may stand for, with all that these refer to."""
 _REFERENCE = re.compile(r"\$\{(\.*)([^${}:]*)\}")
@@ -84,16 +87,13 @@ def _variable(name: str, *default: Any) -> Any:
     """The value of an environment variable, as OmegaConf's own resolver has it.
 
     Raises:
-        ValueError: by its name it is a secret, and the command line does not name it.
+        ValueError: by its name or its value it is a secret, and the command line does not name it.
     """
-    from embexp.records import manifest
-
     config: Any = HydraConfig.instance().cfg
     given: Any = {} if config is None else OmegaConf.to_container(config.hydra.overrides, resolve=False)
     words = [word for each in given.values() for word in each]
-    if manifest.masked_value(name, "") == manifest.MASKED and not any(
-        re.search(rf"oc\.env:{re.escape(name)}\b", word) for word in words
-    ):
+    text = os.environ.get(name) or "?"
+    if masked(text, name) != text and not any(re.search(rf"oc\.env:{re.escape(name)}\b", word) for word in words):
         raise ValueError(f"{SECRET}{name!r}")
     return oc.env(name, *default)
 
@@ -191,14 +191,31 @@ def _unresolved(path: str, text: str, error: Exception, root: DictConfig) -> Fau
         rule = f"the environment has no variable {found[1]}"
         remedy = f"set it before the command, or give a default: ${{oc.env:{found[1]},VALUE}}"
     elif found := re.search(f"{SECRET}'([^']+)'", first):
-        rule = f"by its name, the environment variable {found[1]} is a secret, and a run records its config"
+        rule = (
+            f"the environment variable {found[1]} is a secret, by its name or its value, and a run records its config"
+        )
+        value = os.environ.get(found[1], "")
         remedy = f"if you want that, give it on the command line: '{path}=${{oc.env:{found[1]}}}'"
+        if masked(value) != value and not path.startswith("hydra."):  # whose interpolations are recorded as written
+            remedy = outside_of_config(path)
     elif isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([^']+)' not found", first)):
         known = set(paths(OmegaConf.to_container(root))) - {path}
         remedy = did_you_mean(found[1], known) or "write \\${…} for a text with ${…}"
     elif isinstance(error, UnsupportedInterpolationType):
         remedy = "interpolations are ${KEY}, ${oc.env:VARIABLE} and ${now:FORMAT}"
     return Fault(path, text, rule, remedy)
+
+
+def outside_of_config(path: str) -> str:
+    """What to do about a secret that is in a config."""
+    if path == "tracking.uri":
+        return f"leave it out, and set the environment variable {MLFLOW} to the address"
+    if path == "hydra.sweeper.storage":
+        remedy = "set the environment variable OPTUNA_STORAGE to the address, and give this on the command line"
+        return f"{remedy}: '{path}=${{oc.env:OPTUNA_STORAGE}}'"
+    if path.startswith("hydra.job.env_set."):
+        return "leave it out, and set the variable before the command"
+    return "leave it out, and have your code read it from the environment"
 
 
 def check_interpolations(config: DictConfig) -> None:

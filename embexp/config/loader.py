@@ -31,6 +31,7 @@ from embexp.config.folders import Folders, Outline, checked, find, outline
 from embexp.config.hydra_job import Callbacks
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import ConfigError, Fault
+from embexp.system.redaction import masked_override
 
 COMPOSITION_ERRORS = (
     HydraException,
@@ -263,12 +264,12 @@ class Sources:
         for override in reversed(self.values):
             key = override.key_or_group
             if key == path or path.startswith(f"{key}."):
-                return f"{self.caller.value} ({override.input_line})"
+                return self._given(override)
             if key.startswith(f"{path}."):
-                below = below or f"{self.caller.value} ({override.input_line})"
+                below = below or self._given(override)
         for override in self._selections:
             if override.get_key_element().lstrip("+~").rpartition("@")[2] == path:
-                return f"{self.caller.value} ({override.input_line})"
+                return self._given(override)
         if below:
             return below
         for written in (path, self._in_pattern(path)):
@@ -277,6 +278,9 @@ class Sources:
                 if inner is not None and (found := _nodes(file).get(inner)) is not None:
                     return f"{_short(file)}:{found[0]}"
         return ""
+
+    def _given(self, override: Override) -> str:
+        return f"{self.caller.value} ({masked_override(str(override.input_line))})"
 
     def override(self, path: str) -> Override | None:
         """The override of a value that set a value, or the list or mapping that it is in; None: none did."""

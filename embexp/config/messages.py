@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+from embexp.system.redaction import masked
+
 _LONGEST = 60
 _ALSO_CALLED = {
     "xavier": ("glorot_uniform", "glorot_normal"),
@@ -43,7 +45,7 @@ class Caller(Enum):
 
 def format_value(value: Any) -> str:
     """A value as YAML, cut off if it is long."""
-    text = _yaml(value)
+    text = masked(_yaml(value))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"
 
 

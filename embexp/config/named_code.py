@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from embexp.config.hydra_globals import UnresolvedError, hydra_setting
 from embexp.config.messages import Caller, format_value
 from embexp.errors import ConfigError, Fault
-from embexp.system import user_code
+from embexp.system import environment, user_code
 
 LOGS = ("job_logging", "hydra_logging")
 VARIABLES = "job.env_set"
@@ -51,19 +51,6 @@ _LAUNCHERS = frozenset(
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f()`$]*")
 """Texts that are neither a second line of a script nor a call."""
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
-_VARIABLES = re.compile(
-    r"(OMP|MKL|MKL_DOMAIN|OPENBLAS|BLIS|NUMEXPR)_NUM_THREADS|(VECLIB_MAXIMUM|NUMEXPR_MAX)_THREADS"
-    r"|TF_NUM_(INTRA|INTER)OP_THREADS|TF_GPU_THREAD_(MODE|COUNT)"
-    r"|OMP_(THREAD_LIMIT|DYNAMIC|NESTED|MAX_ACTIVE_LEVELS|PROC_BIND|PLACES|SCHEDULE|WAIT_POLICY|DISPLAY_ENV)"
-    r"|GOMP_(CPU_AFFINITY|SPINCOUNT)|KMP_(AFFINITY|BLOCKTIME|HW_SUBSET|SETTINGS)"
-    r"|MKL_(DYNAMIC|CBWR|ENABLE_INSTRUCTIONS)|OPENBLAS_CORETYPE"
-    r"|(CUDA|NVIDIA|HIP|ROCR|TPU)_VISIBLE_DEVICES|TPU_VISIBLE_CHIPS|CUDA_(DEVICE_ORDER|LAUNCH_BLOCKING)"
-    r"|NVIDIA_TF32_OVERRIDE|CUBLAS_WORKSPACE_CONFIG|TF_GPU_(ALLOCATOR|HOST_MEM_LIMIT_IN_MB)|TF_FORCE_GPU_ALLOW_GROWTH"
-    r"|TF_DETERMINISTIC_OPS|TF_CUDNN_(DETERMINISTIC|USE_AUTOTUNE|USE_FRONTEND)"
-    r"|TF_ENABLE_ONEDNN_OPTS|TF_SET_ONEDNN_FPMATH_MODE|ONEDNN_DEFAULT_FPMATH_MODE|(ONEDNN|DNNL)_(MAX_CPU_ISA|VERBOSE)"
-    r"|TF_CPP_(MIN_LOG_LEVEL|MIN_VLOG_LEVEL|MAX_VLOG_LEVEL|VMODULE)|ABSL_MIN_LOG_LEVEL|(GRPC|AUTOGRAPH)_VERBOSITY"
-)
-"""Numbers of threads, visible devices, kernels and log levels. None is a path, an address or a switch for code."""
 _OWN_VARIABLE = re.compile(r"EMBEXP_\w+")
 """Variables for the user's own model; those that embexp reads itself are not among them."""
 _READ_BY_EMBEXP = frozenset(
@@ -112,7 +99,7 @@ def check(config: DictConfig, kind: str, permission: Permission) -> dict[str, An
     Raises:
         ConfigError: it names code that may not be run, sets what it may not, or can't be resolved.
     """
-    node = hydra_setting(config, f"hydra.{kind}", secrets=kind not in (VARIABLES, *LOGS))
+    node = hydra_setting(config, f"hydra.{kind}", secrets=kind == "callbacks")
     if found := list(_faults(config, node, kind, permission)):
         raise ConfigError(found)
     return node if isinstance(node, dict) else {}
@@ -172,7 +159,7 @@ def _faults(config: DictConfig, node: Any, kind: str, permission: Permission) ->
         yield from _Loggers(path, key, folder, Given(config, permission), permission).faults(node)
     if kind == "launcher":
         yield from _launcher_faults(config, node, permission)
-    for place, key, value in _texts(node, path):
+    for place, key, value in texts(node, path):
         fine = logs or key != "_target_" or value.startswith(_FINE) or value in _known(kind, permission)
         if not fine:
             yield from _fault(place, value, permission)
@@ -194,12 +181,12 @@ def _launcher_faults(config: DictConfig, node: Any, permission: Permission) -> I
     stored = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {}).get(f"{choice}.yaml")
     stored_node = {} if stored is None else OmegaConf.to_container(stored.node, resolve=False)
     own, written = (
-        {path: value for path, _, value in _texts(each, "hydra.launcher")}
+        {path: value for path, _, value in texts(each, "hydra.launcher")}
         for each in (stored_node, OmegaConf.to_container(config.hydra.launcher, resolve=False))
     )
     given = Given(config, permission)
     listed, sweep = target in _LAUNCHERS, f"{config.hydra.sweep.get('dir')}/"
-    for path, key, value in _texts(node, "hydra.launcher"):
+    for path, key, value in texts(node, "hydra.launcher"):
         same = path in own and written.get(path) == own[path] and value.isprintable()
         inside = "folder" not in key or (value.startswith(sweep) and ".." not in value)
         plain = listed and path.count(".") == 2 and inside and _PLAIN.fullmatch(value) is not None
@@ -225,13 +212,13 @@ def _fault(path: str, target: str, permission: Permission) -> Iterator[Fault]:
         yield Fault(path, format_value(target), "it must be a class of a module", permission.remedy(function))
 
 
-def _texts(node: Any, path: str) -> Iterator[tuple[str, str, str]]:
+def texts(node: Any, path: str) -> Iterator[tuple[str, str, str]]:
     """The texts of nested mappings and lists: path, key, text."""
     for key, value in node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ():
         if isinstance(value, str):
             yield f"{path}.{key}", str(key), value
         else:
-            yield from _texts(value, f"{path}.{key}")
+            yield from texts(value, f"{path}.{key}")
 
 
 def _known(kind: str, permission: Permission) -> Container[str]:
@@ -251,7 +238,7 @@ def _targets(node: Any) -> Iterator[str]:
             yield from _targets(value)
         elif isinstance(value.node, DictConfig):
             content = OmegaConf.to_container(value.node, resolve=False)
-            yield from (text for _, key, text in _texts(content, "") if key == "_target_")
+            yield from (text for _, key, text in texts(content, "") if key == "_target_")
 
 
 class Given:
@@ -287,7 +274,7 @@ def _leaves(value: Any, path: str) -> Iterator[str]:
 def is_harmless(variable: str) -> bool:
     """Whether a file may set an environment variable: it can't load code, nor name a path or an address."""
     own = _OWN_VARIABLE.fullmatch(variable) is not None and variable not in _READ_BY_EMBEXP
-    return own or _VARIABLES.fullmatch(variable) is not None
+    return own or environment.HARMLESS.fullmatch(variable) is not None
 
 
 def _variable_faults(variables: Any, path: str, given: Given) -> Iterator[Fault]:
@@ -359,7 +346,7 @@ class _Loggers:
                 yield _refused(place, value, "it must name no attribute or item of a value, as these may hold secrets")
 
     def _external(self, node: Any, path: str) -> Iterator[Fault]:
-        for place, _, value in _texts(node, path):
+        for place, _, value in texts(node, path):
             found = _EXTERNAL.match(value)
             if found is None or value in _STREAMS:
                 continue

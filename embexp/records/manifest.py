@@ -29,21 +29,11 @@ from typing import Any
 
 from embexp.records.folder import OF_SWEEPS
 from embexp.records.identity import Identity
+from embexp.system import environment as variables
 from embexp.system import machine
+from embexp.system.redaction import masked, masked_override
 from embexp.system.user_code import UserCode
 
-_VARIABLES = re.compile(
-    r"(TF|OMP|MKL|KMP|CUDA|XLA|DNNL|ONEDNN|OPENBLAS|KERAS|NVIDIA|TPU|EMBEXP)_\w+|GOMP_CPU_AFFINITY|PYTHONHASHSEED"
-)
-"""Environment variables that may change how TensorFlow, NumPy or embexp compute."""
-MASKED = "[masked]"
-_SECRET = re.compile(r"secret|token|passw|passphrase|credential|api_?key|access_?key|private|_key$|auth|cookie", re.I)
-_OTHERS = re.compile(r"^TF_VAR_", re.I)
-"""Variables of other programs that begin like TensorFlow's: Terraform's hold what is deployed."""
-_SETTING = re.compile(
-    r"(?P<name>[\w.@/+~-]*(secret|token|password|passwd|passphrase|credentials?|_key|apikey|auth))=(?P<value>.+)", re.I
-)
-_LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _LONGEST_DIFF = 1_000_000
 _MOST_UNTRACKED = 100
 _MOST_FILTERED = 200
@@ -88,7 +78,7 @@ def collect(
     """
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": masked_command(sys.argv),
+        "command": list(map(masked_override, sys.argv)),
         "working_folder": os.getcwd(),
         "run_id": identity.run_id,
         "seed": spec["seed"],
@@ -133,8 +123,9 @@ def _packages(path: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """The environment variables that may matter; secrets are masked."""
-    return {name: masked_value(name, text) for name, text in sorted(os.environ.items()) if _VARIABLES.fullmatch(name)}
+    """The environment variables that are known to matter; what is secret in one is masked."""
+    known = {name: text for name, text in sorted(os.environ.items()) if variables.is_recorded(name)}
+    return {name: masked(text, name) for name, text in known.items()}
 
 
 def _machine() -> dict[str, Any]:
@@ -156,22 +147,6 @@ def _repositories(code: UserCode | None) -> dict[str, Any]:
     if code is not None and code.files:
         folders["model"] = next(iter(code.files.values())).path.parent
     return {"embexp": None} | states(folders)
-
-
-def masked_value(name: str, text: str) -> str:
-    """The value of a variable, masked if its name or its form says that it is a secret."""
-    if _SECRET.search(name) or _OTHERS.search(name):
-        return MASKED
-    return _LOGIN.sub(MASKED, text)
-
-
-def masked_command(words: Sequence[str]) -> list[str]:
-    """A command line, without logins in addresses (https://name:password@…) and values of keys named as secrets."""
-    found = []
-    for word in words:
-        setting = _SETTING.fullmatch(word)
-        found.append(f"{setting['name']}={MASKED}" if setting else _LOGIN.sub(MASKED, word))
-    return found
 
 
 @dataclass(frozen=True)
@@ -365,7 +340,7 @@ def _difference(git: _Git) -> tuple[str | None, str]:
     text, cut = git.text(*diff, "HEAD", "--", ":(top)", *left_out)
     if text is None:
         return None, cut or "git can't compare the files"
-    return text, "; ".join(filter(None, (cut, _filter_note(filtered))))
+    return masked(text), "; ".join(filter(None, (cut, _filter_note(filtered))))
 
 
 def _filtered(git: _Git, names: str) -> dict[str, str]:

@@ -24,6 +24,7 @@ from embexp.specs import metrics as metric_specs
 from embexp.specs.losses import Recommendation
 from embexp.specs.models import Task
 from embexp.specs.studies.choices import DESCRIPTIONS
+from embexp.system.redaction import masked, masked_override
 
 _UNDECIDED = (Status.RUNNING, Status.QUEUED, Status.PLANNED, Status.INTERRUPTED, Status.CANCELLED)
 """States of a ledger whose sweep was killed before it could note that the run has ended."""
@@ -347,7 +348,8 @@ def _content(path: Path) -> tuple[dict[str, Any], str]:
 
 def settings_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a spec by dotted path."""
-    found = dict(leaves(spec)) if spec else {}
+    texts = leaves(spec) if spec else ()
+    found = {path: masked(value) if isinstance(value, str) else value for path, value in texts}  # of old runs
     if found.get("data.fetch") is not None:
         found.pop("data.path", None)  # where a data set by name lies on a machine is no setting
     return found
@@ -356,7 +358,7 @@ def settings_of(spec: Mapping[str, Any]) -> dict[str, Any]:
 def _overrides(directory: Path) -> tuple[str, ...]:
     """The overrides that Hydra recorded: a YAML list of strings."""
     content = read_yaml(directory / ".hydra" / "overrides.yaml")
-    return tuple(map(str, content)) if isinstance(content, list) else ()
+    return tuple(masked_override(str(each)) for each in content) if isinstance(content, list) else ()
 
 
 def _primary(settings: Mapping[str, Any]) -> tuple[str, metric_specs.Direction | None]:

@@ -33,6 +33,7 @@ from embexp.specs.studies.choices import DESCRIPTIONS
 from embexp.specs.tracking import MLflow, scheme_of
 from embexp.system import files
 from embexp.system.locks import FileLock
+from embexp.system.redaction import masked
 
 _STATUS = {"completed": "FINISHED", "stopped_early": "FINISHED", "interrupted": "KILLED"}
 _LONGEST_NAME = 250
@@ -179,8 +180,8 @@ class Store:
 
     @property
     def without_password(self) -> str | None:
-        """The URI; None if there is a user name or password in it, which belongs in no file."""
-        return None if re.match(r"[^:/]+://[^/]*@", self.uri) else self.uri
+        """The URI; None if there is a password in it, which belongs in no file."""
+        return self.uri if masked(self.uri) == self.uri else None
 
     def experiment(self, name: str) -> str:
         """The id of an experiment, which is created if it is new; two processes may do so at once."""

@@ -28,6 +28,7 @@ from embexp.specs.base import implementation
 from embexp.specs.tracking import MLflow, NoTracking, missing_packages
 from embexp.specs.tracking import Tracking as Settings
 from embexp.system import files
+from embexp.system.redaction import masked, without_secrets
 from embexp.training.listeners import Listener
 
 Parameter = bool | int | float | str
@@ -256,7 +257,7 @@ Delivery = Direct | Queued
 def reason(error: Exception) -> str:
     """An error in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
+    text = masked(lines[0]) if lines else type(error).__name__
     return text if len(text) <= 300 else f"{text[:299]}…"
 
 
@@ -376,8 +377,8 @@ def track(
         name=config["name"],
         directory=folder.path,
         run_id=run_id,
-        parameters=parameters(config),
-        config=as_yaml(config),
+        parameters=parameters(shown := without_secrets(config)),
+        config=as_yaml(shown),
         commit=_commit(folder.manifest),
         first_step=first_step,
     )

@@ -34,6 +34,7 @@ from embexp.sweeps import processes
 from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.system import files, interruption, locks, machine_faults, slurm
 from embexp.system.locks import FileLock
+from embexp.system.redaction import masked
 
 CANCEL = ".cancel"
 """File in the folder of a sweep that is to be cancelled: its process, and the workers of launchers, look for it."""
@@ -205,7 +206,7 @@ def failure_sentence(error: BaseException) -> str:
     """An error in one line."""
     if isinstance(error, ConfigError):
         return "; ".join(f"{fault.path or 'config'} = {fault.value}: {fault.rule}" for fault in error.faults)
-    text = " ".join(str(error).split())
+    text = masked(" ".join(str(error).split()))
     if isinstance(error, EmbexpError):
         return text
     return machine_faults.sentence(error) or f"{type(error).__name__}: {text}".removesuffix(": ")

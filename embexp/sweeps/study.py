@@ -25,6 +25,7 @@ from embexp.sweeps.jobs import OTHER_DIRECTORY, Outcome
 from embexp.sweeps.search import Choices, Parameter, Search, Space, objective_values
 from embexp.sweeps.settings import PrunerKind, SamplerKind, SearchSettings
 from embexp.system import files
+from embexp.system.redaction import masked
 
 SEARCH_FILE = "search.json"
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Sequence[Outcome]]]
@@ -89,10 +90,10 @@ class Study:
                 found = [direction.name.lower() for direction in self._study.directions]
             except Exception as error:  # of any database and its driver
                 line = (str(error).splitlines() or [type(error).__name__])[0]
-                raise RunError(f"hydra.sweeper.storage: {url} can't be used: {line}") from error
+                raise RunError(masked(f"hydra.sweeper.storage: {url} can't be used: {line}")) from error
             if found != directions:
                 raise RunError(
-                    f"{url} holds a study {name!r} with the objectives {', '.join(found)}, and this search has"
+                    f"{masked(url)} holds a study {name!r} with the objectives {', '.join(found)}, and this search has"
                     f" {', '.join(directions)}\n    choose another hydra.sweeper.study_name"
                 )
             self._check_description(objectives)

@@ -23,6 +23,26 @@ from contextlib import contextmanager
 from embexp.system import machine
 from embexp.system.printable import send_nowhere
 
+HARMLESS = re.compile(
+    r"(OMP|MKL|MKL_DOMAIN|OPENBLAS|BLIS|NUMEXPR)_NUM_THREADS|(VECLIB_MAXIMUM|NUMEXPR_MAX)_THREADS"
+    r"|TF_NUM_(INTRA|INTER)OP_THREADS|TF_GPU_THREAD_(MODE|COUNT)"
+    r"|OMP_(THREAD_LIMIT|DYNAMIC|NESTED|MAX_ACTIVE_LEVELS|PROC_BIND|PLACES|SCHEDULE|WAIT_POLICY|DISPLAY_ENV)"
+    r"|GOMP_(CPU_AFFINITY|SPINCOUNT)|KMP_(AFFINITY|BLOCKTIME|HW_SUBSET|SETTINGS)"
+    r"|MKL_(DYNAMIC|CBWR|ENABLE_INSTRUCTIONS)|OPENBLAS_CORETYPE"
+    r"|(CUDA|NVIDIA|HIP|ROCR|TPU)_VISIBLE_DEVICES|TPU_VISIBLE_CHIPS|CUDA_(DEVICE_ORDER|LAUNCH_BLOCKING)"
+    r"|NVIDIA_TF32_OVERRIDE|CUBLAS_WORKSPACE_CONFIG|TF_GPU_(ALLOCATOR|HOST_MEM_LIMIT_IN_MB)|TF_FORCE_GPU_ALLOW_GROWTH"
+    r"|TF_DETERMINISTIC_OPS|TF_CUDNN_(DETERMINISTIC|USE_AUTOTUNE|USE_FRONTEND)"
+    r"|TF_ENABLE_ONEDNN_OPTS|TF_SET_ONEDNN_FPMATH_MODE|ONEDNN_DEFAULT_FPMATH_MODE|(ONEDNN|DNNL)_(MAX_CPU_ISA|VERBOSE)"
+    r"|TF_CPP_(MIN_LOG_LEVEL|MIN_VLOG_LEVEL|MAX_VLOG_LEVEL|VMODULE)|ABSL_MIN_LOG_LEVEL|(GRPC|AUTOGRAPH)_VERBOSITY"
+)
+"""Numbers of threads, visible devices, kernels and log levels. None is a path, an address or a switch for code."""
+_RECORDED = re.compile(
+    r"TF_CONFIG|TF_XLA_FLAGS|XLA_FLAGS|TF_ENABLE_CUBLAS_TENSOR_OP_MATH_FP32|TF_USE_LEGACY_KERAS"
+    r"|(ONEDNN|DNNL)_(CPU_ISA_HINTS|DEFAULT_FPMATH_MODE)|TF_GRPC_DEFAULT_OPTIONS|TF_CUDA_PATHS|CUDA_(HOME|CACHE_PATH)"
+    r"|OMP_STACKSIZE|KMP_STACKSIZE|MKL_THREADING_LAYER|KERAS_BACKEND|TPU_NAME|KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"
+    r"|EMBEXP_(DATA|MEMORY|WORKER|LEADER)|PYTHONHASHSEED"
+)
+"""What else a run records of its environment, as it may change what TensorFlow, NumPy or embexp compute, or where."""
 _CHATTER = re.compile(rb"^(WARNING: All log messages before absl::InitializeLog\(\)|[IW]\d{4} \d\d:\d\d:)")
 """Lines of information and warning that TensorFlow's libraries write while they are loaded, whatever the log level."""
 
@@ -36,6 +56,11 @@ _LOGGERS = ("tensorflow", "absl")
 """Of TensorFlow and Keras, whose warnings go to the standard error."""
 _process = False
 """Whether this process only runs a command; a notebook or a test has its collector to itself."""
+
+
+def is_recorded(variable: str) -> bool:
+    """Whether a run records an environment variable: it is known by its name, and not by how that begins."""
+    return bool(HARMLESS.fullmatch(variable) or _RECORDED.fullmatch(variable))
 
 
 def quiet() -> None:

@@ -17,6 +17,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO, cast
 
+from embexp.system.redaction import masked
+
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What terminals obey, but for tabs and ends of lines: escape, carriage return, backspace, changes of direction."""
 _COMPUTED = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -55,8 +57,8 @@ def visible(text: str) -> str:
 
 
 def print(*values: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
-    """Prints as Python's `print` does, what a terminal would obey made visible."""
-    builtins.print(visible(sep.join(map(str, values))), end=end, file=file, flush=flush)
+    """Prints as Python's `print` does, what a terminal would obey made visible, and what is secret masked."""
+    builtins.print(visible(masked(sep.join(map(str, values)))), end=end, file=file, flush=flush)
 
 
 def write_data(text: str) -> None:
