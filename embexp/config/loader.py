@@ -8,6 +8,7 @@ import os
 import pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -88,7 +89,7 @@ class Loader:
         """
         self.folders = folders
         self.config_name = config_name
-        self.permission = permission
+        self.permission = replace(permission, folders=tuple(folders.in_order))
         if fault := hydra_checks.searchpath_fault(folders.file(config_name)):
             raise ConfigError([fault])
         with hydra_globals.borrowed(), _searched_first(folders.user):

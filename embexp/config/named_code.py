@@ -380,11 +380,13 @@ class Permission:
         allowed: functions and classes that the user allows, as `package.module:name`.
         own: whether the user's own modules may be named without that; a config that a sweep has recorded may not.
         caller: who allows them.
+        folders: of configs, which may be from elsewhere, and so may the code in them.
     """
 
     allowed: frozenset[str] = frozenset()
     own: bool = True
     caller: Caller = Caller.COMMAND_LINE
+    folders: tuple[Path, ...] = ()
 
     def refusal(self, function: str) -> str:
         """Why a config may not name a function or a class, without a full stop; "" if it may."""
@@ -392,13 +394,14 @@ class Permission:
             return ""
         if not self.own:
             return "what the folder of a sweep has recorded is not trusted to name code"
-        why = user_code.foreign(function)
+        why = user_code.foreign(function) or user_code.within(function, self.folders)
         return f"{why}, and a config may name code of your own modules only" if why else ""
 
     def remedy(self, function: str) -> str:
         """What to do about a refusal."""
         module = function.partition(":")[0].partition(".")[0]
-        hidden = [each for each in (Path(f"{module}.py"), Path(module)) if each.exists()] if self.own else []
+        foreign = self.own and user_code.foreign(function)
+        hidden = [each for each in (Path(f"{module}.py"), Path(module)) if foreign and each.exists()]
         hint = f"rename {hidden[0]}, which that hides; or, " if hidden else ""
         return f"{hint}if you want it to be run, allow it: {self.caller.option('allow-code', function)}"
 

@@ -7,7 +7,7 @@ belongs to the package of the function or lies beside it, in the same folder; in
 their versions are recorded. A name that is put together at run time (`importlib.import_module(name)`) is not followed.
 
 A user's own modules are those in the working directory, in a folder of PYTHONPATH or of `sys.path`, and in editable
-installs: neither in Python's library nor in an installed package.
+installs: neither in Python's library nor in an installed package, nor in a folder of configs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import symtable
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
@@ -189,6 +189,23 @@ def _foreign(function: str, seen: set[str]) -> str:
     for origin in _origins(specs[-1], name.partition(".")[0]) if specs else ():
         if why := _foreign(origin, seen):
             return f"{specs[-1].name} imports it, and {why}"
+    return ""
+
+
+def within(function: str, folders: Iterable[Path]) -> str:
+    """Why a function is of a folder of configs, which may be anybody's, without a full stop; "" if it is not.
+
+    The working directory is the user's own, even if it is such a folder, or in one.
+
+    Args:
+        function: `package.module:name`.
+    """
+    here = Path.cwd().resolve()
+    for spec in reversed(find_modules(function.partition(":")[0])):
+        for place in map(Path.resolve, _places(spec)):
+            for root in map(Path.resolve, folders):
+                if place.is_relative_to(root) and not (here.is_relative_to(root) and place.is_relative_to(here)):
+                    return f"module {spec.name!r} is in a folder of configs ({place})"
     return ""
 
 

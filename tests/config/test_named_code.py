@@ -158,3 +158,40 @@ def test_a_run_with_an_own_callback(folder: Path, capsys: pytest.CaptureFixture[
     runner = FakeRunner()
     assert run.main(["+hydra.callbacks.mine._target_=ears.Ears", "hydra.run.dir=out"], runner=runner) == 0
     assert len(runner.runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("here", "given", "module", "refused"),
+    [
+        (".", "theirs", "theirs.evil", True),
+        (".", "theirs/conf", "theirs.conf.evil", True),
+        ("elsewhere", "../theirs", "evil", True),  # by PYTHONPATH
+        ("theirs", ".", "evil", False),
+        ("theirs/conf", "..", "evil", False),
+        (".", "theirs", "own", False),
+        (".", "theirs", "linked", True),
+    ],
+)
+def test_code_in_a_folder_of_configs_needs_a_word(
+    here: str, given: str, module: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("theirs/conf/evil.py", "theirs/evil.py", "own.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(EARS.format(marker=str(tmp_path / "imported")))
+    (tmp_path / "linked.py").symlink_to("theirs/evil.py")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / here)
+    monkeypatch.setattr(sys, "path", [*sys.path, *([str(tmp_path / "theirs")] if here == "elsewhere" else [])])
+    words = [
+        "model=keras",
+        f"model.function={module}:Ears",
+        "~model.args",
+        f"+hydra.callbacks.a._target_={module}.Ears",
+    ]
+    faults = list(composition.check(compose_config(composition.loader(given), words))[1])
+    paths = {"model.function", "hydra.callbacks.a._target_"}
+    assert {each.path for each in faults} == (paths if refused else set())
+    assert all(each.remedy == f"if you want it to be run, allow it: --allow-code {module}:Ears" for each in faults)
+    allowed = composition.loader(given, permission=Permission(frozenset({f"{module}:Ears"})))
+    assert composition.check(compose_config(allowed, words))[1] == []
+    assert not (tmp_path / "imported").exists()
