@@ -27,6 +27,7 @@ from embexp.config import (
     remedies,
     resources,
     validate,
+    written,
 )
 from embexp.config import selections as choices
 from embexp.config.folders import at
@@ -188,7 +189,8 @@ def job(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, in_p
     else:
         faults, twice = list(hydra_checks.without_effect(parsed, multirun=False)), list(overrides.repeated(parsed))
     try:
-        found = candidate(loader, texts, look_at_data=look_at_data)
+        places = written.EVERYWHERE if in_python else written.IN_RUNS
+        found = candidate(loader, texts, look_at_data=look_at_data, places=places)
     except ConfigError as error:
         reported = {fault.path for fault in error.faults}
         raise ConfigError([*twice, *error.faults, *(fault for fault in faults if fault.path not in reported)]) from None
@@ -203,21 +205,28 @@ def job(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, in_p
     return found
 
 
-def candidate(loader: Loader, texts: Sequence[str], *, look_at_data: bool = True) -> Job:
+def candidate(
+    loader: Loader, texts: Sequence[str], *, look_at_data: bool = True, places: Sequence[str] = written.EVERYWHERE
+) -> Job:
     """Composes and checks one run whose settings may be impossible to combine: see `Job.impossible`.
+
+    Args:
+        places: settings that name where something is written, see `written.faults`.
 
     Raises:
         ConfigError: with all faults, if any is not a `CombinationFault`.
     """
     composition = compose_config(loader, texts)
-    spec, faults = check(composition, look_at_data=look_at_data)
+    spec, faults = check(composition, look_at_data=look_at_data, places=places)
     impossible = tuple(fault for fault in faults if isinstance(fault, CombinationFault))
     if spec is None or len(impossible) < len(faults):
         raise ConfigError(faults)
     return Job(spec, composition, impossible)
 
 
-def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSpec | None, list[Fault]]:
+def check(
+    composition: Composition, *, look_at_data: bool = True, places: Sequence[str] = written.EVERYWHERE
+) -> tuple[RunSpec | None, list[Fault]]:
     """Validates a composed config and checks it against every rule.
 
     Returns:
@@ -236,6 +245,7 @@ def check(composition: Composition, *, look_at_data: bool = True) -> tuple[RunSp
     if spec is not None and spec.output.existing is Existing.REPLACE and not _is_overridden(composition, _EXISTING):
         rule = "a file of a config has no run removed; the command line may"
         faults.append(Fault(_EXISTING, "replace", rule, f"add {_EXISTING}=replace to the command line"))
+    faults = [*faults, *written.faults(composition, *places)]
     faults = patterns.folded(_kinds_reported_once(faults, composition), composition.expansion.origins)
     return spec, [*composition.faults, *remedies.completed(faults, composition.container, composition.sources)]
 

@@ -311,7 +311,8 @@ class Sources:
     def _files(self) -> Sequence[tuple[str, Path]]:
         """Packages and files, in merge order."""
         found = outline_of(self._loader.folders, self._loader.config_name, self._selections)
-        return [("" if package in self._lifted else package, file) for _, package, file in found.merged]
+        merged = sorted(found.merged, key=lambda each: not each[0].startswith("hydra/"))  # as Hydra does
+        return [("" if package in self._lifted else package, file) for _, package, file in merged]
 
 
 def text_of(override: Override) -> str:

@@ -108,6 +108,19 @@ def opened(
         yield OutputDirectory(made, continues, replaces)
 
 
+def foreseen(path: Path, spec: RunSpec, existing: Existing) -> str:
+    """What a run would do with a directory that it is to get, as what follows its name. Nothing is written."""
+    if existing is Existing.NUMBER or not path.exists():
+        return ", or the next free number after it" if path.exists() else ""
+    try:
+        _check(path, RunFolder(path).located(spec).model_dump(mode="json"), existing, "")
+    except ConfigError as error:
+        return f", which the run would refuse: {error.faults[0].rule}"
+    if has_begun_nothing(path):
+        return ""
+    return ", whose run is completed" if existing is Existing.CONTINUE else ", whose run is removed first"
+
+
 def _is_free(path: Path) -> bool:
     return not RunFolder(path).spec.exists()
 

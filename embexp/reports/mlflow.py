@@ -23,14 +23,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import getproxies
 
 from embexp.records.folder import OF_SWEEPS, RunFolder, json_object
 from embexp.reports.tracking import Parameter, Point, TrackedRun, remember, remembered
 from embexp.specs import tracking
 from embexp.specs.studies.choices import DESCRIPTIONS
-from embexp.specs.tracking import MLflow, scheme_of
+from embexp.specs.tracking import MLflow, absolute, local_path, scheme_of
 from embexp.system import files
 from embexp.system.locks import FileLock
 from embexp.system.redaction import masked
@@ -217,7 +217,7 @@ class Store:
 
     def _artifacts(self, experiment: str) -> str | None:
         """Where the artifacts of a new experiment go: beside a SQLite file; else where the store says."""
-        place = _local_path(self.uri)
+        place = local_path(self.uri)
         if place is None or scheme_of(self.uri) != "sqlite":
             return None
         return (place.parent / "mlruns" / quote(experiment, safe="")).as_uri()
@@ -244,7 +244,7 @@ def connect(uri: str | None) -> Store:
 
         logging.getLogger("alembic").setLevel(logging.WARNING)  # a new database logs its hundred migrations
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
-        place = _local_path(uri)
+        place = local_path(uri)
         if place is not None and not _is_made(place):
             # MLflow makes the tables of a database in a hundred migrations. Two processes that do so at once, or one
             # that is killed meanwhile, leave a database that no later process can use.
@@ -282,13 +282,6 @@ def _chosen(uri: str | None) -> str:
     return absolute(uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT)
 
 
-def _local_path(uri: str) -> Path | None:
-    """The database or the folder of a store on a disk; None for other stores."""
-    if uri.startswith("sqlite:///") and uri != "sqlite:///:memory:":
-        return Path(uri.removeprefix("sqlite:///").partition("?")[0])
-    return Path(unquote(uri.removeprefix("file:").removeprefix("//"))) if scheme_of(uri) == "file" else None
-
-
 def _is_made(place: Path) -> bool:
     return place.is_dir() or (place.is_file() and place.stat().st_size > 0)
 
@@ -312,21 +305,6 @@ def _make(place: Path, uri: str) -> None:
             return
         with contextlib.suppress(FileExistsError):  # another process was faster, on a file system without locks
             os.link(whole, place)
-
-
-def absolute(uri: str) -> str:
-    """A URI with an absolute path, so that it means the same in every working folder.
-
-    Args:
-        uri: of a store; a folder becomes a `file:` URI.
-    """
-    if uri.startswith("sqlite:///") and uri != "sqlite:///:memory:":
-        return f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}"
-    if scheme_of(uri) == "":
-        return Path(uri).absolute().as_uri()
-    if scheme_of(uri) == "file" and not uri.startswith("file:/"):
-        return Path(uri.removeprefix("file:")).absolute().as_uri()
-    return uri
 
 
 def parent_of(directory: Path, store: Store, experiment: str) -> str | None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from urllib.parse import unquote
 
 from pydantic import Field
 
@@ -125,6 +126,28 @@ def scheme_of(uri: str | None) -> str:
     """
     found = re.match(r"([A-Za-z][A-Za-z0-9.\-]*)(\+[A-Za-z0-9_.\-]+)?:", uri or "")
     return found[1].lower() if found else "databricks" if uri == "databricks" else ""
+
+
+def absolute(uri: str) -> str:
+    """A URI with an absolute path, so that it means the same in every working folder.
+
+    Args:
+        uri: of a store; a folder becomes a `file:` URI.
+    """
+    if uri.startswith("sqlite:///") and uri != "sqlite:///:memory:":
+        return f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}"
+    if scheme_of(uri) == "":
+        return Path(uri).absolute().as_uri()
+    if scheme_of(uri) == "file" and not uri.startswith("file:/"):
+        return Path(uri.removeprefix("file:")).absolute().as_uri()
+    return uri
+
+
+def local_path(uri: str) -> Path | None:
+    """The database or the folder of a store on a disk; None for other stores."""
+    if uri.startswith("sqlite:///") and uri != "sqlite:///:memory:":
+        return Path(uri.removeprefix("sqlite:///").partition("?")[0])
+    return Path(unquote(uri.removeprefix("file:").removeprefix("//"))) if scheme_of(uri) == "file" else None
 
 
 def _in_database(uri: str | None) -> bool:

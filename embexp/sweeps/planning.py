@@ -14,7 +14,7 @@ from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import composition, hydra_checks, hydra_globals, hydra_job, selections
+from embexp.config import composition, hydra_checks, hydra_globals, hydra_job, selections, written
 from embexp.config.composition import Composition, Job, compose_config
 from embexp.config.folders import Folders
 from embexp.config.loader import Loader
@@ -60,6 +60,7 @@ class Plan:
         search: how the sweeper `optuna` chooses them; None for another sweeper.
         effective: keys that have an effect in a job that was checked: in one without such a setting they have none.
         notes: what the user should know, each a sentence.
+        outside: what to add to the line that says where the sweep is, see `written.outside`.
     """
 
     base: DictConfig
@@ -70,6 +71,7 @@ class Plan:
     search: Search | None = None
     effective: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    outside: str = ""
 
 
 def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -> Plan:
@@ -86,9 +88,10 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
     tasks = [each for each in parsed if not each.is_hydra_override()]
     hydra = [str(each.input_line) for each in parsed if each.is_hydra_override()]
     engines.require_package(parsed)
-    base = compose_config(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()]).config
+    composed = compose_config(loader, [str(each.input_line) for each in parsed if not each.is_sweep_override()])
+    base, outside = composed.config, written.outside(composed, written.IN_SWEEPS)
     faults = [*repeated(parsed), *hydra_checks.without_effect(parsed, multirun=True), *hydra_checks.sweep_faults(base)]
-    if faults:
+    if faults := [*faults, *written.faults(composed, *written.IN_SWEEPS[:2])]:
         raise ConfigError(faults)
     engine = None
     if base.hydra.launcher.get("_target_") != _LAUNCHER:
@@ -107,7 +110,7 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
         limit({"trials": search.trials, "seeds": search.seeds}, most)
     if sweeper != "basic":
         asked = tuple(str(task.input_line) for task in tasks)
-        return Plan(base, asked, None, launched, engine, search, effective, (*tuned, *notes))
+        return Plan(base, asked, None, launched, engine, search, effective, (*tuned, *notes), outside)
     with hydra_globals.borrowed(base):
         params = _parsed(loader, [f"{key}={value}" for key, value in (base.hydra.sweeper.params or {}).items()])
         params, more = _without_tuned(loader, params)
@@ -120,7 +123,7 @@ def plan(loader: Loader, overrides: Sequence[str], progress: Progress = quiet) -
     lines = [str(task.input_line) for task in tasks]
     forced = tuple(f"++{line}" if line.partition("=")[0] in checked.added else line for line in lines)
     notes = (*tuned, *more, *inert_notes(checked.jobs))
-    return Plan(base, forced, checked.jobs, launched, engine, notes=notes)
+    return Plan(base, forced, checked.jobs, launched, engine, notes=notes, outside=outside)
 
 
 def inert_notes(jobs: Sequence[PlannedJob]) -> Iterator[str]:

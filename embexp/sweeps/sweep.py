@@ -193,6 +193,8 @@ class Sweep:
         shown.expect(len(self._missing([job.number for job in found])), len(found))
         if before:
             self._say_continued(found)
+        else:
+            self._say_where()
         for note in self._plan.notes:
             shown.say(note)
         for job in found:
@@ -264,7 +266,9 @@ class Sweep:
                 numbers = [trial * search.seeds + seed for seed in range(search.seeds)]
                 self._settings[trial] = self._enrolment.meet(numbers)
             missing = self._missing([number for trial in trials for number in self._settings[trial]])
-            if trials:
+            if not trials:
+                self._say_where()
+            else:
                 is_done = "1 trial is done" if len(trials) == 1 else f"{len(trials)} trials are done"
                 runner.shown.say(f"continuing the search in {runner.ledger.directory}: {is_done}")
             for note in self._plan.notes:
@@ -311,12 +315,15 @@ class Sweep:
                 f"    {remedy} finishes the sweep all the same"
             )
 
+    def _say_where(self) -> None:
+        self._runner.shown.say(f"sweep in {self._runner.ledger.directory}{self._plan.outside}")
+
     def _say_continued(self, found: Sequence[LedgerJob]) -> None:
         done = sum(job.state.is_settled for job in found)
         text = f"continuing the sweep in {self._runner.ledger.directory}: {done} of {len(found)} jobs are done"
         if failed := [job for job in found if job.number in self._failed_before and job.same_as is None]:
             text += f", {len(failed)} failed (`embexp resume` tries them again)"
-        self._runner.shown.say(text)
+        self._runner.shown.say(text + self._plan.outside)
 
 
 def _check_asked(place: Path, others: Sequence[LedgerJob], known: int) -> None:

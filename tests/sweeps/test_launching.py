@@ -200,7 +200,7 @@ def test_plan_shows_what_a_folder_leaves_to_run(command: Command, capsys: pytest
     capsys.readouterr()
     assert plan.main(words) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[1:6] == [
+    assert lines[2:7] == [
         "0 1 completed before: not run again",
         "1 2",
         "2 100 failed before: `embexp resume` tries it again",
@@ -419,7 +419,7 @@ def test_a_plan_shows_what_is_run(capsys: pytest.CaptureFixture[str], elsewhere:
     words = ["seed=0,1", "seeds=2", "model=mlp,dlrm", "sweep.exclude=[{model: mlp, seed: 2}]"]
     assert commands.main(["plan", "-m", *words]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[1:9] == [
+    assert lines[2:10] == [
         "0 mlp 0",
         "1 mlp 1",
         "2 dlrm 0",
@@ -429,7 +429,7 @@ def test_a_plan_shows_what_is_run(capsys: pytest.CaptureFixture[str], elsewhere:
         "6 dlrm 1 the same as job 3: not run again",
         "7 dlrm 2",
     ]
-    assert lines[9] == "5 of 8 jobs would run; the first:"
+    assert lines[10] == "5 of 8 jobs would run; the first:"
     assert list(elsewhere.iterdir()) == []
 
 

@@ -98,10 +98,11 @@ def test_impossible_jobs_are_told_before_the_first_and_skipped(
     reason = "init=scaffold: it works in the runtime session or estimator, and the runtime is function"
     assert jobs()[2]["reason"] == reason
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"job 2 of 4 is skipped: {reason}"
-    assert lines[1].startswith("job 0 of 4 started")
+    assert lines[0] == f"sweep in {Path('s').absolute()}"
+    assert lines[1] == f"job 2 of 4 is skipped: {reason}"
+    assert lines[2].startswith("job 0 of 4 started")
     assert lines[-2] == f"job 2 skipped [init=scaffold runtime=function]: {reason}"
-    assert lines.count(lines[0]) == 1
+    assert lines.count(lines[1]) == 1
     assert not Path("s/2").exists()
 
 
@@ -261,7 +262,7 @@ def test_a_setting_without_effect_is_shown_in_the_ledger_and_the_table(
     words = ["freeze=none,rows", "freeze.rows=[[0,5]]", "hydra.sweep.dir=s"]
     assert sweep(words, command=command)
     out = capsys.readouterr().out
-    assert out.splitlines()[0] == "no effect: freeze.rows in 1 of 2 jobs, whose choices have no such setting"
+    assert out.splitlines()[1] == "no effect: freeze.rows in 1 of 2 jobs, whose choices have no such setting"
     assert "note: freeze.rows has no effect in job 0, whose choices have no such setting\n" in out
     with Path("s/sweep.csv").open() as file:
         assert [(row["freeze"], row["freeze.rows"]) for row in csv.DictReader(file)] == [

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     from embexp.system import terminal
 
     console = terminal.console()
-    if (spec := _sweep(options, console) if is_multirun(options) else _single(options)) is not None:
+    if (spec := _sweep(options, console) if is_multirun(options) else _single(options, console)) is not None:
         scan = options.scan or options.trace or options.time
         from embexp.cli import run_plan
 
@@ -51,16 +51,27 @@ def main(arguments: Sequence[str]) -> int:
     return DONE
 
 
-def _single(options: argparse.Namespace) -> RunSpec:
-    from embexp.config import composition
+def _single(options: argparse.Namespace, console: Console) -> RunSpec:
+    """Prints where the run would be; returns its spec."""
+    from embexp.config import composition, hydra_job, written
+    from embexp.records import output_directory
+    from embexp.specs.running import Existing
+    from embexp.system import terminal
 
-    spec = composition.job(config_loader(options), options.overrides).spec
+    job = composition.job(config_loader(options), options.overrides)
     environment.begin_collecting()
-    return spec
+    config = job.composition.config
+    place, dated = hydra_job.run_directory(config), hydra_job.is_dated(config)
+    existing = Existing.NUMBER if dated else job.spec.output.existing
+    does = output_directory.foreseen(place, job.spec, existing)
+    outside = written.outside(job.composition, written.IN_RUNS)
+    terminal.say(console, f"writes    {place}{', by the time of its start' if dated else does}{outside}")
+    return job.spec
 
 
 def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
     """Prints the jobs of a sweep; returns the spec of the first one that would run, None if it is not known."""
+    from embexp.config import hydra_job
     from embexp.sweeps import planning, resources
     from embexp.sweeps.sweep import settled_before
     from embexp.system import terminal
@@ -73,6 +84,7 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
         for line in (*lines, *plan.notes):
             terminal.say(console, line)
         return None
+    terminal.say(console, f"writes    {hydra_job.sweep_directory(plan.base)}, the directory of the sweep{plan.outside}")
     before = settled_before(plan)
     keys = planning.varying([job.settings for job in plan.jobs])
     table = terminal.table(console, ["job", *keys, "note"])

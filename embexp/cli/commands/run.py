@@ -154,7 +154,7 @@ def _tell(options: argparse.Namespace, error: ConfigError) -> None:
 
 
 def _run_one(options: argparse.Namespace, runner: Runner) -> int:
-    from embexp.config import composition, hydra_job
+    from embexp.config import composition, hydra_job, written
     from embexp.config.hydra_job import Callbacks
     from embexp.records import output_directory
     from embexp.records.folder import named_functions
@@ -188,7 +188,7 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
             ) as found,
         ):
             folder = found.path.absolute() if config.hydra.job.chdir else found.path
-            _say_where(job.spec.name, found)
+            _say_where(job.spec.name, found, written.outside(job.composition, written.IN_RUNS))
             for warning in run.doubtful_settings(job.spec):
                 print(f"warning: {warning}", flush=True)
             runs = resumed if found.continues else runner
@@ -197,11 +197,11 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
         return workers.restart(error, job.spec.strategy, folder, named_functions(job.spec))
 
 
-def _say_where(name: str, found: OutputDirectory) -> None:
+def _say_where(name: str, found: OutputDirectory, outside: str = "") -> None:
     what = (
         ", whose run is completed" if found.continues else ", whose earlier run was removed" if found.replaces else ""
     )
-    print(f"{name} in {found.path}{what}", flush=True)
+    print(f"{name} in {found.path}{what}{outside}", flush=True)
 
 
 def resumed(spec: RunSpec, directory: Path) -> RunResult:
