@@ -29,7 +29,7 @@ from embexp.specs.running import Output, RuntimeKind, VectorTests
 from embexp.specs.tables import Feature, Table
 from embexp.stores import places
 from embexp.stores.objects import is_url
-from embexp.system import caching, machine, user_code
+from embexp.system import caching, foreign, machine, user_code
 
 _BYTES = 32
 """Of an example of a click log in the cache, without its history: ids, splits, label, probability, division."""
@@ -87,6 +87,7 @@ def faults(
         ),
         lambda: _runtime_faults(spec.runtime.kind),
         lambda: _tracking_faults(spec.tracking),
+        lambda: _cache_faults(cache),
     ]
     if not permission.own:  # composed from what a sweep has recorded
         rules.append(lambda: tracking.address_faults(spec))
@@ -185,6 +186,16 @@ def _tracking_faults(settings: tracking.Tracking) -> Iterator[Fault]:
     if missing := tracking.missing_packages(settings):
         rule, remedy = missing
         yield Fault("tracking", repr(settings.kind), rule, f"{remedy}, or set tracking=none")
+    if isinstance(settings, tracking.MLflow):
+        uri = tracking.chosen(settings.uri)
+        place, is_folder = tracking.local_path(uri), tracking.scheme_of(uri) == "file"
+        if place is not None and (why := foreign.store(place, is_folder=is_folder)):
+            yield Fault("tracking.uri", str(place), why, "name another, such as tracking.uri=sqlite:///tracked.db")
+
+
+def _cache_faults(cache: Path) -> Iterator[Fault]:
+    if why := foreign.cache(cache):
+        yield Fault("output.cache", str(cache), why, f"name a folder of its own, such as output.cache={cache}/cache")
 
 
 def _data_faults(
@@ -423,8 +434,9 @@ def data_columns(container: Mapping[str, Any]) -> Sequence[str]:
         first = error.errors()[0]
         path = ".".join(["data", *(str(part) for part in first["loc"][1:])])
         raise ConfigError([Fault(path, "invalid", validate.rule_of(first))]) from None
-    if faults := places.faults(named_paths(data)):
+    folder = caching.cache_folder(cache if isinstance(cache, str) else None)
+    if faults := [*places.faults(named_paths(data)), *_cache_faults(folder)]:
         raise ConfigError(faults)
-    _ensure(data, caching.cache_folder(cache if isinstance(cache, str) else None))
+    _ensure(data, folder)
     with places.naming_urls():
         return source_of(data).column_names()

@@ -30,8 +30,8 @@ from embexp.records.folder import OF_SWEEPS, RunFolder, json_object
 from embexp.reports.tracking import Parameter, Point, TrackedRun, remember, remembered
 from embexp.specs import tracking
 from embexp.specs.studies.choices import DESCRIPTIONS
-from embexp.specs.tracking import MLflow, absolute, local_path, scheme_of
-from embexp.system import files
+from embexp.specs.tracking import MLflow, chosen, local_path, scheme_of
+from embexp.system import files, foreign
 from embexp.system.locks import FileLock
 from embexp.system.redaction import masked
 
@@ -41,8 +41,6 @@ _LONGEST_VALUE = 6000
 """Limits of MLflow: mlflow/utils/validation.py. Its batches hold 1,000 metrics, and 100 parameters or tags."""
 _METRICS, _PARAMETERS = 1000, 100
 _ANSWER_SECONDS = 5.0
-DEFAULT = "sqlite:///mlflow.db"
-"""The store without a setting: a database in the working folder, as MLflow's own default."""
 
 
 class MLflowRun:
@@ -234,7 +232,7 @@ def connect(uri: str | None) -> Store:
     """
     # Without these, MLflow sends usage data to its makers, and refuses folders as stores.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    uri = _chosen(uri)
+    uri = chosen(uri)
     _check_server(uri)
     if scheme_of(uri) == "file":
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -245,6 +243,8 @@ def connect(uri: str | None) -> Store:
         logging.getLogger("alembic").setLevel(logging.WARNING)  # a new database logs its hundred migrations
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
         place = local_path(uri)
+        if place is not None and (why := foreign.store(place, is_folder=scheme_of(uri) == "file")):
+            raise ValueError(f"{place}: {why}")
         if place is not None and not _is_made(place):
             # MLflow makes the tables of a database in a hundred migrations. Two processes that do so at once, or one
             # that is killed meanwhile, leave a database that no later process can use.
@@ -275,11 +275,7 @@ def is_served(uri: str | None) -> bool:
     Args:
         uri: as for `connect`.
     """
-    return scheme_of(_chosen(uri)) in ("http", "https", "databricks")
-
-
-def _chosen(uri: str | None) -> str:
-    return absolute(uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT)
+    return scheme_of(chosen(uri)) in ("http", "https", "databricks")
 
 
 def _is_made(place: Path) -> bool:

@@ -31,6 +31,8 @@ _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SCHEMES = (*_DATABASES, "file", "http", "https", "databricks")
 _Text = Annotated[str, Field(min_length=1)]
 MLFLOW = "MLFLOW_TRACKING_URI"
+DEFAULT = "sqlite:///mlflow.db"
+"""The store without a setting, as MLflow's own default."""
 _WANDB = "WANDB_MODE"
 _OPTUNA = "OPTUNA_STORAGE"
 _TPU = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
@@ -128,14 +130,20 @@ def scheme_of(uri: str | None) -> str:
     return found[1].lower() if found else "databricks" if uri == "databricks" else ""
 
 
+def chosen(uri: str | None) -> str:
+    """The store of a setting, absolute: that of the environment, or a database in the working folder, without one."""
+    return absolute(uri or os.environ.get(MLFLOW) or DEFAULT)
+
+
 def absolute(uri: str) -> str:
     """A URI with an absolute path, so that it means the same in every working folder.
 
     Args:
         uri: of a store; a folder becomes a `file:` URI.
     """
-    if uri.startswith("sqlite:///") and uri != "sqlite:///:memory:":
-        return f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}"
+    scheme, slashes, path = uri.partition(":///")
+    if scheme_of(uri) == "sqlite" and path not in ("", ":memory:"):
+        return f"{scheme}{slashes}{Path(path).absolute()}"
     if scheme_of(uri) == "":
         return Path(uri).absolute().as_uri()
     if scheme_of(uri) == "file" and not uri.startswith("file:/"):
@@ -145,8 +153,9 @@ def absolute(uri: str) -> str:
 
 def local_path(uri: str) -> Path | None:
     """The database or the folder of a store on a disk; None for other stores."""
-    if uri.startswith("sqlite:///") and uri != "sqlite:///:memory:":
-        return Path(uri.removeprefix("sqlite:///").partition("?")[0])
+    path = uri.partition(":///")[2].partition("?")[0]
+    if scheme_of(uri) == "sqlite":
+        return Path(path) if path not in ("", ":memory:") else None
     return Path(unquote(uri.removeprefix("file:").removeprefix("//"))) if scheme_of(uri) == "file" else None
 
 

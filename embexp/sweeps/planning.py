@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Glob, Override
@@ -180,6 +181,9 @@ def _search(
     settings = checked_search_settings(base)
     if not loader.permission.own and (elsewhere := list(tracking.storage_faults(settings.storage))):
         raise ConfigError(elsewhere)
+    if settings.storage is not None and (rule := settings.storage_rule(Path())):
+        remedy = "name another, such as hydra.sweeper.storage=search.db"
+        raise ConfigError([Fault("hydra.sweeper.storage", format_value(settings.storage), rule, remedy)])
 
     effective: set[str] = set()
     without: dict[str, None] = {}

@@ -19,6 +19,8 @@ from embexp.config.overrides import parse
 from embexp.config.validate import rule_of, valid_values
 from embexp.errors import CommandLineError, ConfigError, Fault
 from embexp.specs.running import Launching
+from embexp.specs.tracking import local_path
+from embexp.system import foreign
 
 LAUNCHER, SWEEPER = "hydra.launcher", "hydra.sweeper"
 DEFAULT_TRIALS = 20
@@ -65,6 +67,11 @@ class SearchSettings(BaseModel):
             return self.storage
         path = directory / "optuna.sqlite" if self.storage is None else Path(os.path.expanduser(self.storage))
         return f"sqlite:///{path.absolute()}"
+
+    def storage_rule(self, directory: Path) -> str:
+        """Why the storage is a file of something else; "" if it is not, or not on a disk."""
+        place = local_path(self.storage_url(directory))
+        return "" if place is None else foreign.database(place, ("studies", "trials", "version_info"))
 
 
 def checked_search_settings(content: Mapping[str, Any] | DictConfig) -> SearchSettings:

@@ -72,6 +72,8 @@ class Study:
         self._distributions = {parameter.key: _distribution(parameter) for parameter in space.parameters}
         url, name = settings.storage_url(directory), settings.study_name or directory.name
         directions = [objective.direction for objective in objectives]
+        if rule := settings.storage_rule(directory):
+            raise RunError(masked(f"hydra.sweeper.storage: {url}: {rule}"))
         with contextlib.ExitStack() as opened:
             try:
                 storage = optuna.storages.RDBStorage(url)
