@@ -432,7 +432,8 @@ def _hydra_faults(loader: Loader, selections: Sequence[Override], config: DictCo
     key = tuple(str(selection.input_line) for selection in selections)
     if key in loader.hydra_faults:
         return loader.hydra_faults[key]
-    found = list(hydra_checks.faults(config, choices.hydra_in_files(loader, selections), loader.permission))
+    in_files, ignored = choices.hydra_in_files(loader, selections)
+    found = [*hydra_checks.faults(config, in_files, loader.permission), *ignored]
     served = [f"hydra.{node}.{key}" for node in ("launcher", "sweeper") for key in config.hydra[node] or ()]
     for path in (*hydra_checks.DIRECTORIES[:2], *served):  # that of a job is resolved once its number is known
         try:

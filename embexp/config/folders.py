@@ -273,6 +273,8 @@ class Outline:
         choices: what each group chooses, by `group` or `group@package`; None: nothing.
         named_by: the file whose defaults list names a config such as `optimizer/adam`, there or not.
         merged: what is merged, in order: a config such as `optimizer/adam`, its package and its file.
+        ignored: overrides in defaults lists that do nothing, as a file that includes theirs has one, too: group, choice
+            and file.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -280,6 +282,7 @@ class Outline:
     files: list[Path] = field(default_factory=list)
     named_by: dict[str, Path] = field(default_factory=dict)
     merged: list[tuple[str, str, Path]] = field(default_factory=list)
+    ignored: list[tuple[str, Choice, Path]] = field(default_factory=list)
 
 
 def at(node: Any, path: str) -> Any:
@@ -370,6 +373,7 @@ class _Reader:
             self.found.merged.append((config, package, file))
 
         own_last = True
+        self._override(entries, file, group=group, package=package)
         for entry in entries if isinstance(entries, list) else ():
             if entry == "_self_":
                 merge()
@@ -378,6 +382,15 @@ class _Reader:
                 self._include(entry, file, group=group, package=package, depth=depth)
         if own_last:
             merge()
+
+    def _override(self, entries: Any, file: Path, *, group: str, package: str) -> None:
+        """Collects the overrides of a defaults list before what it includes is read: of two, Hydra takes the first."""
+        for entry in entries if isinstance(entries, list) else ():
+            for key, choice in entry.items() if isinstance(entry, dict) else ():
+                if "override" in (words := str(key).split())[:-1]:
+                    named, _ = _target(words[-1], group, package)
+                    if self.overrides.setdefault(named, choice) != choice:
+                        self.found.ignored.append((named, choice, file))
 
     def _include(self, entry: Any, file: Path, *, group: str, package: str, depth: int) -> None:
         if isinstance(entry, str):
@@ -389,21 +402,26 @@ class _Reader:
             words = str(key).split()
             if not words:  # no group, which composing reports
                 continue
-            name, _, place = words[-1].partition("@")
-            target = _absolute(name, group)
-            relative = name.removeprefix("/").replace("/", ".")
-            within = "" if place.startswith("_global_") else package
-            place = _joined(within, place.removeprefix("_global_").removeprefix(".") if place else relative)
+            named, place = _target(words[-1], group, package)
+            target = named.partition("@")[0]
             for each in _each(choice):
                 self.found.named_by.setdefault(f"{target}/{each}", file)
-            named = target if place == target.replace("/", ".") else f"{target}@{place}"
             if "override" in words[:-1]:
-                self.overrides[named] = choice
                 continue
             made = self._chosen.get(named, choice)
             self.found.choices[named] = made
             for each in _each(made):
                 self.read(f"{target}/{each}", package=place, depth=depth + 1)
+
+
+def _target(words: str, group: str, package: str) -> tuple[str, str]:
+    """The group that an entry of a defaults list names, as `group` or `group@package`, and the package."""
+    name, _, place = words.partition("@")
+    target = _absolute(name, group)
+    relative = name.removeprefix("/").replace("/", ".")
+    within = "" if place.startswith("_global_") else package
+    place = _joined(within, place.removeprefix("_global_").removeprefix(".") if place else relative)
+    return (target if place == target.replace("/", ".") else f"{target}@{place}"), place
 
 
 def package_of(file: Path) -> str | None:

@@ -119,9 +119,22 @@ def choices(config: DictConfig) -> Mapping[str, str | None]:
     return {key: made[key] for key in made if not key.startswith("hydra/")}
 
 
-def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> Any:
-    """The node `hydra` as the files of some choices have it, without what Hydra itself puts there."""
-    return outline_of(loader.folders, loader.config_name, selections).values.get("hydra")
+def hydra_in_files(loader: Loader, selections: Sequence[Override]) -> tuple[Any, list[Fault]]:
+    """The node `hydra` as the files of some choices have it, without what Hydra itself puts there.
+
+    And the faults of choices of Hydra's groups in these files that Hydra ignores.
+    """
+    found = outline_of(loader.folders, loader.config_name, selections)
+    given = {each.get_key_element() for each in selections}
+    caller, faults = loader.permission.caller.value, []
+    for group, choice, file in found.ignored:
+        if group.startswith("hydra/") and group not in given and not file.is_relative_to(loader.folders.shipped):
+            rule, remedy = (
+                "Hydra ignores it there: a file that includes this one chooses, too",
+                f"choose it in {caller}",
+            )
+            faults.append(Fault(group, format_value(choice), rule, f"{remedy}: {group}={choice}", str(file)))
+    return found.values.get("hydra"), faults
 
 
 def _unknown_choice(loader: Loader, override: Override) -> Fault | None:

@@ -67,3 +67,35 @@ def test_hydra_is_not_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "file", "refused"),
+    [
+        ("launcher: basic", "experiment/mine", True),
+        ("job_logging: stdout", "experiment/mine", True),
+        ("job_logging: none", "experiment/mine", False),  # as config.yaml has it
+        ("sweeper: optuna", "experiment/mine", False),  # config.yaml chooses none
+        ("launcher: basic", "mine", False),  # the primary config comes first
+    ],
+)
+def test_a_choice_of_hydra_in_a_file_is_made_or_refused(chosen: str, file: str, refused: bool, tmp_path: Path) -> None:
+    path = tmp_path / f"{file}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    before = "config" if file == "mine" else "clicks"
+    head = "" if file == "mine" else "# @package _global_\n"
+    path.write_text(f"{head}defaults: [{before}, {{override /hydra/{chosen}}}, _self_]\nname: mine\n")
+    found = composition.loader(tmp_path, "config" if head else "mine")
+    words = ["experiment=mine"] if head else []
+    composed = composition.compose_config(found, words)
+    group, choice = f"hydra/{chosen}".split(": ")
+    if not refused:
+        assert composed.faults == ()
+        assert composed.config.hydra.runtime.choices[group] == choice
+        return
+    [fault] = composed.faults
+    assert (fault.path, fault.source) == (group, str(path))
+    assert fault.remedy == f"choose it in the command line: {group}={choice}"
+    mended = composition.compose_config(found, [*words, f"{group}={choice}"])
+    assert mended.faults == ()
+    assert mended.config.hydra.runtime.choices[group] == choice
