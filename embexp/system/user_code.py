@@ -205,7 +205,8 @@ def within(function: str, folders: Iterable[Path]) -> str:
         for place in map(Path.resolve, _places(spec)):
             for root in map(Path.resolve, folders):
                 if place.is_relative_to(root) and not (here.is_relative_to(root) and place.is_relative_to(here)):
-                    return f"module {spec.name!r} is in a folder of configs ({place})"
+                    shown = place.relative_to(here) if place.is_relative_to(here) else place
+                    return f"module {spec.name!r} is in a folder of configs ({shown})"
     return ""
 
 
