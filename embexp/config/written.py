@@ -34,40 +34,23 @@ _NAMES = {CACHE: "cache", _STORE: "tracker", _STORAGE: "search"}
 
 @dataclass(frozen=True)
 class Place:
-    """A folder or a file that is written.
+    """A folder or a file outside of the working directory, or hidden in the user's home, that a file has written.
 
     Attributes:
         key: the setting that names it.
         text: its value.
         path: absolute.
-        source: the file that sets it; "": the command line does, or nothing.
+        source: the file that sets it.
     """
 
     key: str
     text: str
     path: Path
-    source: str = ""
-
-    @property
-    def is_outside(self) -> bool:
-        """Whether a file puts it outside of the working directory."""
-        return bool(self.source) and not _whole(self.path).is_relative_to(_whole(Path.cwd()))
-
-    @property
-    def is_hidden(self) -> bool:
-        """Whether a file puts it into a hidden folder of the user's home; embexp's own cache is none."""
-        if not self.is_outside or _whole(self.path).is_relative_to(_whole(caching.cache_folder(None))):
-            return False
-        with contextlib.suppress(RuntimeError):  # there is no home
-            for home in (Path.home(), _whole(Path.home())):
-                for path in (self.path, _whole(self.path)):
-                    if path.is_relative_to(home) and str(path.relative_to(home)).startswith(".") and path != home:
-                        return True
-        return False
+    source: str
 
 
 def places(composed: Composition, *keys: str) -> Iterator[Place]:
-    """The places that a config names; what can't be resolved is a fault of its own.
+    """The places elsewhere that the files of a config name; what can't be resolved is a fault of its own.
 
     Args:
         *keys: the settings to look at, of `IN_RUNS` and `IN_SWEEPS`.
@@ -80,14 +63,16 @@ def places(composed: Composition, *keys: str) -> Iterator[Place]:
                 text = hydra_setting(composed.config, key, secrets=False)
         else:
             text, is_given = at(composed.container, key), composed.sources.override(key) is not None
-        if isinstance(text, str) and text and (path := _path(key, text)) is not None:
-            yield Place(key, text, path, "" if is_given else composed.sources.describe(key) or "a file")
+        if is_given or not isinstance(text, str) or not text or (path := _path(key, text)) is None:
+            continue
+        if not _whole(path).is_relative_to(_whole(Path.cwd())) or _is_hidden(path):
+            yield Place(key, text, path, composed.sources.describe(key) or "a file")
 
 
 def faults(composed: Composition, *keys: str) -> Iterator[Fault]:
     """The hidden folders of the home that files would have written."""
     for place in places(composed, *keys):
-        if place.is_hidden:
+        if _is_hidden(place.path):
             rule = "it is in a hidden folder of your home, and a file of a config sets it; the command line may"
             again = composed.permission.caller.typed([f"{place.key}={as_override(place.text)}"])
             remedy = f"give another place, or this one on the command line: {again}"
@@ -100,12 +85,23 @@ def outside(composed: Composition, keys: Sequence[str]) -> str:
     Args:
         keys: `IN_RUNS` or `IN_SWEEPS`.
     """
-    own, *others = keys
     found = ""
-    for place in places(composed, own, *others):
-        if place.is_outside:
-            found += f"{'' if place.key == own else f'; {_NAMES[place.key]} in {place.path}'}, set in {place.source}"
+    for place in places(composed, *keys):
+        found += f"{'' if place.key == keys[0] else f'; {_NAMES[place.key]} in {place.path}'}, set in {place.source}"
     return found
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether a path is in a hidden folder of the home: none that the working directory is in, nor embexp's cache."""
+    if _whole(path).is_relative_to(_whole(caching.cache_folder(None))):
+        return False
+    with contextlib.suppress(RuntimeError):  # there is no home
+        for home in (Path.home(), _whole(Path.home())):
+            for each in (path, _whole(path)):
+                first = each.relative_to(home).parts[:1] if each.is_relative_to(home) else ()
+                if "".join(first).startswith(".") and not _whole(Path.cwd()).is_relative_to(_whole(home / first[0])):
+                    return True
+    return False
 
 
 def _path(key: str, text: str) -> Path | None:

@@ -60,6 +60,18 @@ def test_a_file_names_no_hidden_folder_of_the_home(key: str, value: str, hidden:
         assert not list(written.faults(compose_config(loader("theirs", "theirs"), [again]), *keys))
 
 
+@pytest.mark.parametrize(("here", "hidden"), [("", True), (".config", False), (".local", True)])
+def test_the_working_folder_may_be_the_home_or_hidden(
+    here: str, hidden: bool, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / here).mkdir(exist_ok=True)
+    monkeypatch.chdir(home / here)
+    place = home / "work" / "theirs"
+    (place / "theirs.yaml").write_text(f"{HEAD}output: {{cache: {home}/.config/mine}}\n")
+    composed = compose_config(loader(place, "theirs"), [])
+    assert [each.path for each in written.faults(composed, written.CACHE)] == (["output.cache"] if hidden else [])
+
+
 def test_a_run_is_refused_before_anything_is_written(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inside = home / ".config"
     text = f"output: {{cache: {inside}/c}}\nhydra: {{run: {{dir: {inside}/r}}, sweep: {{dir: {inside}/s}}}}\n"
