@@ -24,6 +24,7 @@ from embexp.config.named_code import Permission
 from embexp.config.override_text import as_override
 from embexp.errors import Fault
 from embexp.specs.running import Launching
+from embexp.system import redaction
 from embexp.system.redaction import masked
 
 _KNOWN = tuple(each.path for each in SETTINGS if each.use is not Use.NEVER)
@@ -56,7 +57,8 @@ def secret_faults(content: Mapping[str, Any], prefix: str = "") -> Iterator[Faul
     """The faults of texts that hold a secret: a run records its config."""
     for place, key, value in named_code.texts(content, ""):
         path = f"{prefix}{place.removeprefix('.')}"
-        shown = masked(value, key if path.startswith("hydra.job.env_set.") else "")
+        named = path.startswith("hydra.job.env_set.") or redaction.SURE.search(key)
+        shown = masked(value, key if named and "${" not in value else "")
         if shown != value:
             rule = "it holds a password, a key or a token, and a run records its config"
             yield Fault(path, shown, rule, outside_of_config(path))

@@ -28,7 +28,7 @@ from embexp.config.folders import at, paths
 from embexp.config.messages import did_you_mean, first_line, format_value
 from embexp.errors import ConfigError, Fault
 from embexp.specs.tracking import MLFLOW
-from embexp.system.redaction import masked
+from embexp.system.redaction import SURE, masked
 
 VERSION_BASE = "1.3"
 JOB_NAME = "embexp"
@@ -196,7 +196,8 @@ def _unresolved(path: str, text: str, error: Exception, root: DictConfig) -> Fau
         )
         value = os.environ.get(found[1], "")
         remedy = f"if you want that, give it on the command line: '{path}=${{oc.env:{found[1]}}}'"
-        if masked(value) != value and not path.startswith("hydra."):  # whose interpolations are recorded as written
+        secret = masked(value) != value or SURE.search(path.rpartition(".")[2])
+        if secret and not path.startswith("hydra."):  # whose interpolations are recorded as written
             remedy = outside_of_config(path)
     elif isinstance(error, InterpolationKeyError) and (found := re.search(r"key '([^']+)' not found", first)):
         known = set(paths(OmegaConf.to_container(root))) - {path}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from embexp.system.redaction import masked
+from embexp.system.redaction import without_secrets
 
 _LONGEST = 60
 _ALSO_CALLED = {
@@ -45,7 +45,7 @@ class Caller(Enum):
 
 def format_value(value: Any) -> str:
     """A value as YAML, cut off if it is long."""
-    text = masked(_yaml(value))
+    text = _yaml(without_secrets(value))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"
 
 

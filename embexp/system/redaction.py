@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote_plus
 
 MASKED = "[masked]"
-_ALWAYS = re.compile(r"secret|passw|passphrase|credential|api_?key|access_?key|private_?key|cookie|signature", re.I)
+SURE = re.compile(r"secret|passw|passphrase|credential|api_?key|access_?key|private_?key|cookie|signature", re.I)
 """Parts that make a name that of a secret, wherever they are."""
 _WORDS = frozenset(
     ("token", "pat", "pw", "pwd", "pass", "auth", "oauth", "authorization", "jwt", "sas", "sig", "dsn", "conn", "cred")
@@ -31,7 +30,7 @@ _LOGIN = re.compile(r"(://)[^/\s@:?#]*:(?!\d+(?:[/?#]|$))\S*(?=@)|((?:^|[^\w])ht
 """A name and a password; of http also a name alone, which may be a token."""
 _PARAMETER = re.compile(r"([?&;#])([^=&;#?\s]+)=([^&;#\s]*)")
 _ASSIGNED = re.compile(
-    r"\b([\w-]*(?:passw(?:or)?d|passphrase|pwd|secret|api[_-]?key|access[_-]?key|(?:access|auth)[_-]?token)[\"']?\s?=\s?)"
+    r"\b([\w-]*(?:passw(?:or)?d|passphrase|pwd|secret|api[_-]?key|access[_-]?key|(?:access|auth)[_-]?token)[\"']?\s?[=:]\s?)"
     r"(?!\$\{|\[masked\])(\"[^\"]*\"|'[^']*'|\{[^}]*\}|[^\s;&,'\"]+)",
     re.I,
 )
@@ -50,7 +49,7 @@ def masked(text: str, name: str = "") -> str:
         return MASKED
     if "://" in text:
         text = _URL.sub(_without_password, text)
-    if "=" in text:
+    if "=" in text or ":" in text:
         text = _ASSIGNED.sub(rf"\1{MASKED}", text)
     return _BEARER.sub(MASKED, _KEYS.sub(MASKED, text))
 
@@ -63,7 +62,7 @@ def masked_override(text: str) -> str:
 
 def without_secrets(node: Any, name: str = "") -> Any:
     """Plain values, such as a spec as JSON, with their texts masked by their value and by their key."""
-    if isinstance(node, Mapping):
+    if isinstance(node, dict):
         return {key: without_secrets(value, str(key)) for key, value in node.items()}
     if isinstance(node, list):
         return [without_secrets(each, name) for each in node]
@@ -78,7 +77,7 @@ def _names_secret(name: str) -> bool:
     if name in _ORDINARY:
         return False
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
-    if _ALWAYS.search(name):
+    if SURE.search(name):
         return words[-1:] != ["column"]
     if not words or words[-1] in _PLACES:
         return False

@@ -33,6 +33,7 @@ TOKEN = "ghp_" + "hunter2" * 6
         ("s3://bucket/key?X-Amz-Signature=hunter2", f"s3://bucket/key?X-Amz-Signature={MASKED}"),
         ("mssql+pyodbc:///?odbc_connect=UID%3Da%3BPWD%3Dhunter2", f"mssql+pyodbc:///?odbc_connect={MASKED}"),
         ("host=db password='hunter2' user=me", f"host=db password={MASKED} user=me"),
+        ("{db_password: hunter2, 'secret': 'hunter2'}", f"{{db_password: {MASKED}, 'secret': {MASKED}}}"),
         ("Authorization: Bearer hunter2hunter2", f"Authorization: Bearer {MASKED}"),
         (f"clone {TOKEN} now", f"clone {MASKED} now"),
         ("postgresql://me@host:5432/db", "postgresql://me@host:5432/db"),
@@ -105,6 +106,12 @@ DOORS: dict[str, Callable[[Path], object]] = {
     "manifest: diff of a repository": _diff,
     "spec.json, .hydra: a value of an override": lambda _: _refused(f'name="{URL}"'),
     "spec.json, .hydra: a token": lambda _: _refused(f"name={TOKEN}"),
+    "spec.json, .hydra: an argument of own code": lambda _: _refused(
+        "model=keras", "model.function=mine:tower", "+model.args.db_password=hunter2"
+    ),
+    "errors: a mapping": lambda _: _refused("+model.args={db_password: hunter2}"),
+    "spec.json, .hydra: an argument by the environment": lambda _: _refused("+model.args.api_key=${oc.env:GH_PAT}"),
+    ".hydra: a callback": lambda _: _refused("+hydra.callbacks.a={_target_: mine.A, password: hunter2}"),
     ".hydra: a variable of the run": lambda _: _refused("+hydra.job.env_set.EMBEXP_PAT=hunter2"),
     "sweep.sqlite, multirun.yaml: the storage": lambda _: _refused(
         "seed=0,1", "hydra/sweeper=optuna", f'hydra.sweeper.storage="{URL}"'
