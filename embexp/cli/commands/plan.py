@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 HELP = """\
 usage: embexp plan [OVERRIDES] [-m] [--scan] [--trace] [--time] [--config-dir DIR] [--allow-code M:F]
 
-Shows what `embexp run` with the same arguments would do: the runtime, the features, and settings without effect. For
-each table, shows the bytes of parameters, optimizer slots and frozen rows, its init method and its own settings. With
--m, shows the jobs, and why some are skipped. The config is checked as for a run. Nothing is written, and only --trace
-and --time allocate memory.
+Shows what `embexp run` with the same arguments would do: where it writes and what happens to a run there, the runtime,
+the features, and settings without effect. For each table, shows the bytes of parameters, optimizer slots and frozen
+rows, its init method and its own settings. With -m, shows the jobs, and why some are skipped. The config is checked as
+for a run. Nothing is written, and only --trace and --time allocate memory.
 
     --scan    Reads the data and pretrained files (the run reuses the cached result), and shows the size of each
               vocabulary and how much of it the files cover.

@@ -51,7 +51,8 @@ options
     --spec FILE            Runs a recorded spec: the spec.json of a run, or its directory. Only train.steps,
                            train.epochs, output, checkpoint and hydra.run.dir can be overridden.
     --allow-code M:F       Allows the function F of the module M to be run; can be repeated. A config of your own needs
-                           it for functions outside of your own modules, a recorded spec (--spec) for all.
+                           it for functions outside of your own modules, or in a folder of configs; a recorded spec
+                           (--spec) for all.
 
 sweeps
     hydra.launcher.jobs=4                    Runs four jobs at once; also timeout_minutes, retries, stop_after.
