@@ -108,12 +108,16 @@ def opened(
         yield OutputDirectory(made, continues, replaces)
 
 
-def foreseen(path: Path, spec: RunSpec, existing: Existing) -> str:
-    """What a run would do with a directory that it is to get, as what follows its name. Nothing is written."""
+def foreseen(path: Path, spec: dict[str, Any], existing: Existing) -> str:
+    """What a run would do with a directory that it is to get, as what follows its name. Nothing is written.
+
+    Args:
+        spec: of the run, as JSON.
+    """
     if existing is Existing.NUMBER or not path.exists():
         return ", or the next free number after it" if path.exists() else ""
     try:
-        _check(path, RunFolder(path).located(spec).model_dump(mode="json"), existing, "")
+        _check(path, spec, existing, "")
     except ConfigError as error:
         return f", which the run would refuse: {error.faults[0].rule}"
     if has_begun_nothing(path):

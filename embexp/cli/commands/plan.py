@@ -55,6 +55,7 @@ def _single(options: argparse.Namespace, console: Console) -> RunSpec:
     """Prints where the run would be; returns its spec."""
     from embexp.config import composition, hydra_job, written
     from embexp.records import output_directory
+    from embexp.records.folder import RunFolder
     from embexp.specs.running import Existing
     from embexp.system import terminal
 
@@ -63,7 +64,7 @@ def _single(options: argparse.Namespace, console: Console) -> RunSpec:
     config = job.composition.config
     place, dated = hydra_job.run_directory(config), hydra_job.is_dated(config)
     existing = Existing.NUMBER if dated else job.spec.output.existing
-    does = output_directory.foreseen(place, job.spec, existing)
+    does = output_directory.foreseen(place, RunFolder(place).located(job.spec).model_dump(mode="json"), existing)
     outside = written.outside(job.composition, written.IN_RUNS)
     terminal.say(console, f"writes    {place}{', by the time of its start' if dated else does}{outside}")
     return job.spec
