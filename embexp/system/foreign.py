@@ -27,7 +27,7 @@ def database(path: Path, tables: Collection[str]) -> str:
         with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=1)) as opened:
             found = {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     except sqlite3.DatabaseError as error:
-        return f"there is a file that is no database: {error}" if "not a database" in str(error) else ""
+        return "there is a file that is no database" if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB else ""
     missing = found and set(tables) - found
     return f"there is a database of something else, without the table {min(missing)}" if missing else ""
 
