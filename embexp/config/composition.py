@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -79,18 +79,29 @@ class Composition:
     """A composed config.
 
     Attributes:
+        compose: makes the config itself.
         container: plain dicts, lists and scalars with interpolations resolved; without `hydra` and without values that
             can't be resolved.
+        choices: by `group` or `group@package`, without Hydra's own groups.
+        sweep_directory: see `undated_sweep_directory`; "" if there are faults.
         added: keys that plain overrides added to those of the files.
     """
 
-    config: DictConfig
+    compose: Callable[[], DictConfig]
     container: dict[str, Any]
+    choices: Mapping[str, str | None]
+    launcher: str | None
+    sweep_directory: str
     faults: tuple[Fault, ...]
     sources: Sources
     added: frozenset[str] = frozenset()
     permission: Permission = OWN_MODULES
     expansion: Expansion = field(default_factory=Expansion)
+
+    @functools.cached_property
+    def config(self) -> DictConfig:
+        """The config with Hydra's own under `hydra`; the caller may change it."""
+        return self.compose()
 
 
 @dataclass(frozen=True)
@@ -216,7 +227,11 @@ def candidate(
     Raises:
         ConfigError: with all faults, if any is not a `CombinationFault`.
     """
-    composition = compose_config(loader, texts)
+    return checked(compose_config(loader, texts), look_at_data=look_at_data, places=places)
+
+
+def checked(composition: Composition, *, look_at_data: bool = True, places: Sequence[str] = written.EVERYWHERE) -> Job:
+    """The run of a composed config; arguments and errors are those of `candidate`."""
     spec, faults = check(composition, look_at_data=look_at_data, places=places)
     impossible = tuple(fault for fault in faults if isinstance(fault, CombinationFault))
     if spec is None or len(impossible) < len(faults):
@@ -233,13 +248,12 @@ def check(
         The spec, or None if the config is invalid, and all faults, including those of composing.
     """
     _report_old_name(str(composition.container.get("task")))
-    launcher: Any = composition.config.hydra.runtime.choices.get("hydra/launcher")
     spec, faults = check_container(
         composition.container,
         composition.permission,
         composition.faults,
         look_at_data=look_at_data,
-        here=bool(launcher == _OWN_LAUNCHER),  # another one may have a machine with more memory
+        here=composition.launcher == _OWN_LAUNCHER,  # another one may have a machine with more memory
         unknown=composition.expansion.unknown,
     )
     if spec is not None and spec.output.existing is Existing.REPLACE and not _is_overridden(composition, _EXISTING):
@@ -266,7 +280,7 @@ def _report_old_name(task: str) -> None:
 
 def _kinds_reported_once(faults: list[Fault], composition: Composition) -> list[Fault]:
     """One fault for a kind set without its file, instead of one for each key that the file of another kind has."""
-    made = choices.choices(composition.config)
+    made = composition.choices
     faults = [_with_file(fault, composition.sources, made) for fault in faults]
     for override in composition.sources.values:
         place, _, last = override.key_or_group.rpartition(".")
@@ -424,7 +438,18 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
     with hydra_globals.recorded(config):
         container, unresolved = _resolved(config, Path.cwd())
     faults += validate.with_sources([*found, *unresolved], sources.describe)
-    return Composition(config, container, tuple(faults), sources, frozenset(added), loader.permission, expansion)
+    return Composition(
+        lambda: config,
+        container,
+        choices.choices(config),
+        config.hydra.runtime.choices.get("hydra/launcher"),
+        "" if faults else hydra_job.undated_sweep_directory(config),
+        tuple(faults),
+        sources,
+        frozenset(added),
+        loader.permission,
+        expansion,
+    )
 
 
 def _hydra_faults(loader: Loader, selections: Sequence[Override], config: DictConfig) -> Sequence[Fault]:

@@ -219,6 +219,22 @@ def outside_of_config(path: str) -> str:
     return "leave it out, and have your code read it from the environment"
 
 
+def references(path: str, text: str) -> Iterator[str]:
+    """The keys that the interpolations of a text refer to.
+
+    Args:
+        path: of the text.
+    """
+    for dots, key in _REFERENCE.findall(text):
+        target = ".".join(filter(None, [*path.split(".")[: -len(dots)], key])) if dots else key
+        yield target.replace("[", ".").replace("]", "")
+
+
+def without_references(text: str) -> str:
+    """A text without the interpolations that are `references`."""
+    return _REFERENCE.sub("", text)
+
+
 def check_interpolations(config: DictConfig) -> None:
     """Checks the number of values that each interpolation stands for.
 
@@ -237,9 +253,8 @@ def check_interpolations(config: DictConfig) -> None:
             items = value.items() if isinstance(value, Mapping) else enumerate(value)
             found += sum(count(f"{path}.{key}" if path else str(key), each) for key, each in items)
         elif isinstance(value, str) and "${" in value:
-            for dots, key in _REFERENCE.findall(value):
-                target = ".".join(filter(None, [*path.split(".")[: -len(dots)], key])) if dots else key
-                found += count(target, at(content, target.replace("[", ".").replace("]", "")))
+            for target in references(path, value):
+                found += count(target, at(content, target))
             if found > MOST:
                 rule = f"its interpolations stand for more than {MOST:,} values"
                 raise ConfigError(

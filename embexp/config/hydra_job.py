@@ -264,6 +264,12 @@ def undated_sweep_directory(config: DictConfig) -> str:
     return re.sub("\0", lambda _: next(times), found)
 
 
+def has_one_sweep_directory(config: DictConfig) -> bool:
+    """Whether no setting decides the directory of a sweep."""
+    written = str(OmegaConf.to_container(config.hydra.sweep, resolve=False)["dir"])  # type: ignore[index, call-overload]
+    return "${" not in _NOW.sub("", written)
+
+
 def divided_sweep_directory(config: DictConfig) -> tuple[str, str]:
     """The directory of a sweep as it is written: the part above the first folder that a setting names, and the rest."""
     written = str(OmegaConf.to_container(config.hydra.sweep, resolve=False)["dir"])  # type: ignore[index, call-overload]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import os
 import pickle
@@ -253,11 +254,17 @@ class Sources:
             lifted: packages of files whose keys were moved to the top of the config.
         """
         self._loader = loader
-        self._selections = selections
+        self.selections = selections
         self.values = values
         self.caller = loader.permission.caller
         self._lifted = lifted
         self._origins = origins or {}
+
+    def with_values(self, values: Sequence[Override]) -> Sources:
+        """The sources of a config that was composed of the same files with other values."""
+        copied = copy.copy(self)
+        copied.values = values
+        return copied
 
     def describe(self, path: str) -> str:
         """The source of a value, such as `conf/config.yaml:31` or `the command line (seed=1)`; "" if it has none."""
@@ -268,7 +275,7 @@ class Sources:
                 return self._given(override)
             if key.startswith(f"{path}."):
                 below = below or self._given(override)
-        for override in self._selections:
+        for override in self.selections:
             if override.get_key_element().lstrip("+~").rpartition("@")[2] == path:
                 return self._given(override)
         if below:
@@ -310,7 +317,7 @@ class Sources:
     @functools.cached_property
     def _files(self) -> Sequence[tuple[str, Path]]:
         """Packages and files, in merge order."""
-        found = outline_of(self._loader.folders, self._loader.config_name, self._selections)
+        found = outline_of(self._loader.folders, self._loader.config_name, self.selections)
         merged = sorted(found.merged, key=lambda each: not each[0].startswith("hydra/"))  # as Hydra does
         return [("" if package in self._lifted else package, file) for _, package, file in merged]
 

@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from embexp.config import composition, hydra_checks, hydra_globals, hydra_job, selections, written
+from embexp.config import alike, hydra_checks, hydra_globals, hydra_job, written
 from embexp.config.composition import Composition, Job, compose_config
 from embexp.config.folders import Folders
 from embexp.config.loader import Loader
@@ -353,7 +353,7 @@ def check(
     Raises:
         ConfigError: with the faults of all jobs, or of the first ones that have some.
     """
-    jobs: list[PlannedJob] = []
+    composed_jobs, jobs = alike.Jobs(loader), list[PlannedJob]()
     added: set[str] = set()
     directories: set[str] = set()
     faults: dict[Fault, list[int]] = {}
@@ -363,13 +363,13 @@ def check(
     faulty, seen = 0, len(batch)
     for setting, overrides in enumerate(batch):
         progress(f"checking {len(batch):,} jobs", setting / len(batch))
-        fitting = _fitting(loader, hydra, overrides)
+        fitting = _fitting(composed_jobs, hydra, overrides)
         known |= set(map(key_of, fitting.overrides))
         added |= {key_of(override) for override in fitting.inert}
         for found in fitting.foreign:
             foreign.setdefault(found, []).append(setting)
         try:
-            repeated = list(_repeated(loader, hydra, fitting))
+            repeated = list(_repeated(loader, composed_jobs, hydra, fitting))
         except ConfigError as error:
             for fault in error.faults:
                 faults.setdefault(fault, []).append(setting)
@@ -379,8 +379,8 @@ def check(
                 break
             continue
         for words, job in repeated:
-            choices, composed = selections.choices(job.composition.config), job.composition
-            why = _excluding(job.spec.sweep.exclude, choices, composed.container)
+            composed = job.composition
+            why = _excluding(job.spec.sweep.exclude, composed.choices, composed.container)
             if not why:
                 why = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in job.impossible)
                 for fault in job.impossible:
@@ -389,7 +389,7 @@ def check(
             asked = overrides if words == fitting.overrides else (*words, *fitting.inert)
             jobs.append(PlannedJob(len(jobs), tuple(asked), job.spec, again, why, setting, inert=fitting.inert))
             added |= composed.added
-            directories.add(hydra_job.undated_sweep_directory(composed.config))
+            directories.add(composed.sweep_directory)
     if seen == len(batch):  # else another job may have the setting
         for (key, fault), numbers in foreign.items():
             if key not in known:
@@ -420,12 +420,12 @@ class _Fitting:
     faults: tuple[Fault, ...] = ()
 
 
-def _fitting(loader: Loader, hydra: Sequence[str], overrides: Sequence[str]) -> _Fitting:
+def _fitting(jobs: alike.Jobs, hydra: Sequence[str], overrides: Sequence[str]) -> _Fitting:
     """Divides the overrides of a setting; without those that do not fit, others may not fit, either."""
     left, inert, foreign = [*overrides], list[str](), list[tuple[str, Fault]]()
     while True:
         try:
-            job = composition.candidate(loader, [*hydra, *left])
+            job = jobs.job([*hydra, *left])
         except ConfigError as error:
             named = {
                 override: fault
@@ -452,7 +452,9 @@ def _several_directories(base: DictConfig) -> Fault:
     return Fault("hydra.sweep.dir", f"{above}/{below}".lstrip("/"), rule, f"name the folders of the jobs: {jobs}")
 
 
-def _repeated(loader: Loader, hydra: Sequence[str], fitting: _Fitting) -> Iterator[tuple[Sequence[str], Job]]:
+def _repeated(
+    loader: Loader, jobs: alike.Jobs, hydra: Sequence[str], fitting: _Fitting
+) -> Iterator[tuple[Sequence[str], Job]]:
     """A setting, or its repetitions with `seed`, `seed` + 1, … as `seeds` asks.
 
     Raises:
@@ -462,8 +464,7 @@ def _repeated(loader: Loader, hydra: Sequence[str], fitting: _Fitting) -> Iterat
     if first is None:
         raise ConfigError(fitting.faults)
     spec, composed = first.spec, first.composition
-    made = selections.choices(composed.config)
-    if wrong := _exclusion_faults(spec.sweep.exclude, loader.folders, made, composed.container):
+    if wrong := _exclusion_faults(spec.sweep.exclude, loader.folders, composed.choices, composed.container):
         raise ConfigError(wrong)
     if spec.seeds == 1:
         yield fitting.overrides, first
@@ -471,7 +472,7 @@ def _repeated(loader: Loader, hydra: Sequence[str], fitting: _Fitting) -> Iterat
     others = [override for override in fitting.overrides if key_of(override) != "seed"]
     for number in range(spec.seeds):
         words = [*others, f"seed={spec.seed + number}"]
-        yield words, composition.candidate(loader, [*hydra, *words])
+        yield words, jobs.job([*hydra, *words])
 
 
 def _with_duplicates(jobs: Sequence[PlannedJob]) -> Iterator[PlannedJob]:
