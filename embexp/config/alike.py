@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Override
-from omegaconf import OmegaConf
 
 from embexp.config import composition, hydra_globals, hydra_job, overrides
 from embexp.config.composition import Composition, Job
@@ -57,15 +56,30 @@ class Jobs:
         form = (os.getcwd(), *(_without_value(line, plain) for line in texts))
         deciding = self._deciding.setdefault(form, set())
         if like := self._kept.get(_key(form, plain.values(), deciding)):
-            sources = like.sources.with_values(values)
-            container = _copied(like.container, [each for each in plain.values() if each.key_or_group not in deciding])
-            return replace(like, compose=lambda: self._config(texts), container=container, sources=sources)
+            changed = [each for each in plain.values() if each.key_or_group not in deciding]
+            container = _copied(like.container, changed)
+            composition.absolute_paths(container, Path.cwd())
+
+            def write() -> dict[str, Any]:
+                written = _copied(like.write(), changed)
+                chosen = like.sources.selections
+                hydra_job.note_overrides([e for e in parsed if e in chosen or e in values], written["hydra"])
+                return written
+
+            return replace(
+                like,
+                compose=lambda: self._config(texts),
+                write=write,
+                container=container,
+                sources=like.sources.with_values(values),
+            )
         found = composition.compose_config(loader, texts)
         if not found.faults and (targets := _targets(found, loader)) is not None:
             deciding |= {each.key_or_group for each in plain.values() if _decides(each, found.container, targets)}
             if len(self._kept) == _MOST:
                 self._kept.clear()
-            kept = replace(found, compose=lambda: self._config(texts))  # without the config itself, which is large
+            written = found.write()  # the config itself is large
+            kept = replace(found, compose=lambda: self._config(texts), write=lambda: copy.deepcopy(written))
             self._kept[_key(form, plain.values(), deciding)] = kept
         return found
 
@@ -96,7 +110,6 @@ def _copied(container: Mapping[str, Any], changed: Sequence[Override]) -> dict[s
     for override in changed:
         place, _, last = override.key_or_group.rpartition(".")
         at(copied, place)[last] = override.value()
-    composition.absolute_paths(copied, Path.cwd())
     return copied
 
 
@@ -115,9 +128,8 @@ def _targets(found: Composition, loader: Loader) -> set[str] | None:
     chosen = tuple(str(each.input_line) for each in found.sources.selections)
     if chosen not in loader.hydra_faults or not hydra_job.has_one_sweep_directory(found.config):
         return None
-    content: Any = OmegaConf.to_container(found.config, resolve=False)
     targets = set[str]()
-    for path, text in _texts({key: each for key, each in content.items() if key != "hydra"}, ""):
+    for path, text in _texts({key: each for key, each in found.write().items() if key != "hydra"}, ""):
         if "${" in hydra_globals.without_references(_OF_NO_KEY.sub("", text)):
             return None
         targets.update(hydra_globals.references(path, text))

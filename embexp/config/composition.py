@@ -80,6 +80,7 @@ class Composition:
 
     Attributes:
         compose: makes the config itself.
+        write: makes it as plain values, see `hydra_job.written`; the caller may change them.
         container: plain dicts, lists and scalars with interpolations resolved; without `hydra` and without values that
             can't be resolved.
         choices: by `group` or `group@package`, without Hydra's own groups.
@@ -88,6 +89,7 @@ class Composition:
     """
 
     compose: Callable[[], DictConfig]
+    write: Callable[[], dict[str, Any]]
     container: dict[str, Any]
     choices: Mapping[str, str | None]
     launcher: str | None
@@ -430,7 +432,7 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
     for override in itertools.filterfalse(_of_data, rest):
         apply(override, expansion)
     applied.sort(key=rest.index)
-    hydra_job.note_overrides([each for each in parsed if each in selections or each in applied], config)
+    hydra_job.note_overrides([each for each in parsed if each in selections or each in applied], config.hydra)
 
     sources = Sources(loader, selections, applied, lifted, expansion.origins)
     hydra_globals.check_interpolations(config)
@@ -440,6 +442,7 @@ def compose_config(loader: Loader, texts: Sequence[str]) -> Composition:
     faults += validate.with_sources([*found, *unresolved], sources.describe)
     return Composition(
         lambda: config,
+        lambda: hydra_job.written(config),
         container,
         choices.choices(config),
         config.hydra.runtime.choices.get("hydra/launcher"),

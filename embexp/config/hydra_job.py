@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,8 @@ from embexp.system import files, user_code
 
 _Result = TypeVar("_Result")
 _NOW = re.compile(r"\$\{now:[^}]*\}")
+_ENTRIES: dict[tuple[str, str, str], str] = {}
+_MOST_ENTRIES = 10_000
 
 
 @dataclass(frozen=True)
@@ -222,16 +224,20 @@ def _fault(name: str, settings: Any, rule: str) -> Fault:
     return Fault(f"hydra.callbacks.{name}", format_value(settings.get("_target_")), rule, remedy)
 
 
-def note_overrides(overrides: Sequence[Override], config: DictConfig) -> None:
-    """Records the overrides of a config in the config, as Hydra does."""
+def note_overrides(overrides: Sequence[Override], hydra: Any) -> None:
+    """Records the overrides of a config in its node `hydra`, as Hydra does.
+
+    Args:
+        hydra: composed, or as plain values.
+    """
     task = {
         str(override.input_line): override.key_or_group for override in overrides if not override.is_hydra_override()
     }
-    settings = config.hydra.job.config.override_dirname
-    named = [text for text, key in task.items() if key not in settings.exclude_keys]
-    config.hydra.overrides.task = list(task)
-    config.hydra.overrides.hydra = [str(override.input_line) for override in overrides if override.is_hydra_override()]
-    config.hydra.job.override_dirname = settings.item_sep.join(sorted(named)).replace("=", settings.kv_sep)
+    settings = hydra["job"]["config"]["override_dirname"]
+    named = [text for text, key in task.items() if key not in settings["exclude_keys"]]
+    hydra["overrides"]["task"] = list(task)
+    hydra["overrides"]["hydra"] = [str(override.input_line) for override in overrides if override.is_hydra_override()]
+    hydra["job"]["override_dirname"] = settings["item_sep"].join(sorted(named)).replace("=", settings["kv_sep"])
 
 
 def run_directory(config: DictConfig) -> Path:
@@ -289,6 +295,11 @@ def job_directory(config: DictConfig, number: int) -> Path:
     return Path(str(hydra_setting(config, "hydra.sweep.subdir", secrets=False)))
 
 
+def is_numbered(content: Mapping[str, Any]) -> bool:
+    """Whether the directory of a job has its number as its name."""
+    return bool(content["hydra"]["sweep"]["subdir"] == "${hydra.job.num}")
+
+
 def note_sweep(config: DictConfig, directory: Path) -> None:
     """Records in a config that it belongs to a sweep, and the sweep's directory."""
     with read_write(config.hydra), open_dict(config.hydra):
@@ -298,24 +309,55 @@ def note_sweep(config: DictConfig, directory: Path) -> None:
 
 def write(config: DictConfig, directory: Path) -> None:
     """Writes config.yaml, hydra.yaml and overrides.yaml as Hydra does, into `.hydra`."""
-    for name, text in texts(config, directory).items():
+    with read_write(config.hydra), open_dict(config.hydra):
+        config.hydra.runtime.output_dir = str(directory.absolute())
+        config.hydra.mode = RunMode.RUN
+    for name, text in texts(written(config)).items():
         files.write_text(directory / name, text)
 
 
-def texts(config: DictConfig, directory: Path) -> dict[str, str]:
-    """The content of the files that Hydra writes for a run, by their path in the run's directory.
+def written(config: DictConfig) -> dict[str, Any]:
+    """A composed config as plain values, with interpolations as they are written."""
+    content: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+    return content  # type: ignore[no-any-return]
+
+
+def texts_of_job(content: dict[str, Any], number: int, sweep: Path, name: str) -> dict[str, str]:
+    """The content of the files that Hydra writes for a job, by their path in the job's directory.
 
     Args:
-        directory: of the run; it need not exist.
+        content: `written` of the job, which is changed.
+        name: of the job's directory in the sweep's.
     """
-    if config.hydra.output_subdir is None:
+    hydra = content["hydra"]
+    hydra["mode"] = RunMode.MULTIRUN.name
+    hydra["sweep"]["dir"] = str(sweep.absolute())
+    hydra["job"] |= {"num": number, "id": str(number)}
+    hydra["runtime"]["output_dir"] = str((sweep / name).absolute())
+    return texts(content)
+
+
+def texts(content: Mapping[str, Any]) -> dict[str, str]:
+    """The content of the files that Hydra writes for a run, by their path in the run's directory."""
+    hydra = content["hydra"]
+    if (folder := hydra["output_subdir"]) is None:
         return {}
-    with read_write(config.hydra), open_dict(config.hydra):
-        config.hydra.runtime.output_dir = str(directory.absolute())
-        config.hydra.mode = config.hydra.mode or RunMode.RUN
-    job, hydra = _divided(config)
-    nodes = {"config": job, "hydra": hydra, "overrides": config.hydra.overrides.task}
-    return {f"{config.hydra.output_subdir}/{name}.yaml": OmegaConf.to_yaml(node) for name, node in nodes.items()}
+    return {
+        f"{folder}/config.yaml": "".join(_yaml(key, each) for key, each in content.items() if key != "hydra") or "{}\n",
+        f"{folder}/hydra.yaml": "hydra:\n" + "".join(_yaml(key, each, "hydra") for key, each in hydra.items()),
+        f"{folder}/overrides.yaml": OmegaConf.to_yaml(hydra["overrides"]["task"]),
+    }
+
+
+def _yaml(key: str, value: Any, place: str = "") -> str:
+    """An entry of a mapping as YAML. The jobs of a sweep have most entries in common, and each takes a millisecond."""
+    known = place, key, repr(value)
+    if known not in _ENTRIES:
+        if len(_ENTRIES) == _MOST_ENTRIES:
+            _ENTRIES.clear()
+        text = OmegaConf.to_yaml({place: {key: value}} if place else {key: value})
+        _ENTRIES[known] = text.removeprefix(f"{place}:\n")
+    return _ENTRIES[known]
 
 
 def _divided(config: DictConfig) -> tuple[DictConfig, DictConfig]:

@@ -274,7 +274,7 @@ class PlannedJob:
         number: from 0.
         overrides: as Hydra gives them, such as `data.fold=3`.
         inert: those of them that have no effect, as the job's choices have no such setting.
-        compose: composes it again, as configs of many jobs would take much memory; None: it is not composed.
+        compose: makes its config again, as those of many jobs would take much memory; None: it has none.
         skip: why it is skipped, or "".
         setting: number of the combination of overrides that it is, or repeats with another seed.
         same_as: number of the first job that asks for the same run, unless it is that one.
@@ -385,7 +385,7 @@ def check(
                 why = "; ".join(f"{fault.path}={fault.value}: {fault.rule}" for fault in job.impossible)
                 for fault in job.impossible:
                     impossible.setdefault((fault.path, fault.value, fault.rule), (fault, []))[1].append(setting)
-            again = partial(compose_config, loader, (*hydra, *words))
+            again = partial(composed_jobs.composed, (*hydra, *words))
             asked = overrides if words == fitting.overrides else (*words, *fitting.inert)
             jobs.append(PlannedJob(len(jobs), tuple(asked), job.spec, again, why, setting, inert=fitting.inert))
             added |= composed.added
@@ -634,17 +634,18 @@ class Enrolment:
                 entry = replace(entry, same_as=other, directory=first.directory)
                 return replace(entry, state=first.state, reason=first.reason, run_id=first.run_id)
         taken = {each.directory for each in self._jobs.values()}
-        config = None if job.compose is None else job.compose().config
-        wanted = name = str(number if config is None else hydra_job.job_directory(config, number))
+        composed = None if job.compose is None else job.compose()
+        content = {} if composed is None else composed.write()
+        if composed is None or hydra_job.is_numbered(content):
+            wanted = name = str(number)
+        else:
+            wanted = name = str(hydra_job.job_directory(composed.config, number))
         for count in itertools.count(2):
             if name not in taken:
                 break
             name = f"{wanted}_{count}"
-        if config is None:
-            return replace(entry, directory=name)
-        sweep = self._ledger.directory
-        hydra_job.note_sweep(config, sweep)
-        return replace(entry, directory=name, hydra=hydra_job.texts(config, sweep / name))
+        texts = hydra_job.texts_of_job(content, number, self._ledger.directory, name) if content else {}
+        return replace(entry, directory=name, hydra=texts)
 
 
 def _reconsidered(known: LedgerJob, job: PlannedJob) -> bool:

@@ -1,12 +1,12 @@
 """Jobs that are copied of others are those that composing each would make, and nothing else is composed again."""
 
 import itertools
-from pathlib import Path
 
 import pytest
 
-from embexp.config import composition
+from embexp.config import composition, hydra_job
 from embexp.config.alike import Jobs
+from embexp.config.loader import Loader
 
 _TYPES = ["train.epochs=null,1,2", "optimizer.learning_rate=1,0.5,0.1"]
 _SWEEPS = {
@@ -29,10 +29,14 @@ _SWEEPS = {
 }
 
 
+@pytest.fixture(scope="module")
+def loader() -> Loader:
+    return composition.loader()
+
+
 @pytest.mark.parametrize("name", _SWEEPS)
-def test_copies(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    loader, count = composition.loader(), itertools.count(1)
+def test_copies(name: str, loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = itertools.count(1)
     compose_config, jobs = composition.compose_config, Jobs(loader)
     words, composed = _SWEEPS[name]
     values = [
@@ -55,6 +59,7 @@ def test_copies(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         expected = compose_config(loader, each)
         for attribute in ("container", "choices", "launcher", "sweep_directory", "faults", "added", "config"):
             assert getattr(job, attribute) == getattr(expected, attribute), attribute
+        assert hydra_job.texts(job.write()) == hydra_job.texts(expected.write())
         paths = ("seed", "train.batch_size", "tables.item.dim", "optimizer", "train.epochs")
         assert list(map(job.sources.describe, paths)) == list(map(expected.sources.describe, paths))
         assert composition.check(job) == composition.check(expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embexp.config import composition, folders, hydra_job
+from embexp.config.alike import Jobs
 from embexp.config.loader import Loader
 from embexp.errors import ConfigError
 from embexp.sweeps import planning
@@ -54,22 +56,22 @@ def jobs(draw: st.DrawFn) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def warm() -> Loader:
-    return composition.loader()
+def warm() -> Jobs:
+    return Jobs(composition.loader())
 
 
 @examples(12)
 @given(overrides=jobs())
-def test_a_job_is_the_same_as_if_it_were_the_first(warm: Loader, overrides: list[str]) -> None:
+def test_a_job_is_the_same_as_if_it_were_the_first(warm: Jobs, overrides: list[str]) -> None:
     found = []
-    for loader in (warm, composition.loader()):
+    for compose in (warm.job, partial(composition.candidate, composition.loader())):
         try:
-            job = composition.candidate(loader, overrides)
+            job = compose(overrides)
         except ConfigError as error:
             found.append(str(error))
         else:
             composed = job.composition
-            texts = hydra_job.texts(composed.config, Path("run"))
+            texts = hydra_job.texts_of_job(composed.write(), 3, Path("sweep"), "run")
             found.append(str((job.spec, composed.container, composed.added, job.impossible, texts)))
     assert found[0] == found[1]
 
@@ -98,7 +100,7 @@ BATCH = [
 ]
 
 
-def test_the_jobs_of_a_sweep(counted: Counted, tmp_path: Path) -> None:
+def test_the_jobs_of_a_sweep(counted: Counted) -> None:
     found = planning.check(counted, BATCH, ["hydra.sweep.dir=here"]).jobs
     assert counted.count == 8
     assert [bool(job.skip) for job in found] == [each[2] == "init=memory_map" for each in BATCH]
@@ -107,8 +109,8 @@ def test_the_jobs_of_a_sweep(counted: Counted, tmp_path: Path) -> None:
         assert job.compose is not None
         assert job.spec == alone.spec
         texts: list[dict[str, Any]] = [
-            {name: yaml.safe_load(text) for name, text in hydra_job.texts(config, tmp_path).items()}
-            for config in (job.compose().config, alone.composition.config)
+            {name: yaml.safe_load(text) for name, text in hydra_job.texts(composed.write()).items()}
+            for composed in (job.compose(), alone.composition)
         ]
         assert texts[0] == texts[1]
 
