@@ -51,6 +51,16 @@ class _Below:
         return folder.path.joinpath(*self._parts)
 
 
+def why_another(asked: Path, made: Path) -> str:
+    """Why a new run or sweep has another folder than was asked for, as the end of a sentence; "" if it has that one."""
+    if made == asked:
+        return ""
+    if not (asked / LEDGER).is_file() and not RunFolder(asked).spec.exists():
+        return f": {asked} is there already, with something else"
+    what = "a sweep" if (asked / LEDGER).is_file() else "a run"
+    return f": {asked} has {what} already, with which `embexp resume {shlex.quote(str(asked))}` goes on"
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The directory of one run. Attributes are paths, whether or not there is something yet."""

@@ -17,7 +17,7 @@ from typing import Any
 from embexp.errors import ConfigError, Fault, NotARunError
 from embexp.records import inventory
 from embexp.records.differences import Kind, between
-from embexp.records.folder import RECORDED_DATA, RunFolder
+from embexp.records.folder import RECORDED_DATA, RunFolder, why_another
 from embexp.records.inventory import ChangeKind
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Existing
@@ -51,11 +51,13 @@ class OutputDirectory:
         path: of the directory, in which spec.json is.
         continues: whether the run that is in it is to be resumed.
         replaces: whether a run that was in it has been removed.
+        why: why it is another one than was asked for, as the end of a sentence, or "".
     """
 
     path: Path
     continues: bool = False
     replaces: bool = False
+    why: str = ""
 
 
 @contextlib.contextmanager
@@ -105,7 +107,7 @@ def opened(
         if not continues:
             before(made)
             folder.write_spec(spec)
-        yield OutputDirectory(made, continues, replaces)
+        yield OutputDirectory(made, continues, replaces, why_another(path, made))
 
 
 def foreseen(path: Path, spec: dict[str, Any], existing: Existing) -> str:

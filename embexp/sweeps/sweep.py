@@ -18,7 +18,7 @@ from embexp.config.hydra_job import Callbacks
 from embexp.config.loader import Loader
 from embexp.config.named_code import OWN_MODULES, Permission
 from embexp.errors import CommandLineError, ConfigError, EmbexpError, RunError
-from embexp.records.folder import check_code, check_entries, json_object, named_functions
+from embexp.records.folder import check_code, check_entries, json_object, named_functions, why_another
 from embexp.reports.collected import settings_of
 from embexp.reports.record import Status, text_of
 from embexp.specs import tracking
@@ -85,6 +85,7 @@ def sweep(
         raise ConfigError(faults)
     place = (directory or hydra_job.sweep_directory(plan.base)).absolute()
     machine_faults.name_place(place, "hydra.sweep.dir" if directory is None else "directory")
+    asked = place
     if fresh or not ledgers.exists(place):
         place = files.new_directory(place)
     command_line = {
@@ -96,6 +97,7 @@ def sweep(
         "search": plan.jobs is None,
     }
     with _runner(place, plan.launching, terminal.console(), command=command, engine=plan.engine) as runner:
+        _say_another(asked, runner)
         running = Sweep(loader, plan, runner)
         engine = None if plan.engine is None else plan.engine.as_json()
         launching = plan.launching.model_dump(mode="json")
@@ -103,6 +105,12 @@ def sweep(
         hydra_job.note_sweep(plan.base, place)
         loader.multirun(plan.base, running, plan.overrides, callbacks)
         return runner.finish()
+
+
+def _say_another(asked: Path, runner: Runner) -> None:
+    """Says that a new sweep has another folder than was asked for."""
+    if why := why_another(asked, runner.ledger.directory):
+        runner.shown.say(f"this sweep is in {runner.ledger.directory}{why}")
 
 
 @contextlib.contextmanager
@@ -495,7 +503,7 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
         CommandLineError: the directory has another sweep.
         RunError: another process works there.
     """
-    place = directory.absolute()
+    place = asked = directory.absolute()
     if not ledgers.exists(place):
         place = files.new_directory(place)
     parts = [settings_of(each.model_dump(mode="json", exclude=_NOT_SETTINGS)) for each in specs]
@@ -510,6 +518,7 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
         "launching": launching.model_dump(mode="json"),
     }
     with _runner(place, launching, console) as runner:
+        _say_another(asked, runner)
         running = Sweep(composition.loader(), Plan(DictConfig({}), (), tuple(jobs), launching), runner)
         running.begin(notes)
         ended = running.run_batch([()] * len(jobs), first=0)

@@ -89,7 +89,9 @@ def test_a_run_is_refused_unless_something_else_is_chosen(tmp_path: Path, spec: 
     with pytest.raises(ConfigError, match=f"{words}output.existing=number.*continue.*replace"):
         use(tmp_path / "run", spec)
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
-    assert use(tmp_path / "run", spec, Existing.NUMBER).path == tmp_path / "run_2"
+    found = use(tmp_path / "run", spec, Existing.NUMBER)
+    assert found.path == tmp_path / "run_2"
+    assert found.why == f": {tmp_path / 'run'} has a run already, with which `embexp resume {tmp_path / 'run'}` goes on"
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
     assert use(tmp_path / "run", spec, Existing.CONTINUE) == OutputDirectory(tmp_path / "run", continues=True)
 

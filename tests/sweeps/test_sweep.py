@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 import signal
 import threading
 import time
@@ -211,10 +212,23 @@ def test_keys_that_the_files_do_not_mention_sweep_too(command: Command, elsewher
     assert [job["overrides"]["optimizer.learning_rate"] for job in jobs()] == ["0.1", "0.2"]
 
 
-def test_a_fresh_sweep_gets_a_directory_of_its_own(command: Command) -> None:
-    for _ in range(2):
-        assert sweep(["seed=1", "hydra.sweep.dir='it\\'s here'"], fresh=True, command=command)
-    assert len(jobs("it's here")) == len(jobs("it's here_2")) == 1
+def test_a_sweep_that_gets_another_directory_says_so_first(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("own").mkdir()
+    Path("own/notes.txt").write_text("mine")
+    ways = [("it\\'s here", True), ("it\\'s here", True), ("own", False)]
+    said = []
+    for directory, fresh in ways:
+        assert sweep(["seed=1", f"hydra.sweep.dir='{directory}'"], fresh=fresh, command=command)
+        said.append(capsys.readouterr().out.partition("job 0 of 1 started")[0].replace("\n", ""))
+    assert len(jobs("it's here")) == len(jobs("it's here_2")) == len(jobs("own_2")) == 1
+    here = Path.cwd()
+    assert said[0] == ""
+    quoted = shlex.quote(f"{here}/it's here")
+    assert said[1].startswith(f"this sweep is in {here}/it's here_2: {here}/it's here has a sweep already, with which")
+    assert f"`embexp resume {quoted}` goes on" in said[1]
+    assert said[2] == f"this sweep is in {here}/own_2: {here}/own is there already, with something else"
 
 
 def test_subdirectories_may_be_named_after_overrides(command: Command) -> None:

@@ -199,9 +199,9 @@ def _run_one(options: argparse.Namespace, runner: Runner) -> int:
 
 
 def _say_where(name: str, found: OutputDirectory, outside: str = "") -> None:
-    what = (
-        ", whose run is completed" if found.continues else ", whose earlier run was removed" if found.replaces else ""
-    )
+    what = found.why
+    if found.continues or found.replaces:
+        what = ", whose run is completed" if found.continues else ", whose earlier run was removed"
     print(f"{name} in {found.path}{what}{outside}", flush=True)
 
 
