@@ -226,10 +226,8 @@ def _replace(write_to: Callable[[str], object], directory: Path, finish: Callabl
 
 def _reason(error: Any) -> str:
     """Why a file can't be written, of an `OSError` or an error of TensorFlow, and what helps."""
-    text = str(error.strerror or error if isinstance(error, OSError) else error.message)
-    if "No space left" in text or "quota" in text.lower():
-        return f"{text}. Make room on the disk, or keep fewer checkpoints: checkpoint.keep=1"
-    return machine_faults.reason(error) if isinstance(error, OSError) else text
+    text = machine_faults.reason(error)
+    return f"{text}; checkpoint.keep=1 keeps fewer" if machine_faults.is_full(error) else text
 
 
 def link(directory: Path, target: Path, *, finish: Callable[[Path], object] = lambda temporary: None) -> Path:

@@ -77,7 +77,8 @@ def execute(sweep: Path, job: LedgerJob) -> int:
                     return jobs.BUSY
                 locked.enter_context(lock.exclusive(patience=_PATIENCE))
             (directory / jobs.FAILURE_FILE).unlink(missing_ok=True)
-            _train(directory, job.spec, progress.listeners(sweep, job.number))
+            with printable.lasting_streams(lambda _: None):  # run.log, whose disk may be full
+                _train(directory, job.spec, progress.listeners(sweep, job.number))
     except KeyboardInterrupt:
         print("interrupted", flush=True)
         return jobs.INTERRUPTED

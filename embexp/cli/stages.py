@@ -154,8 +154,8 @@ class _Log:
         """Nothing is held back."""
 
     def lost(self, error: OSError) -> None:
-        """Says that nobody sees any more what the run prints."""
-        self.note(f"the output of the run is not read any more ({error.strerror}): it goes on without")
+        """Says that what the run prints is lost from now on."""
+        self.note(f"the output of the run can't be written any more ({error.strerror}): it goes on without")
 
     def note(self, sentence: str) -> None:
         """Appends a line."""

@@ -138,7 +138,8 @@ def complete(
         with execute(prepared, strategy, folder, first_step=first_step, progress=long) as started:
             saver = saving.RunSaver(prepared, started, folder)
             with plotted_if_diverged(prepared, started, folder):
-                lines = MetricsFile(folder.metrics, strategy.timing)
+                lines = MetricsFile(folder.metrics, strategy.timing, saver.full)
+                saver.flush = lines.flush
                 outcome = train(prepared, started, saver, [*listeners, tracking, lines], saved, replay)
             final_step = spec.train.early_stopping.final_step(outcome.steps, outcome.best_step)
             if spec.checkpoint.save is not Save.NEVER:  # first, so that no later failure can lose it
@@ -178,6 +179,7 @@ def complete(
             summary["resumed_at"] = list(saver.resumed_at)
         summary["warnings"] += tracking.warnings
         with interruption.finished_first():
+            lines.flush()
             saving.sizes_on_disk(folder)  # a run with a summary is not trained again, even if the power is lost now
             folder.write_json(folder.summary, summary)
             kept = final_step if spec.output.plots else None

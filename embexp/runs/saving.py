@@ -46,6 +46,7 @@ class RunSaver:
         stopping: follows the validation metric; None: nothing does.
         resumed_at: steps at which the run was resumed so far.
         warn: called with a sentence when a checkpoint can't be written.
+        flush: writes the lines of metrics.jsonl that wait for room, without which a run can't go on from a checkpoint.
         progress: called as a checkpoint is written.
     """
 
@@ -55,6 +56,7 @@ class RunSaver:
     stopping: EarlyStopping | None = None
     resumed_at: tuple[int, ...] = ()
     warn: Callable[[str], object] = print
+    flush: Callable[[], object] = lambda: None
     progress: Progress = quiet
     _background: BackgroundDirectories = field(default_factory=BackgroundDirectories, repr=False)
     _increments: IncrementalSaves | None = field(default=None, repr=False)
@@ -131,6 +133,12 @@ class RunSaver:
             raise error
         self.warn(f"step {self._pending:,}: {error}")
 
+    def full(self, error: OSError) -> None:
+        """Goes on although the disk has no room for a line of metrics.jsonl, or not, as the config wants."""
+        if self.prepared.spec.checkpoint.on_error is OnError.STOP or not machine_faults.is_full(error):
+            raise error
+        self.warn(f"{machine_faults.sentence(error)}; the training goes on, and the line is written once there is room")
+
     def keep_best(self, outcome: Outcome) -> None:
         """Keeps the state after the steps of `outcome` as that of the best evaluation."""
         self._keep(self.folder.best_checkpoint, outcome)
@@ -191,6 +199,7 @@ class RunSaver:
 
     def _add_state(self, directory: Path, outcome: Outcome) -> None:
         """Adds the state of the run to a checkpoint that is being written."""
+        self.flush()
         started, stopping = self.started, self.stopping
         touched = {
             name: np.packbits(mask)

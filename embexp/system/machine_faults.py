@@ -46,6 +46,8 @@ _MEMORY = (
 _NO_ADDRESSES = ("failed to map segment", "annot allocate memory", "can't start new thread", "can't allocate")
 """In what the dynamic linker and Python say where memory is lacking."""
 _LONGEST = 200
+_OF_OPERATION = re.compile(r"\{\{function_node [^}]*\}\} | \[Op:\w+\]")
+"""What TensorFlow writes around the message of an operation."""
 _SQLITE = {
     "full": _FULL,
     "readonly": _FORBIDDEN,
@@ -127,6 +129,14 @@ def _without_addresses(error: BaseException | None) -> str:
     return words
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether a disk, a quota or a limit has no room for what was to be written; also an error of TensorFlow."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in full
+    return any(os.strerror(number) in str(error) for number in full)
+
+
 def is_memory(error: BaseException) -> bool:
     """Whether memory was lacking: that is an error's kind, or its cause."""
     if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
@@ -138,7 +148,8 @@ def is_memory(error: BaseException) -> bool:
 def reason(error: BaseException) -> str:
     """An error of the system in a few words with its remedy, without the path: of which the caller speaks."""
     if not isinstance(error, OSError):
-        return sentence(error) or str(error)
+        text = _OF_OPERATION.sub("", str(getattr(error, "message", error)))
+        return _known(text, with_path=False) or sentence(error) or text
     return ": ".join(filter(None, [error.strerror or str(error), _remedy(error.errno, _path_of(error))]))
 
 
@@ -158,14 +169,14 @@ def _path_of(error: OSError) -> str:
     return "" if path is None or isinstance(path, int) else os.fsdecode(path)
 
 
-def _known(text: str) -> str | None:
+def _known(text: str, *, with_path: bool = True) -> str | None:
     """The sentence of an error whose text ends with one of the system's, as `PATH; No space left on device`."""
     for words, number in _WORDS.items():
         if words in text and number != errno.ENOENT:
             path = re.search(rf"(/[^;:'\"]+)\s*;\s*{re.escape(words)}", text)
             named = path or re.search(r"(?:file|name|directory)\s*=?\s*'?(/[^;:'\"]+)", text)
             place = named[1].strip() if named else ""
-            return _line(place, words, _remedy(number, place))
+            return _line(place if with_path else "", words, _remedy(number, place))
     return None
 
 

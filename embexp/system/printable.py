@@ -45,7 +45,7 @@ _OTHERS = {
     "‘": "'",
     "’": "'",
 }
-_GONE = (errno.EPIPE, errno.EIO)
+_GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a pipe whose reader has closed it, and of a terminal that was closed."""
 _REPLACED = ("strict", "backslashreplace", "surrogateescape")
 """Error handlers that Python sets by itself; one that the user has chosen (PYTHONIOENCODING) stays."""
@@ -127,7 +127,7 @@ def send_nowhere(descriptor: int) -> None:
 
 
 class _Lasting:
-    """A standard stream whose reader may go: what is written from then on is dropped."""
+    """A standard stream whose reader may go, or whose disk may be full: what is written from then on is dropped."""
 
     def __init__(self, stream: TextIO, lost: Callable[[OSError], object]) -> None:
         self._stream, self._lost = stream, lost
@@ -159,10 +159,10 @@ class _Lasting:
 
 @contextlib.contextmanager
 def lasting_streams(lost: Callable[[OSError], object]) -> Iterator[None]:
-    """Within the block, a closed pipe or terminal ends nothing: the standard output and error drop what is written.
+    """Within the block, a closed pipe or terminal, or a full disk, ends nothing: the standard streams drop text.
 
     Args:
-        lost: called once for each that is closed, with the error.
+        lost: called once for each that takes no more, with the error.
     """
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast(TextIO, _Lasting(stream, lost)) for stream in before)

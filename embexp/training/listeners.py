@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -123,11 +122,24 @@ class MetricsFile(Listener):
     `timing` holds everything that differs between two equal runs: `seconds` since the start, the throughput or null,
     and what `of_time` returns. Numbers that JSON lacks are the strings "NaN", "Infinity" and "-Infinity", which
     `float()` accepts.
+
+    Lines for which the disk has no room wait for the next one, or for `flush`.
     """
 
-    def __init__(self, path: Path, of_time: Callable[[], Mapping[str, Any]] = dict) -> None:
-        self._path, self._of_time = path, of_time
+    def __init__(
+        self,
+        path: Path,
+        of_time: Callable[[], Mapping[str, Any]] = dict,
+        full: Callable[[OSError], object] | None = None,
+    ) -> None:
+        """Writes nothing yet.
+
+        Args:
+            full: called when a line can't be written; raises the error, unless the line may wait. None: it is raised.
+        """
+        self._path, self._of_time, self._full = path, of_time, full
         self._start = time.monotonic()
+        self._waiting = b""
 
     def started(self, total_steps: int, examples_per_epoch: int) -> None:
         """Creates the file, or removes the partial line that a killed run left at its end."""
@@ -164,17 +176,37 @@ class MetricsFile(Listener):
 
     def _append(self, line: dict[str, Any], **timing: Any) -> None:
         line["timing"] = {"seconds": round(time.monotonic() - self._start, 6), **timing}
-        data = (json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n").encode("utf-8")
-        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        is_late = bool(self._waiting)
+        self._waiting += (json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n").encode("utf-8")
         try:
-            if (written := os.write(handle, data)) < len(data):  # a disk that is full takes the beginning of a line
-                os.truncate(handle, os.fstat(handle).st_size - written)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(self._path))
+            self.flush()
         except OSError as error:
+            if self._full is None:
+                raise
+            if not is_late:
+                self._full(error)
+
+    def flush(self) -> None:
+        """Writes the lines that wait.
+
+        Raises:
+            OSError: they can't be written, and go on waiting.
+        """
+        data = self._waiting
+        if not data:
+            return
+        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        written = 0
+        try:
+            while written < len(data):  # a disk that is full takes the beginning of a line, and then nothing
+                written += os.write(handle, data[written:])
+        except OSError as error:
+            os.truncate(handle, os.fstat(handle).st_size - written)
             error.filename = error.filename or os.fspath(self._path)
             raise
         finally:
             os.close(handle)
+        self._waiting = b""
 
 
 def _number(value: float) -> float | str:

@@ -139,6 +139,60 @@ def test_the_output_is_full(
         assert left == []
 
 
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "timing"} for line in found]
+
+
+@pytest.mark.parametrize("room", ["again", "after the end", "never"])
+def test_the_disk_is_full_while_lines_are_logged(
+    said: Said,
+    cache: Path,
+    tmp_path: Path,
+    room: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A training goes on, its lines wait, and a checkpoint is one from which nothing is missing."""
+    from embexp.training.progress import ProgressLines
+
+    words = ["run", *SMALL[:-4], f"output.cache={cache}", "train.log_every=1", "train.steps=200", *SMALL[-3:]]
+    words.append("checkpoint.every_steps=60")
+    assert commands.main([*words, f"hydra.run.dir={tmp_path}/whole"]) == 0
+    with disks.small(tmp_path / "disk", kilobytes=2000) as disk:
+        of_somebody, run, filled = disk / "of somebody", disk / "run", list[int]()
+
+        def logged(_: object, step: int, *__: object) -> None:
+            if step == 70 and not filled:
+                filled.append(step)
+                with of_somebody.open("wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(disk).free)
+            if step == 150 and room == "again":
+                of_somebody.unlink(missing_ok=True)
+
+        monkeypatch.setattr(ProgressLines, "logged", logged)
+        words += [f"hydra.run.dir={run}", *(["checkpoint.on_error=stop"] if room == "never" else [])]
+        if room == "again":
+            capsys.readouterr()
+            assert commands.main(words) == 0
+            assert capsys.readouterr().out.count("metrics.jsonl: No space left on device: make room there, or") == 1
+            warnings = json.loads((run / "summary.json").read_text())["warnings"]
+            [late] = [each for each in warnings if "the line is written once there is room" in each]
+            assert late.startswith(f"{run}/metrics.jsonl: No space left on device: make room there")
+            assert any(
+                each.startswith("step 120: ") and each.endswith("; checkpoint.keep=1 keeps fewer") for each in warnings
+            )
+        else:
+            assert f"{run}" in (line := said(*words))
+            assert "No space left on device: make room there, or choose another place by hydra.run.dir" in line
+            of_somebody.unlink()
+            assert commands.main(["resume", str(run)]) == 0
+        assert lines_of(run) == lines_of(tmp_path / "whole")
+        tables = [json.loads((each / "summary.json").read_text())["tables"] for each in (run, tmp_path / "whole")]
+        assert tables[0] == tables[1]
+        assert not [each for each in run.rglob("*") if each.name.endswith(".part")]
+
+
 def test_the_disk_of_a_sweep_is_full(said: Said, cache: Path, tmp_path: Path) -> None:
     with disks.small(tmp_path / "disk", kilobytes=40) as disk:
         line = said("run", "-m", "seed=0,1", *SMALL, f"output.cache={cache}", f"hydra.sweep.dir={disk}/sweep")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import subprocess
 import sys
@@ -78,3 +79,13 @@ print([type(error).__name__ for error in lost], file=other)
     assert other.read() == "['BrokenPipeError']\n"
     assert process.wait(60) == 0
     other.close()
+
+
+def test_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: list[OSError] = []
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with printable.lasting_streams(lost.append):
+            for _ in range(2):
+                print("line", flush=True)
+    assert [error.errno for error in lost] == [errno.ENOSPC]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sqlite3
 import subprocess
 from collections.abc import Callable
@@ -132,6 +133,20 @@ def test_a_bug_is_none(error: Exception) -> None:
 def test_a_reason_has_no_path() -> None:
     error = OSError(errno.EROFS, os.strerror(errno.EROFS), "/somewhere")
     assert machine_faults.reason(error).startswith("Read-only file system: name another place")
+
+
+def test_a_reason_has_nothing_of_tensorflow(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        checkpoint = tf.train.Checkpoint(v=tf.Variable(tf.zeros([10_000])))
+        error = error_of(lambda: checkpoint.write(str(tmp_path / "checkpoint")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert machine_faults.reason(error) == (
+        "File too large: the file system, or the limit of this shell (ulimit -f), allows no file of that size"
+    )
+    assert machine_faults.is_full(error)
 
 
 def test_the_place_that_is_full_is_proposed_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

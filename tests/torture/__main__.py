@@ -13,10 +13,10 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
 
-from tests.torture import kills, pairs, power, shim, workers
+from tests.torture import kills, pairs, power, shim, signals, workers
 from tests.torture.kinds import NAMES, Commands
 
-_HARNESSES = {"kills": kills, "power": power, "pairs": pairs, "workers": workers}
+_HARNESSES = {"kills": kills, "power": power, "pairs": pairs, "signals": signals, "workers": workers}
 
 
 def main() -> int:
