@@ -15,12 +15,13 @@ import json
 import logging
 import os
 import re
-import socket
 import sqlite3
+import ssl
 import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -257,13 +258,21 @@ def connect(uri: str | None) -> Store:
 
 
 def _check_server(uri: str) -> None:
-    """Connects to the address of a server, as MLflow's client would try for two minutes. A proxy is not tried."""
+    """Asks a server for anything: MLflow's client would wait for an answer for two minutes. A proxy is not tried."""
     address = urlsplit(uri)
     if address.scheme not in ("http", "https") or address.hostname is None or address.scheme in getproxies():
         return
-    port = address.port or (443 if address.scheme == "https" else 80)
+    if address.scheme == "https":
+        tls = ssl.create_default_context()  # nothing is told, and the client checks whom it speaks to
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        asked: HTTPConnection = HTTPSConnection(address.hostname, address.port, timeout=_ANSWER_SECONDS, context=tls)
+    else:
+        asked = HTTPConnection(address.hostname, address.port, timeout=_ANSWER_SECONDS)
+    port = asked.port
     try:
-        socket.create_connection((address.hostname, port), timeout=_ANSWER_SECONDS).close()
+        with contextlib.closing(asked), contextlib.suppress(HTTPException):  # an answer, which the client judges
+            asked.request("HEAD", "/health")
+            asked.getresponse()
     except OSError as error:
         why = error.strerror or str(error)
         raise ConnectionError(f"no server answers at {address.hostname}, port {port}: {why}") from None

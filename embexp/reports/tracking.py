@@ -25,6 +25,7 @@ from embexp.records.differences import leaves
 from embexp.records.folder import RunFolder, json_object
 from embexp.records.identity import DECIDES_NOTHING
 from embexp.specs.base import implementation
+from embexp.specs.running import OnError
 from embexp.specs.tracking import MLflow, NoTracking, missing_packages
 from embexp.specs.tracking import Tracking as Settings
 from embexp.system import files
@@ -40,6 +41,7 @@ _PAUSE = 1.0
 _PAUSE_AFTER_FAILURE = 10.0
 _START_SECONDS = 120.0
 _END_SECONDS = 120.0
+_REMEDY = "Correct the settings of tracking, or set tracking.on_error=continue or tracking=none"
 
 
 @dataclass(frozen=True)
@@ -185,10 +187,7 @@ class Queued:
         if self._error is not None or not answered:
             self._closing.set()
             why = f"no answer within {_START_SECONDS:g} s" if self._error is None else reason(self._error)
-            raise RunError(
-                f"{self._tracker.name} can't be reached: {why}\n    Correct the settings of tracking, or set"
-                " tracking=none"
-            ) from self._error
+            raise RunError(f"{self._tracker.name} can't be reached: {why}\n    {_REMEDY}") from self._error
 
     def log(self, point: Point) -> None:
         """Puts metrics into the next batch."""
@@ -280,14 +279,20 @@ class Tracking(Listener):
         self._deliveries: list[Delivery] = []
         self._sealed = False
 
-    def start(self, delivery: Delivery, run: TrackedRun) -> None:
+    def start(self, delivery: Delivery, run: TrackedRun, on_error: OnError = OnError.STOP) -> None:
         """Starts a tracker.
 
         Raises:
-            RunError: it can't be started.
+            RunError: it can't be started, and `on_error` is stop.
         """
-        delivery.start(run)
-        self._deliveries.append(delivery)
+        try:
+            delivery.start(run)
+        except RunError as error:
+            if on_error is OnError.STOP:
+                raise
+            self.warn(f"{str(error).splitlines()[0]}; the run goes on without it")
+        else:
+            self._deliveries.append(delivery)
 
     def logged(self, step: int, loss: float, examples_per_second: float | None) -> None:
         """Reports the loss and the throughput."""
@@ -389,7 +394,7 @@ def track(
 
             tracking.start(Direct(TensorBoard(folder.events), tracking.warn), run)
         if tracker is not None:
-            tracking.start(Queued(tracker, tracking.warn), run)
+            tracking.start(Queued(tracker, tracking.warn), run, getattr(settings, "on_error", OnError.STOP))
         with _told_of_termination(tracking) if tracker is not None else contextlib.nullcontext():
             yield tracking
     except KeyboardInterrupt:
@@ -415,7 +420,7 @@ def open_store(settings: Settings) -> None:
     """Makes the store of MLflow runs if it is new, before several processes, or machines, use it at once.
 
     Raises:
-        RunError: a package is not installed, or the store can't be opened.
+        RunError: a package is not installed, or the store can't be opened and `on_error` is stop.
     """
     if not isinstance(settings, MLflow):
         return
@@ -426,8 +431,8 @@ def open_store(settings: Settings) -> None:
         try:
             mlflow.connect(settings.uri)
         except Exception as error:
-            remedy = "Correct the settings of tracking, or set tracking=none"
-            raise RunError(f"{tracker.name} can't be reached: {reason(error)}\n    {remedy}") from error
+            if settings.on_error is OnError.STOP:
+                raise RunError(f"{tracker.name} can't be reached: {reason(error)}\n    {_REMEDY}") from error
 
 
 @contextlib.contextmanager

@@ -197,10 +197,10 @@ class CheckpointKind(StrEnum):
 
 
 class OnError(StrEnum):
-    """What follows when a checkpoint, or a line of metrics.jsonl, can't be written during training."""
+    """What follows when a checkpoint or a line of metrics.jsonl can't be written, or a tracker can't be reached."""
 
     CONTINUE = "continue"
-    """The training goes on, with a warning. The lines are written once there is room, at the end at the latest."""
+    """The run goes on, with a warning. Lines are written once there is room, at the end at the latest."""
     STOP = "stop"
     """The run fails."""
 

@@ -21,6 +21,7 @@ from pydantic import Field
 
 from embexp.errors import ConfigError, Fault
 from embexp.specs.base import Choice
+from embexp.specs.running import OnError
 from embexp.specs.strategies import TPU
 
 if TYPE_CHECKING:
@@ -61,7 +62,14 @@ class NoTracking(_Tracking):
     kind: Literal["none"] = "none"
 
 
-class MLflow(_Tracking):
+class _Tracker(_Tracking):
+    """Settings of every tracker."""
+
+    on_error: OnError = OnError.STOP
+    """If it can't be reached when the run begins. Later, a run goes on with a warning in any case."""
+
+
+class MLflow(_Tracker):
     """MLflow: a run of an experiment, in a local store or on a server."""
 
     kind: Literal["mlflow"] = "mlflow"
@@ -98,7 +106,7 @@ class WandbMode(StrEnum):
     ONLINE = "online"
 
 
-class WandB(_Tracking):
+class WandB(_Tracker):
     """Weights & Biases: a run of a project."""
 
     kind: Literal["wandb"] = "wandb"

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from embexp.errors import RunError
-from embexp.reports.tracking import Direct, Point, Queued, TrackedRun
+from embexp.records.folder import RunFolder
+from embexp.reports.tracking import Direct, Point, Queued, TrackedRun, Tracking
+from embexp.specs.running import OnError
 
 RUN = TrackedRun(name="x", directory=Path("x"), run_id="ab", parameters={}, config="")
 
@@ -123,6 +125,15 @@ def test_a_tracker_that_cannot_be_started_is_an_error() -> None:
     with pytest.raises(RunError, match=r"Recorder can't be reached: the server is gone\n    Correct the settings"):
         queued.start(RUN)
     queued.close("failed", [])  # has nothing to wait for
+
+
+def test_a_run_goes_on_without_a_tracker_that_cannot_be_started(tmp_path: Path) -> None:
+    tracker = Recorder(failing=["start"])
+    tracking = Tracking(RunFolder(tmp_path), [], checkpoint=False)
+    tracking.start(Queued(tracker, tracking.warn), RUN, OnError.CONTINUE)
+    tracking.logged(1, 0.5, None)
+    tracking.close()
+    assert tracking.warnings == ["Recorder can't be reached: the server is gone; the run goes on without it"]
 
 
 def test_a_direct_tracker_is_not_called_after_a_failure() -> None:

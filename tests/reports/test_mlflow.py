@@ -253,3 +253,13 @@ def test_a_server_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("mlflow.MlflowClient", lambda **_: pytest.fail("the client was asked"))
     with pytest.raises(ConnectionError, match=f"no server answers at 127.0.0.1, port {port}: Connection refused"):
         mlflow.connect(f"http://127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_server_that_takes_connections_and_does_not_answer(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlflow, "_ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("mlflow.MlflowClient", lambda **_: pytest.fail("the client was asked"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(ConnectionError, match=f"no server answers at 127.0.0.1, port {port}: .*timed out"):
+            mlflow.connect(f"{scheme}://127.0.0.1:{port}")
