@@ -80,7 +80,7 @@ test-thorough: $(STAMP) ## run frozen rows on hundreds of random graphs, and all
 fuzz: $(STAMP)   ## read 100,000 mutated files, configs and command lines each (FUZZ='--inputs 5000 --reader npy', FUZZ=--help)
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
-torture: $(STAMP) ## kill runs at operations on their files, or let them lose power, share a folder or lose a worker (TORTURE='power --number 50', TORTURE=--help)
+torture: $(STAMP) ## kill runs at operations on their files, or let them lose power, share a folder, lose a worker or get signals (TORTURE='power --number 50', TORTURE=--help)
 	$(BIN)/python -m tests.torture $(TORTURE)
 
 check: $(STAMP)  ## check format, lint, types and size, and run all tests, as in CI

@@ -30,7 +30,9 @@ from embexp.models import build as models
 from embexp.models import dense_optimizer, losses
 from embexp.models.knowledge_graph import RelationPrediction
 from embexp.pretrained.tables import beside_file, mapping_of, row_source, slot_sources
+from embexp.records import differences
 from embexp.records.folder import RunFolder
+from embexp.records.identity import decides_nothing
 from embexp.runs.evaluations import Evaluator
 from embexp.runs.prepare import Prepared, PreparedTables
 from embexp.runs.runtimes.execution import Blueprint, Execution, start
@@ -41,6 +43,7 @@ from embexp.specs.optimizers import DenseOptimizer
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Restoring, RuntimeKind, Save
 from embexp.specs.tables import Feature, Storage, Table
+from embexp.strategies.cluster import rendezvous
 from embexp.strategies.strategy import Embeddings, Run, Strategy
 from embexp.system import digests, native
 from embexp.system.arrays import MappableRows
@@ -123,10 +126,15 @@ def agreed(prepared: Prepared, folder: Path, first_step: int) -> Run:
         "fused operations": ", ".join(name for name in native.names() if native.library(name) is not None) or "none",
     }
     identity = {
-        "spec, data and files": prepared.identity.content[:12],
+        rendezvous.SPEC: prepared.identity.content[:12],
         "user's code": (prepared.identity.code or "none")[:12],
     }
-    return Run({**identity, **versions}, folder, first_step)
+    files = prepared.identity.files
+    spec = differences.leaves(prepared.requested.model_dump(mode="json"))
+    read = tuple(f"{path}." for path in files)
+    settings = {path: str(value) for path, value in spec if not (decides_nothing(path) or f"{path}.".startswith(read))}
+    settings |= {f"content of {path}": digest[:12] for path, digest in files.items()}
+    return Run({**identity, **versions}, folder, first_step, settings)
 
 
 def training_batches(prepared: Prepared, strategy: Strategy, first_step: int = 0) -> Any:

@@ -9,7 +9,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,13 @@ class Run:
         facts: digests and versions on which they must agree, by name.
         folder: of the run.
         first_step: the number of steps done before.
+        settings: that decide the results, and digests of files, by config path: to name what differs.
     """
 
     facts: Mapping[str, str]
     folder: Path
     first_step: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Strategy(Replication, ABC):

@@ -34,7 +34,7 @@ from embexp.sweeps.ledger import Ledger, LedgerJob
 from embexp.sweeps.planning import Enrolment, Plan, PlannedJob, key_of
 from embexp.sweeps.processes import Command
 from embexp.sweeps.settings import changed_launching
-from embexp.system import files, locks, machine_faults, slurm, terminal
+from embexp.system import files, locks, machine_faults, printable, slurm, terminal
 
 if TYPE_CHECKING:
     from embexp.sweeps.running import Runner
@@ -127,6 +127,7 @@ def _runner(
     from embexp.sweeps.running import Runner  # not above: it needs NumPy, and wrong settings are reported without it
 
     with (
+        printable.lasting_streams(lambda _: None),  # whose terminal is closed before the signal comes that says so
         locks.of_folder(place, f"the sweep in {place}").exclusive(patience=PATIENCE),
         _opened(place) as ledger,
         Runner(ledger, launching, console, folder=folder, command=command, engine=engine) as runner,

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -229,6 +230,15 @@ def test_a_sweep_that_gets_another_directory_says_so_first(
     assert said[1].startswith(f"this sweep is in {here}/it's here_2: {here}/it's here has a sweep already, with which")
     assert f"`embexp resume {quoted}` goes on" in said[1]
     assert said[2] == f"this sweep is in {here}/own_2: {here}/own is there already, with something else"
+
+
+def test_a_sweep_whose_output_nobody_reads_any_more_goes_on(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as closed, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", closed)
+        assert sweep(["seed=1,2", "hydra.sweep.dir=s"], command=command)
+    assert len(jobs("s")) == 2
 
 
 def test_subdirectories_may_be_named_after_overrides(command: Command) -> None:

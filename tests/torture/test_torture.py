@@ -14,7 +14,7 @@ import pytest
 
 from embexp.records import inventory
 from tests.thoroughness import left_out
-from tests.torture import kills, pairs, power, shim, workers
+from tests.torture import kills, pairs, power, shim, signals, workers
 from tests.torture.kinds import Commands
 from tests.torture.power import Disk
 from tests.torture.shim import NEVER, Control, Kill
@@ -201,6 +201,16 @@ def test_a_run_that_lost_power_is_resumed(torture: kills.Torture, number: int) -
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=() if number == 6 else left_out()) for number in range(50)]
+)
+def test_a_run_that_got_a_signal_is_resumed(torture: kills.Torture, number: int) -> None:
+    """Of every run, SIGHUP of a terminal that is closed."""
+    [case] = signals.cases(torture, [], 0, [number])
+    assert case.faults == [], (case.label, case.what, case.outcome)
+
+
 def test_two_commands_use_a_run_at_once(torture: kills.Torture) -> None:
     assert [case for case in pairs.cases(torture, [], 0, range(3)) if case.faults] == []
 

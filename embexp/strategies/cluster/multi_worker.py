@@ -39,6 +39,7 @@ from embexp.training.one_vs_all import Part
 from embexp.training.step import Assembly, ReplicaBatch, relations_of
 
 _FAREWELL_SECONDS = 10.0
+_STAGE = "training"
 _OF_OTHERS = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -128,6 +129,8 @@ class MultiWorker(Strategy):
                 facts={**run.facts, "workers": str(spec.workers)},
                 told={"first_step": run.first_step, "folder": str(run.folder.absolute())},
                 seconds=spec.start_seconds,
+                settings=run.settings,
+                stage=_STAGE,
                 failed=(lambda: None) if started is None else started.ended,
             )
             leader = Leader(members, silence_seconds=spec.silence_seconds, abort=self._abort)
@@ -161,6 +164,8 @@ class MultiWorker(Strategy):
             workers=self._spec.workers,
             facts=run.facts,
             seconds=self._spec.start_seconds,
+            settings=run.settings,
+            stage=_STAGE,
         )
         self.told = joined.told
         self._follower = Follower(joined, self.place.worker, silence_seconds=self._spec.silence_seconds)

@@ -3,25 +3,34 @@
 TensorFlow waits for a worker that never starts, without an end. So worker 0 first listens itself at its address. Each
 other worker connects there twice, once for commands and once to be heard of, and says who it is and what it is about to
 do: versions, spec, data and code, each as a digest or a word. Worker 0 compares this with its own, and answers all of
-them at once. Then it stops to listen. TensorFlow listens at the same port, on all interfaces of the machine.
+them at once. A worker whose port is taken says so, and one whose number another process has is refused. Then worker 0
+stops to listen. TensorFlow listens at the same port, on all interfaces of the machine.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import secrets
 import selectors
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from embexp.errors import RunError
 from embexp.strategies.cluster.messages import Connection, HungUpError
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 PURPOSES = ("commands", "beats")
 """What a worker connects to worker 0 for."""
 _RETRY_SECONDS = 0.2
+SPEC = "spec, data and files"
+"""The fact that the settings of a worker describe."""
+_SHOWN = 8
+"""Settings that are named before the rest are counted."""
 _HELLO_SECONDS = 10.0
 """How long a connection has to say who it is."""
 
@@ -33,11 +42,21 @@ class Member:
     Attributes:
         address: where its TensorFlow will listen, `host:port`.
         facts: what it says of its run.
+        settings: those of its spec, by config path, to name what differs.
+        fault: why it can't take part.
+        key: by which its connections are known from those of another process.
+        process: which process it is, for people.
+        twin: another process that has come with its number; "": none has.
         connections: by purpose.
     """
 
     address: str
     facts: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    fault: str | None = None
+    key: str = ""
+    process: str = ""
+    twin: str = ""
     connections: dict[str, Connection] = field(default_factory=dict)
 
 
@@ -71,8 +90,25 @@ def listener(address: str) -> socket.socket:
         found.listen(256)
     except (OSError, OverflowError) as error:
         found.close()
-        raise RunError(f"worker 0 can't listen at {address}: {getattr(error, 'strerror', None) or error}") from error
+        raise RunError(_deaf(0, address, error)) from error
     return found
+
+
+def _deaf(worker: int, address: str, error: Exception) -> str:
+    remedy = "end what listens there, name another port, or start one process for each number"
+    return f"worker {worker} can't listen at {address}: {getattr(error, 'strerror', None) or error}: {remedy}"
+
+
+def _fault_of(worker: int, address: str) -> str | None:
+    """Why TensorFlow can't listen at a port of this machine, on all its interfaces; None: it can."""
+    with socket.socket() as found:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind(("", split_address(address)[1]))
+            found.listen(1)
+        except (OSError, OverflowError) as error:
+            return _deaf(worker, address, error)
+    return None
 
 
 def free_address(host: str = "127.0.0.1") -> str:
@@ -97,6 +133,8 @@ def gather(
     facts: Mapping[str, str],
     told: Mapping[str, Any],
     seconds: float,
+    settings: Mapping[str, str] = _NONE,
+    stage: str = "",
     failed: Callable[[], str | None] = lambda: None,
 ) -> dict[int, Member]:
     """As worker 0, waits for all others, and answers them; closes the socket.
@@ -106,6 +144,8 @@ def gather(
         facts: what all must agree on.
         told: told to all.
         seconds: until all must be there.
+        settings: see `Member`.
+        stage: what the workers come together for, if they do so several times.
         failed: says why a worker can't come any more, as one that this process has started and that has ended.
 
     Returns:
@@ -116,7 +156,7 @@ def gather(
     """
     deadline = time.monotonic() + seconds
     members: dict[int, Member] = {}
-    complete = False
+    complete, fault = False, None
     with listening, selectors.DefaultSelector() as ready:
         listening.setblocking(False)
         ready.register(listening, selectors.EVENT_READ)
@@ -125,10 +165,14 @@ def gather(
                 if (reason := failed()) is not None:
                     raise RunError(reason)
                 for _ in ready.select(_RETRY_SECONDS):
-                    _greet(listening, members, workers)
+                    _greet(listening, members, workers, stage)
+                if fault is None and (fault := next((e.fault for e in members.values() if e.fault), None)) is not None:
+                    deadline = min(deadline, time.monotonic() + _HELLO_SECONDS)  # for the others, who are told, too
+            if fault is not None:
+                raise RunError(fault)
             if missing:
-                raise RunError(_absent(missing, workers, seconds, address))
-            if different := _differences(facts, members):
+                raise RunError(_absent(missing, workers, seconds, address, members))
+            if different := _differences(facts, settings, members):
                 raise RunError(different)
             addresses = [address, *(members[worker].address for worker in sorted(members))]
             _answer(members, {"told": dict(told), "addresses": addresses})
@@ -163,7 +207,7 @@ def refuse(address: str, reason: str, *, workers: int, seconds: float) -> None:
         ready.register(listening, selectors.EVENT_READ)
         while len(told) < workers - 1 and time.monotonic() < deadline:
             for _ in ready.select(_RETRY_SECONDS):
-                _greet(listening, members, workers)
+                _greet(listening, members, workers, None)
             for worker in members.keys() - told - set(_missing(members, workers)):
                 told.add(worker)
                 with contextlib.suppress(RunError):
@@ -180,6 +224,8 @@ def join(
     workers: int,
     facts: Mapping[str, str],
     seconds: float,
+    settings: Mapping[str, str] = _NONE,
+    stage: str = "",
 ) -> Joined:
     """As another worker, connects to worker 0, and waits for its answer.
 
@@ -187,18 +233,29 @@ def join(
         address: of worker 0.
         own: where this worker's TensorFlow will listen; None: at a free port of this machine.
         seconds: until worker 0 must have answered.
+        settings, stage: see `gather`.
 
     Raises:
         RunError: there is no worker 0, or it says that the cluster can't start.
     """
     deadline = time.monotonic() + seconds
     own = free_address() if own is None else own
+    hello = {
+        "worker": worker,
+        "workers": workers,
+        "address": own,
+        "facts": dict(facts),
+        "settings": dict(settings),
+        "stage": stage,
+        "fault": _fault_of(worker, own),
+        "key": secrets.token_hex(8),
+        "process": f"process {os.getpid()} on {socket.gethostname()}",
+    }
     connections: dict[str, Connection] = {}
     try:
         for purpose in PURPOSES:
             connections[purpose] = _connected(address, deadline, seconds)
-            hello = {"worker": worker, "workers": workers, "purpose": purpose, "address": own, "facts": dict(facts)}
-            connections[purpose].send(hello)
+            connections[purpose].send(hello | {"purpose": purpose})
         answer: dict[str, Any] = {}
         for connection in connections.values():
             connection.patience(max(0.1, deadline - time.monotonic()))
@@ -235,8 +292,12 @@ def _connected(address: str, deadline: float, seconds: float) -> Connection:
             time.sleep(_RETRY_SECONDS)
 
 
-def _greet(listening: socket.socket, members: dict[int, Member], workers: int) -> None:
-    """Accepts a connection, and notes whose it is; strangers are dropped."""
+def _greet(listening: socket.socket, members: dict[int, Member], workers: int, stage: str | None) -> None:
+    """Accepts a connection, and notes whose it is; strangers are dropped, and a second process of a number is refused.
+
+    Args:
+        stage: at which the others are; None: any.
+    """
     try:
         accepted, _ = listening.accept()
     except OSError:
@@ -249,17 +310,30 @@ def _greet(listening: socket.socket, members: dict[int, Member], workers: int) -
         worker, purpose = int(hello["worker"]), str(hello["purpose"])
         facts = {str(name): str(value) for name, value in hello["facts"].items()}
         facts["workers"] = str(hello["workers"])
-        member = members.setdefault(worker, Member(str(hello["address"]), facts)) if 0 < worker < workers else None
+        settings = {str(name): str(value) for name, value in hello["settings"].items()}
+        key, process = str(hello["key"]), str(hello["process"])
+        comes = Member(str(hello["address"]), facts, settings, hello["fault"], key, process)
+        is_late = stage not in (None, hello["stage"])
+        known = None if is_late else members.get(worker)
     except (HungUpError, KeyError, TypeError, ValueError, AttributeError):
         connection.close()
         return
-    if member is None or purpose not in PURPOSES or purpose in member.connections:
-        with contextlib.suppress(HungUpError):
-            connection.send({"refused": f"worker 0 waits for workers 1 to {workers - 1}, each once, not for {worker}"})
-        connection.close()
-        return
-    connection.patience(None)
-    member.connections[purpose] = connection
+    if not 0 < worker < workers or purpose not in PURPOSES:
+        _refuse(connection, f"worker 0 waits for workers 1 to {workers - 1}, and this is {worker}")
+    elif is_late or (known is not None and known.key != key):
+        if known is not None:
+            known.twin = process
+        other = "another process" if known is None else known.process
+        _refuse(connection, f"worker {worker} is {other} already: give {process} a number of its own")
+    else:
+        connection.patience(None)
+        members.setdefault(worker, comes).connections[purpose] = connection
+
+
+def _refuse(connection: Connection, reason: str) -> None:
+    with contextlib.suppress(HungUpError):
+        connection.send({"refused": reason})
+    connection.close()
 
 
 def _missing(members: Mapping[int, Member], workers: int) -> list[int]:
@@ -267,24 +341,32 @@ def _missing(members: Mapping[int, Member], workers: int) -> list[int]:
     return [worker for worker in range(1, workers) if worker not in whole]
 
 
-def _absent(missing: Sequence[int], workers: int, seconds: float, address: str) -> str:
+def _absent(missing: Sequence[int], workers: int, seconds: float, address: str, members: Mapping[int, Member]) -> str:
     names = ", ".join(map(str, missing))
     noun = "worker" if len(missing) == 1 else "workers"
     verb = "has" if len(missing) == 1 else "have"
-    return (
-        f"{noun} {names} of {workers} {verb} not come to {address} within {seconds:g} seconds: see what they say, or"
-        " set strategy.start_seconds higher"
-    )
+    absent = f"{noun} {names} of {workers} {verb} not come to {address} within {seconds:g} seconds"
+    twice = [f"{each.process} and {each.twin} are both worker {n}" for n, each in sorted(members.items()) if each.twin]
+    return "; ".join([f"{absent}: see what they say, or set strategy.start_seconds higher", *twice])
 
 
-def _differences(facts: Mapping[str, str], members: Mapping[int, Member]) -> str | None:
-    """Every fact in which a worker differs from worker 0, as one message."""
+def _differences(facts: Mapping[str, str], settings: Mapping[str, str], members: Mapping[int, Member]) -> str | None:
+    """Every fact in which a worker differs from worker 0, as one message; of two specs, the settings that differ."""
+
+    def lines(own: Mapping[str, str], others: Mapping[str, str], worker: int) -> list[str]:
+        return [
+            f"  {name}: worker {worker} has {others.get(name, 'none')}, worker 0 has {own.get(name, 'none')}"
+            for name in sorted(own.keys() | others.keys())
+            if own.get(name, "none") != others.get(name, "none")
+        ]
+
     found = []
     for worker, member in sorted(members.items()):
-        for name in sorted(facts.keys() | member.facts.keys()):
-            own, other = facts.get(name, "none"), member.facts.get(name, "none")
-            if own != other:
-                found.append(f"  {name}: worker {worker} has {other}, worker 0 has {own}")
+        of_spec = lines(settings, member.settings, worker) if facts.get(SPEC) != member.facts.get(SPEC) else []
+        left_out = {SPEC} if of_spec else set()
+        own, others = ({k: v for k, v in each.items() if k not in left_out} for each in (facts, member.facts))
+        found += [*of_spec[:_SHOWN], *([f"  and {len(of_spec) - _SHOWN} more settings"] if of_spec[_SHOWN:] else [])]
+        found += lines(own, others, worker)
     if not found:
         return None
     return "\n".join(["the workers would not do the same run; give all the same config, data and versions", *found])

@@ -42,7 +42,7 @@ class Meeting:
 
     def __init__(self, workers: int, seconds: float = 30.0) -> None:
         self.workers, self.seconds, self.address = workers, seconds, rendezvous.free_address()
-        self._threads = ThreadPoolExecutor(workers)
+        self._threads = ThreadPoolExecutor(workers + 1)
 
     def lead(self, **settings: Any) -> Future[Any]:
         listening = rendezvous.listener(self.address)
@@ -51,9 +51,9 @@ class Meeting:
             rendezvous.gather, listening, self.address, **(given | {"seconds": self.seconds} | settings)
         )
 
-    def join(self, worker: int, **settings: Any) -> Future[Any]:
+    def join(self, worker: int, own: str | None = None, **settings: Any) -> Future[Any]:
         given = {"worker": worker, "workers": self.workers, "facts": FACTS, "seconds": self.seconds}
-        return self._threads.submit(rendezvous.join, self.address, None, **(given | settings))
+        return self._threads.submit(rendezvous.join, self.address, own, **(given | settings))
 
 
 def test_all_learn_the_addresses_of_all() -> None:
@@ -98,6 +98,65 @@ def test_who_differs_is_named_with_every_difference() -> None:
         for line in ("numpy: worker 1 has 2.1, worker 0 has 2.0", "spec: worker 1 has b2, worker 0 has a1"):
             assert line in str(error.value)
         assert "worker 2" not in str(error.value)
+
+
+def test_settings_that_differ_are_named_instead_of_digests() -> None:
+    meeting = Meeting(2)
+    ours, theirs = (FACTS | {rendezvous.SPEC: digest} for digest in ("a1", "b2"))
+    settings = {f"tables.item{number}.dim": "4" for number in range(12)} | {"seed": "0"}
+    leading = meeting.lead(facts=ours | {"workers": "2"}, settings=settings)
+    other = meeting.join(1, facts=theirs, settings=dict.fromkeys(settings, "8") | {"seed": "0"})
+    for result in (leading, other):
+        with pytest.raises(RunError) as error:
+            result.result(30)
+        assert "  tables.item0.dim: worker 1 has 8, worker 0 has 4\n" in str(error.value)
+        assert str(error.value).endswith("  and 4 more settings")
+        assert not any(word in str(error.value) for word in ("a1", "b2", "seed"))
+
+
+def test_a_number_that_is_given_twice_is_named_and_the_run_begins() -> None:
+    meeting = Meeting(3)
+    leading = meeting.lead()
+    twins = [meeting.join(1), meeting.join(1)]
+    while not (refused := [each for each in twins if each.done()]):
+        time.sleep(0.01)
+    with pytest.raises(
+        RunError, match=r"worker 1 is process \d+ on .* already: give process \d+ on .* a number of its"
+    ):
+        refused[0].result(30)
+    meeting.join(2).result(30)
+    assert list(leading.result(30)) == [1, 2]
+    [other] = [each for each in twins if each is not refused[0]]
+    other.result(30)
+
+
+def test_a_twin_is_named_with_who_is_missing() -> None:
+    meeting = Meeting(3, seconds=1.0)
+    leading, _, _ = meeting.lead(), meeting.join(1, seconds=30.0), meeting.join(1, seconds=30.0)
+    with pytest.raises(
+        RunError, match=r"worker 2 of 3 has not come .*; process \d+ on .* and process .* both worker 1"
+    ):
+        leading.result(30)
+
+
+def test_a_twin_that_comes_later_is_refused() -> None:
+    """The others have read the data with another process, and it still waits for that."""
+    meeting = Meeting(2)
+    leading, late = meeting.lead(stage="training"), meeting.join(1, facts={}, stage="reading")
+    with pytest.raises(RunError, match="worker 1 is another process already: give process"):
+        late.result(30)
+    meeting.join(1, stage="training").result(30)
+    assert list(leading.result(30)) == [1]
+
+
+def test_the_port_of_a_worker_that_is_taken_is_named_by_all() -> None:
+    meeting = Meeting(3)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        own = f"127.0.0.1:{taken.getsockname()[1]}"
+        results = [meeting.lead(), meeting.join(1, own), meeting.join(2)]
+        for result in results:
+            with pytest.raises(RunError, match=f"worker 1 can't listen at {own}: Address already in use: end what"):
+                result.result(30)
 
 
 def test_another_number_of_workers_is_a_difference() -> None:
