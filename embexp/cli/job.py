@@ -162,6 +162,7 @@ def serve() -> None:
     processes.die_with_parent(processes.parent())  # while it imports, it does not notice that the socket is closed
     asking = socket.socket(fileno=os.dup(0))
     environment.load_tensorflow()
+    import embexp.reports.tensorboard  # which takes half a second in each job otherwise
     import embexp.runs.experiment  # noqa: F401
 
     gc.freeze()  # collections in a job would otherwise copy the pages of all imported code

@@ -22,10 +22,11 @@ pytestmark = pytest.mark.slow
 
 MODELS = """
 import os
+import sys
 import keras
 
 def good(activations):
-    print("parent", os.getppid(), "leads", os.getsid(0) == os.getpid())
+    print("parent", os.getppid(), "tensorboard", "tensorboard" in sys.modules, "leads", os.getsid(0) == os.getpid())
     return keras.Model(activations, keras.layers.Dense(1)(keras.layers.Concatenate()(list(activations.values()))))
 
 def bad(activations):
@@ -99,7 +100,7 @@ def test_failed_jobs_tell_their_own_cause(undisturbed: tuple[Path, str]) -> None
     jobs = ledger(directory)
     assert [job.state.value for job in jobs] == ["completed", "completed", *["failed"] * 4]
     place = directory.parent / "mine.py"
-    why = f"model.function = 'mine:bad': it raised ValueError: no [bold]good[/bold] ({place}:10)"
+    why = f"model.function = 'mine:bad': it raised ValueError: no [bold]good[/bold] ({place}:11)"
     assert [job.reason for job in jobs[2:4]] == [why, why]
     assert f"2 jobs (2, 3) failed: {why}" in out
     assert all(job.reason.startswith("exit status 7") for job in jobs[4:])
@@ -109,13 +110,13 @@ def test_failed_jobs_tell_their_own_cause(undisturbed: tuple[Path, str]) -> None
 
 
 def test_jobs_are_forked_from_one_process(undisturbed: tuple[Path, str]) -> None:
-    """And each leads a session of its own, so that Ctrl-C reaches the sweep alone."""
+    """Which has imported what all need; and each leads a session of its own, so that Ctrl-C reaches the sweep alone."""
     directory, _ = undisturbed
     logs = [(directory / str(number) / "run.log").read_text().splitlines() for number in (0, 1)]
     told = [line for log in logs for line in log if line.startswith("parent ")]
     assert len(told) >= 2
     assert len(set(told)) == 1
-    assert told[0].endswith(" leads True")
+    assert told[0].endswith(" tensorboard True leads True")
 
 
 def test_a_job_with_other_kernels_starts_afresh(folder: Path) -> None:
