@@ -119,7 +119,8 @@ def _fault(label: ColumnFacts) -> str:
     if label.kind in (Kind.LIST, Kind.TEXT):
         return f"it holds {label.kind.value}, and a label is a number or the name of a class"
     if not label.numeric and label.estimated > _MOST_CLASSES:
-        return f"it holds about {label.estimated:,} different texts, too many for classes; a number can be predicted"
+        texts = f"about {label.estimated:,} different texts ({label.why})"
+        return f"it holds {texts}, too many for classes; a number can be predicted"
     return ""
 
 

@@ -30,7 +30,7 @@ _MANY_VALUES = 10_000
 _MOST_IN_PAIRS = 100
 """Vectors whose pairs a model multiplies, some 5,000: its first layer has a weight for each."""
 _MANY_TEXTS = 20_000
-_DELIMITERS_OF_TEXTS = {"text": "\t", "csv": ",", "parquet": ","}
+_DELIMITERS_OF_TEXTS = {"text": "\t", "csv": ",", "parquet": ",", "jsonl": ","}
 """What `data=text` takes without `data.delimiter`, by the kind of the sample."""
 _SHARED_ROW = (
     "  # Values that occur only once in the training split share the OOV row.",

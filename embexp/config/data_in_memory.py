@@ -19,7 +19,7 @@ from embexp.data.sources.parquet import ParquetTable
 from embexp.data.sources.source import source_of
 from embexp.errors import ConfigError, Fault, UsageError
 from embexp.records.folder import OWN, RECORDED_DATA
-from embexp.specs.data.choices import CSV, Parquet
+from embexp.specs.data.choices import CSV, Parquet, Typed
 from embexp.specs.data.sources import GivenFiles
 from embexp.specs.run import RunSpec
 from embexp.specs.studies.choices import NoStudy
@@ -77,7 +77,7 @@ def written(
 
 def _written(spec: RunSpec, data: Any, folder: Path, permission: Permission) -> RunSpec:
     parts = _parts(data)
-    if not isinstance(spec.data, CSV | Parquet):
+    if not isinstance(spec.data, CSV | Typed):
         rule = "data in memory has columns, as data=csv and data=parquet have"
         raise ConfigError([Fault("data", spec.data.kind, rule, "choose data=parquet")])
     if not isinstance(spec.study, NoStudy):
@@ -87,7 +87,7 @@ def _written(spec: RunSpec, data: Any, folder: Path, permission: Permission) -> 
     path = files[_WHOLE] if _WHOLE in files else GivenFiles(**files)
     own = spec.data.model_copy(update={"path": path})
     source = source_of(own)
-    assert isinstance(source, ColumnarSource)  # those of CSV and Parquet are
+    assert isinstance(source, ColumnarSource)  # those of files with columns are
     columns, _ = columns_of(own, spec.features, spec.tables, task=spec.task)
     tables: dict[str, ParquetTable] = {}
     missing: list[Fault] = []

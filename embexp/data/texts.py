@@ -3,7 +3,7 @@
 | path | holds |
 |---|---|
 | NAME.csv | a header line; columns of the label and the text |
-| NAME.parquet | columns of the label and the text |
+| NAME.parquet, NAME.jsonl | columns of the label and the text |
 | any other file | a text per line, `label<TAB>text`, or with another delimiter; no header line |
 | a folder | a folder for each class, named as it is, with a text per file, NAME.txt |
 | None | the standard library's documentation |
@@ -31,6 +31,8 @@ from pathlib import Path
 import numpy as np
 
 from embexp.data.columns import Wanted
+from embexp.data.files import json_lines
+from embexp.data.files.arrow_table import ArrowTable, type_faults
 from embexp.data.files.dialect import WHITESPACE, Dialect
 from embexp.data.files.table_files import (
     LONGEST,
@@ -204,8 +206,8 @@ class Corpus:
             match self.form:
                 case ".csv":
                     yield from _from_csv(self.path, self.dialect, self.text, self.label)
-                case ".parquet":
-                    yield from _from_parquet(self.path, self.text, self.label)
+                case ".parquet" | ".jsonl" | ".ndjson" | ".json":
+                    yield from _from_typed(self.path, self.text, self.label)
                 case _:
                     yield from self._from_lines(self.path)
 
@@ -238,7 +240,7 @@ class Corpus:
         return all(_parted(line, delimiter)[0].strip() in self.classes for line in lines if line.strip())
 
     def _check_columns(self, path: Path) -> None:
-        """Raises ConfigError if a file is empty, or a CSV or Parquet file lacks a column of text."""
+        """Raises ConfigError if a file is empty, or a file of columns lacks one of text."""
         if fault := fault_of(path):
             raise unreadable(path, fault)
         if path.stat().st_size == 0:
@@ -247,12 +249,10 @@ class Corpus:
         match compressed.form_of(path):
             case ".csv":
                 stop_at(missing(path, names_of(header_fields(path, self.dialect)), wanted))
-            case ".parquet":
-                from embexp.data.sources import parquet
-
-                table = parquet.table(path)
+            case ".parquet" | ".jsonl" | ".ndjson" | ".json":
+                table = _typed(path, wanted)
                 lists = [one for one in wanted[1:] if one.name in table.lists]
-                stop_at(missing(path, table.names, wanted) + parquet.type_faults(table, wanted))
+                stop_at(missing(path, table.names, wanted) + type_faults(table, wanted))
                 rule = "the column holds lists; it must hold text"
                 stop_at([Fault(one.asked_by, repr(one.name), rule) for one in lists])
 
@@ -348,13 +348,22 @@ def _from_csv(path: Path, dialect: Dialect, text: str, label: str | None) -> Ite
         raise DataError(f"{path}, {error}") from None
 
 
-def _from_parquet(path: Path, text: str, label: str | None) -> Iterator[Text]:
-    """Columns of a Parquet file: of the texts, or of lists of tokens, and, unless it is None, of the classes."""
+def _typed(path: Path, wanted: Sequence[Wanted]) -> ArrowTable:
+    """A Parquet file, or one of JSON Lines."""
+    from embexp.data.sources import jsonl, parquet
+
+    return (
+        jsonl.table(path, [one.name for one in wanted])
+        if compressed.form_of(path) in json_lines.FORMS
+        else parquet.table(path)
+    )
+
+
+def _from_typed(path: Path, text: str, label: str | None) -> Iterator[Text]:
+    """Columns of a file: of the texts, or of lists of tokens, and, unless it is None, of the classes."""
     import pyarrow as pa
 
-    from embexp.data.sources import parquet
-
-    table, row = parquet.table(path), 0
+    table, row = _typed(path, _columns(text, label)), 0
     several = text in table.lists
     kind = pa.large_list(pa.large_string()) if several else pa.large_string()
     for block in table.blocks(_columns(text, label)):

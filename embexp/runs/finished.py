@@ -233,7 +233,8 @@ class Run:
             raise RunError(f"this run's data has no split {split}; its splits are {', '.join(own.scan.splits)}")
         of_split = evaluator.split(own, split)
         if of_split is None:
-            raise RunError(f"the {split} split of this run's data is empty")
+            filled = [f"--split {name} ({len(rows):,} examples)" for name, rows in own.scan.splits.items() if len(rows)]
+            raise RunError(f"the {split} split of this run's data is empty; there is {' and '.join(filled)}")
         return of_split(self._restored.runtime, progress, details)
 
     def predict(self, data: Any, *, progress: Progress = quiet) -> np.ndarray:

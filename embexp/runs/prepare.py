@@ -23,7 +23,7 @@ from embexp.data.scan import Scan, scan, seen_once
 from embexp.data.sources.source import source_of
 from embexp.data.vocabularies.token_rows import Shares
 from embexp.data.vocabularies.vocabulary import Vocabulary
-from embexp.errors import ConfigError, DataError, RunError, VocabularyError
+from embexp.errors import ConfigError, DataError, RunError, VocabularyError, plural
 from embexp.freezing import policies
 from embexp.freezing.policies import RowFacts, TablePolicy
 from embexp.pretrained import earlier
@@ -311,12 +311,27 @@ class Prepared:
             found += footprint.long_training_warnings(self.spec, self.data.candidates.entities, self.schedule.steps)
         found += map(str, scan.doubts)
         found += filter(None, (overlap.warning(split) for split, overlap in scan.overlap.items()))
+        if empty := self.empty_split_warning:
+            found.append(empty)
         for split in ("validation", "test"):
             rows, labels = scan.splits[split], scan.examples.labels
             if len(rows) and labels is not None:
                 undefined = metrics.undefined(self.spec.task, labels[rows], self.spec.listed_metrics)
                 found += [f"{split}: no {name}, as {why}" for name, why in undefined.items()]
         return found
+
+    @property
+    def empty_split_warning(self) -> str:
+        """The splits that `data.split` asks for, and for which there are too few examples; "" for none."""
+        split, splits = getattr(self.spec.data, "split", None), self.data.scan.splits
+        empty = [name for name in ("validation", "test") if getattr(split, name, 0) and not len(splits.get(name, "x"))]
+        if not empty:
+            return ""
+        what, settings = " and ".join(empty), " ".join(f"data.split.{name}=0.3" for name in empty)
+        return (
+            f"no example is left for {what}: {plural(self.data.scan.examples.count, 'example')} are too few, so"
+            f" nothing tells how good the model is; add some, or set {settings}"
+        )
 
     @property
     def leak_warnings(self) -> list[str]:

@@ -242,9 +242,9 @@ class Recommendation(Spec):
 
 
 def _no_interactions(spec: RunSpec) -> Iterator[Fault]:
-    if spec.data.kind not in ("csv", "parquet", "recbole", "adjacency"):
+    if spec.data.kind not in ("csv", "parquet", "jsonl", "recbole", "adjacency"):
         rule = "task recommendation reads interactions of users and items, one per row of a file"
-        yield Fault("data", spec.data.kind, rule, "choose data=interactions, parquet, recbole or adjacency")
+        yield Fault("data", spec.data.kind, rule, "choose data=interactions, parquet, jsonl, recbole or adjacency")
 
 
 def _no_recommender(spec: RunSpec) -> Iterator[Fault]:

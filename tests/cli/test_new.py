@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -564,20 +567,91 @@ def test_the_dim_is_four_times_the_fourth_root(values: int, dim: int) -> None:
     assert dim_of(values) == dim
 
 
+def test_a_list_in_json_has_one_sentence_with_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "data.json"
+    file.write_text('[{"a": 1}, {"a": "x"}]\n')
+    assert commands.main(["new", "--data", str(file), "--label", "a", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"embexp: embexp new: {file}: of JSON, JSON Lines are read, which have an object on each line"
+    _, option, script, *_ = shlex.split(said[1].partition(": ")[2])
+    lines = subprocess.run([sys.executable, option, script], capture_output=True, text=True, check=True).stdout
+    assert lines.splitlines() == ['{"a": 1}', '{"a": "x"}']
+
+
+def test_json_lines_get_an_experiment_that_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nested lists and objects, columns that are sometimes missing, and what is not read."""
+    rows = [
+        {
+            "label": n % 2,
+            "user": {"id": n % 7, "name": f"n{n % 3}"},
+            "tags": ["a", "b", "c"][n % 3 :],
+            "extra": [{"deep": 1}],
+            **({"price": n / 3} if n % 4 else {}),
+            **({"mixed": n % 5} if n % 2 else {"mixed": "x"}),
+        }
+        for n in range(200)
+    ]
+    file = tmp_path / "d.json.gz"
+    file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    assert commands.main(["new", str(file), "--label", "label", "--out", str(tmp_path)]) == 0
+    written = yaml.safe_load((tmp_path / "experiment" / "d.yaml").read_text())
+    assert written["data"]["path"] == str(file)
+    columns = {name: (each or {}).get("column", name) for name, each in written["features"].items()}
+    assert {"user.id", "user.name", "tags", "mixed"} <= set(columns.values())
+    assert "extra" not in columns.values()
+    assert commands.main(["plan", "--scan", "--config-dir", str(tmp_path), "experiment=d"]) == 0
+    assert "extra" not in capsys.readouterr().err
+
+
+def odd_file(folder: Path, case: str) -> Path:
+    """Files that `new` wrote experiments for which `plan` refused, or which could not be evaluated."""
+    rows = [(f"c{n % 7}", n / 3, n % 2) for n in range(120)]
+    if case == "nameless.parquet":
+        columns = [pa.array(each) for each in ([n % 5 for n in range(120)], *map(list, zip(*rows, strict=True)))]
+        pq.write_table(pa.Table.from_arrays(columns, names=["", "cat", "x", "y"]), folder / case)
+    elif case == "infinite.parquet":
+        numbers = [float("inf") if n % 9 == 0 else x for n, (_, x, _) in enumerate(rows)]
+        pq.write_table(
+            pa.table({"cat": [row[0] for row in rows], "x": numbers, "y": [row[2] for row in rows]}), folder / case
+        )
+    elif case == "number_in_header.csv":
+        lines = [f"{cat},k{n % 3},{'no' if y else 'yes'}" for n, (cat, _, y) in enumerate(rows)]
+        (folder / case).write_text("\n".join(["cat,2019,y", *lines]))
+    else:
+        huge = {"huge.csv": "1e300", "huge_label.csv": "1e400"}.get(case, "0")
+        lines = [f"{cat},{huge if n % 9 == 0 else x},{y}" for n, (cat, x, y) in enumerate(rows)]
+        (folder / case).write_text("\n".join(["cat,x,y", *lines[: 4 if case == "few.csv" else None]]))
+    return folder / case
+
+
 @pytest.mark.parametrize(
-    ("name", "call"),
+    ("case", "label", "status", "said"),
     [
-        ("data.json", "pandas.read_json('{}').to_parquet('data.parquet')"),
-        ("data.jsonl", "pandas.read_json('{}', lines=True).to_parquet('data.parquet')"),
-        ("data.ndjson.gz", "pandas.read_json('{}', lines=True).to_parquet('data.parquet')"),
+        ("nameless.parquet", "y", 0, "1 column without a name left out"),
+        ("infinite.parquet", "y", 0, "numbers, but for 'inf', which float32 can't hold"),
+        ("number_in_header.csv", "y", 0, "2019"),
+        ("huge.csv", "y", 0, "numbers, but for '1e300': write nothing there"),
+        ("huge_label.csv", "x", 2, "--label x: it holds about 107 different texts (numbers, but for '1e400': write"),
+        ("few.csv", "y", 0, "no example is left for validation and test: 4 examples are too few"),
+        ("inf.csv", "y", 0, "experiment=data_inf"),
     ],
 )
-def test_json_has_one_sentence_with_the_remedy(
-    name: str, call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_what_is_written_for_an_odd_file_can_be_planned(
+    case: str,
+    label: str,
+    status: int,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    file = tmp_path / name
-    file.write_text('{"a": 1}\n')
-    assert commands.main(["new", "--data", str(file), "--label", "a", "--out", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert f"--data {file}: JSON is not read; convert it to Parquet first" in said
-    assert shlex.split(said.splitlines()[-1])[-1] == f"import pandas; {call.format(file)}"
+    file = odd_file(tmp_path, case)
+    assert commands.main(["new", str(file), "--label", label, "--out", str(tmp_path / "mine")]) == status
+    streams = capsys.readouterr()
+    assert said in " ".join((streams.out + streams.err).split())
+    if not status:
+        [written] = (tmp_path / "mine" / "experiment").iterdir()
+        plan = ["plan", "--scan", "--config-dir", str(tmp_path / "mine"), f"experiment={written.stem}"]
+        assert commands.main(plan) == 0

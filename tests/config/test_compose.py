@@ -40,6 +40,7 @@ INTERACTIONS = ["data.path=FILE", "data.timestamp=time"]
 NEEDS = {
     ("data", "csv"): ["data.path=FILE", "data.label=rating"],
     ("data", "parquet"): ["data.path=FILE", "data.label=rating"],
+    ("data", "jsonl"): ["data.path=FILE", "data.label=rating"],
     ("data", "recbole"): ["data.path=FILE", "data.label=rating"],
     ("data", "movielens"): ["data.path=FILE"],
     ("loss", "cosine_contrastive"): ["experiment=recommendation", *INTERACTIONS, "model.temperature=1"],
@@ -148,7 +149,7 @@ def test_every_choice_composes_and_validates(group: str, choice: str) -> None:
         file = yaml.safe_load(CHOICES[group][choice].read_text())
         bases = [each for each in file.get("defaults", []) if isinstance(each, str) and each != "_self_"]
         own = file.get(group, {}).get("kind") if isinstance(file.get(group), dict) else None  # of `_global_` files
-        assert part.kind == (own or (bases[0] if bases else choice))
+        assert part.kind == (own or file.get("kind") or (bases[0] if bases else choice))
 
 
 @pytest.mark.parametrize("experiment", CHOICES["experiment"])

@@ -499,7 +499,7 @@ def test_chunks_join_without_a_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     whole = scan(csv_of(tmp_path / "data.csv"), COLUMNS, cache=tmp_path / "whole")
     assert decoded(whole.examples, whole.vocabularies, COLUMNS) == expected(table, whole.splits["train"])
     monkeypatch.setattr(text_table, "_BLOCK_BYTES", 256)
-    monkeypatch.setattr(parquet_source, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(parquet_source, "BATCH_ROWS", 7)
     monkeypatch.setattr(splits, "_CHUNK", 13)
     told: list[float | None] = []
     for data in (csv_of(tmp_path / "data.csv"), parquet):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -40,6 +42,12 @@ def parquet_file(folder: Path) -> Path:
     columns = dict(zip(("user", "item", "y"), map(list, zip(*ROWS, strict=True)), strict=True))
     pq.write_table(pa.table(columns), folder / "d.parquet")
     return folder / "d.parquet"
+
+
+def jsonl_file(folder: Path) -> Path:
+    lines = "".join(json.dumps(dict(zip(("user", "item", "y"), row, strict=True))) + "\n" for row in ROWS)
+    (folder / "d.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    return folder / "d.jsonl.gz"
 
 
 def adjacency_file(folder: Path) -> Path:
@@ -88,6 +96,7 @@ CASES = {
     "recbole": Case({"label": "y"}, TABLES, recbole_file, "y"),
     "csv": Case({"label": "y"}, TABLES, csv_file, "y"),
     "parquet": Case({"label": "y"}, TABLES, parquet_file, "y"),
+    "jsonl": Case({"label": "y"}, TABLES, jsonl_file, "y"),
     "adjacency": Case({}, TABLES, adjacency_file, None),
     "text": Case({}, {"words": "words"}, text_file, "label"),
     "skipgram": Case(

@@ -179,7 +179,7 @@ def test_the_cache_has_what_one_process_makes(
     data, columns = Parquet(path=str(folder / "data"), **of_data), Columns(**of_columns)
     caches = [folder / ("shared" if shared else f"cache {worker}") for worker in range(workers)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "_BATCH_ROWS", batch)
+        patch.setattr(parquet, "BATCH_ROWS", batch)
         [alone], _ = read(data, columns, [folder / "alone"])
         found, sent = read(data, columns, caches)
     for each, cache in zip(found, caches, strict=True):
@@ -313,7 +313,7 @@ def test_a_part_whose_bytes_are_damaged(tmp_path: Path) -> None:
 
 
 def test_a_row_of_a_piece_has_its_number_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "_BATCH_ROWS", 100)
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 100)
     labels = [1.0] * 777 + [float("inf")] + [1.0] * 222
     table = pa.table({"who": [str(number % 9) for number in range(1_000)], "label": labels})
     pq.write_table(table, tmp_path / "data.parquet", row_group_size=64)
@@ -364,7 +364,7 @@ def test_pieces_have_the_batches_of_the_whole(
         return [(block.numbers["n"].to_pylist(), block.tokens["word"].to_pylist()) for block in table.blocks(wanted)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet, "_BATCH_ROWS", batch)
+        patch.setattr(parquet, "BATCH_ROWS", batch)
         table = parquet.table(path)
         cuts = table.cuts()
         if coded:

@@ -334,6 +334,16 @@ def data_parquet() -> list[Files]:
     ]
 
 
+def data_json_lines() -> list[Files]:
+    """JSON Lines of examples."""
+    rows = [
+        {"user": f"u{n % 5}", "item": {"id": n % 7}, "tags": ["a", "b"][: n % 3], "rating": n / 3 if n % 4 else None}
+        for n in range(40)
+    ]
+    whole = "".join(json.dumps(row) + "\n" for row in rows)
+    return [{"d.jsonl": lines(whole)}, {"d.jsonl": lines(whole.replace("1.0", '"1"'))}]
+
+
 def texts() -> list[Files]:
     """Labelled texts in lines, in CSV, in Parquet."""
     written = [(f"{'ab'[n % 2]}", f"wörd{n % 3} other words {n}") for n in range(30)]

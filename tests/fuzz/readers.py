@@ -168,6 +168,8 @@ def _mask(path: Path, random: Random) -> int:
 
 _LISTS = {"user": "users", "item": "items", "tags": "tags"}
 _COLUMNS: dict[str, Any] = {"label": "rating", "dense_features": ["time"]}
+_NESTED = {"user": "users", "item.id": "items", "tags": "tags"}
+_JSON: dict[str, Any] = {"label": "rating", "missing_label": "skip"}
 _RECBOLE = {"user_id": "users", "item_id": "items", "tags": "tags"}
 _GRAPH = {"source": "entities", "relation": "relations", "candidates": "entities"}
 
@@ -201,6 +203,12 @@ READERS = (
         corpus.data_parquet,
         partial(_data, features=_LISTS, settings=_COLUMNS | {"kind": "parquet"}),
         (b"PAR1",),
+    ),
+    Reader(
+        "JSON Lines",
+        corpus.data_json_lines,
+        partial(_data, features=_NESTED, settings=_JSON | {"kind": "jsonl"}),
+        (b'"', b"{}", b"[", b"null", b"NaN", b"1e999", b"\\ud800", b"12345678901234567890", b"\n\n"),
     ),
     Reader("texts", corpus.texts, _texts, (b"label", b"text", b'"', b"\t", b"PAR1")),
     Reader(

@@ -31,9 +31,9 @@ usage: embexp new FILE [--label COLUMN] --out FOLDER [OPTIONS]
 Reads a sample of a file, shows what its columns contain and how they are used, and writes a first experiment with
 comments: FOLDER/experiment/NAME.yaml, for `embexp run --config-dir FOLDER experiment=NAME`.
 
-    FILE             A file of text (CSV, TSV and the like, perhaps compressed), a Parquet file, a folder of such files,
-                     a folder of RecBole, texts with a label before each, a file or folder of LightGCN's lists, or a
-                     folder of a graph's triples. Also as --data FILE.
+    FILE             A file of text (CSV, TSV and the like, JSON Lines, perhaps compressed), a Parquet file, a folder of
+                     such files, a folder of RecBole, texts with a label before each, a file or folder of LightGCN's
+                     lists, or a folder of a graph's triples. Also as --data FILE.
     --label COLUMN   The column to predict, numbers or text. Without it: recommendation, if the columns are a user and
                      an item; of triples, link prediction; else shows the columns and suggests labels.
     --out FOLDER     The folder of configs; it is created if it does not exist.
@@ -91,6 +91,8 @@ _PANDAS = {
     ".sas7bdat": "read_sas",
 }
 """What pandas reads other forms with, by suffix."""
+_NO_NAMES = ("inf", "nan", "null", "true", "false")
+"""What Hydra does not read as the name of a file."""
 _TASKS = ("binary", "classification", "regression", "recommendation")
 
 
@@ -112,7 +114,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.label is None and options.task is None and (graph := _graph(Path(options.data))):
         return _write_graph(options, *graph)
     try:
-        found = sample(Path(options.data), None if options.names is None else options.names.split(","))
+        given = None if options.names is None else options.names.split(",")
+        found = sample(Path(options.data), given, named=filter(None, [options.label, options.time, options.group]))
     except (ConfigError, DataError) as error:
         raise _refused(error) from error
     columns = facts(found)
@@ -146,10 +149,12 @@ def main(arguments: Sequence[str]) -> int:
     experiment = first_experiment.Experiment(name, predicted, found, uses, command)
     _show(found, uses, decided=True)
     text = first_experiment.text(experiment)
-    spec = _check(text, name, Path(options.data), "correct the data, or leave out a column with --ignore")
+    spec, warning = _check(text, name, Path(options.data), "correct the data, or leave out a column with --ignore")
     _write(file, text, replace=options.force, data=options.data)
     print(f"split: {spec.data.described_split()}")
     print(f"task {predicted.task}: {predicted.why}")
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr)
     if pair is None:
         _warn_of_leaks(uses, found, label)
     _warn_of_spellings(found, uses)
@@ -208,8 +213,11 @@ def _write(file: Path, text: str, *, replace: bool, data: str) -> None:
     output(file, "new", inputs=[data], force=replace, replaces=False, streams=False).write(text)
 
 
-def _check(text: str, name: str, data: Path, remedy: str) -> RunSpec:
+def _check(text: str, name: str, data: Path, remedy: str) -> tuple[RunSpec, str]:
     """Composes an experiment that is not written yet, and reads its data as `plan --scan` does, unless it is long.
+
+    Returns:
+        Its spec, and the warning of splits without examples.
 
     Raises:
         CommandLineError: `plan` would refuse it.
@@ -229,8 +237,8 @@ def _check(text: str, name: str, data: Path, remedy: str) -> RunSpec:
             spec = composition.compose([f"experiment={name}"], config_dir=folder)
         if sum(each.stat().st_size for each in table_files.data_files([data])) <= _MOST_READ:
             with shown_if_long() as progress:
-                prepare(spec, progress)
-        return spec
+                return spec, prepare(spec, progress).empty_split_warning
+        return spec, ""
     except (ConfigError, RunError) as error:
         raise _refused(error, remedy) from error
 
@@ -368,7 +376,10 @@ def _columns(options: Any, columns: Sequence[ColumnFacts], option: str) -> tuple
 
 
 def _check_form(data: Path) -> None:
-    """Raises CommandLineError for JSON and other forms that no source reads."""
+    """Raises CommandLineError for forms that no source reads."""
+    from embexp.data.files import json_lines
+    from embexp.system import compressed
+
     reader = _PANDAS.get(data.suffix.lower())
     if reader is not None:
         script = f"import pandas; pandas.{reader}({str(data)!r}).to_parquet({data.with_suffix('.parquet').name!r})"
@@ -376,14 +387,12 @@ def _check_form(data: Path) -> None:
             f"embexp new: {data}: files of this form are not read; convert it to Parquet first\n"
             f"    python -c {shlex.quote(script)}"
         )
-    form = next((suffix for suffix in data.suffixes if suffix.lower() in (".json", ".jsonl", ".ndjson")), None)
-    if form is not None:
-        lines = "" if form.lower() == ".json" else ", lines=True"
-        parquet = data.with_name(data.name.partition(".")[0] + ".parquet").name
-        script = f"import pandas; pandas.read_json({str(data)!r}{lines}).to_parquet({parquet!r})"
+    if compressed.form_of(data) == ".json" and data.is_file() and not json_lines.is_lines(data):
+        lines = data.with_name(data.name.partition(".")[0] + ".jsonl").name
+        script = f"import json; rows = json.load(open({str(data)!r})); print(*map(json.dumps, rows), sep=chr(10))"
         raise CommandLineError(
-            f"embexp new: --data {data}: JSON is not read; convert it to Parquet first\n"
-            f"    python -c {shlex.quote(script)}"
+            f"embexp new: {data}: of JSON, JSON Lines are read, which have an object on each line\n"
+            f"    of a list of objects: python -c {shlex.quote(script)} > {shlex.quote(lines)}"
         )
 
 
@@ -408,11 +417,12 @@ def _suggestion(columns: Sequence[ColumnFacts]) -> str:
 def _name(given: str | None, data: Path) -> str:
     """The name of the experiment."""
     if given is not None:
-        if not re.fullmatch(r"[A-Za-z_][\w-]*", given, re.ASCII):
-            raise CommandLineError(f"embexp new: --name {given}: a name has letters, digits and underscores")
+        if not re.fullmatch(r"[A-Za-z_][\w-]*", given, re.ASCII) or given.lower() in _NO_NAMES:
+            rule = f"a name has letters, digits and underscores, and is none of {', '.join(_NO_NAMES)}"
+            raise CommandLineError(f"embexp new: --name {given}: {rule}")
         return given
     stem = re.sub(r"[^A-Za-z0-9_]+", "_", data.absolute().name.split(".")[0]).strip("_").lower()
-    return stem if re.match(r"[a-z]", stem) else f"data_{stem}"
+    return stem if re.match(r"[a-z]", stem) and stem not in _NO_NAMES else f"data_{stem}"
 
 
 def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
@@ -421,7 +431,7 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
 
     from embexp.system.terminal import FittedTable, SafeConsole
 
-    form = sample.kind
+    form = {"jsonl": "JSON Lines"}.get(sample.kind, sample.kind)
     if sample.kind == "adjacency":
         files = ", ".join(f"{file.name} for {split}" for split, file in sample.parts.items())
         form = "; ".join(filter(None, ["adjacency lists, each line a user and all its items", files]))
@@ -431,8 +441,8 @@ def _show(sample: Sample, uses: Sequence[Use], *, decided: bool) -> None:
     elif sample.kind == "csv":
         how = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}.get(sample.delimiter, sample.delimiter)
         form = f"text, separated by {how}, {sample.encoding}{'' if sample.headed else ', no header line'}"
-        if sample.unnamed:
-            form += f", {plural(sample.unnamed, 'column')} without a name left out"
+    if sample.unnamed:
+        form += f", {plural(sample.unnamed, 'column')} without a name left out"
     rows = f"all {sample.rows:,} rows" if sample.whole else f"{sample.count:,} of about {sample.rows:,} rows"
     print(f"{sample.path}: {form}; looked at {rows}")
     table = FittedTable(box=None, pad_edge=False)

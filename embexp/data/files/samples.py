@@ -7,6 +7,7 @@ text file that does not fit the header is passed over; the look at the written e
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import math
@@ -19,12 +20,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from embexp.data.files import forms, printed_lists
+from embexp.data.files import forms, json_lines, printed_lists, table_files
 from embexp.data.files.dialect import NULLS, WHITESPACE, Dialect
 from embexp.data.files.forms import DateFacts, Value
 from embexp.data.files.table_files import data_files, lines_of, of_form
-from embexp.data.files.text_table import BadLine, TextTable, header_fields, is_separator_line, names_of, records
-from embexp.data.sources import csv, parquet, recbole
+from embexp.data.files.text_table import (
+    BadLine,
+    TextTable,
+    header_fields,
+    is_number,
+    is_separator_line,
+    names_of,
+    records,
+)
+from embexp.data.sources import csv, jsonl, parquet, recbole
 from embexp.data.sources.adjacency import looks_like
 from embexp.errors import DataError, plural, read_by_library
 from embexp.specs.data.choices import CSV
@@ -51,7 +60,7 @@ class Sample:
     """Some rows of a file, or of a folder of files.
 
     Attributes:
-        kind: of the source that reads it: csv, parquet, recbole, text or adjacency.
+        kind: of the source that reads it: csv, parquet, jsonl, recbole, text or adjacency.
         columns: values by name, all of one length.
         rows: of the whole data, about; exact if `whole`.
         whole: whether the sample is all of the data.
@@ -90,11 +99,11 @@ class Sample:
 
     @property
     def holds_texts(self) -> bool:
-        """Whether `data=text` reads it: lines of texts, or one file of CSV or Parquet, by its name."""
+        """Whether `data=text` reads it: lines of texts, or one file of CSV, Parquet or JSON Lines, by its name."""
         if self.kind == "text":
             return True
         form = compressed.form_of(self.path) if self.path.is_file() else ""
-        return self.headed and (self.kind, form) in (("csv", ".csv"), ("parquet", ".parquet"))
+        return self.headed and ((self.kind, form) in (("csv", ".csv"), ("parquet", ".parquet")) or self.kind == "jsonl")
 
     @property
     def count(self) -> int:
@@ -102,11 +111,12 @@ class Sample:
         return len(next(iter(self.columns.values()), ()))
 
 
-def sample(path: Path, names: Sequence[str] | None = None) -> Sample:
-    """A sample of a file or folder; the suffixes of its files tell Parquet and RecBole from text.
+def sample(path: Path, names: Sequence[str] | None = None, *, named: Iterable[str] = ()) -> Sample:
+    """A sample of a file or folder; the suffixes of its files tell Parquet, JSON Lines and RecBole from text.
 
     Args:
         names: of the columns of a text file without a header line; None: the first line shows whether it has one.
+        named: some columns that it has: a first line with their names is a header.
 
     Raises:
         ConfigError: there is no such file.
@@ -121,7 +131,9 @@ def sample(path: Path, names: Sequence[str] | None = None) -> Sample:
         return _recbole(path, files[0])
     if files[0].suffix in (".parquet", ".pq"):
         return _parquet(path, files)
-    return _text(path, files, names)
+    if compressed.form_of(files[0]) in json_lines.FORMS:
+        return _json_lines(path, files)
+    return _text(path, files, names, frozenset(named))
 
 
 @dataclass(frozen=True)
@@ -161,7 +173,7 @@ def _beginning(file: Path) -> _Beginning:
     return _Beginning(text, encoding, ended, read)
 
 
-def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None) -> Sample:
+def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None, named: frozenset[str]) -> Sample:
     """Of text files; the beginning of the first one shows how they are written, and `data=csv` then reads them.
 
     Raises:
@@ -190,7 +202,7 @@ def _text(path: Path, files: Sequence[Path], names: Sequence[str] | None = None)
     dialect = Dialect(delimiter, quoted=len(delimiter) == 1, encoding=encoding)
     rows = [names_of(row) for row in itertools.islice(_rows(text, dialect), HEAD_ROWS)]
     first, guessed = rows[0], None
-    headed = names is None and forms.has_header(rows)
+    headed = names is None and (forms.has_header(rows) or not named.isdisjoint(first))
     if names is None and not headed:
         guessed = forms.names_of_ratings(rows)
         names = guessed or [f"column_{number + 1}" for number in range(len(first))]
@@ -322,9 +334,8 @@ def _parquet(path: Path, files: Sequence[Path]) -> Sample:
     import pyarrow.parquet
 
     table = parquet.table(files[0])
-    if shared := next((name for name in table.names if table.names.count(name) > 1), None):
-        raise DataError(f"{files[0]}: two columns have the name {shared!r}, expected a name of its own for each")
-    columns: dict[str, list[Value]] = {name: [] for name in table.names}
+    _check_names(files[0], table.names)
+    columns: dict[str, list[Value]] = {name: [] for name in table.names if name}
     types = dict.fromkeys(table.numbers - table.tokens, "float")
     total = 0
     for number, file in enumerate(files):
@@ -343,12 +354,61 @@ def _parquet(path: Path, files: Sequence[Path]) -> Sample:
                 raise DataError(f"{path}: {file.name} and {files[0].name} differ in their columns")
             for batch in _batches_of(opened, len(files), first=not number):
                 for name in batch.schema.names:
-                    if not types.get(name, "").startswith(UNREAD):
+                    if name and not types.get(name, "").startswith(UNREAD):
                         columns[name].extend(map(_as_text, _values(batch[name])))
     count = max(map(len, columns.values()), default=0)
     for name in columns:
         columns[name] = columns[name] or [None] * count
-    return Sample("parquet", path, columns, total, count == total, types=types)
+    unnamed = len(table.names) - len(columns)
+    return Sample("parquet", path, columns, total, count == total, types=types, unnamed=unnamed)
+
+
+def _json_lines(path: Path, files: Sequence[Path]) -> Sample:
+    """Of JSON Lines: the first lines of the first file, and blocks spread over all.
+
+    Raises:
+        ConfigError: the source can't read the first one.
+        DataError: a line is no object.
+    """
+    jsonl.table(files[0])
+    packed = any(map(compressed.suffix_of, files))  # other places than the beginning can't be reached
+    head: list[bytes] = []
+    read = 0
+    with compressed.opened(files[0]) as (data, place):
+        for line in table_files.bounded(data):
+            head.append(line)
+            read += len(line)
+            if read > HEAD_BYTES or (len(head) == HEAD_ROWS and not packed):
+                break
+        ended, taken = not data.read(1), place.tell() if packed else read
+    whole, total = ended and len(files) == 1, len(head)
+    if not whole:
+        total = max(total, round(total * sum(file.stat().st_size for file in files) / max(1, taken)))
+        if packed:
+            head = head[:HEAD_ROWS] + [head[HEAD_ROWS + n] for n in _spread(len(head) - HEAD_ROWS, BLOCKS * BLOCK_ROWS)]
+    records = list(json_lines.records_of(head, files[0]))
+    for file, block in () if whole or packed else _blocks(files, read, "utf-8"):
+        for line in block.encode().split(b"\n")[:BLOCK_ROWS]:
+            with contextlib.suppress(DataError):  # the look at the written experiment finds it, and its number
+                records += json_lines.records_of([line], file)
+    found = json_lines.columns_of(records)
+    unnamed = found.pop(("",), None)
+    names = [json_lines.name_of(keys) for keys in found]
+    _check_names(files[0], names)
+    unread = {name: each.unread for name, each in zip(names, found.values(), strict=True) if each.unread}
+    columns = {
+        name: [_as_text(None if each.unread else json_lines.value_of(record, keys, each)) for record in records]
+        for name, (keys, each) in zip(names, found.items(), strict=True)
+    }
+    types = {name: f"{UNREAD}{kind}" for name, kind in unread.items()}
+    count = len(records) if whole else total
+    return Sample("jsonl", path, columns, count, whole, types=types, unnamed=int(unnamed is not None))
+
+
+def _check_names(file: Path, names: Sequence[str]) -> None:
+    """Raises DataError if two columns share a name."""
+    if shared := next((name for name, times in Counter(names).items() if times > 1), None):
+        raise DataError(f"{file}: two columns have the name {shared!r}, expected a name of its own for each")
 
 
 def _batches_of(file: Any, files: int, *, first: bool) -> Iterator[Any]:
@@ -527,7 +587,7 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
         return facts(kind, why, parts, len(texts), separator=separator)
     if kind is Kind.CATEGORY and typed != "token" and _occur_once(counts, sample):
         kind, why = Kind.UNIQUE, "nearly all of its values occur once"
-    dates = _dates(name, counts) if kind is Kind.TIME and sample.kind in ("csv", "parquet") else None
+    dates = _dates(name, counts) if kind is Kind.TIME and sample.kind in ("csv", "parquet", "jsonl") else None
     return facts(
         kind,
         why,
@@ -570,6 +630,8 @@ def kind_of(
     unique = len(counts) == total and total > 100
     if typed == "text":
         return Kind.TEXT, "texts, as the file says", " "
+    if typed == "float" and numbers is None and (others := _words_among_numbers(counts)):
+        return Kind.UNREAD, f"numbers, but for {', '.join(map(repr, others))}, which float32 can't hold", None
     if typed == "token":
         return Kind.CATEGORY, "the file says so", None
     if numbers is not None and any(len(text) > 1 and text[0] == "0" and text.isdigit() for text in counts):
@@ -635,14 +697,10 @@ def _kind_of_numbers(name: str, counts: Counter[str], numbers: Sequence[float], 
 
 
 def _numbers(texts: Sequence[str]) -> list[float] | None:
-    """The finite values as numbers, by the grammar of the sources; None if one is none, or all are infinite."""
-    try:
-        numbers = [float(text) for text in texts]
-    except ValueError:
+    """The values as numbers, by the grammar of the sources, without NaN; None if one is none that float32 can hold."""
+    if not all(is_number(text) or text.lower().lstrip("+-") == "nan" for text in texts):
         return None
-    if not all(text.isascii() and "_" not in text for text in texts):
-        return None
-    return [number for number in numbers if math.isfinite(number)] or None
+    return [number for number in map(float, texts) if not math.isnan(number)] or None
 
 
 def _separator(counts: Counter[str], separators: Sequence[str]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,23 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embexp.data.columns import Wanted
-from embexp.data.files import table_files, text_table
+from embexp.data.files import table_files
+from embexp.data.files.arrow_table import BATCH_ROWS, ArrowTable, checked, is_text
 from embexp.data.files.dates import dated
-from embexp.data.files.dialect import NULLS
 from embexp.data.files.table_files import Files
-from embexp.data.files.text_table import is_missing, is_number
 from embexp.data.sources.columnar import ColumnarSource
-from embexp.errors import DataError, Fault, excerpt, read_by_library
+from embexp.errors import DataError, read_by_library
 from embexp.specs.data.choices import Parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from embexp.data.files.arrow_columns import Block
     from embexp.data.files.frames import InMemory
 
-_BATCH_ROWS, _BATCH_BYTES = 32_768, 1 << 24
-_UNREADABLE = "the file can't be read as Parquet"
+_BATCH_BYTES = 1 << 24
 
 
 def source(data: Parquet) -> ColumnarSource:
@@ -35,22 +31,11 @@ def source(data: Parquet) -> ColumnarSource:
 
 
 @dataclass(frozen=True)
-class ParquetTable:
-    """One Parquet file, or rows in memory; a `files.Table`.
+class ParquetTable(ArrowTable):
+    """One Parquet file, or rows in memory, whose tokens are text or integers."""
 
-    Attributes:
-        path: of the file, or what stands for it in messages.
-        names: of its columns.
-        lists: those that hold several values per row.
-        tokens: those whose values may be tokens (text or integers).
-        numbers: those whose type is one of numbers, truth values or times; text may hold numbers, too.
-    """
+    unreadable = "the file can't be read as Parquet"
 
-    path: Path
-    names: tuple[str, ...]
-    lists: frozenset[str]
-    tokens: frozenset[str]
-    numbers: frozenset[str]
     rows: pa.Table | None = None
     """Rows in memory; None: they are in the file."""
     span: tuple[int, int] | None = None
@@ -76,81 +61,33 @@ class ParquetTable:
         """The rows from one cut to another."""
         return replace(self, span=(start, stop))
 
-    def holds_numbers(self, column: str, *, rows: int) -> bool:
-        """Whether the type of a column is one of numbers; or text, which all are numbers in the first rows."""
-        if column in self.numbers or column not in self.tokens:
-            return column in self.numbers
-        from embexp.data.files.arrow_columns import flat
-
-        one = Wanted(column, "", tokens=True, names=True)
-        with contextlib.suppress(DataError):
-            for block in self._blocks([one], rows):
-                texts = [text for text in flat(block.tokens[column]).values.to_pylist() if not is_missing(str(text))]
-                return bool(texts) and all(is_number(str(text)) for text in texts)
-        return False
-
-    def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
-        """What is wrong with the first rows, or ""."""
-        from embexp.data.files.arrow_columns import BadValue, finite_numbers, row_splits
-
-        here = [one for one in wanted if one.name in self.names]
-        try:
-            for block in self._blocks(here, rows):
-                finite_numbers(block.numbers, here, row_splits(block.tokens))
-                break
-        except BadValue as error:
-            return f"row {error.row + 1}: found {error.found}, expected {error.expected}"
-        except DataError as error:
-            return str(error)
-        return ""
-
-    def blocks(self, wanted: Sequence[Wanted]) -> Iterator[Block]:
-        """All rows; see `files.Table`."""
-        try:
-            yield from self._blocks(wanted, _BATCH_ROWS)
-        except DataError as error:
-            raise DataError(f"{self.path}: {error}") from error
-
-    def explain(self, wanted: Sequence[Wanted]) -> str:
-        """Nothing: the reader knows the row."""
-        return ""
-
-    def _blocks(self, wanted: Sequence[Wanted], rows: int) -> Iterator[Block]:
-        from embexp.data.files.arrow_columns import Block
-
-        read, batches = 0, self._batches([one.name for one in wanted], rows)
-        while True:
-            with read_by_library(_UNREADABLE):
-                if (following := next(batches, None)) is None:
-                    return
-                count, batch = following
-                batch.validate(full=True)  # Parquet does not check that text is UTF-8
-                tokens = {one.name: _whole(batch[one.name], one) for one in wanted if one.tokens}
-            read += batch.num_rows
-            numbers = {one.name: _numbers(batch[one.name], one) for one in wanted if one.numbers}
-            yield Block(batch.num_rows, read / count, tokens, numbers)
-
-    def _batches(self, names: Sequence[str], rows: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The number of all rows, and at most so many of them, of some columns."""
+    def batches(self, wanted: Sequence[Wanted], rows: int) -> Iterator[tuple[float, pa.RecordBatch]]:
+        """Batches of rows that take little memory."""
         import pyarrow.parquet
 
+        names, read = [one.name for one in wanted], 0
         if self.rows is not None:
             some = self.rows.select(names)
             rows = max(1, min(rows, int(_BATCH_BYTES * some.num_rows / max(1, some.nbytes))))
-            yield from ((some.num_rows, batch) for batch in some.to_batches(max_chunksize=rows))
+            for batch in some.to_batches(max_chunksize=rows):
+                read += batch.num_rows
+                yield read / some.num_rows, batch
             return
         with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, memory_map=True) as file:
             metadata, size = file.metadata, min(rows, _batch_rows(file.metadata))
             if self.span is None:
                 for batch in file.iter_batches(batch_size=size, columns=names):
-                    yield metadata.num_rows, batch
+                    read += batch.num_rows
+                    yield read / metadata.num_rows, batch
                 return
             (start, stop), starts = self.span, _group_starts(metadata)
             groups = [n for n, (a, b) in enumerate(itertools.pairwise([*starts, stop])) if a < stop and b > start]
-            left, batches = stop - start, file.iter_batches(batch_size=size, columns=names, row_groups=groups)
+            count, batches = stop - start, file.iter_batches(batch_size=size, columns=names, row_groups=groups)
             for batch in _shifted(batches, start - starts[groups[0]], size):
-                yield stop - start, batch.slice(0, left)
-                if (left := left - batch.num_rows) <= 0:
+                some = batch.slice(0, count - read)
+                read += some.num_rows
+                yield read / count, some
+                if read >= count:
                     return
 
 
@@ -178,56 +115,7 @@ def _group_starts(metadata: Any) -> list[int]:
 
 
 def _batch_rows(metadata: Any) -> int:
-    return max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / _row_bytes(metadata))))
-
-
-def _whole(array: pa.Array, wanted: Wanted) -> pa.Array:
-    """Truth values as 0 and 1, unless they are names of classes."""
-    import pyarrow as pa
-
-    if pa.types.is_string_view(array.type):
-        return array.cast(pa.string())
-    return array.cast(pa.int8()) if pa.types.is_boolean(array.type) and not wanted.names else array
-
-
-def _numbers(array: pa.Array, wanted: Wanted) -> pa.Array:
-    """float64, or lists of it; text is read as it is in CSV.
-
-    Raises:
-        BadValue: a text is no number, or no date.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from embexp.data.files.arrow_columns import BadValue, as_float64
-
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if not _is_text(array.type):
-        with read_by_library(_UNREADABLE):
-            return as_float64(array)
-    texts = pc.utf8_trim_whitespace(array.cast(pa.string()))
-    texts = pc.if_else(pc.is_in(texts, pa.array(NULLS)), None, texts)
-    dated = wanted.time and _has_dates(texts)
-    with contextlib.suppress(pa.ArrowInvalid):
-        return text_table.seconds(texts, None) if dated else as_float64(texts)
-    for row, text in enumerate(texts.to_pylist()):
-        if text is not None and (text_table.seconds_of(text, None) is None if dated else not is_number(text)):
-            expected = text_table.ISO if dated else wanted.expected(missing=False)
-            raise BadValue(row, f"{excerpt(text)} in column {wanted.name!r}", expected)
-    raise DataError(f"{_UNREADABLE}: column {wanted.name!r} can't be read as numbers")
-
-
-def _has_dates(texts: pa.Array) -> bool:
-    """Whether the first text that there is is a date."""
-    first = next((text for text in texts.to_pylist() if text is not None), None)
-    return first is not None and text_table.seconds_of(first, None) is not None
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+    return max(1, min(BATCH_ROWS, int(_BATCH_BYTES / _row_bytes(metadata))))
 
 
 def _row_bytes(metadata: Any) -> float:
@@ -239,7 +127,7 @@ def _row_bytes(metadata: Any) -> float:
 
 def locate(paths: Sequence[Path], wanted: Sequence[Wanted]) -> Files:
     """The files, their headers read; raises `ConfigError` with every fault found."""
-    return _checked(tuple(map(table, table_files.data_files(paths))), wanted)
+    return checked(tuple(map(table, table_files.data_files(paths))), wanted)
 
 
 def locate_in_memory(data: InMemory, separators: Mapping[str, str], wanted: Sequence[Wanted]) -> Files:
@@ -254,15 +142,7 @@ def locate_in_memory(data: InMemory, separators: Mapping[str, str], wanted: Sequ
     if data.table.num_columns and not rows.num_rows:
         raise table_files.unreadable(data.name, "it has columns but no examples")
     lists, tokens, numbers = _kinds(rows.schema)
-    return _checked((ParquetTable(data.name, data.names, lists, tokens, numbers, rows),), wanted)
-
-
-def _checked(tables: tuple[ParquetTable, ...], wanted: Sequence[Wanted]) -> Files:
-    located = Files(tables)
-    faults = [fault for each in tables for fault in table_files.missing(each.path, each.names, wanted)]
-    table_files.stop_at(faults + [fault for each in tables for fault in type_faults(each, wanted)])
-    table_files.stop_at(table_files.shape_faults(located, wanted) + table_files.single_faults(located, wanted))
-    return located
+    return checked((ParquetTable(data.name, data.names, lists, tokens, numbers, rows),), wanted)
 
 
 def table(path: Path) -> ParquetTable:
@@ -272,7 +152,7 @@ def table(path: Path) -> ParquetTable:
     if path.stat().st_size == 0:
         raise table_files.unreadable(path, "the file is empty")
     try:
-        with read_by_library(_UNREADABLE):
+        with read_by_library(ParquetTable.unreadable):
             metadata = pq.read_metadata(path)
             schema = metadata.schema.to_arrow_schema()
             schema.names  # noqa: B018  raises if one is not UTF-8
@@ -295,7 +175,7 @@ def _kinds(schema: pa.Schema) -> tuple[frozenset[str], frozenset[str], frozenset
             kind = kind.value_type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
-        if _is_text(kind) or pa.types.is_integer(kind):
+        if is_text(kind) or pa.types.is_integer(kind):
             tokens.add(field.name)
         if pa.types.is_boolean(field.type):  # as 0 and 1
             tokens.add(field.name)
@@ -304,18 +184,3 @@ def _kinds(schema: pa.Schema) -> tuple[frozenset[str], frozenset[str], frozenset
         if pa.types.is_decimal(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             numbers.add(field.name)
     return frozenset(lists), frozenset(tokens), frozenset(numbers)
-
-
-def type_faults(table: ParquetTable, wanted: Sequence[Wanted]) -> list[Fault]:
-    """Columns of types that can't be tokens, or numbers."""
-    faults = []
-    for one in wanted:
-        if table.names.count(one.name) != 1:
-            continue
-        if one.tokens and not one.names and one.name not in table.tokens:
-            rule = f"its values must be text or integers in {table.path}"
-            faults.append(Fault(one.asked_by, repr(one.name), rule, "convert them to text"))
-        if one.numbers and one.name not in table.numbers | table.tokens:
-            rule = f"the column must hold numbers in {table.path}"
-            faults.append(Fault(one.asked_by, repr(one.name), rule, "convert its values to numbers"))
-    return faults

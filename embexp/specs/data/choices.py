@@ -235,7 +235,7 @@ Dates = Annotated[
 ]
 
 
-def _date_faults(data: CSV | Parquet, spec: RunSpec) -> Iterator[Fault]:
+def _date_faults(data: CSV | Typed, spec: RunSpec) -> Iterator[Fault]:
     """Ages without a date to which they are counted."""
     read = {*data.dense_columns, *(feature.column or name for name, feature in spec.features.items())}
     for name, column in data.dates.items():
@@ -310,17 +310,29 @@ def _csv_faults(data: CSV) -> Iterator[Fault]:
         yield Fault("data.timestamp_format", repr(data.timestamp_format), "there is no data.timestamp that it is of")
 
 
-class Parquet(Columnar):
-    """A Parquet file or a folder of them; list columns hold several values."""
+class Typed(Columnar):
+    """Files whose values have types; lists hold several values."""
 
-    kind: Literal["parquet"] = "parquet"
-    implementation = "embexp.data.sources.parquet:source"
     dates: Dates = Field(default_factory=dict)
     """As of CSV."""
 
     def faults(self, spec: RunSpec, scope: Scope) -> Iterator[Fault]:
         """Settings of another kind of split, and ages without a date to which they are counted."""
         return where_known(super().faults(spec, scope), _date_faults(self, spec))
+
+
+class Parquet(Typed):
+    """A Parquet file or a folder of them; list columns hold several values."""
+
+    kind: Literal["parquet"] = "parquet"
+    implementation = "embexp.data.sources.parquet:source"
+
+
+class JSONLines(Typed):
+    """JSON Lines: an object on each line. Lists hold several values; values of objects in it are columns `a.b`."""
+
+    kind: Literal["jsonl"] = "jsonl"
+    implementation = "embexp.data.sources.jsonl:source"
 
 
 class Adjacency(Columnar):
@@ -347,7 +359,8 @@ class CustomData(NamedCode, Columnar):
 
 
 Data = Annotated[
-    Clicks | RecBole | CSV | Parquet | Adjacency | Text | SkipGram | Triples | CustomData, Field(discriminator="kind")
+    Clicks | RecBole | CSV | Parquet | JSONLines | Adjacency | Text | SkipGram | Triples | CustomData,
+    Field(discriminator="kind"),
 ]
 
 

@@ -57,7 +57,7 @@ class Texts(DividedData):
     fetch: DataSetName | None = None
     """Data set to fetch by name, of which `path` is then the place; null: none."""
     text: str = "text"
-    """Column of the text, of CSV and Parquet; or of its tokens, of Parquet with lists."""
+    """Column of the text, of CSV, Parquet and JSON Lines; or of its tokens, of lists."""
     token_separator: Annotated[str, Field(min_length=1)] | None = None
     """What stands between the tokens of texts that are split already; null: they are split into words."""
     words: Words = Field(default=Words.LONG, exclude_if=Words.LONG.__eq__)
@@ -87,7 +87,7 @@ class Text(Texts):
     """File or folder of texts, or a mapping of those of train, validation and test; null: the documentation in Python's
     own standard library."""
     label: str = "label"
-    """Column of the name of a text's class, of CSV and Parquet."""
+    """Column of the name of a text's class, of CSV, Parquet and JSON Lines."""
     ngrams: Annotated[Dim, Field(le=MOST_NGRAMS, exclude_if=lambda value: value == 1)] = 1
     """Most words of an n-gram. N-grams are values of `words`, too, behind the words of a text; 1: there are none."""
     max_length: Dim | None = None

@@ -1,0 +1,178 @@
+"""Tables whose reader gives Arrow arrays of the types that the file's values have: Parquet, JSON Lines, rows in memory.
+
+pyarrow is imported once there is a file to open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from embexp.data.columns import Wanted
+from embexp.data.files import table_files, text_table
+from embexp.data.files.dialect import NULLS
+from embexp.data.files.table_files import Files
+from embexp.data.files.text_table import is_missing, is_number
+from embexp.errors import DataError, Fault, excerpt, read_by_library
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from embexp.data.files.arrow_columns import Block
+
+BATCH_ROWS = 32_768
+
+
+@dataclass(frozen=True)
+class ArrowTable(ABC):
+    """One file, or rows in memory; a `files.Table`.
+
+    Attributes:
+        path: of the file, or what stands for it in messages.
+        names: of its columns.
+        lists: those that hold several values per row.
+        tokens: those whose values may be tokens.
+        numbers: those whose type is one of numbers, truth values or times; text may hold numbers, too.
+        unreadable: how messages about damaged files begin.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    lists: frozenset[str]
+    tokens: frozenset[str]
+    numbers: frozenset[str]
+    unreadable: ClassVar[str]
+
+    @abstractmethod
+    def batches(self, wanted: Sequence[Wanted], rows: int) -> Iterator[tuple[float, pa.RecordBatch]]:
+        """Fraction of the file that is read, and the rows, at most so many at once, of some columns."""
+
+    def holds_numbers(self, column: str, *, rows: int) -> bool:
+        """Whether the type of a column is one of numbers; or text, which all are numbers in the first rows."""
+        if column in self.numbers or column not in self.tokens:
+            return column in self.numbers
+        from embexp.data.files.arrow_columns import flat
+
+        one = Wanted(column, "", tokens=True, names=True)
+        with contextlib.suppress(DataError):
+            for block in self._blocks([one], rows):
+                texts = [text for text in flat(block.tokens[column]).values.to_pylist() if not is_missing(str(text))]
+                return bool(texts) and all(is_number(str(text)) for text in texts)
+        return False
+
+    def head_fault(self, wanted: Sequence[Wanted], *, rows: int) -> str:
+        """What is wrong with the first rows, or ""."""
+        from embexp.data.files.arrow_columns import BadValue, finite_numbers, row_splits
+
+        here = [one for one in wanted if one.name in self.names]
+        try:
+            for block in self._blocks(here, rows):
+                finite_numbers(block.numbers, here, row_splits(block.tokens))
+                break
+        except BadValue as error:
+            return f"row {error.row + 1}: found {error.found}, expected {error.expected}"
+        except DataError as error:
+            return str(error)
+        return ""
+
+    def blocks(self, wanted: Sequence[Wanted]) -> Iterator[Block]:
+        """All rows; see `files.Table`."""
+        try:
+            yield from self._blocks(wanted, BATCH_ROWS)
+        except DataError as error:
+            raise DataError(f"{self.path}: {error}") from error
+
+    def explain(self, wanted: Sequence[Wanted]) -> str:
+        """Nothing: the reader knows the row."""
+        return ""
+
+    def _blocks(self, wanted: Sequence[Wanted], rows: int) -> Iterator[Block]:
+        from embexp.data.files.arrow_columns import Block
+
+        batches = self.batches(wanted, rows)
+        while True:
+            with read_by_library(self.unreadable):
+                if (following := next(batches, None)) is None:
+                    return
+                done, batch = following
+                batch.validate(full=True)  # neither Parquet nor Arrow checks that text is UTF-8
+                tokens = {one.name: _whole(batch[one.name], one) for one in wanted if one.tokens}
+            numbers = {one.name: self._numbers(batch[one.name], one) for one in wanted if one.numbers}
+            yield Block(batch.num_rows, done, tokens, numbers)
+
+    def _numbers(self, array: pa.Array, wanted: Wanted) -> pa.Array:
+        """float64, or lists of it; text is read as it is in CSV.
+
+        Raises:
+            BadValue: a text is no number, or no date.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from embexp.data.files.arrow_columns import BadValue, as_float64
+
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if not is_text(array.type):
+            with read_by_library(self.unreadable):
+                return as_float64(array)
+        texts = pc.utf8_trim_whitespace(array.cast(pa.string()))
+        texts = pc.if_else(pc.is_in(texts, pa.array(NULLS)), None, texts)
+        dated = wanted.time and _has_dates(texts)
+        with contextlib.suppress(pa.ArrowInvalid):
+            return text_table.seconds(texts, None) if dated else as_float64(texts)
+        for row, text in enumerate(texts.to_pylist()):
+            if text is not None and (text_table.seconds_of(text, None) is None if dated else not is_number(text)):
+                expected = text_table.ISO if dated else wanted.expected(missing=False)
+                raise BadValue(row, f"{excerpt(text)} in column {wanted.name!r}", expected)
+        raise DataError(f"{self.unreadable}: column {wanted.name!r} can't be read as numbers")
+
+
+def _whole(array: pa.Array, wanted: Wanted) -> pa.Array:
+    """Truth values as 0 and 1, unless they are names of classes."""
+    import pyarrow as pa
+
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.string())
+    return array.cast(pa.int8()) if pa.types.is_boolean(array.type) and not wanted.names else array
+
+
+def _has_dates(texts: pa.Array) -> bool:
+    """Whether the first text that there is is a date."""
+    first = next((text for text in texts.to_pylist() if text is not None), None)
+    return first is not None and text_table.seconds_of(first, None) is not None
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of text."""
+    import pyarrow as pa
+
+    return any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def checked(tables: tuple[ArrowTable, ...], wanted: Sequence[Wanted]) -> Files:
+    """The files, their columns checked; raises `ConfigError` with every fault found."""
+    located = Files(tables)
+    faults = [fault for each in tables for fault in table_files.missing(each.path, each.names, wanted)]
+    table_files.stop_at(faults + [fault for each in tables for fault in type_faults(each, wanted)])
+    table_files.stop_at(table_files.shape_faults(located, wanted) + table_files.single_faults(located, wanted))
+    return located
+
+
+def type_faults(table: ArrowTable, wanted: Sequence[Wanted]) -> list[Fault]:
+    """Columns of types that can't be tokens, or numbers."""
+    faults = []
+    for one in wanted:
+        if table.names.count(one.name) != 1:
+            continue
+        if one.tokens and not one.names and one.name not in table.tokens:
+            rule = f"its values must be text or integers in {table.path}"
+            faults.append(Fault(one.asked_by, repr(one.name), rule, "convert them to text"))
+        if one.numbers and one.name not in table.numbers | table.tokens:
+            rule = f"the column must hold numbers in {table.path}"
+            faults.append(Fault(one.asked_by, repr(one.name), rule, "convert its values to numbers"))
+    return faults
