@@ -369,6 +369,8 @@ class _Rules:
             return Use(column, (Role.TABLE,), "--category")
         if name in wishes.number:
             return self._number(column, "--number")
+        if column.dates is not None and is_pattern(name):
+            return Use(column, (Role.OUT,), "patterns use its name's characters")
         if column.dates is not None and (clash := self._clash(column)):
             return Use(column, (Role.OUT,), f"its dates would make {clash}, which is a column already")
         if column.dates is not None:

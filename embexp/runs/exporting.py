@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -232,7 +233,8 @@ def _write_npy(run: EarlierCheckpoint, tables: Mapping[str, Rows], directory: Pa
             before = ["" if token else text for text, token in zip(shown, tokens_too, strict=True)]
             after = [""] * (rows.rows - vocabulary.size)
             tokens = pa.concat_arrays([_strings(before), vocabulary.known, _strings(after)])
-        vectors.write_vectors(rows, tokens, directory / f"{name}.npy", progress=progress)
+        other = _any_token(run, name)
+        vectors.write_vectors(rows, tokens, directory / f"{name}.npy", any_token=other, progress=progress)
 
 
 def _write_word2vec(
@@ -252,9 +254,10 @@ def _write_word2vec(
             rule = f"the rows of table {name} are {described(vocabulary)}, and word2vec's files hold rows of tokens"
             raise DataError(f"{path.name}: {rule}; leave the table out, or export it as npy")
         known = row_tokens(vocabulary)
-        _check_word2vec(path, known.tokens)
+        other = _any_token(run, name)
+        _check_word2vec(path, known.tokens, other)
         some = SomeRows(rows, np.arange(known.first, known.first + len(known.tokens)))
-        vectors.write_vectors(some, known.tokens, path, progress=progress)
+        vectors.write_vectors(some, known.tokens, path, any_token=other, progress=progress)
 
 
 def _write_projector(
@@ -270,13 +273,18 @@ def _write_projector(
     vectors.write_projector_config(shapes, directory)
 
 
-def _check_word2vec(path: Path, tokens: pa.LargeStringArray) -> None:
+def _any_token(run: EarlierCheckpoint, table: str) -> str:
+    """The command that writes a table's rows in a form that holds any token."""
+    return f"embexp vectors convert {shlex.quote(str(run.folder.path))} {table}.parquet --table {table}"
+
+
+def _check_word2vec(path: Path, tokens: pa.LargeStringArray, any_token: str) -> None:
     """Raises DataError for a token with a blank, at which word2vec's readers would end it."""
     row = pc.index(pc.match_substring(tokens, " "), True).as_py()
     if row >= 0:
         raise DataError(
             f"{path.name}: found the token {excerpt(tokens[row].as_py())}, and word2vec's files hold no tokens with"
-            " blanks; export the table as npy, which holds any"
+            f" blanks; to hold any: {any_token}"
         )
 
 

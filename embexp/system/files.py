@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from embexp.system import locks
+from embexp.system import locks, printable
 
 UNFINISHED, REMOVED = ".part", ".gone"
 """How the names of what is being written, or removed, end; they begin with a dot."""
@@ -304,10 +304,13 @@ class NotRegularError(OSError):
     """A path that leads to something else than a regular file."""
 
 
+_OTHER_NAME = "the bytes of its name are not UTF-8, which libraries need: rename it, or give the name of a link to it"
+
+
 def fault_of(path: Path) -> str:
     """Why a path can't be read as a file, such as `found a folder, expected a file`; "" for a regular file."""
     try:
-        return _fault(path.stat().st_mode)
+        return _fault(path.stat().st_mode) or ("" if printable.is_utf8(str(path)) else _OTHER_NAME)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
         return "there is no such file"
     except OSError as error:

@@ -21,7 +21,7 @@ from embexp.system.redaction import masked
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What terminals obey, but for tabs and ends of lines: escape, carriage return, backspace, changes of direction."""
-_COMPUTED = ("=", "+", "-", "@", "\t", "\r", "\n")
+_COMPUTED = ("=", "+", "-", "@")
 """Beginnings of a cell that spreadsheets take as a formula."""
 _NUMBER = re.compile(r"[-+](\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+](inf|nan)")
 _LONG = re.compile(r"\S{301,}")
@@ -56,22 +56,41 @@ def visible(text: str) -> str:
     return _CONTROL.sub(_picture, text)
 
 
+def one_line(text: str) -> str:
+    """The same, also of tabs and ends of lines."""
+    return re.sub("[\t\n]", _picture, visible(text))
+
+
 def print(*values: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
     """Prints as Python's `print` does, what a terminal would obey made visible, and what is secret masked."""
     builtins.print(visible(masked(sep.join(map(str, values)))), end=end, file=file, flush=flush)
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a name that Python read from the system was UTF-8; bytes that are not stand in it as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def write_data(text: str) -> None:
-    """Writes text for programs to the standard output: a file or a pipe gets every character, a terminal as `print`."""
-    sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+    """Writes text for programs to the standard output: a file or a pipe gets every character, a terminal as `print`.
+
+    A file is in UTF-8 whatever encoding the terminal has.
+    """
+    binary = getattr(sys.stdout, "buffer", None)
+    if sys.stdout.isatty() or binary is None:
+        sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+        return
+    sys.stdout.flush()
+    binary.write(text.encode("utf-8", "surrogateescape"))
+    binary.flush()
 
 
 def safe_cell(text: str) -> str:
-    """A text as a cell: without what a terminal would obey, and with a quote where a spreadsheet would compute it.
+    """A text as a cell in one line: without what terminals obey, and with a quote where spreadsheets would compute it.
 
     Numbers such as -1 and +1e-3, also those that are given as texts, stay numbers.
     """
-    text = visible(text)
+    text = one_line(text)
     return f"'{text}" if text.startswith(_COMPUTED) and not _NUMBER.fullmatch(text) else text
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from embexp.errors import DataError, excerpt, plural
-from embexp.system import arrays, files
+from embexp.system import arrays, files, printable
 from embexp.system.arrays import Rows
 from embexp.system.parallel import Progress, quiet
 from embexp.vectors import stored
@@ -54,25 +54,33 @@ def outputs(path: Path) -> list[Path]:
     return [path, stored.tokens_path(path)] if form_of(path) in _WITHOUT_TOKENS else [path]
 
 
-def write_vectors(source: Rows, tokens: pa.LargeStringArray | None, path: Path, *, progress: Progress = quiet) -> None:
+def write_vectors(
+    source: Rows,
+    tokens: pa.LargeStringArray | None,
+    path: Path,
+    *,
+    any_token: str = "write .parquet",
+    progress: Progress = quiet,
+) -> None:
     """Writes float32 vectors, with memory for a chunk of rows.
 
     Args:
         tokens: of their rows, or None; they go into the file, or into `NAME.tokens.txt` next to a `.npy` or
             `.safetensors`.
         path: where to, replaced if there is one.
+        any_token: what writes a form that holds any token, for messages.
 
     Raises:
         DataError: the form can't hold the tokens, or needs some and there are none.
     """
     form = form_of(path)
     if form in (".vec", ".txt", ".bin"):
-        _check_tokens(path, form, source.dim, tokens)
+        _check_tokens(path.name, form, source.dim, tokens, any_token)
     chunks = _chunks(source, path, progress)
     with contextlib.ExitStack() as stack:
         place = stored.tokens_path(path) if form in _WITHOUT_TOKENS else None
         if place is not None and tokens is not None:  # it gets its name behind the matrix
-            lines = _lines(path, tokens)
+            lines = _lines(path.name, tokens, any_token)
             beside = stack.enter_context(files.atomic_write(place))
             beside.write(lines)
             beside.flush()
@@ -146,7 +154,7 @@ def _write_parquet(
             parquet.write_table(pa.table([*columns, vectors], schema=schema))
 
 
-def _lines(path: Path, tokens: pa.LargeStringArray) -> bytes:
+def _lines(name: str, tokens: pa.LargeStringArray, any_token: str) -> bytes:
     """A line for each token.
 
     Raises:
@@ -156,15 +164,15 @@ def _lines(path: Path, tokens: pa.LargeStringArray) -> bytes:
     for row, token in enumerate(written):
         if "\n" in token or token.endswith("\r"):
             found = f"the token {excerpt(token)} of row {row + 1}"
-            raise DataError(f"{path}: found {found}, which a line of text can't hold; write .parquet")
+            raise DataError(f"{name}: found {found}, which a line of text can't hold; to hold any: {any_token}")
     return "".join(f"{token}\n" for token in written).encode("utf-8")
 
 
-def _check_tokens(path: Path, form: str, dim: int, tokens: pa.LargeStringArray | None) -> None:
+def _check_tokens(name: str, form: str, dim: int, tokens: pa.LargeStringArray | None, any_token: str) -> None:
     """Raises DataError for tokens that would be read back as something else."""
     if tokens is None:
         what = "row" if form == ".bin" else "line"
-        raise DataError(f"{path}: the vectors have no tokens, and each {what} of {form} begins with one; write .npy")
+        raise DataError(f"{name}: the vectors have no tokens, and each {what} of {form} begins with one; write .npy")
     for row, token in enumerate(tokens.to_pylist()):
         if form == ".bin":
             wrong = " " in token or token.startswith("\n")
@@ -179,8 +187,8 @@ def _check_tokens(path: Path, form: str, dim: int, tokens: pa.LargeStringArray |
         if wrong or not token.strip(" \t"):  # rows of blank tokens are left out when they are read
             found = f"the token {excerpt(token)} of row {row + 1}"
             raise DataError(
-                f"{path}: found {found}, which would be read back as something else from {form}; "
-                f"write .parquet, which holds any ({plural(len(tokens), 'row')} in all)"
+                f"{name}: found {found}, which would be read back as something else from {form}; "
+                f"to hold any: {any_token} ({plural(len(tokens), 'row')} in all)"
             )
 
 
@@ -211,7 +219,8 @@ def write_projector_table(
         if columns:
             file.write(("\t".join(["token", *columns]) + "\n").encode())
         for token, *others in zip(tokens, *columns.values(), strict=True):
-            file.write(("\t".join([token.translate(_ESCAPES), *others]) + "\n").encode())
+            cells = map(printable.one_line, [token.translate(_ESCAPES), *others])
+            file.write(("\t".join(cells) + "\n").encode())
 
 
 def write_projector_config(shapes: Mapping[str, tuple[int, int]], folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from embexp.cli import commands
 from embexp.data.files.dialect import Dialect
 from embexp.data.files.forms import number_notation
 from embexp.data.files.samples import facts, sample
+from embexp.errors import ConfigError
 from embexp.runs.prepare import Prepared, prepare
 from embexp.specs.run import RunSpec
 from embexp.system.parallel import quiet
@@ -273,7 +275,7 @@ MISTAKES = {
     "no rows": ("a,label\n", "own.csv", "the file has a header line but no examples below it"),
     "nothing": ("", "own.csv", "the file is empty"),
     "one class": ("a,label\nx,1\ny,1\nx,1\n", "own.csv", "one value everywhere; there is nothing to learn from it"),
-    "JSON lines": (json.dumps({"a": 1, "label": 0}) + "\n", "own.jsonl", "convert it to Parquet first"),
+    "JSON": (json.dumps([{"a": 1, "label": 0}]) + "\n", "own.json", "JSON Lines are read"),
     "Excel's own": ("PK", "own.xlsx", "pandas.read_excel"),
 }
 
@@ -337,3 +339,19 @@ def test_a_header_line_of_other_width_is_told(tmp_path: Path, capsys: pytest.Cap
     file.write_text("a,b\n" + "1,2,3,4\n" * 9)
     assert commands.main(words) == 2
     assert capsys.readouterr().err.rstrip().endswith("its first line has 2 fields, those below it 4")
+
+
+def test_names_that_are_not_utf8_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = os.fsencode(tmp_path) + b"/d\xff.csv"
+    Path(os.fsdecode(name)).write_text(table())
+    for words in (
+        ["new", os.fsdecode(name), "--label", "label", "--out", str(tmp_path / "conf")],
+        ["predict", "run", "--data", os.fsdecode(name)],
+    ):
+        assert commands.main(words) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert "its bytes are not UTF-8" in line
+    spec = ["experiment=ratings", f"data.path={tmp_path}", "data.label=amount", "features.user.column=city"]
+    with pytest.raises(ConfigError, match="bytes of its name are not UTF-8") as raised:
+        embexp.compose([*spec, "features.item.column=label"])
+    assert [fault.path for fault in raised.value.faults] == ["data.path"]

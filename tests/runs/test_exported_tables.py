@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.plugins import base_plugin
@@ -13,6 +16,7 @@ from tensorboard.plugins.projector import projector_plugin
 from werkzeug.test import Client
 
 import embexp
+from embexp.cli import commands
 from embexp.errors import DataError
 from embexp.runs import exporting
 from embexp.runs import run as single
@@ -89,10 +93,39 @@ def test_word2vec_is_read_by_gensim_and_by_us(binary: bool, run: embexp.Run, tmp
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_word2vec_has_no_tokens_with_blanks(binary: bool, run: embexp.Run, tmp_path: Path) -> None:
-    words = r"user\.(bin|vec): found the token 'u one', and word2vec's files hold no tokens with blanks; export .* npy"
-    with pytest.raises(DataError, match=words):
+    words = r"user\.(bin|vec): found the token 'u one', and word2vec's files hold no tokens with blanks; to hold any: "
+    with pytest.raises(DataError, match=words) as raised:
         exporting.export(run.folder.path, tmp_path / "out", "word2vec", binary=binary)
     assert not list(tmp_path.iterdir())
+    assert "u one" in converted(str(raised.value), tmp_path)
+
+
+def converted(said: str, folder: Path) -> list[str]:
+    """The tokens in the file of the command that a message ends with."""
+    _, *words = shlex.split(said.partition("to hold any: ")[2].partition(" (")[0])
+    with contextlib.chdir(folder):
+        assert commands.main(words) == 0
+        tokens: list[str] = pq.read_table(words[3])["token"].to_pylist()
+    return tokens
+
+
+HOSTILE = ["a\nb", "\x1b[31mred", "plain", "nul\0"]
+
+
+def test_tokens_that_lines_cannot_hold(tmp_path: Path) -> None:
+    """Of three kinds of files, two say what holds them, and the projector's shows them without control characters."""
+    lines = [f'"{token}",i{number % 3},1.0' for number in range(10) for token in HOSTILE]
+    (tmp_path / "r.csv").write_text("\n".join(["user,item,stars", *lines]) + "\n")
+    (tmp_path / "run").mkdir()
+    finished = embexp.load_run(single.run(spec_of(tmp_path / "r.csv"), tmp_path / "run").directory)
+    for kind in ("npy", "word2vec"):
+        with pytest.raises(DataError, match=r"^user\.(npy|vec): found the token 'a\\nb' of row ") as raised:
+            exporting.export(finished.folder.path, tmp_path / "out", kind, tables=["user"])
+        (tmp_path / kind).mkdir()
+        assert sorted(converted(str(raised.value), tmp_path / kind)) == sorted(HOSTILE)
+    exporting.export(finished.folder.path, tmp_path / "out", "projector", tables=["user"])
+    written = (tmp_path / "out" / "user.metadata.tsv").read_text("utf-8").removesuffix("\n").split("\n")[2:]
+    assert sorted(line.split("\t")[0] for line in written) == sorted([r"a\nb", "␛[31mred", "plain", "nul␀"])
 
 
 def test_tensorboard_shows_the_projector_files(run: embexp.Run, tmp_path: Path) -> None:

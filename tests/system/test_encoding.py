@@ -47,6 +47,15 @@ def test_a_log_is_utf8_whatever_the_terminal_has(monkeypatch: pytest.MonkeyPatch
     assert stream.buffer.getvalue().decode() == TEXT  # type: ignore[attr-defined]
 
 
+def test_data_are_utf8_whatever_the_terminal_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    printable.fit_streams()
+    printable.print("é")
+    printable.write_data(TEXT + "\udcff")
+    assert stream.buffer.getvalue() == b"\\xe9\n" + TEXT.encode() + b"\xff"  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
 def test_a_pipe_that_nobody_reads_any_more_ends_nothing(name: str) -> None:
     script = f"""

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import errno
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -205,6 +206,10 @@ def dispatch(
 
 
 def _dispatch(arguments: list[str]) -> int:
+    here = os.getcwd() if os.path.exists(".") else ""
+    if other := next((each for each in [*arguments, here] if not printable.is_utf8(each)), None):
+        rule = "its bytes are not UTF-8, which all records and tables are"
+        raise CommandLineError(f"{other}: {rule}; rename the file or folder, or give the name of a link to it")
     first = arguments[0] if arguments else "--help"
     if first in ("--version", "-V"):
         from importlib.metadata import version

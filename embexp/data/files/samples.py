@@ -630,8 +630,9 @@ def kind_of(
     unique = len(counts) == total and total > 100
     if typed == "text":
         return Kind.TEXT, "texts, as the file says", " "
-    if typed == "float" and numbers is None and (others := _words_among_numbers(counts)):
-        return Kind.UNREAD, f"numbers, but for {', '.join(map(repr, others))}, which float32 can't hold", None
+    if typed == "float" and numbers is None:
+        others = [repr(text) for text in counts if _numbers([text]) is None][:_MOST_OTHERS]
+        return Kind.UNREAD, f"numbers, but for {', '.join(others)}, which float32 can't hold", None
     if typed == "token":
         return Kind.CATEGORY, "the file says so", None
     if numbers is not None and any(len(text) > 1 and text[0] == "0" and text.isdigit() for text in counts):
