@@ -96,6 +96,7 @@ _RECOMMENDATION = ("experiment=recommendation", "data.path=rows.csv", "data.time
 _TRIPLES = ("experiment=knowledge_graph", "data.path=triples")
 _WITH = (
     ("data/(csv|parquet)", ("experiment=ratings", "data.path=rows.csv", "data.label=rating")),
+    ("data/jsonl", ("experiment=ratings", "data.path=rows.jsonl", "data.label=rating")),
     ("data/interactions|experiment/recommendation", ("data.path=rows.csv", "data.timestamp=time")),
     ("data/triples.*", _TRIPLES[:1]),
     ("data/triples.*|experiment/(knowledge_graph.*|new_entities)", ("data.path=triples",)),
@@ -124,6 +125,7 @@ _WITH = (
 )
 """What the command line says beside the choice of a file, so that the shipped one can be planned."""
 _DATA = {
+    "rows.jsonl": '{"user": 1, "item": 2, "rating": 3.5}\n{"user": 2, "item": 3, "rating": 4}\n',
     "rows.csv": "user,item,label,rating,time\n1,2,1,3,4\n1,3,0,5,5\n2,2,1,4,9\n",
     **{f"triples/{split}.txt": "a\tr\tb\nb\tr\tc\n" for split in ("train", "valid", "test")},
 }
@@ -187,7 +189,7 @@ def mutated_line(files: Files, others: Sequence[Files], random: Random) -> dict[
     """A command line with some of its words changed, added, or taken from another one."""
     words = files["line"].whole.decode().split(_END)
     if random.random() < 0.4:
-        words += [_plausible_override(random) for _ in range(random.choice((1, 2, 4)))]
+        words += [plausible_override(random) for _ in range(random.choice((1, 2, 4)))]
         return {"line": _END.join(words).encode()}
     for _ in range(random.choice((1, 1, 2, 3, 5))):
         at = random.randrange(1, len(words) + 1) if random.random() < 0.97 else 0
@@ -220,7 +222,7 @@ def plan_config(path: Path, random: Random) -> int:
     for name, text in _DATA.items():
         (path.parent / name).parent.mkdir(exist_ok=True)
         (path.parent / name).write_text(text, encoding="utf-8")
-    _status_of(
+    status_of(
         ["plan", *random.choice((*([[]] * 9), ["-m", "seed=1,2"])), "--config-dir", str(folder), *chosen],
         path.parent,
         {0, 2},
@@ -228,12 +230,18 @@ def plan_config(path: Path, random: Random) -> int:
     return 0
 
 
+def settings(random: Random) -> list[str]:
+    """Some overrides: of choices and values that configs have, and now and then of anything else."""
+    odd = [f"{_path(random)}={_value(random)}"] if random.random() < 0.3 else []
+    return [*(plausible_override(random) for _ in range(random.choice((1, 1, 2, 3)))), *odd]
+
+
 def run_line(path: Path, random: Random) -> int:
     """Runs a command line; nothing is trained."""
     words = path.read_bytes().decode("utf-8", "surrogateescape").split(_END)
     path.unlink()
     composes = words[0] in ("run", "plan") or words[0] not in commands.COMMANDS
-    _status_of(
+    status_of(
         words,
         path.parent,
         {0, 2} if composes and not {"--spec", "--scan", "--trace", "--time"} & {*words} else {0, 1, 2},
@@ -241,7 +249,7 @@ def run_line(path: Path, random: Random) -> int:
     return 0
 
 
-def _status_of(arguments: list[str], folder: Path, allowed: set[int]) -> None:
+def status_of(arguments: list[str], folder: Path, allowed: set[int]) -> None:
     """Runs a command in a folder; raises UsageError for exit status 2, and OddOutcomeError for what is not allowed."""
     said = io.StringIO()
     with (
@@ -400,7 +408,7 @@ def _known_values() -> Mapping[str, Sequence[str]]:
     return {key: sorted(values) for key, values in found.items()}
 
 
-def _plausible_override(random: Random) -> str:
+def plausible_override(random: Random) -> str:
     """An override of a value or of a choice, that some config may have."""
     if random.random() < 0.5:
         group, known = random.choice(sorted(find().choices.items()))

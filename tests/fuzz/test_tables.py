@@ -6,19 +6,22 @@ import contextlib
 import io
 import json
 import math
+import re
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from embexp.cli import commands
-from tests.fuzz import tables
+from embexp.errors import UsageError
+from tests.fuzz import configs, tables
 from tests.thoroughness import thorough
 
-FILES, TRAINED = 200, 200 if thorough() else 6
-"""Files that are made, and how many of those that get an experiment are trained, a few steps each."""
+FILES, SETTINGS, TRAINED = (200, 200, 200) if thorough() else (30, 60, 6)
+"""Files, lists of settings, and how many of those that get an experiment are trained, a few steps each."""
 
 
 def said(words: Sequence[str]) -> tuple[int | str, str]:
@@ -74,3 +77,40 @@ def test_what_new_writes_can_be_planned_and_run(tmp_path: Path, monkeypatch: pyt
         trained += not found[-1]
     assert [(number, fault) for number, fault in enumerate(found) if fault not in ("", "refused")] == []
     assert found.count("refused") < FILES * 0.6
+
+
+_NOT_TRAINED = re.compile(
+    "strategy|tracking|hydra|study|output|runtime|init|restore|steps|epochs|tables[.].*[.]dim|batch"
+)
+"""What would need other devices, servers or minutes."""
+
+
+def outcome_of_settings(number: int, folder: Path, *, trains: bool) -> str:
+    """What is wrong with how some random settings are planned, and perhaps run; "", "refused" or "planned"."""
+    words = configs.settings(Random(number))
+    try:
+        configs.status_of(["plan", *words], folder, {0, 2})
+    except UsageError:
+        return "refused"
+    except Exception:
+        return f"{words}: {traceback.format_exc()[-1500:]}"
+    if not trains or _NOT_TRAINED.search(" ".join(words)):
+        return "planned"
+    run = folder / str(number)
+    few = ["train.steps=2", "data.examples=300", "output.plots=false", f"hydra.run.dir={run}"]
+    status, text = said(["run", *words, *few])
+    if status == 2:
+        return "planned"  # another experiment, whose data is not that of `few`
+    if status not in (0, 1) or "Traceback" in text:
+        return f"{words}: run ended with {status}: {text[-1500:]}"
+    metrics = {} if status else json.loads((run / "summary.json").read_text("utf-8"))["metrics"]
+    return "" if all(map(math.isfinite, numbers_in(metrics))) else f"{words}: metrics {metrics}"
+
+
+def test_settings_are_planned_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = []
+    for number in range(SETTINGS):
+        found.append(outcome_of_settings(number, tmp_path, trains=found.count("") < TRAINED // 2))
+    assert [(number, fault) for number, fault in enumerate(found) if fault not in ("", "refused", "planned")] == []
+    assert 0.1 * SETTINGS < found.count("refused") < 0.9 * SETTINGS
