@@ -218,7 +218,10 @@ def bucket_faults(spec: RunSpec, name: str) -> Iterator[Fault]:
     given = "boundaries" if feature.buckets.boundaries is not None else "quantiles"
     if not hasattr(spec.data, "dense_features"):
         yield Fault(
-            path, given, f"data={spec.data.kind} has no columns of numbers", "choose data=csv, parquet, jsonl or recbole"
+            path,
+            given,
+            f"data={spec.data.kind} has no columns of numbers",
+            "choose data=csv, parquet, jsonl or recbole",
         )
     if spec.data.holds_one_id(feature.column or name):
         return  # which `tables` reports

@@ -655,3 +655,17 @@ def test_what_is_written_for_an_odd_file_can_be_planned(
         [written] = (tmp_path / "mine" / "experiment").iterdir()
         plan = ["plan", "--scan", "--config-dir", str(tmp_path / "mine"), f"experiment={written.stem}"]
         assert commands.main(plan) == 0
+
+
+def test_a_run_without_a_test_split_names_the_split_that_there_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = odd_file(tmp_path, "few.csv")
+    assert commands.main(["new", str(file), "--label", "y", "--out", str(tmp_path)]) == 0
+    run = ["run", "--config-dir", str(tmp_path), "experiment=few", "train.steps=2", "output.plots=false"]
+    assert commands.main([*run, f"hydra.run.dir={tmp_path / 'run'}"]) == 0
+    capsys.readouterr()
+    assert commands.main(["evaluate", str(tmp_path / "run")]) == 1
+    said = capsys.readouterr().err
+    assert said == "embexp: the test split of this run's data is empty; there is --split train (4 examples)\n"
+    assert commands.main(["evaluate", str(tmp_path / "run"), "--split", "train"]) == 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -341,10 +341,9 @@ def _array(values: list[Any], one: Wanted, *, several: bool) -> pa.Array:
     import pyarrow as pa
 
     parts = [each for value in values if value is not None for each in value] if several else values
-    if one.tokens or any(isinstance(each, str) for each in parts):
-        kind, convert = pa.string(), functools.partial(_token, names=one.names)
-    else:
-        kind, convert = pa.float64(), _number
+    is_text = one.tokens or any(isinstance(each, str) for each in parts)
+    convert: Callable[[Any], Any] = functools.partial(_token, names=one.names) if is_text else _number
+    kind = pa.string() if is_text else pa.float64()
     if several:
         return pa.array([None if value is None else list(map(convert, value)) for value in values], pa.large_list(kind))
     return pa.array(map(convert, values), kind, size=len(values))

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from embexp.data.columns import Wanted
 from embexp.data.files import table_files
@@ -57,7 +57,7 @@ class ParquetTable(ArrowTable):
         found = {-(-start // rows) * rows for start in _group_starts(metadata)}
         return sorted({*(cut for cut in found if cut < metadata.num_rows), metadata.num_rows})
 
-    def piece(self, start: int, stop: int) -> ParquetTable:
+    def piece(self, start: int, stop: int) -> Self:
         """The rows from one cut to another."""
         return replace(self, span=(start, stop))
 
