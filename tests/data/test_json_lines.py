@@ -116,6 +116,7 @@ def test_a_line_that_cannot_be_read_is_named(
     with pytest.raises(DataError, match="line 2: ") as raised:
         values(written(tmp_path, [{"k": 1}, line]), token("k"))
     assert said in str(raised.value)
+    assert str(raised.value).count("d.jsonl") == 1
 
 
 def test_bytes_that_are_not_utf_8_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,3 +139,9 @@ def test_bytes_that_are_not_utf_8_are_named(tmp_path: Path, monkeypatch: pytest.
 def test_columns_that_cannot_be_read_are_faults(rows: list[Any], column: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=said):
         jsonl.locate([written(tmp_path, rows)], [token(column)])
+
+
+def test_the_first_lines_are_looked_at_before_a_run(tmp_path: Path) -> None:
+    [table] = jsonl.locate([written(tmp_path, [{"k": 1}, {"k": "x"}])], [number("k")]).tables
+    assert table.head_fault([number("k")], rows=10) == "row 2: found 'x' in column 'k', expected a finite number"
+    assert not table.holds_numbers("k", rows=10)

@@ -89,7 +89,7 @@ class ArrowTable(ABC):
         except BadValue as error:
             return f"row {error.row + 1}: found {error.found}, expected {error.expected}"
         except DataError as error:
-            return str(error)
+            return str(error).removeprefix(f"{self.path}").lstrip(":, ")
         return ""
 
     def blocks(self, wanted: Sequence[Wanted]) -> Iterator[Block]:
@@ -97,6 +97,8 @@ class ArrowTable(ABC):
         try:
             yield from self._blocks(wanted, BATCH_ROWS)
         except DataError as error:
+            if str(error).startswith(f"{self.path}"):
+                raise
             raise DataError(f"{self.path}: {error}") from error
 
     def explain(self, wanted: Sequence[Wanted]) -> str:
