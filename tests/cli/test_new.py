@@ -630,10 +630,10 @@ def odd_file(folder: Path, case: str) -> Path:
     ("case", "label", "status", "said"),
     [
         ("nameless.parquet", "y", 0, "1 column without a name left out"),
-        ("infinite.parquet", "y", 0, "numbers, but for 'inf', which float32 can't hold"),
+        ("infinite.parquet", "y", 2, "row 1: found inf in column 'x', expected a finite number"),
         ("number_in_header.csv", "y", 0, "2019"),
-        ("huge.csv", "y", 0, "numbers, but for '1e300': write nothing there"),
-        ("huge_label.csv", "x", 2, "--label x: it holds about 107 different texts (numbers, but for '1e400': write"),
+        ("huge.csv", "y", 2, "line 2: found '1e300' in column 'x', expected a finite number"),
+        ("huge_label.csv", "x", 2, "line 2: found '1e400' in column 'x', expected a finite number"),
         ("few.csv", "y", 0, "no example is left for validation and test: 4 examples are too few"),
         ("inf.csv", "y", 0, "experiment=data_inf"),
     ],

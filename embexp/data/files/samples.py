@@ -28,7 +28,6 @@ from embexp.data.files.text_table import (
     BadLine,
     TextTable,
     header_fields,
-    is_number,
     is_separator_line,
     names_of,
     records,
@@ -632,7 +631,7 @@ def kind_of(
         return Kind.TEXT, "texts, as the file says", " "
     if typed == "float" and numbers is None:
         others = [repr(text) for text in counts if _numbers([text]) is None][:_MOST_OTHERS]
-        return Kind.UNREAD, f"numbers, but for {', '.join(others)}, which float32 can't hold", None
+        return Kind.UNREAD, f"numbers, as the file says, but for {', '.join(others)}", None
     if typed == "token":
         return Kind.CATEGORY, "the file says so", None
     if numbers is not None and any(len(text) > 1 and text[0] == "0" and text.isdigit() for text in counts):
@@ -698,10 +697,14 @@ def _kind_of_numbers(name: str, counts: Counter[str], numbers: Sequence[float], 
 
 
 def _numbers(texts: Sequence[str]) -> list[float] | None:
-    """The values as numbers, by the grammar of the sources, without NaN; None if one is none that float32 can hold."""
-    if not all(is_number(text) or text.lower().lstrip("+-") == "nan" for text in texts):
+    """The finite values as numbers, by the grammar of the sources; None if one is none, or all are infinite."""
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
         return None
-    return [number for number in map(float, texts) if not math.isnan(number)] or None
+    if not all(text.isascii() and "_" not in text for text in texts):
+        return None
+    return [number for number in numbers if math.isfinite(number)] or None
 
 
 def _separator(counts: Counter[str], separators: Sequence[str]) -> str | None:
