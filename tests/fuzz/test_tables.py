@@ -76,7 +76,7 @@ def test_what_new_writes_can_be_planned_and_run(tmp_path: Path, monkeypatch: pyt
         found.append(outcome(number, folder, trains=trained < TRAINED))
         trained += not found[-1]
     assert [(number, fault) for number, fault in enumerate(found) if fault not in ("", "refused")] == []
-    assert found.count("refused") < FILES * 0.6
+    assert found.count("refused") < FILES * 0.8
 
 
 _NOT_TRAINED = re.compile(
