@@ -55,10 +55,10 @@ def places(composed: Composition, *keys: str) -> Iterator[Place]:
     Args:
         *keys: the settings to look at, of `IN_RUNS` and `IN_SWEEPS`.
     """
-    given = Given(composed.config, composed.permission)
     for key in keys:
         if key.startswith("hydra."):
-            text, is_given = None, key in given
+            # Of a job that is a copy, `config` takes longer than all else: it is asked for only where it is looked at.
+            text, is_given = None, key in Given(composed.config, composed.permission)
             with contextlib.suppress(UnresolvedError):
                 text = hydra_setting(composed.config, key, secrets=False)
         else:
