@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import embexp
@@ -17,12 +18,13 @@ from embexp.data.texts import with_ngrams
 from embexp.data.texts import words as python_words
 from embexp.runs import run as single
 from embexp.runs.prepare import read_data
+from embexp.runs.serving import saved_model
 from embexp.runs.serving.inputs import words_of_texts
 from embexp.specs.data.texts import Words
 from embexp.system.parallel import quiet
 from embexp.training.metrics import predictions
 from tests import planted_triples, short_runs
-from tests.thoroughness import left_out
+from tests.thoroughness import examples, left_out
 
 QUIET = ("output.plots=false", "output.tensorboard=false")
 
@@ -182,3 +184,18 @@ def _check_best(found: dict[str, Any], scores: np.ndarray, tokens: list[str]) ->
     np.testing.assert_allclose(best, -np.sort(-scores, axis=1)[:, : best.shape[1]], atol=1e-6)
     rows = np.array([[tokens.index(token.decode()) for token in each] for each in entities])
     np.testing.assert_allclose(np.take_along_axis(scores, rows, 1), best, atol=1e-6)
+
+
+@examples(5)
+@given(st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=6, unique=True))
+@example(["Shop", "shop", "SHOP_2", "a b", "a_b", "Ä", "1", "_1"])
+def test_names_of_columns_are_arguments_that_tensorflow_takes(names: list[str]) -> None:
+    found = saved_model._arguments([], names, [])
+    assert found.keys() == set(names)
+    specs = {own: tf.TensorSpec([None], tf.float32) for own in found.values()}
+    traced = tf.function(lambda **given: {"out": tf.add_n(list(given.values()))}, autograph=False)
+    signature = traced.get_concrete_function(**specs)
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(tf.Module(), folder, signatures=signature)
+        loaded = tf.saved_model.load(folder).signatures["serving_default"]
+    assert set(loaded.structured_input_signature[1]) == set(found.values())

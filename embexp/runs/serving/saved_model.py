@@ -433,12 +433,14 @@ def _arguments(columns: Sequence[IdColumn], dense: Sequence[str], as_both: Seque
             f"two columns would be {twice!r} in the exported model, which takes each column once; rename one in the"
             " data, and train again"
         )
-    # Those that are arguments as they are keep their names.
+    # Those that are arguments as they are keep their names. A graph knows no case of letters.
     found: dict[str, str] = {}
+    lower = set[str]()
     for name in sorted(names, key=lambda name: argument(name) != name):
         base, number = argument(name), 1
-        while (own := base if number == 1 else f"{base}_{number}") in found.values():
+        while (own := base if number == 1 else f"{base}_{number}").lower() in lower:
             number += 1
+        lower.add(own.lower())
         found[name] = own
     return found
 
