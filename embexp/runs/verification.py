@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from embexp.errors import CommandLineError, DataError, NotARunError, RunError
+from embexp.errors import DataError, NotARunError, RunError, UsageError
 from embexp.records import differences, inventory
 from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder, check_code, named_functions
@@ -206,7 +206,9 @@ def _place(keep: Path | None) -> Iterator[Path]:
     try:
         keep.mkdir(parents=True)
     except FileExistsError:
-        raise CommandLineError(f"--keep {keep}: it exists; name a directory that does not") from None
+        raise UsageError(
+            f"{keep}: it exists, and the new run is kept in a directory of its own; name another"
+        ) from None
     yield keep
 
 

@@ -165,8 +165,8 @@ def build(
             found.append((_speed(index, last, k, effort), index, effort, seconds))
     if not found:
         raise RunError(
-            f"{library}: recall@{k} is {best:.4f} at the most effort, less than the {recall:g} asked for: ask for less"
-            " by --recall, or take --index faiss"
+            f"{library}: recall@{k} is {best:.4f} at the most effort, less than the {recall:g} asked for: ask for a"
+            " lower recall, or take the index of faiss"
         )
     speed, index, effort, seconds = max(found, key=lambda each: each[0])
     numbers = index.search(last, k, effort)
