@@ -24,7 +24,6 @@ from embexp.records.identity import DECIDES_NOTHING
 from embexp.runs import runs_compared
 from embexp.specs.run import RunSpec
 from embexp.specs.running import OnError, Save, VectorTests
-from embexp.specs.strategies import OneDNN
 from embexp.specs.studies.choices import NoStudy
 from embexp.specs.tracking import NoTracking
 from embexp.system import digests, environment
@@ -220,10 +219,12 @@ class Rerun:
     Attributes:
         spec: of the run, without output that is not compared.
         replay: how it follows the recorded run; None for a study.
+        onednn: whether the run used oneDNN's kernels, whichever this machine prefers; None: it is not known.
     """
 
     spec: RunSpec
     replay: Replay | None = None
+    onednn: bool | None = None
 
 
 Again = Callable[[Rerun, Path], object]
@@ -245,12 +246,10 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
     spec = folder.recorded_spec().model_copy(update=defaults)
     less = {"tensorboard": False, "plots": False, "baselines": False, "vectors": VectorTests()}
     output = spec.output.model_copy(update=less)
-    # With the kernels that it had, whichever this machine prefers.
-    kernels = OneDNN.ON if folder.read_manifest()["kernels"]["onednn"] else OneDNN.OFF
-    strategy = spec.strategy.model_copy(update={"onednn": kernels})
-    spec = spec.model_copy(update={"tracking": NoTracking(), "strategy": strategy})
+    spec = spec.model_copy(update={"tracking": NoTracking()})
+    onednn = folder.read_manifest().get("kernels", {}).get("onednn")
     if not isinstance(spec.study, NoStudy):
-        return Rerun(spec.model_copy(update={"output": output}))
+        return Rerun(spec.model_copy(update={"output": output}), onednn=onednn)
     steps = [int(path.name.removeprefix("step_")) for path in store.step_directories(folder.checkpoints)]
     replay = Replay(steps, int(summary["steps"]) if summary["status"] == "interrupted" else None)
     at_end = Save.END if folder.final_checkpoint.is_dir() else Save.NEVER
@@ -263,7 +262,7 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
         "on_error": OnError.STOP,
     }
     checkpoint = spec.checkpoint.model_copy(update=settings)
-    return Rerun(spec.model_copy(update={"output": output, "checkpoint": checkpoint}), replay)
+    return Rerun(spec.model_copy(update={"output": output, "checkpoint": checkpoint}), replay, onednn)
 
 
 def in_own_process(rerun: Rerun, directory: Path) -> None:
@@ -275,7 +274,7 @@ def in_own_process(rerun: Rerun, directory: Path) -> None:
     Raises:
         RunError: it fails.
     """
-    request = {"spec": rerun.spec.model_dump(mode="json")}
+    request = {"spec": rerun.spec.model_dump(mode="json"), "onednn": rerun.onednn}
     if rerun.replay is not None:
         request["replay"] = {"save_at": list(rerun.replay.save_at), "stop_after": rerun.replay.stop_after}
     variables = dict(os.environ)
@@ -301,7 +300,7 @@ def main() -> int:
     """Runs the spec on standard input in the directory of the first argument."""
     request = json.load(sys.stdin)
     spec = RunSpec.model_validate(request["spec"])
-    environment.load_tensorflow(onednn=spec.strategy.onednn.wanted)
+    environment.load_tensorflow(onednn=request["onednn"])
     from embexp.runs import experiment
 
     replay = Replay(**request["replay"]) if "replay" in request else None

@@ -342,7 +342,7 @@ def test_from_python_in_a_process_of_its_own(
     for name in ("run", "broken"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(sys, "executable", str(forked / "python"))
-    in_own_process(Rerun(spec, Replay()), tmp_path / "run")
+    in_own_process(Rerun(spec, Replay(), onednn=False), tmp_path / "run")
     assert not RunFolder(tmp_path / "run").read_manifest()["kernels"]["onednn"]
     assert embexp.verify(tmp_path / "run", allow_code=[FUNCTION]).identical
     if machine.onednn():

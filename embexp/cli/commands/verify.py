@@ -78,7 +78,7 @@ def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, reported: list[Diffe
     from embexp.system import environment
 
     tpu_address.check_strategy(rerun.spec.strategy)
-    environment.load_tensorflow(onednn=rerun.spec.strategy.onednn.wanted)
+    environment.load_tensorflow(onednn=rerun.onednn)
     from embexp.cli.stages import Stages
     from embexp.runs import experiment
     from embexp.runs.run import Observer
