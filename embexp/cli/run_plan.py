@@ -202,8 +202,9 @@ def _headlines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "tables", f"pretrained {_pretrained(spec.pretrained)}, init {spec.init.kind}, freeze {spec.freeze.kind}"
     runtime = spec.executing_runtime
     chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
-    kernels = "with" if machine.onednn(spec.strategy.onednn.wanted) else "without"
-    yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}, {kernels} oneDNN"
+    yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}"
+    kernels = "TensorFlow's and oneDNN's" if machine.onednn(spec.strategy.onednn.wanted) else "TensorFlow's own"
+    yield "kernels", kernels
     yield "saving", spec.checkpoint.described
     if spec.restore.path is not None:
         what = "everything" if spec.restore.only is None else ", ".join(spec.restore.only)

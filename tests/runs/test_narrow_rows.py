@@ -252,7 +252,7 @@ def test_a_mapped_table_takes_no_memory(tmp_path: Path, dtype: str) -> None:
     made[:] = np.random.default_rng(0).standard_normal((rows, dim), np.float32)
     made.flush()
     sizes = (f"data.items={rows}", f"tables.item.dim={dim}", "train.steps=5", "checkpoint.save=never")
-    result = single.run(spec_of(tmp_path, *item(path, dtype), *MAPPED, *sizes), tmp_path / "run")
+    result = single.run(spec_of(tmp_path / "cache", *item(path, dtype), *MAPPED, *sizes), tmp_path / "run")
     initialization = result.summary["initialization"]
     assert initialization["peak_anonymous_bytes"] < initialization["tables"]["item"]["bytes"] / 2
 
