@@ -137,7 +137,7 @@ def test_a_run_that_failed_before_its_first_step_is_started_again_in_its_directo
 def test_the_spec_is_there_before_tensorflow_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal may come in the seconds that the import takes."""
 
-    def interrupted() -> None:
+    def interrupted(**_: object) -> None:
         assert RunFolder(Path("here")).recorded_spec().seed == 3
         raise KeyboardInterrupt
 
