@@ -247,7 +247,10 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
     less = {"tensorboard": False, "plots": False, "baselines": False, "vectors": VectorTests()}
     output = spec.output.model_copy(update=less)
     spec = spec.model_copy(update={"tracking": NoTracking()})
-    onednn = folder.read_manifest().get("kernels", {}).get("onednn")
+    first = folder  # of a study, one of its runs
+    if not folder.manifest.exists():
+        first = RunFolder(min(folder.path.rglob(folder.manifest.name), default=folder.manifest).parent)
+    onednn = first.read_manifest().get("kernels", {}).get("onednn") if first.manifest.exists() else None
     if not isinstance(spec.study, NoStudy):
         return Rerun(spec.model_copy(update={"output": output}), onednn=onednn)
     steps = [int(path.name.removeprefix("step_")) for path in store.step_directories(folder.checkpoints)]
