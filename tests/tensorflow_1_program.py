@@ -249,7 +249,7 @@ def check_api(case: str, resource: bool) -> None:
         "output.plots=false",
         "output.tensorboard=false",
     ]
-    spec = embexp.compose([*small, "output.cache=cache"])
+    spec = embexp.compose([*small, "output.cache=of-runs"])
     with pytest.raises(UsageError, match=r"embexp.run needs .*, nor after tf.compat.v1.disable_v2_behavior\(\); .*$"):
         embexp.run(spec, "run", quiet=True)
     assert not Path("run").exists()

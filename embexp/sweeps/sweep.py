@@ -97,20 +97,13 @@ def sweep(
         "search": plan.jobs is None,
     }
     with _runner(place, plan.launching, terminal.console(), command=command, engine=plan.engine) as runner:
-        _say_another(asked, runner)
-        running = Sweep(loader, plan, runner)
+        running = Sweep(loader, plan, runner, why_another(asked, runner.ledger.directory))
         engine = None if plan.engine is None else plan.engine.as_json()
         launching = plan.launching.model_dump(mode="json")
         running.begin({"command": command_line, "launching": launching, "engine": engine})
         hydra_job.note_sweep(plan.base, place)
         loader.multirun(plan.base, running, plan.overrides, callbacks)
         return runner.finish()
-
-
-def _say_another(asked: Path, runner: Runner) -> None:
-    """Says that a new sweep has another folder than was asked for."""
-    if why := why_another(asked, runner.ledger.directory):
-        runner.shown.say(f"this sweep is in {runner.ledger.directory}{why}")
 
 
 @contextlib.contextmanager
@@ -152,8 +145,13 @@ def _check_alone() -> None:
 class Sweep:
     """A running sweep. Hydra passes it to embexp's launcher as the task function."""
 
-    def __init__(self, loader: Loader, plan: Plan, runner: Runner) -> None:
-        """Prepares the sweep."""
+    def __init__(self, loader: Loader, plan: Plan, runner: Runner, why_here: str) -> None:
+        """Prepares the sweep.
+
+        Args:
+            why_here: what to add to the line that says where it is; "" where it was asked for.
+        """
+        self._why_here = why_here
         self._loader = loader
         self._plan = plan
         self._runner = runner
@@ -325,7 +323,7 @@ class Sweep:
             )
 
     def _say_where(self) -> None:
-        self._runner.shown.say(f"sweep in {self._runner.ledger.directory}{self._plan.outside}")
+        self._runner.shown.say(f"sweep in {self._runner.ledger.directory}{self._why_here}{self._plan.outside}")
 
     def _say_continued(self, found: Sequence[LedgerJob]) -> None:
         done = sum(job.state.is_settled for job in found)
@@ -519,8 +517,8 @@ def sweep_specs(specs: Sequence[RunSpec], directory: Path, launching: Launching,
         "launching": launching.model_dump(mode="json"),
     }
     with _runner(place, launching, console) as runner:
-        _say_another(asked, runner)
-        running = Sweep(composition.loader(), Plan(DictConfig({}), (), tuple(jobs), launching), runner)
+        plan = Plan(DictConfig({}), (), tuple(jobs), launching)
+        running = Sweep(composition.loader(), plan, runner, why_another(asked, runner.ledger.directory))
         running.begin(notes)
         ended = running.run_batch([()] * len(jobs), first=0)
         runner.finish()

@@ -225,11 +225,11 @@ def test_a_sweep_that_gets_another_directory_says_so_first(
         said.append(capsys.readouterr().out.partition("job 0 of 1 started")[0].replace("\n", ""))
     assert len(jobs("it's here")) == len(jobs("it's here_2")) == len(jobs("own_2")) == 1
     here = Path.cwd()
-    assert said[0] == ""
+    assert said[0] == f"sweep in {here}/it's here"
     quoted = shlex.quote(f"{here}/it's here")
-    assert said[1].startswith(f"this sweep is in {here}/it's here_2: {here}/it's here has a sweep already, with which")
+    assert said[1].startswith(f"sweep in {here}/it's here_2: {here}/it's here has a sweep already, with which")
     assert f"`embexp resume {quoted}` goes on" in said[1]
-    assert said[2] == f"this sweep is in {here}/own_2: {here}/own is there already, with something else"
+    assert said[2] == f"sweep in {here}/own_2: {here}/own is there already, with something else"
 
 
 def test_a_sweep_whose_output_nobody_reads_any_more_goes_on(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

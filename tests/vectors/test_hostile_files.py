@@ -360,4 +360,8 @@ def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"v\xff.safetensors")
     header = json.dumps({"m": {"dtype": "F32", "shape": [4, 3], "data_offsets": [0, 48]}}).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header + VALUES.tobytes())
-    np.testing.assert_array_equal(opened(path).memory_map(), VALUES)
+    with pytest.raises(DataError) as caught:
+        opened(path)
+    assert "the bytes of its name are not UTF-8" in str(caught.value)
+    (tmp_path / "link.safetensors").symlink_to(path)
+    np.testing.assert_array_equal(opened(tmp_path / "link.safetensors").memory_map(), VALUES)

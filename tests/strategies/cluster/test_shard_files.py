@@ -68,7 +68,7 @@ def cluster(workers: int, *, blind: int | None = None, mirrored: str = "") -> It
 
     for worker in range(1, workers):
         sides = {each: [Connection(side) for side in socket.socketpair()] for each in ("commands", "beats")}
-        members[worker] = Member(f"there:{worker}", {}, {each: here for each, (here, _) in sides.items()})
+        members[worker] = Member(f"there:{worker}", {}, connections={each: here for each, (here, _) in sides.items()})
         ends += [there for _, there in sides.values()]
         threads.append(threading.Thread(target=follow, args=(worker, sides["commands"][1]), daemon=True))
         threads[-1].start()
