@@ -43,9 +43,9 @@ def main(folder: Path) -> int:
     from embexp.records.folder import RunFolder
 
     processes.die_with_parent(processes.parent())
-    spec = RunFolder(folder).recorded_spec()
-    environment.load_tensorflow(onednn=spec.strategy.onednn.wanted)
     try:
+        spec = RunFolder(folder).recorded_spec()
+        environment.load_tensorflow(onednn=spec.strategy.onednn.wanted)
         return follow(spec)
     except EmbexpError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
