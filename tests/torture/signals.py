@@ -30,9 +30,10 @@ _LOADING = 6.0
 _ENDED_SECONDS = 180.0
 _WITH_TERMINAL = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-    " os.execv(sys.executable, [sys.executable, '-P', '-m', 'embexp', *sys.argv[1:]])"
+    " os.set_inheritable(int(sys.argv[1]), False);"
+    " os.execv(sys.executable, [sys.executable, '-P', '-m', 'embexp', *sys.argv[2:]])"
 )
-"""Gives a command the terminal that it has as its standard input."""
+"""Gives a command the terminal that it has as its standard input, and closes a pipe as the command begins."""
 
 
 def cases(torture: Torture, kinds: Sequence[str], seed: int, numbers: Iterable[int]) -> Iterator[Case]:
@@ -46,7 +47,8 @@ class _Command:
 
     def __init__(self, words: Sequence[str], work: Path, *, terminal: bool) -> None:
         own, theirs = pty.openpty() if terminal else os.pipe()
-        begin = ["-c", _WITH_TERMINAL] if terminal else ["-P", "-m", "embexp"]
+        begins, begun = os.pipe()
+        begin = ["-c", _WITH_TERMINAL, str(begun)] if terminal else ["-P", "-m", "embexp"]
         self.process = subprocess.Popen(
             [sys.executable, *begin, *words],
             cwd=work,
@@ -54,8 +56,12 @@ class _Command:
             stdin=theirs if terminal else subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
+            pass_fds=[begun] if terminal else [],
         )
         os.close(theirs)
+        os.close(begun)
+        os.read(begins, 1)  # returns when nobody can write any more: the command has begun
+        os.close(begins)
         self.out = b""
         self._reads: int | None = own
 
