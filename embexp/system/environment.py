@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
-import logging
 import os
 import re
 import resource
@@ -89,6 +88,8 @@ def load_tensorflow(*, onednn: bool | None = None) -> None:
     with collecting_paused(), _without_chatter(), hidden(_ASIDE if _process else ()):
         importlib.import_module("tensorflow")
     if _process and not _wants_chatter():
+        import logging
+
         for name in _LOGGERS:
             logging.getLogger(name).setLevel(logging.ERROR)
 

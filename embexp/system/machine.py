@@ -11,7 +11,6 @@ and https://docs.kernel.org/admin-guide/cgroup-v1/memory.html.
 from __future__ import annotations
 
 import os
-import platform
 import resource
 import sys
 import threading
@@ -83,7 +82,10 @@ def _fields(path: Path, separator: str = ":") -> dict[str, str]:
 def processor() -> Processor:
     """The processor of this machine."""
     found = _fields(_CPU_INFO)  # of the first processor; the others are alike
-    model = found.get("model name") or platform.processor() or platform.machine()
+    if not (model := found.get("model name", "")):
+        import platform  # which takes longer than to read the file
+
+        model = platform.processor() or platform.machine()
     return Processor(model, frozenset((found.get("flags") or found.get("Features") or "").split()))
 
 

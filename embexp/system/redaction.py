@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import unquote_plus
 
 MASKED = "[masked]"
 SURE = re.compile(r"secret|passw|passphrase|credential|api_?key|access_?key|private_?key|cookie|signature", re.I)
@@ -92,6 +91,8 @@ def _without_password(found: re.Match[str]) -> str:
 
 
 def _without_value(found: re.Match[str]) -> str:
+    from urllib.parse import unquote_plus  # which few commands need
+
     sign, name, value = found.groups()
     inner = unquote_plus(value)
     secret = value and (name.lower() == "key" or masked(inner, unquote_plus(name)) != inner)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import importlib
 import os
@@ -195,6 +194,8 @@ def dispatch(
         print(help_text.format(commands=listing), end="")
         return DONE
     if name not in commands:
+        import difflib  # which a command that exists does not need
+
         near = difflib.get_close_matches(name, commands, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(commands)}"
         raise CommandLineError(f"{context}there is no command {name!r}\n    {hint}")
