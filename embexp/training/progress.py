@@ -63,7 +63,8 @@ class Stage:
         row = Table.grid(padding=(0, 1))
         if self._done is None:
             elapsed = time.monotonic() - self._began
-            row.add_row(Text(self.name), Text("" if elapsed < _FIRST_SECONDS else f"{duration(elapsed)} elapsed"))
+            # One cell: next to an empty one, Rich breaks a name that has room.
+            row.add_row(Text(self.name if elapsed < _FIRST_SECONDS else f"{self.name} {duration(elapsed)} elapsed"))
         else:
             row.add_row(Text(self.name), Bar(1.0, self._done, width=_BAR_WIDTH), Text(self._figures()))
         return row

@@ -4,6 +4,7 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.spinner import Spinner
 
 from embexp.training import progress
 from embexp.training.listeners import Listener, Pace
@@ -151,3 +152,12 @@ def test_an_evaluation_between_two_steps_has_a_line_now_and_then(monkeypatch: py
         "evaluating 33%, 0:40 left",
         "evaluating 50%, 0:30 left",
     ]
+
+
+def test_the_name_of_a_stage_is_one_line() -> None:
+    """In the seconds before its time is shown, next to the spinner that stands before it."""
+    stage = progress.Stage()
+    stage.moved("loading TensorFlow", None, progress.time.monotonic())
+    screen = console(terminal=True)
+    screen.print(Spinner("line", text=stage))
+    assert output(screen).count("\n") == 1
