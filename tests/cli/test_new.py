@@ -90,6 +90,13 @@ def write_recbole(path: Path) -> Path:
     return path
 
 
+def test_tokens_that_occur_once_are_left_out_whatever_the_file_calls_them(tmp_path: Path) -> None:
+    rows = "".join(f"{n}\t{n % 20}\t{1 + n // 3 % 5}\n" for n in range(ROWS))
+    (tmp_path / "own.inter").write_text("session_id:token\tuser_id:token\trating:float\n" + rows)
+    assert new(str(tmp_path / "own.inter"), "--label", "rating", "--out", str(tmp_path / "conf")) == 0
+    assert list(yaml.safe_load((tmp_path / "conf/experiment/own.yaml").read_text())["tables"]) == ["user_id"]
+
+
 def write_ratings(path: Path, delimiter: str) -> Path:
     """Without a header line."""
     rows = [(n % 20, n % 31, 1 + n // 3 % 5, 1_500_000_000 + n) for n in range(ROWS)]

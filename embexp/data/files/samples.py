@@ -584,7 +584,7 @@ def _facts(name: str, values: Sequence[Value], sample: Sample) -> ColumnFacts:
     if kind in (Kind.LIST, Kind.TEXT):
         parts = (part for text in texts for part in _parts(text, separator))
         return facts(kind, why, parts, len(texts), separator=separator)
-    if kind is Kind.CATEGORY and typed != "token" and _occur_once(counts, sample):
+    if kind is Kind.CATEGORY and _occur_once(counts, sample):
         kind, why = Kind.UNIQUE, "nearly all of its values occur once"
     dates = _dates(name, counts) if kind is Kind.TIME and sample.kind in ("csv", "parquet", "jsonl") else None
     return facts(
@@ -656,7 +656,7 @@ def kind_of(
         return Kind.UNIQUE if unique else Kind.CATEGORY, said, None
     if unique:
         return Kind.UNIQUE, "unique in each row", None
-    return Kind.CATEGORY, "text that recurs", None
+    return Kind.CATEGORY, "text that recurs" if len(counts) < total else "text, in few rows", None
 
 
 def _parts(text: str, separator: str | None) -> list[str]:
