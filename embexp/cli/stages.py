@@ -176,7 +176,7 @@ def logged(strategy: Strategy, directory: Path, execute: Callable[[Shown], RunRe
             result = _trained(strategy, directory, execute, log)
         except KeyboardInterrupt as error:
             log.note(f"interrupted by {interruption.name()}")
-            error.args = (f"interrupted; to go on: {_resuming(directory)}",)
+            error.args = (_interrupted(directory),)
             raise
         except Exception as error:
             sentence = str(error) if isinstance(error, EmbexpError) else machine_faults.sentence(error)
@@ -192,7 +192,7 @@ def _trained(strategy: Strategy, directory: Path, execute: Callable[[Shown], Run
     tpu_address.check_strategy(strategy)  # a missing TPU is reported before TensorFlow is loaded
     terminal = SafeConsole()
     found = Shown(Stages(terminal), terminal, SafeConsole(file=cast(IO[str], log), width=160))
-    with interruption.leaving_at_once(), environment.collecting_paused():
+    with interruption.leaving_at_once(_interrupted(directory)), environment.collecting_paused():
         found.stages("loading TensorFlow", None)
         environment.load_tensorflow(onednn=strategy.onednn.wanted)
         from embexp.runs import experiment  # which `execute` imports, too
@@ -205,9 +205,9 @@ def _trained(strategy: Strategy, directory: Path, execute: Callable[[Shown], Run
     if (digest := inventory.digest_of(directory)) is not None:
         terminal.print(f"{inventory.NAME} has the SHA-256 digest {digest}", highlight=False, soft_wrap=True)
     if result.status == "interrupted":
-        say(terminal, f"interrupted; to go on: {_resuming(directory)}")
+        say(terminal, _interrupted(directory))
     return result
 
 
-def _resuming(directory: Path) -> str:
-    return shlex.join(["embexp", "resume", str(directory)])
+def _interrupted(directory: Path) -> str:
+    return f"interrupted; to go on: {shlex.join(['embexp', 'resume', str(directory)])}"

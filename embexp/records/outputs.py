@@ -23,7 +23,7 @@ from typing import IO
 
 from embexp.errors import CommandLineError
 from embexp.records.folder import RunFolder
-from embexp.system import caching, digests, files, printable
+from embexp.system import caching, digests, files, machine_faults, printable
 
 STANDARD_OUTPUT = "-"
 PAGE = "report.html"
@@ -139,6 +139,7 @@ def output(
         path = Path(os.path.realpath(named))
     except (OSError, ValueError) as error:  # ValueError: a NUL
         raise _refused(shown, f"it can't be written: {getattr(error, 'strerror', None) or error}", "") from None
+    machine_faults.name_place(named, option or "the command line")
     if status is not None and stat.S_ISDIR(status.st_mode):
         raise _refused(shown, "it is a folder", "name a file in it, or elsewhere")
     if status is not None and (_is_descriptor(named) or not stat.S_ISREG(status.st_mode)):

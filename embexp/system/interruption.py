@@ -51,7 +51,7 @@ class _State:
     Attributes:
         deferring: how many blocks of `finished_first` are running.
         pending: the signal that such a block has put off.
-        leaving: the file that tells of the end, while a signal ends the process at once.
+        leaving: the file descriptor and the sentence that tell of the end, while a signal ends the process at once.
         terminals: file descriptors of the output that goes to a terminal.
         once: whether only the first signal counts.
     """
@@ -59,7 +59,7 @@ class _State:
     received: list[int] = field(default_factory=list)
     deferring: int = 0
     pending: int | None = None
-    leaving: int | None = None
+    leaving: tuple[int, str] | None = None
     terminals: tuple[int, ...] = ()
     once: bool = False
 
@@ -156,14 +156,15 @@ def nothing_begun() -> Iterator[None]:
 
 
 @contextmanager
-def leaving_at_once() -> Iterator[None]:
-    """A block in which a signal that was taken over ends the process, without cleaning up."""
-    before, _state.leaving = _state.leaving, os.dup(2)
+def leaving_at_once(sentence: str = "interrupted") -> Iterator[None]:
+    """A block in which a signal that was taken over ends the process with a sentence, without cleaning up."""
+    before, _state.leaving = _state.leaving, (os.dup(2), sentence)
+    terminal, _ = _state.leaving
     try:
         yield
     finally:
-        told, _state.leaving = _state.leaving, before
-        os.close(told)
+        _state.leaving = before
+        os.close(terminal)
 
 
 @contextmanager
@@ -251,8 +252,9 @@ def _raise(number: int, frame: FrameType | None) -> None:
     if _state.leaving is not None:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
+        terminal, sentence = _state.leaving
         with contextlib.suppress(OSError):
-            os.write(_state.leaving, b"\nembexp: interrupted\n")
+            os.write(terminal, os.fsencode(f"\nembexp: {sentence}\n"))
         os._exit(128 + number)
     if not first and _state.once:
         return

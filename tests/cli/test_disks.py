@@ -227,7 +227,7 @@ def test_vectors_are_converted_to_a_disk_that_is_read_only(said: Said, vectors: 
     with disks.read_only(tmp_path / "disk") as disk:
         line = said("vectors", "convert", str(vectors), f"{disk}/out.npy", "--cache", str(tmp_path / "cache"))
     assert line.startswith(f"embexp: {disk}/out")
-    assert "name another place" in line
+    assert "choose another place by the command line" in line
 
 
 def test_an_export_to_a_disk_that_is_read_only(said: Said, ended: Path, tmp_path: Path) -> None:

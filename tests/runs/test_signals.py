@@ -26,6 +26,7 @@ from embexp.cli import commands
 from embexp.records.folder import RunFolder
 from embexp.runs import saving
 from embexp.sweeps.ledger import Ledger
+from embexp.system import environment
 from tests.thoroughness import thorough
 
 pytestmark = pytest.mark.slow
@@ -104,6 +105,16 @@ def test_the_last_save_is_finished_and_the_run_goes_on_from_it(
     assert commands.main(["resume", str(run)]) == 0
     assert "resuming from step 7 of 7" in (run / "run.log").read_text()
     assert json.loads((run / "summary.json").read_text())["status"] == "completed"
+
+
+def test_a_run_that_is_left_while_tensorflow_is_loaded_can_go_on(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environment, "load_tensorflow", lambda **_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit, match="143"):
+        commands.main(["run", *DATA, "train.steps=7", f"output.cache={folder}/cache", f"hydra.run.dir={tmp_path}/run"])
+    assert capfd.readouterr().err.endswith(f"interrupted; to go on: embexp resume {tmp_path}/run\n")
 
 
 def test_the_summary_and_the_plots_are_finished(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

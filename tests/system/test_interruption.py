@@ -175,7 +175,7 @@ def test_signals_are_counted(taken_over: None) -> None:
 LEFT = """
 import os, sys, time
 from embexp.system import interruption
-with interruption.taken_over(), interruption.leaving_at_once():
+with interruption.taken_over(), interruption.leaving_at_once('go on by a command'):
     os.kill(os.getpid(), int(sys.argv[1]))
     time.sleep(1)
 """
@@ -202,7 +202,8 @@ finally:
 @pytest.mark.parametrize("number", BY_CONVENTION)
 def test_imports_are_left_at_once(number: signal.Signals, forked: Path) -> None:
     command = [forked / "python", "-c", LEFT, str(int(number))]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == BY_CONVENTION[number]
+    left = subprocess.run(command, capture_output=True, check=False)
+    assert (left.returncode, left.stderr) == (BY_CONVENTION[number], b"\nembexp: go on by a command\n")
 
 
 def test_nothing_is_written_to_a_terminal_that_was_closed(forked: Path) -> None:
