@@ -342,6 +342,8 @@ class _Loggers:
                 yield _refused(place, value, rule)
             elif key == "filename" and not str(value).endswith(".log"):
                 yield _refused(place, value, "the name of a file of logs must end in .log: others may be run")
+            elif key in ("format", "fmt") and value is not None and "message" not in str(value):
+                yield _refused(place, value, "it must name the message, as a file of logs holds nothing else")
             elif key in ("format", "fmt") and entry.get("style") == "{" and _looks_inside(str(value)):
                 yield _refused(place, value, "it must name no attribute or item of a value, as these may hold secrets")
 

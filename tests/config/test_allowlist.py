@@ -176,6 +176,7 @@ CALLS = {
         logs(formatters={"a": {"style": "{", "format": "{args[0].__class__}"}}),
         "formatters.a.format",
     ),
+    "a format without the message": (logs(formatters={"a": {"format": "[Desktop Entry]"}}), "formatters.a.format"),
     "an attribute in a width": (
         logs(formatters={"a": {"style": "{", "format": "{msg:{args[0]}}"}}),
         "formatters.a.format",
