@@ -205,11 +205,11 @@ def _by_threads(names: list[str], counts: list[int]) -> int:
     status = 0
     for name in names:
         other = {
-            count: differences({name: found[0][name]}, {name: bits[name]}, ids=False)
+            count: differences({name: found[0][name]}, {name: bits[name]}, ids=True)
             for count, bits in zip(counts, found, strict=True)
         }
         alike = [str(count) for count, lines in other.items() if not lines]
-        print(f"{name}: the same bits with {', '.join(alike)} threads")
+        print(f"{name}: the same bits and ids with {', '.join(alike)} threads")
         for count, lines in other.items():
             status |= bool(lines)
             print("".join(f"  {count}: {line}\n" for line in lines[:4]), end="")

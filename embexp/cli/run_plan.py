@@ -204,7 +204,7 @@ def _headlines(plan: Plan) -> Iterator[tuple[str, str]]:
     chosen = " (auto)" if spec.runtime.kind is RuntimeKind.AUTO else ""
     yield "where", f"strategy {spec.strategy.described}, runtime {runtime}{chosen}"
     kernels = "TensorFlow's and oneDNN's" if machine.onednn(spec.strategy.onednn.wanted) else "TensorFlow's own"
-    yield "kernels", kernels
+    yield "kernels", f"{kernels}, large operations in {machine.pieces(spec.strategy.pieces)} pieces"
     yield "saving", spec.checkpoint.described
     if spec.restore.path is not None:
         what = "everything" if spec.restore.only is None else ", ".join(spec.restore.only)

@@ -18,13 +18,13 @@ DECIDES_NOTHING = ("output", "checkpoint", "tracking", "name", "sweep", "seeds")
 """Settings at the top of a spec that change no result."""
 _OF_A_MACHINE = (
     *("address", "zone", "project", "timeout_seconds", "initialization_seconds"),
-    *("intra_op_threads", "inter_op_threads", "onednn"),
+    *("intra_op_threads", "inter_op_threads", "pieces", "onednn"),
     *("addresses", "start_seconds", "silence_seconds", "restarts"),
 )
-"""Settings of a strategy that change no result: how a TPU or workers are found, and numbers of threads, kernels.
+"""Settings of a strategy that change no result: how a TPU or workers are found, and numbers of threads.
 
-These do change results, as products of large matrices are divided among them, and sums of float32 depend on their
-order. But it is those really used that count.
+Pieces and kernels do change last bits, as sums of float32 depend on their order. But it is those really used that
+count.
 """
 
 
@@ -46,7 +46,8 @@ class Identity:
     Attributes:
         content: digest of the spec and of the content of all files, see `content_id`.
         code: digest of the user's own code; None: the run uses none.
-        threads: TensorFlow's numbers of threads, `intra_op` and `inter_op`.
+        threads: TensorFlow's numbers of threads, `intra_op` and `inter_op`, which change no bit.
+        pieces: into how many operations are cut, see `machine.pieces`.
         onednn: whether TensorFlow uses oneDNN.
         flags: environment variables that change kernels, those that are set.
         files: digests of data, pretrained files and a restored checkpoint, by config path; of files that freeze
@@ -56,6 +57,7 @@ class Identity:
     content: str
     code: str | None
     threads: Mapping[str, int]
+    pieces: int
     onednn: bool
     flags: Mapping[str, str]
     files: Mapping[str, str]
@@ -63,7 +65,7 @@ class Identity:
     @property
     def run_id(self) -> str:
         """Digest of all of it."""
-        parts = [self.content, self.code, dict(self.threads), self.onednn, dict(self.flags)]
+        parts = [self.content, self.code, self.pieces, self.onednn, dict(self.flags)]
         return digests.of_json(parts)
 
     @property
@@ -93,7 +95,8 @@ def identity(strategy: Strategy, content: str, code: str | None, files: Mapping[
         files: digests of all files that the run reads, by config path, or by path where freeze policies name them.
     """
     threads = machine.kernel_threads(strategy.intra_op_threads, strategy.inter_op_threads)
-    return Identity(content, code, threads, machine.onednn(strategy.onednn.wanted), machine.kernel_flags(), files)
+    pieces, onednn = machine.pieces(strategy.pieces), machine.onednn(strategy.onednn.wanted)
+    return Identity(content, code, threads, pieces, onednn, machine.kernel_flags(), files)
 
 
 def content_id(

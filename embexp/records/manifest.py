@@ -96,7 +96,7 @@ def collect(
         "packages": packages(),
         "tensorflow": dict(tensorflow),
         "threads": dict(identity.threads),
-        "kernels": {"onednn": identity.onednn, **identity.flags},
+        "kernels": {"pieces": identity.pieces, "onednn": identity.onednn, **identity.flags},
         "devices": list(devices),
         "machine": _machine(),
         "environment": environment(),

@@ -140,6 +140,7 @@ def resume_run(
     check_code(named_functions(spec), allow_code, record=folder.spec)
     inventory.check_whole(directory)
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
+        unbuilt = single.prepare_operations(spec.strategy, say)
         strategy = single.prepare_machine(spec.strategy)
         prepared = prepare(spec, observer.progress, reading=strategy.reading)
         saved = _newest(folder, say)
@@ -166,7 +167,6 @@ def resume_run(
             say("no checkpoint was saved yet: starting again from step 0")
         else:
             say(f"resuming from step {saved.step:,} of {prepared.schedule.steps:,}")
-        unbuilt = single.prepare_operations(spec.strategy, say)
         saving.cut_back(folder, saved)
         folder.write_spec(prepared.requested)
         if saved is None or not folder.manifest.exists():
@@ -219,10 +219,7 @@ def _continued(prepared: Prepared) -> str:
 def _elsewhere(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Why the last bits may be others than those of a run that goes on where it began."""
     for difference in differences.manifest_differences(before, now):
-        if difference.kind in (Kind.THREADS, Kind.KERNELS) or (difference.kind, difference.name) == (
-            Kind.PACKAGE,
-            "tensorflow",
-        ):
+        if difference.kind is Kind.KERNELS or (difference.kind, difference.name) == (Kind.PACKAGE, "tensorflow"):
             yield f"the last bits may change: {difference.text('the beginning', 'this resumption')}"
 
 

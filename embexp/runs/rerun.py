@@ -26,7 +26,7 @@ from embexp.specs.run import RunSpec
 from embexp.specs.running import OnError, Save, VectorTests
 from embexp.specs.studies.choices import NoStudy
 from embexp.specs.tracking import NoTracking
-from embexp.system import digests, environment
+from embexp.system import digests, environment, machine
 from embexp.system.printable import print
 from embexp.training.baseline import FITTED, about_fitted
 from embexp.training.loop import Replay
@@ -220,11 +220,19 @@ class Rerun:
         spec: of the run, without output that is not compared.
         replay: how it follows the recorded run; None for a study.
         onednn: whether the run used oneDNN's kernels, whichever this machine prefers; None: it is not known.
+        pieces: into how many its operations were cut, see `machine.pieces`; None: it is not known.
     """
 
     spec: RunSpec
     replay: Replay | None = None
     onednn: bool | None = None
+    pieces: int | None = None
+
+    def load_tensorflow(self) -> None:
+        """Loads TensorFlow with the kernels of the run, in a process that does nothing else."""
+        if self.pieces is not None:
+            os.environ[machine.PIECES] = str(self.pieces)
+        environment.load_tensorflow(onednn=self.onednn)
 
 
 Again = Callable[[Rerun, Path], object]
@@ -250,9 +258,10 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
     first = folder  # of a study, one of its runs
     if not folder.manifest.exists():
         first = RunFolder(min(folder.path.rglob(folder.manifest.name), default=folder.manifest).parent)
-    onednn = first.read_manifest().get("kernels", {}).get("onednn") if first.manifest.exists() else None
+    recorded = first.read_manifest().get("kernels", {}) if first.manifest.exists() else {}
+    kernels = {name: recorded.get(name) for name in ("onednn", "pieces")}
     if not isinstance(spec.study, NoStudy):
-        return Rerun(spec.model_copy(update={"output": output}), onednn=onednn)
+        return Rerun(spec.model_copy(update={"output": output}), **kernels)
     steps = [int(path.name.removeprefix("step_")) for path in store.step_directories(folder.checkpoints)]
     replay = Replay(steps, int(summary["steps"]) if summary["status"] == "interrupted" else None)
     at_end = Save.END if folder.final_checkpoint.is_dir() else Save.NEVER
@@ -265,7 +274,7 @@ def planned(folder: RunFolder, summary: Mapping[str, Any]) -> Rerun:
         "on_error": OnError.STOP,
     }
     checkpoint = spec.checkpoint.model_copy(update=settings)
-    return Rerun(spec.model_copy(update={"output": output, "checkpoint": checkpoint}), replay, onednn)
+    return Rerun(spec.model_copy(update={"output": output, "checkpoint": checkpoint}), replay, **kernels)
 
 
 def in_own_process(rerun: Rerun, directory: Path) -> None:
@@ -277,7 +286,7 @@ def in_own_process(rerun: Rerun, directory: Path) -> None:
     Raises:
         RunError: it fails.
     """
-    request = {"spec": rerun.spec.model_dump(mode="json"), "onednn": rerun.onednn}
+    request = {"spec": rerun.spec.model_dump(mode="json"), "onednn": rerun.onednn, "pieces": rerun.pieces}
     if rerun.replay is not None:
         request["replay"] = {"save_at": list(rerun.replay.save_at), "stop_after": rerun.replay.stop_after}
     variables = dict(os.environ)
@@ -303,7 +312,7 @@ def main() -> int:
     """Runs the spec on standard input in the directory of the first argument."""
     request = json.load(sys.stdin)
     spec = RunSpec.model_validate(request["spec"])
-    environment.load_tensorflow(onednn=request["onednn"])
+    Rerun(spec, onednn=request["onednn"], pieces=request["pieces"]).load_tensorflow()
     from embexp.runs import experiment
 
     replay = Replay(**request["replay"]) if "replay" in request else None

@@ -28,8 +28,8 @@ from embexp.specs import metrics as metric_specs
 from embexp.specs import strategies as specs
 from embexp.specs.run import RunSpec
 from embexp.specs.running import Checkpointing, Save
+from embexp.strategies import pieces
 from embexp.strategies import strategy as strategies
-from embexp.strategies import strategy as thread_counts
 from embexp.strategies.strategy import Strategy
 from embexp.system import caching, files, interruption, machine, native
 from embexp.system.parallel import Progress, if_long, quiet
@@ -98,10 +98,10 @@ def run(spec: RunSpec, directory: Path, observer: Observer = NOBODY, *, replay: 
     """
     folder = RunFolder(directory)
     folder.write_spec(spec)
+    unbuilt = prepare_operations(spec.strategy, observer.say)
     strategy = prepare_machine(spec.strategy)
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
         prepared = prepare(spec, observer.progress, reading=strategy.reading)
-        unbuilt = prepare_operations(spec.strategy, observer.say)
         record(prepared, strategy, folder)
         return complete(prepared, strategy, folder, observer, replay=replay, unbuilt=unbuilt)
 
@@ -340,8 +340,12 @@ def prepare_machine(strategy: specs.Strategy) -> Strategy:
             f"strategy.onednn is {strategy.onednn}, but this process has imported TensorFlow {found} oneDNN: start a"
             f" new one, or set {machine.ONEDNN}={int(bool(strategy.onednn.wanted))} before the import"
         )
-    thread_counts.set_threads(strategy.intra_op_threads, strategy.inter_op_threads)
-    return strategies.build(strategy)
+    note = pieces.set_threads(strategy.intra_op_threads, strategy.inter_op_threads, strategy.pieces)
+    built = strategies.build(strategy)
+    pieces.cut(strategy.pieces)
+    if note is not None:
+        built.notes = (*built.notes, note)
+    return built
 
 
 def prepare_operations(strategy: specs.Strategy, say: Callable[[str], object]) -> str | None:

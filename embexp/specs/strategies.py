@@ -70,9 +70,11 @@ class _Threads(Choice):
     fixed_batch: ClassVar[bool] = False
     """Whether all batches must have one size."""
     intra_op_threads: Threads = 0
-    """Threads inside one operation; 0: TensorFlow decides."""
+    """Threads inside one operation; 0: as many as there are cores."""
     inter_op_threads: Threads = 0
     """Operations at once; 0: TensorFlow decides."""
+    pieces: Threads = 0
+    """Into how many pieces operations are cut, however many threads do them; 0: see `embexp.system.machine.pieces`."""
     onednn: Annotated[OneDNN, BeforeValidator(_written)] = OneDNN.AUTO
     """Whether to use oneDNN's kernels; it can't change in a process that has imported TensorFlow."""
     kind: str

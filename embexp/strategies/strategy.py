@@ -217,20 +217,6 @@ def _reduced(operation: Any, values: Sequence[Any]) -> list[Any]:
     return [None if value is None else next(results) for value in values]
 
 
-def set_threads(intra_op_threads: int, inter_op_threads: int) -> None:
-    """Sets the numbers of threads; 0: TensorFlow decides. `embexp.system.machine.kernel_threads` tells how it does.
-
-    They can't change once TensorFlow has run its first operation.
-
-    Raises:
-        RuntimeError: TensorFlow is already running with other numbers.
-    """
-    threading, wanted = tf.config.threading, {"intra": intra_op_threads, "inter": inter_op_threads}
-    for kind, count in wanted.items():
-        if count != getattr(threading, f"get_{kind}_op_parallelism_threads")():
-            getattr(threading, f"set_{kind}_op_parallelism_threads")(count)
-
-
 def build(spec: specs.Strategy, *, traced: bool = False) -> Strategy:
     """Makes a strategy, before anything else that a run does with TensorFlow, as devices can't change after that.
 

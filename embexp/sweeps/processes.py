@@ -240,8 +240,7 @@ def jobs_at_once(launching: Launching, strategies: Iterable[Strategy], gpus: Seq
 def with_threads(strategy: Strategy, jobs: int, cores: int | None = None) -> Strategy:
     """A strategy with its share of the cores, where it leaves the numbers of threads to TensorFlow.
 
-    They are part of the spec because they decide the last bits of large products: so they are recorded, and a resumed
-    job has them again.
+    No result depends on them.
 
     Args:
         jobs: number of jobs that share the cores, each with all its workers; a single process has all, unchanged.

@@ -39,12 +39,10 @@ def test_how_a_tpu_is_found_is_no_part(run_id: Callable[..., str], setting: dict
     assert run_id(TPU(**setting)) == run_id(TPU())
 
 
-def test_what_may_change_bits_is_a_part(run_id: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cores", lambda: 2)
+def test_what_may_change_bits_is_a_part(run_id: Callable[..., str]) -> None:
     strategies = [
         CPU(),
-        CPU(intra_op_threads=1),
-        CPU(inter_op_threads=1),
+        CPU(pieces=1),
         Mirrored(),
         Mirrored(replicas=3),
         TPU(),
@@ -61,16 +59,19 @@ def test_the_code_of_the_model_is_a_part(run_id: Callable[..., str]) -> None:
     assert len({run_id(CPU()), run_id(CPU(), "one"), run_id(CPU(), "another")}) == 3
 
 
-def test_threads_count_as_they_are_used(run_id: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cores", lambda: 2)
-    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
-    two = run_id(CPU())
-    assert run_id(CPU(intra_op_threads=2, inter_op_threads=2)) == two
+def test_pieces_count_and_threads_do_not(run_id: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    first = run_id(CPU())
+    assert (
+        run_id(CPU(intra_op_threads=1, inter_op_threads=3)) == first == run_id(CPU(pieces=4)) != run_id(CPU(pieces=8))
+    )
+    monkeypatch.setattr(machine, "cores", lambda: 1)  # of a job of a sweep, or by taskset
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
-    assert run_id(CPU()) != two
-    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
-    monkeypatch.setattr(machine, "cores", lambda: 4)
-    assert run_id(CPU()) != two
+    assert run_id(CPU()) == first
+    monkeypatch.setattr("os.cpu_count", lambda: 12)
+    assert run_id(CPU()) == run_id(CPU(pieces=8)) != first
+    monkeypatch.setenv(machine.PIECES, "4")  # of a record that is repeated
+    assert run_id(CPU()) == first
 
 
 @pytest.mark.parametrize("flag", ["XLA_FLAGS", "ONEDNN_MAX_CPU_ISA", "TF_SET_ONEDNN_FPMATH_MODE"])
@@ -95,7 +96,7 @@ def test_onednn_is_a_part(run_id: Callable[..., str], monkeypatch: pytest.Monkey
 
 def test_a_run_may_go_on_elsewhere_but_not_with_other_code() -> None:
     spec = embexp.compose([])
-    here, there = (identity.Identity("content", "code", {"intra_op": n, "inter_op": n}, True, {}, {}) for n in (2, 4))
+    here, there = (identity.Identity("content", "code", {}, pieces, True, {}, {}) for pieces in (2, 4))
     other = identity.identity(spec.strategy, "content", "other code", {})
     assert here.run_id != there.run_id
     assert here.continued == there.continued != other.continued

@@ -75,10 +75,9 @@ def main(arguments: Sequence[str]) -> int:
 def _run(rerun: Rerun, folder: RunFolder, place: RunFolder, reported: list[Difference]) -> None:
     """Runs a recorded spec in this process, with progress on the terminal."""
     from embexp.strategies import tpu_address
-    from embexp.system import environment
 
     tpu_address.check_strategy(rerun.spec.strategy)
-    environment.load_tensorflow(onednn=rerun.onednn)
+    rerun.load_tensorflow()
     from embexp.cli.stages import Stages
     from embexp.runs import experiment
     from embexp.runs.run import Observer

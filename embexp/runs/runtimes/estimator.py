@@ -28,6 +28,7 @@ from embexp.runs.runtimes import session
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
 from embexp.runs.runtimes.session import Feeds, TableView, components, timed_scaffold
 from embexp.specs.tables import Storage
+from embexp.strategies import pieces
 from embexp.system import arrays
 from embexp.system.parallel import quiet
 from embexp.tables import inputs
@@ -83,6 +84,7 @@ def start(blueprint: Blueprint) -> Execution:
             fills = filling.fill_in_sessions(tables, blueprint.plans)
         table_operations[:] = graph.get_operations()[before:]
         parts = blueprint.assemble(embeddings, counter)
+        fills.add(pieces.cut_in_session(), always=True)
         dense = blueprint.dense(parts.checkpoint)
         fills.once.append(dense.fill)
         names.update(naming.variable_names(parts.checkpoint))

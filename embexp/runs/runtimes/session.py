@@ -15,6 +15,7 @@ from embexp.checkpoints import naming, store, streaming
 from embexp.initialization import filling, scaffolding
 from embexp.initialization.method import Fill, SessionFills
 from embexp.runs.runtimes.execution import Blueprint, Execution, Stopwatch
+from embexp.strategies import pieces
 from embexp.system import native
 from embexp.system.parallel import quiet
 from embexp.tables import inputs
@@ -46,6 +47,7 @@ def start(blueprint: Blueprint) -> Execution:
             prediction_spec=blueprint.prediction_spec,
         )
         values = {name: table_in_session(table, runtime.call) for name, table in tables.items()}
+        fills.add(pieces.cut_in_session(), always=True)
         dense = blueprint.dense(parts.checkpoint)
         fills.once.append(dense.fill)
         restored = blueprint.restored(parts.checkpoint)

@@ -24,11 +24,11 @@ def follow(spec: RunSpec) -> int:
     from embexp.runs.prepare import prepare, reading_sources
     from embexp.strategies.cluster.multi_worker import MultiWorker
 
+    single.prepare_operations(spec.strategy, print)
     strategy = single.prepare_machine(spec.strategy)
     assert isinstance(strategy, MultiWorker)
     with reading_sources(spec.pretrained, spec.tables, spec.restore):
         prepared = prepare(spec, reading=strategy.reading)
-        single.prepare_operations(spec.strategy, print)
         with strategy.active(agreed(prepared, Path.cwd(), first_step=0)):
             batches = training_batches(prepared, strategy, int(strategy.told["first_step"]))
             # Worker 0 restores what is to be restored, and sends it.

@@ -1,0 +1,74 @@
+"""Into how many pieces the processor's operations are cut: as many, whatever the number of threads that do them.
+
+TensorFlow's kernels cut a sum or a product into as many pieces as there are threads, which decides its last bits. Here
+they are told one number, and any number of threads does the pieces (`native_code/pieces.cc`). Without that library, a
+pool of as many threads has the same bits; it is slower where there are fewer cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from embexp.system import machine, native
+
+_LIBRARY = "pieces"
+_in_force: int | None = None
+"""Of this process; None: TensorFlow decides."""
+
+
+def set_threads(intra_op: int, inter_op: int, pieces: int) -> str | None:
+    """Sets the numbers of threads; they can't change once TensorFlow has run its first operation.
+
+    Args:
+        intra_op: threads inside one operation; 0: a thread for each core.
+        inter_op: operations at once; 0: TensorFlow decides. `embexp.system.machine.kernel_threads` tells how.
+        pieces: see `machine.pieces`.
+
+    Returns:
+        Why last bits may be others than those of the same run elsewhere; None: they are not.
+
+    Raises:
+        RuntimeError: TensorFlow is already running with other numbers than were asked for.
+    """
+    _set("inter", inter_op)
+    if native.library(_LIBRARY) is not None:
+        _set("intra", intra_op)
+        return None
+    try:
+        _set("intra", machine.pieces(pieces))
+    except RuntimeError:
+        return "TensorFlow ran before, with other numbers of threads: the last bits of large products may be others"
+    return None
+
+
+def _set(kind: str, count: int) -> None:
+    threading = tf.config.threading
+    if count != getattr(threading, f"get_{kind}_op_parallelism_threads")():
+        getattr(threading, f"set_{kind}_op_parallelism_threads")(count)
+
+
+def cut(pieces: int) -> None:
+    """Has the operations of all processors of this process cut into so many pieces, see `machine.pieces`."""
+    global _in_force
+    library = native.library(_LIBRARY)
+    if library is not None:
+        _in_force = machine.pieces(pieces)
+        for device in tf.config.list_logical_devices("CPU"):
+            with tf.device(device.name):
+                library.embexp_pieces(pieces=_in_force)
+
+
+def cut_in_session() -> Callable[[Any], None]:
+    """What does the same for the devices of a session of the default graph, which are its own."""
+    if _in_force is None:
+        return lambda session: None
+    with tf.device("CPU:0"):
+        operation = native.library(_LIBRARY).embexp_pieces(pieces=_in_force)
+
+    def fill(session: Any) -> None:
+        session.run(operation)
+
+    return fill
