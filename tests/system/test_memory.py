@@ -33,8 +33,9 @@ def test_pages_of_a_mapped_file_do_not_count(tmp_path: Path) -> None:
     assert watched.added < 20_000_000
 
 
-def test_freed_memory_is_kept_for_the_next_allocation() -> None:
-    """In a process of its own, whose malloc is as glibc starts it."""
+@pytest.mark.parametrize(("arrays", "size", "onednn"), [(20, 2_000_000, "1"), (3, 50_000_000, "0")])
+def test_freed_memory_is_kept_for_the_next_allocation(arrays: int, size: int, onednn: str) -> None:
+    """In a process of its own, whose malloc is as glibc starts it; oneDNN keeps what is large itself."""
     script = """
 import resource, sys
 from embexp.system.machine import keep_freed
@@ -42,7 +43,7 @@ import numpy as np
 if sys.argv[1] == "kept" and not keep_freed():
     sys.exit("not glibc")
 def step():
-    for array in [np.empty(2_000_000, np.uint8) for _ in range(20)]:
+    for array in [np.empty(int(sys.argv[3]), np.uint8) for _ in range(int(sys.argv[2]))]:
         array[::4096] = 1
 step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -51,9 +52,11 @@ for _ in range(5):
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
     environment = {name: value for name, value in os.environ.items() if name not in machine._SETTINGS}
+    environment[machine.ONEDNN] = onednn
     faults = {}
     for how in ("default", "kept"):
-        done = subprocess.run([sys.executable, "-c", script, how], env=environment, capture_output=True, text=True)
+        command = [sys.executable, "-c", script, how, str(arrays), str(size)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if "not glibc" in done.stderr:
             pytest.skip("the C library is not glibc")
         faults[how] = int(done.stdout)
