@@ -8,7 +8,7 @@ all alike. Ratios are taken within a repetition, and their median is reported.
 All train the same model: 4096 × 8 uniform ids, rows of 32, the eight rows concatenated, an MLP 256 → 64 → 1, log loss,
 and one kind of optimizer for everything. The batches are the same too, in memory and in the same order. Each library is
 used in its usual way: embexp as in a run (many steps per call of a `tf.function`), Keras with `fit`, PyTorch in a loop
-with sparse gradients.
+with sparse gradients, FBGEMM with its fused tables for the processor, whose backward pass is the update.
 
 Then with 90% of the rows frozen, anywhere in the table. PyTorch has two ways: rows are removed from the sparse gradient
 (`torch filtered`), or frozen and other rows are two tables, from which each activation is picked (`torch apart`), as in
@@ -31,7 +31,7 @@ import numpy as np
 from bench import harness
 
 SMALL, MIDDLE, LARGE = 10**4, 10**6, 10**7
-STEPS = {"keras": 192, "keras apart": 48, "torch": 100, "torch filtered": 100, "torch apart": 100}
+STEPS = {"keras": 192, "keras apart": 48, "torch": 100, "torch filtered": 100, "torch apart": 100, "fbgemm": 100}
 """Steps of a measurement; those of others are `OUR_STEPS`."""
 OUR_STEPS = 200
 BATCH, IDS, DIM, HIDDEN = 4096, 8, 32, 64
@@ -76,6 +76,8 @@ def _targets() -> list[Target]:
     keras = [Target(Measurement("keras", o, MIDDLE), ours(o), 8.0) for o in ("adagrad", "adam")]
     bounds = {"sgd": 1.5, "adagrad": 2.0, "adam": 3.0}
     torch = [Target(Measurement("torch", o, MIDDLE), ours(o), b) for o, b in bounds.items()]
+    bounds = {"sgd": 2.0, "adagrad": 2.5, "rowwise_adagrad": 1.5}
+    fused = [Target(Measurement("fbgemm", o, MIDDLE), ours(o), b) for o, b in bounds.items()]
     apart = {"torch filtered": 4.0, "torch apart": 4.0, "keras apart": 20.0}
     frozen = [
         Target(Measurement(peer, o, MIDDLE), Measurement("frozen", o, MIDDLE), bound)
@@ -94,7 +96,7 @@ def _targets() -> list[Target]:
         Target(Measurement(contender, "rowwise_adagrad", MIDDLE), ours("adagrad"), bound, at_most=True)
         for contender, bound in (("embexp", 1.25), ("bfloat16", 2.0))
     ]
-    return [*flat, *keras, *torch, *frozen, *limited, *others, *narrow]
+    return [*flat, *keras, *torch, *fused, *frozen, *limited, *others, *narrow]
 
 
 def data(vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
@@ -312,6 +314,49 @@ def torch(optimizer: str, vocabulary: int, steps: int, *, frozen: str | None = N
     return timed(advance, steps)
 
 
+def fbgemm(optimizer: str, vocabulary: int, steps: int) -> float:
+    """Milliseconds per step of FBGEMM's `SplitTableBatchedEmbeddingBagsCodegen`, each id a bag of its own."""
+    import torch
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+        ComputeDevice,
+        SplitTableBatchedEmbeddingBagsCodegen,
+    )
+
+    torch.set_num_threads(harness.CORES)
+    kinds = {
+        "sgd": EmbOptimType.EXACT_SGD,
+        "adagrad": EmbOptimType.EXACT_ADAGRAD,
+        "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+    }
+    tables = SplitTableBatchedEmbeddingBagsCodegen(
+        [(vocabulary, DIM, EmbeddingLocation.HOST, ComputeDevice.CPU)],
+        feature_table_map=[0] * IDS,
+        optimizer=kinds[optimizer],
+        learning_rate=RATE,
+    )
+    tables.init_embedding_weights_uniform(-0.05, 0.05)
+    ids, labels = data(vocabulary)
+    by_feature = torch.from_numpy(np.ascontiguousarray(ids.transpose(0, 2, 1)).reshape(BATCHES, -1)).long()
+    offsets, answers = torch.arange(BATCH * IDS + 1), torch.from_numpy(labels)
+    mlp = torch.nn.Sequential(torch.nn.Linear(IDS * DIM, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, 1))
+    dense_kinds = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rowwise_adagrad": torch.optim.Adam}
+    dense = dense_kinds[optimizer](mlp.parameters(), lr=RATE)
+    loss_of = torch.nn.BCEWithLogitsLoss()
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        for _ in range(count):
+            dense.zero_grad()
+            loss_of(mlp(tables(by_feature[done % BATCHES], offsets)), answers[done % BATCHES]).backward()
+            dense.step()
+            done += 1
+
+    return timed(advance, steps)
+
+
 def _dataset(vocabulary: int):  # type: ignore[no-untyped-def]
     import tensorflow as tf
 
@@ -336,6 +381,7 @@ CONTENDERS: dict[str, Callable[[str, int, int], float]] = {
     "torch": torch,
     "torch filtered": partial(torch, frozen="filtered"),
     "torch apart": partial(torch, frozen="apart"),
+    "fbgemm": fbgemm,
 }
 
 
