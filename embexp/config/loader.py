@@ -51,8 +51,8 @@ _LOADED: dict[tuple[str, str, str], bytes] = {}
 _MOST_LOADED = 1_000
 
 _SHIPPED: dict[tuple[str, ...], bytes | Exception] = {}
-"""What was composed of shipped files alone, which stay as they are while a process runs, by places, working folder,
-config and overrides: programs in Python compose again and again."""
+"""What was composed of shipped files alone, which stay as they are while a process runs, by places, config and
+overrides: programs in Python compose again and again."""
 _MOST_COMPOSED = 200
 
 _user_folder: ContextVar[Path | None] = ContextVar("user_folder", default=None)
@@ -118,7 +118,7 @@ class Loader:
         Raises:
             Exception: one of `COMPOSITION_ERRORS`.
         """
-        key = (*self._places, os.getcwd(), self.config_name, *overrides)
+        key = (*self._places, self.config_name, *overrides)
         if key not in self._composed:
             if len(self._composed) == _MOST_COMPOSED:
                 self._composed.clear()
@@ -137,7 +137,9 @@ class Loader:
                 self._composed[key] = error.with_traceback(None)
         if isinstance(found := self._composed[key], Exception):
             raise found
-        return cast(DictConfig, pickle.loads(found))
+        config = pickle.loads(found)
+        config.hydra.runtime.cwd = os.getcwd()  # the only trace of it in what Hydra has composed
+        return cast(DictConfig, config)
 
     def parse(self, override: str) -> Override:
         """Parses an override.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -47,8 +48,9 @@ def of_file(path: Path, progress: Progress = quiet) -> str:
     return digest.hexdigest()
 
 
+@functools.cache
 def of_package() -> str:
-    """Digest of the source files of embexp."""
+    """Digest of the source files of embexp, read once in a process: it runs what it has imported."""
     package = Path(__file__).parents[1]
     sources = sorted(path for kind in ("*.py", "*.cc", "*.h") for path in package.rglob(kind))
     return of_json({str(path.relative_to(package)): of_file(path) for path in sources})
