@@ -17,14 +17,17 @@ from embexp.specs.strategies import GPU, MultiWorker, Strategy
 from embexp.system import machine, processes, slurm
 
 _NOT_FORKED = ("gpu", "tpu")
-_OWN = (sys.executable, "-P", "-m", "embexp.cli.job")
 Command = Callable[[Path, int], Sequence[str]]
 """The command that runs a job: of the sweep's directory and the job's number."""
 
 
 def own_command(sweep: Path, number: int) -> list[str]:
     """Runs a job in a new process; the working directory can't shadow modules (`-P`)."""
-    return [*_OWN, os.fspath(sweep), str(number)]
+    return _job(os.fspath(sweep), str(number))
+
+
+def _job(*words: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "embexp.cli.job", *words]
 
 
 def start(
@@ -88,7 +91,7 @@ class Server:
         self._socket, other = socket.socketpair()
         with other:
             self._process = subprocess.Popen(
-                [*_OWN, "--server"],
+                _job("--server"),
                 stdin=other.fileno(),
                 start_new_session=True,
                 cwd=folder,
