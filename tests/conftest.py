@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import gc
 import os
 import signal
@@ -10,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["CXX"] = "none-in-tests"  # `make` has built the fused operations, or runs go without
@@ -19,11 +22,13 @@ with contextlib.suppress(ImportError):
     import submitit  # noqa: F401
 
 import pytest
+from hydra._internal import defaults_list
 from hypothesis import settings
 
 from embexp.config import composition
 from embexp.config.loader import Loader
 from embexp.config.named_code import OWN_MODULES, Permission
+from embexp.records import manifest
 from tests import preloaded
 from tests.thoroughness import PROFILES, leave_out
 
@@ -101,6 +106,33 @@ def new_loader() -> Iterator[Callable[..., Loader]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(composition, "loader", loader)
         yield new
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _lighter() -> Iterator[None]:
+    """Leaves out what takes time and changes no result.
+
+    The state of the checkout, which a run asks 14 processes of git for, is asked for once. Files are not waited for
+    until they are on disk: no test loses power. Hydra makes a map of choices for each file, a quarter of the time of a
+    composition, which only an interpolation in a list of defaults reads.
+    """
+    ask = manifest._repositories
+    of_checkout = functools.cache(ask)
+
+    def repositories(code: Any) -> dict[str, Any]:
+        return copy.deepcopy(of_checkout(None)) if code is None and Path.cwd() == ROOT else ask(code)
+
+    choices = defaults_list._create_interpolation_map
+
+    def choices_if_read(overrides: Any, defaults: list[Any], self_added: bool) -> Any:
+        read = any(not each.is_self() and each.is_interpolation() for each in defaults)
+        return choices(overrides, defaults, self_added) if read else None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(defaults_list, "_create_interpolation_map", choices_if_read)
+        patch.setattr(manifest, "_repositories", repositories)
+        patch.setattr(os, "fsync", os.fstat)
+        yield
 
 
 @pytest.fixture(scope="session")

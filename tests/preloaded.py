@@ -90,7 +90,7 @@ def with_jobs(folder: Path) -> Path:
 
 def _serve(listening: socket.socket) -> None:
     """Forks for each command that asks, for ever."""
-    from embexp.system import environment, processes
+    from embexp.system import digests, environment, processes
 
     environment.load_tensorflow()
     import embexp
@@ -102,6 +102,7 @@ def _serve(listening: socket.socket) -> None:
     importlib.import_module("tensorboard.summary.v2")  # as `tf.summary` does when it is first used
     importlib.import_module("sklearn.linear_model")  # as the first fit of a baseline does
     embexp.compose()  # which makes Hydra look for its plugins
+    digests.of_package()
 
     gc.freeze()
     signal.signal(signal.SIGCHLD, _reap)
