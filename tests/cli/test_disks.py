@@ -144,10 +144,22 @@ def lines_of(run: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key != "timing"} for line in found]
 
 
+LOGGED = (*SMALL[:-4], "train.log_every=1", "train.steps=200", *SMALL[-3:], "checkpoint.every_steps=60")
+
+
+@pytest.fixture(scope="module")
+def whole(cache: Path) -> Path:
+    """A run that logs all its lines."""
+    run = cache.parent / "whole"
+    assert commands.main(["run", *LOGGED, f"output.cache={cache}", f"hydra.run.dir={run}"]) == 0
+    return run
+
+
 @pytest.mark.parametrize("room", ["again", "after the end", "never"])
 def test_the_disk_is_full_while_lines_are_logged(
     said: Said,
     cache: Path,
+    whole: Path,
     tmp_path: Path,
     room: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -156,9 +168,6 @@ def test_the_disk_is_full_while_lines_are_logged(
     """A training goes on, its lines wait, and a checkpoint is one from which nothing is missing."""
     from embexp.training.progress import ProgressLines
 
-    words = ["run", *SMALL[:-4], f"output.cache={cache}", "train.log_every=1", "train.steps=200", *SMALL[-3:]]
-    words.append("checkpoint.every_steps=60")
-    assert commands.main([*words, f"hydra.run.dir={tmp_path}/whole"]) == 0
     with disks.small(tmp_path / "disk", kilobytes=2000) as disk:
         of_somebody, run, filled = disk / "of somebody", disk / "run", list[int]()
 
@@ -171,7 +180,8 @@ def test_the_disk_is_full_while_lines_are_logged(
                 of_somebody.unlink(missing_ok=True)
 
         monkeypatch.setattr(ProgressLines, "logged", logged)
-        words += [f"hydra.run.dir={run}", *(["checkpoint.on_error=stop"] if room == "never" else [])]
+        words = ["run", *LOGGED, f"output.cache={cache}", f"hydra.run.dir={run}"]
+        words += ["checkpoint.on_error=stop"] if room == "never" else []
         if room == "again":
             capsys.readouterr()
             assert commands.main(words) == 0
@@ -189,8 +199,8 @@ def test_the_disk_is_full_while_lines_are_logged(
             assert "No space left on device: make room there, or choose another place by hydra.run.dir" in line
             of_somebody.unlink()
             assert commands.main(["resume", str(run)]) == 0
-        assert lines_of(run) == lines_of(tmp_path / "whole")
-        tables = [json.loads((each / "summary.json").read_text())["tables"] for each in (run, tmp_path / "whole")]
+        assert lines_of(run) == lines_of(whole)
+        tables = [json.loads((each / "summary.json").read_text())["tables"] for each in (run, whole)]
         assert tables[0] == tables[1]
         assert not [each for each in run.rglob("*") if each.name.endswith(".part")]
 

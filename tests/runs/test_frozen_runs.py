@@ -287,13 +287,13 @@ def test_rules_are_held_against_the_data(file: Path, tmp_path: Path) -> None:
 
 def test_files_of_rules_are_part_of_what_a_run_is(file: Path, tmp_path: Path) -> None:
     mask = tmp_path / "mask.npy"
-    short = ("freeze@tables.item.freeze=rows", f"tables.item.freeze.mask_file={mask}", "train.steps=1")
+    short = ("freeze@tables.item.freeze=rows", f"tables.item.freeze.mask_file={mask}")
     ids = []
     for number in range(2):
         np.save(mask, np.arange(ITEMS) < 9 + number)
-        result = run(file, tmp_path / f"run{number}", *short)
-        assert result.summary["freeze"]["item"]["frozen_rows"] == 9 + number
-        ids.append(result.summary["run_id"])
+        prepared = prepare(spec_of(file, *short))
+        assert prepared.tables.policies["item"].frozen_rows == 9 + number
+        ids.append(prepared.run_id)
     mask.rename(tmp_path / "other.npy")
-    moved = run(file, tmp_path / "moved", *short, f"tables.item.freeze.mask_file={tmp_path / 'other.npy'}")
-    assert ids[0] != ids[1] == moved.summary["run_id"]
+    moved = prepare(spec_of(file, *short, f"tables.item.freeze.mask_file={tmp_path / 'other.npy'}"))
+    assert ids[0] != ids[1] == moved.run_id

@@ -120,12 +120,12 @@ def test_jobs_are_forked_from_one_process(undisturbed: tuple[Path, str]) -> None
 
 
 def test_a_job_with_other_kernels_starts_afresh(folder: Path) -> None:
-    words = ["strategy.onednn=off", "seed=0,1", *QUICK, "hydra.sweep.dir=kernels"]
+    words = ["strategy.onednn=off", "seed=0", *QUICK, "hydra.sweep.dir=kernels"]
     process = embexp("run", "-m", *words, folder=folder)
     assert process.communicate()[1] == ""
-    assert [job.state.value for job in ledger(folder / "kernels")] == ["completed"] * 2
-    manifests = [json.loads((folder / "kernels" / name / "manifest.json").read_text()) for name in "01"]
-    assert [each["kernels"]["onednn"] for each in manifests] == [False, False]
+    assert [job.state.value for job in ledger(folder / "kernels")] == ["completed"]
+    manifest = json.loads((folder / "kernels" / "0" / "manifest.json").read_text())
+    assert manifest["kernels"]["onednn"] is False
 
 
 def test_killed_at_random_and_resumed(folder: Path, undisturbed: tuple[Path, str]) -> None:
