@@ -11,7 +11,7 @@ from tests.fuzz import corpus, running
 from tests.fuzz.readers import READERS, Reader
 from tests.thoroughness import thorough
 
-INPUTS = 40 if thorough() else 15  # the corpus, or the beginning of it, is among them
+INPUTS = 40 if thorough() else 10  # the corpus, or the beginning of it, is among them
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)

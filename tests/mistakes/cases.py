@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,9 +58,10 @@ class Mistake:
             (folder / name).symlink_to(target)
 
 
-def mistakes() -> Iterator[tuple[str, Mistake]]:
+@functools.cache
+def mistakes() -> Mapping[str, Mistake]:
     """All of them, by file and name."""
-    for path in sorted(HERE.glob("*.yaml")):
-        found: list[dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
-        for each in found:
-            yield f"{path.stem}: {each['name']}", Mistake(**each)
+    files: dict[str, list[dict[str, Any]]] = {
+        path.stem: yaml.load(path.read_bytes(), yaml.CSafeLoader) for path in sorted(HERE.glob("*.yaml"))
+    }
+    return {f"{name}: {each['name']}": Mistake(**each) for name, found in files.items() for each in found}

@@ -16,7 +16,7 @@ from embexp.config.loader import Loader
 from tests.mistakes.cases import Mistake, mistakes
 from tests.thoroughness import thorough
 
-MISTAKES = dict(mistakes())
+MISTAKES = mistakes()
 _FAULT = re.compile(r"^  (\S.*? = .*?: .*)$", re.MULTILINE)
 
 

@@ -19,7 +19,7 @@ from embexp.errors import ConfigError, Fault, UsageError
 from tests.mistakes.cases import HERE, Mistake, mistakes
 from tests.thoroughness import thorough
 
-MISTAKES = dict(mistakes())
+MISTAKES = mistakes()
 WITHOUT: dict[str, list[str]] = yaml.safe_load((HERE / "without_fix.yml").read_text(encoding="utf-8"))
 """Mistakes without a fix, by the reason."""
 FIXED = [name for name in MISTAKES if not any(name in names for names in WITHOUT.values())]

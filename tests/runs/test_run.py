@@ -129,7 +129,11 @@ def test_each_part_of_a_long_run_has_a_name(cache: Path, tmp_path: Path, monkeyp
             stages.append(stage)
 
     observer = Observer(lambda: [Working()], lambda stage, done: stages.append(stage))
-    single.run(spec_of(cache, "train.steps=2", "output.baselines=true", "seed=7", "data.seed=7"), tmp_path, observer)
+    single.run(
+        spec_of(cache, *SMALL_CLICKS, "train.steps=2", "output.baselines=true", "seed=7", "data.seed=7"),
+        tmp_path,
+        observer,
+    )
     found = list(dict.fromkeys(stages))
     for some in (
         ["making the tables", "hashing rows", "tracing the training step"],
