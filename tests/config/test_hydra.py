@@ -134,8 +134,8 @@ def test_overrides_do_what_they_do_in_hydra(case: str) -> None:
     assert OmegaConf.to_container(ours) == OmegaConf.to_container(expected)
 
 
-def test_a_loader_composes_the_same_choices_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it gives is a copy of its own each time, so values of one job do not reach the next."""
+def test_a_loader_composes_the_same_choices_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What it gives is a copy of its own each time, so values of one job do not reach the next; in any folder."""
     monkeypatch.setattr(loading, "_SHIPPED", {})
     loader, calls = composition.loader(), []
     compose_files = loader._loader.load_configuration
@@ -151,6 +151,8 @@ def test_a_loader_composes_the_same_choices_once(monkeypatch: pytest.MonkeyPatch
         assert shared.container == alone.container
         assert OmegaConf.is_struct(shared.config) == OmegaConf.is_struct(alone.config)
         assert OmegaConf.is_readonly(shared.config.hydra) == OmegaConf.is_readonly(alone.config.hydra)
+    monkeypatch.chdir(tmp_path)
+    assert compose_config(loader, ["model=keras"]).config.hydra.runtime.cwd == str(tmp_path)
     assert len(calls) == 1
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from embexp.records import inventory
+from embexp.sweeps import processes
 from embexp.sweeps.ledger import Ledger
 from embexp.sweeps.sweep import sweep
 from embexp.system import machine
@@ -21,6 +23,7 @@ def test_workers_share_the_cores_of_their_jobs(tmp_path: Path) -> None:
     place = tmp_path / "sweep"
     own = ["train.steps=10", f"output.cache={tmp_path / 'cache'}", f"hydra.sweep.dir={place}", "seed=0,1"]
     assert sweep([*words, *own, "strategy=multi_worker", "hydra.launcher.jobs=2"])
+    assert processes.own_command(place, 0)[0] == sys.executable
     share = max(1, machine.cores() // 4)
     with Ledger(place) as ledger:
         for job in ledger.jobs():
