@@ -197,13 +197,14 @@ def mark_latest(prefix: Path, *, only_first: bool = False) -> None:
     """Has `tf.train.latest_checkpoint` find a published checkpoint in its folder, beside those that it names already.
 
     Args:
-        only_first: nothing is written where another checkpoint is named: a program may go on from that.
+        only_first: nothing is written where such a file is: a program may go on from what it names, or it is no such
+            file.
 
     Raises:
         CheckpointError: the file can't be written; the checkpoint is whole.
     """
     folder = prefix.parent
-    if only_first and location.marked_latest(folder) is not None:
+    if only_first and os.path.lexists(folder / location.STATE):
         return
     try:
         location.mark_latest(folder, [*(each for each in location.marked(folder) if each != prefix), prefix])

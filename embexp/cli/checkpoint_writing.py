@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,12 +76,12 @@ def convert(arguments: Sequence[str]) -> int:
     parser.values("--to")
     parser.add_argument("--names", type=Path)
     names: dict[str, str] = {}
+    from embexp.checkpoints import paths
 
     def faults(options: argparse.Namespace) -> Iterator[str]:
         if options.out is not None:
-            index = Path(f"{options.out / 'checkpoint' if options.out.is_dir() else options.out}.index")
-            if index.exists():
-                yield f"{index} already exists: give the new checkpoint another name"
+            there = _there(paths.prefix_for(options.out))
+            yield from (f"{each} already exists: give the new checkpoint another name" for each in there)
         if options.to not in ("name", "object"):
             yield f"--to {options.to}: must be name or object" if options.to else "to which kind? Add --to name|object"
         found, wrong = _read_names(options.names)
@@ -88,12 +89,19 @@ def convert(arguments: Sequence[str]) -> int:
         yield from wrong
 
     options = parser.parse(arguments, faults)
-    check_place(options.out, f"embexp checkpoint convert: {options.out}")
+    check_place(paths.prefix_for(options.out), f"embexp checkpoint convert: {options.out}")
     from embexp.records.folder import RunFolder
 
     with RunFolder(options.path).reading():
         _convert(options, names)
     return DONE
+
+
+def _there(prefix: Path) -> Iterator[Path]:
+    """Files of a checkpoint that are there, also without its index."""
+    if prefix.parent.is_dir():
+        names = re.compile(re.escape(prefix.name) + r"\.(index|data-\d{5}-of-\d{5})")
+        yield from (each for each in sorted(prefix.parent.iterdir()) if names.fullmatch(each.name))
 
 
 def _read_names(file: Path | None) -> tuple[dict[str, str], list[str]]:

@@ -241,8 +241,8 @@ def note_overrides(overrides: Sequence[Override], hydra: Any) -> None:
 
 
 def run_directory(config: DictConfig) -> Path:
-    """The directory of a single run."""
-    return Path(str(hydra_setting(config, "hydra.run.dir", secrets=False)))
+    """The directory of a single run; `~` is the home, as in other paths."""
+    return Path(os.path.expanduser(str(hydra_setting(config, "hydra.run.dir", secrets=False))))
 
 
 def is_dated(config: DictConfig) -> bool:
@@ -251,8 +251,8 @@ def is_dated(config: DictConfig) -> bool:
 
 
 def sweep_directory(config: DictConfig) -> Path:
-    """The directory of a sweep."""
-    return Path(str(hydra_setting(config, "hydra.sweep.dir", secrets=False)))
+    """The directory of a sweep; `~` is the home, as in other paths."""
+    return Path(os.path.expanduser(str(hydra_setting(config, "hydra.sweep.dir", secrets=False))))
 
 
 def undated_sweep_directory(config: DictConfig) -> str:

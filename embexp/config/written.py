@@ -110,7 +110,7 @@ def _path(key: str, text: str) -> Path | None:
         return tracking.local_path(tracking.absolute(text))
     if key == _STORAGE and "://" in text:
         return tracking.local_path(text)
-    return Path(os.path.abspath(os.path.expanduser(text) if key == _STORAGE else text))
+    return Path(os.path.abspath(os.path.expanduser(text)))
 
 
 def _whole(path: Path) -> Path:

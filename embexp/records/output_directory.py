@@ -111,20 +111,23 @@ def opened(
 
 
 def foreseen(path: Path, spec: dict[str, Any], existing: Existing) -> str:
-    """What a run would do with a directory that it is to get, as what follows its name. Nothing is written.
+    """The directory that a run would get now, and what it would do with a run there. Nothing is written.
 
     Args:
         spec: of the run, as JSON.
     """
-    if existing is Existing.NUMBER or not path.exists():
-        return ", or the next free number after it" if path.exists() else ""
+    if existing is Existing.NUMBER:
+        made = files.free_directory(path)
+        return f"{made}{why_another(path, made)}"
+    if not path.exists():
+        return str(path)
     try:
         _check(path, spec, existing, "")
     except ConfigError as error:
-        return f", which the run would refuse: {error.faults[0].rule}"
+        return f"{path}, which the run would refuse: {error.faults[0].rule}"
     if has_begun_nothing(path):
-        return ""
-    return ", whose run is completed" if existing is Existing.CONTINUE else ", whose run is removed first"
+        return str(path)
+    return f"{path}, whose run is {'completed' if existing is Existing.CONTINUE else 'removed first'}"
 
 
 def _is_free(path: Path) -> bool:

@@ -19,11 +19,13 @@ from embexp.records.differences import Difference, Kind, between
 from embexp.records.folder import RunFolder, check_code, named_functions
 from embexp.records.identity import DECIDES_NOTHING
 from embexp.records.inventory import Change
+from embexp.records.outputs import check_place
 from embexp.reports.jobs import noted_inventory, record_changes
 from embexp.runs import rerun as running
 from embexp.runs.rerun import Again, compare, compare_studies, without_neighbours
 from embexp.specs import tracking
 from embexp.specs.run import RunSpec
+from embexp.system import machine_faults
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,8 @@ def _place(keep: Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="embexp-verify-", ignore_cleanup_errors=True) as folder:
             yield Path(folder)
         return
+    check_place(keep, f"--keep {keep}")
+    machine_faults.name_place(keep, "--keep")
     try:
         keep.mkdir(parents=True)
     except FileExistsError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
 import os
 import secrets
 import shutil
@@ -225,11 +226,17 @@ def new_directory(path: Path) -> Path:
 
     mkdir is exclusive, so two processes that ask for the same path at once get two directories.
     """
-    candidate, number = path, 1
-    while not made_directory(candidate):
-        number += 1
-        candidate = path.with_name(f"{path.name}_{number}")
-    return candidate
+    return next(filter(made_directory, _numbered(path)))
+
+
+def free_directory(path: Path) -> Path:
+    """The path that `new_directory` would create now."""
+    return next(each for each in _numbered(path) if not os.path.lexists(each))
+
+
+def _numbered(path: Path) -> Iterator[Path]:
+    yield path
+    yield from (path.with_name(f"{path.name}_{number}") for number in itertools.count(2))
 
 
 def make_directories(path: Path) -> None:

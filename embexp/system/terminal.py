@@ -43,9 +43,10 @@ class SafeConsole(Console):
             yield Segment(text if control else printable.visible(text), style, control)
 
 
-def console() -> Console:
-    """The standard output."""
-    return SafeConsole() if sys.stdout.isatty() else SafeConsole(width=_WIDE)
+def console(*, stderr: bool = False) -> Console:
+    """The standard output, or the standard error."""
+    is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return SafeConsole(stderr=stderr, width=None if is_terminal else _WIDE)
 
 
 def say(to: Console, sentence: str = "", *, style: str | None = None) -> None:

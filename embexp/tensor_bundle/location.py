@@ -12,7 +12,7 @@ from embexp.system import files
 from embexp.tensor_bundle import first_format, index
 
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
-_STATE = "checkpoint"
+STATE = "checkpoint"
 _LONGEST = 1 << 20
 
 
@@ -92,17 +92,17 @@ def mark_latest(folder: Path, prefixes: Sequence[Path]) -> None:
     """
     paths = [_escaped(os.fsencode(prefix.relative_to(folder))) for prefix in prefixes]
     lines = [f'model_checkpoint_path: "{paths[-1]}"', *(f'all_model_checkpoint_paths: "{path}"' for path in paths)]
-    files.write_text(folder / _STATE, "".join(f"{line}\n" for line in lines))
+    files.write_text(folder / STATE, "".join(f"{line}\n" for line in lines))
 
 
 def unmark(folder: Path) -> None:
     """Removes TensorFlow's file `checkpoint`, where no checkpoint is left."""
-    (folder / _STATE).unlink(missing_ok=True)
+    (folder / STATE).unlink(missing_ok=True)
 
 
 def _marked(folder: Path) -> Iterator[tuple[bytes, str]]:
     """The fields of TensorFlow's file `checkpoint` and their values; none if there is no such file."""
-    state = folder / _STATE
+    state = folder / STATE
     if not state.is_file():
         return
     with files.opened(state) as file:

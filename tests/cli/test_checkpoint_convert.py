@@ -51,6 +51,26 @@ def test_there_and_back_with_names(by_name: Path, tmp_path: Path, capsys: pytest
     assert keys(tmp_path / "folder" / "checkpoint") == {"net/table", "global_step"}
 
 
+@pytest.mark.parametrize("name", ["new.index", "new.data-00000-of-00002", "checkpoint"])
+def test_files_of_somebody_else_are_kept(name: str, by_name: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / name).write_text("mine")
+    status = commands.main(["checkpoint", "convert", str(by_name), str(folder / "new"), "--to", "object"])
+    assert status == (0 if name == "checkpoint" else 2)
+    assert (folder / name).read_text() == "mine"
+
+
+def test_nothing_is_written_into_a_run(by_name: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "spec.json").touch()
+    for out in (run, run / "new"):
+        assert commands.main(["checkpoint", "convert", str(by_name), str(out), "--to", "object"]) == 2
+        assert f"{run} is the folder of a run" in capsys.readouterr().err
+    assert [each.name for each in run.iterdir()] == ["spec.json"]
+
+
 def test_all_faults_at_once(by_name: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["checkpoint", "convert"]) == 2
     found = capsys.readouterr().err

@@ -61,6 +61,21 @@ def test_other_formats_are_all_that_is_printed(swept: Path, tmp_path: Path, caps
     assert not (swept / "report.html").exists()
 
 
+@pytest.mark.parametrize("option", ["--csv", "--json", "--latex", "--html"])
+def test_what_is_asked_for_is_alone_on_the_standard_output(
+    option: str, swept: Path, tmp_path: Path, capsys: Output
+) -> None:
+    file = tmp_path / "file"
+    for out in (str(file), "-"):
+        assert commands.main(["report", str(swept), option, out]) == DONE
+        printed = capsys.readouterr()
+    assert printed.out == file.read_text()
+    assert "* best by validation rmse (lower is better)" in printed.err
+    other = ["--format", "csv"] if option != "--csv" else ["--json", "-"]
+    assert commands.main(["report", str(swept), option, "-", *other]) == MISUSED
+    assert "name each file once" in capsys.readouterr().err
+
+
 def test_filters_and_a_baseline(swept: Path, capsys: Output) -> None:
     words = ["--filter", "seed<2", "--filter", "test rmse<1.25", "--baseline", "optimizer=sgd", "--sort", "seed:desc"]
     assert commands.main(["report", str(swept), "--no-html", *words]) == DONE

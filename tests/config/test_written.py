@@ -32,6 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("hydra.run.dir", "{home}/.config/x", True),
         ("hydra.run.dir", "link/x", True),
+        ("hydra.run.dir", "~/.config/x", True),
         ("hydra.run.dir", "{home}/work/.hidden", False),
         ("hydra.run.dir", "{home}/runs", False),
         ("hydra.sweep.dir", "${oc.env:HOME}/.ssh", True),
@@ -103,10 +104,16 @@ def test_the_first_line_says_what_files_put_elsewhere(home: Path, capsys: pytest
     assert (
         first("plan", *chosen, "output.existing=continue") == f"writes    {home}/r, whose run is completed{own}{cache}"
     )
-    number = f"writes    {home}/r, or the next free number after it{own}{cache}"
+    why = f": {home}/r has a run already, with which `embexp resume {home}/r` goes on"
+    number = f"writes    {home}/r_2{why}{own}{cache}"
     assert first("plan", *chosen, "output.existing=number") == number
     assert first("plan", *chosen, f"hydra.run.dir={home}/q", f"output.cache={home}/c") == f"writes    {home}/q"
     sweep = f"writes    {home}/s, the directory of the sweep{own}{cache}"
     assert first("plan", "-m", *chosen, "seed=0,1") == sweep
+    (home / "s").mkdir()
+    why = f": {home}/s is there already, with something else"
+    sweep = f"writes    {home}/s_2, the directory of the sweep{why}{own}{cache}"
+    assert first("plan", "-m", *chosen, "seed=0,1") == sweep
+    assert first("plan", "hydra.run.dir='~/x'") == f"writes    {home}/x"
     assert first("plan").startswith("writes    outputs/")
     assert first("plan").endswith(", by the time of its start")

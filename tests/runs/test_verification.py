@@ -16,7 +16,7 @@ import pytest
 import embexp
 from embexp.cli import commands
 from embexp.cli.commands import verify as command
-from embexp.errors import RunError, UsageError
+from embexp.errors import CommandLineError, RunError, UsageError
 from embexp.records import inventory, manifest
 from embexp.records.differences import Kind
 from embexp.records.folder import RunFolder
@@ -294,6 +294,9 @@ def test_code_has_to_be_allowed_and_only_what_is_named(recorded: Path, again: Re
 def test_an_existing_directory_is_not_written_to(recorded: Path, again: Reruns, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="it exists"):
         verified(recorded, again, keep=tmp_path)
+    with pytest.raises(CommandLineError, match="the folder of a run"):
+        verified(recorded, again, keep=recorded / "new")
+    assert not (recorded / "new").exists()
 
 
 def test_an_interrupted_run_is_repeated_to_that_step_and_a_resumed_one_to_the_end(

@@ -210,7 +210,8 @@ def _exists(file: Path) -> CommandLineError:
 def _write(file: Path, text: str, *, replace: bool, data: str) -> None:
     from embexp.records.outputs import output
 
-    output(file, "new", inputs=[data], force=replace, replaces=False, streams=False).write(text)
+    checked = output(file, "new", option="--out", inputs=[data], force=replace, replaces=False, streams=False)
+    checked.write(text)
 
 
 def _check(text: str, name: str, data: Path, remedy: str) -> tuple[RunSpec, str]:

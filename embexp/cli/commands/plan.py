@@ -64,18 +64,19 @@ def _single(options: argparse.Namespace, console: Console) -> RunSpec:
     config = job.composition.config
     place, dated = hydra_job.run_directory(config), hydra_job.is_dated(config)
     existing = Existing.NUMBER if dated else job.spec.output.existing
-    does = output_directory.foreseen(place, RunFolder(place).located(job.spec).model_dump(mode="json"), existing)
+    where = output_directory.foreseen(place, RunFolder(place).located(job.spec).model_dump(mode="json"), existing)
     outside = written.outside(job.composition, written.IN_RUNS)
-    terminal.say(console, f"writes    {place}{', by the time of its start' if dated else does}{outside}")
+    terminal.say(console, f"writes    {f'{place}, by the time of its start' if dated else where}{outside}")
     return job.spec
 
 
 def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
     """Prints the jobs of a sweep; returns the spec of the first one that would run, None if it is not known."""
     from embexp.config import hydra_job
-    from embexp.sweeps import planning, resources
+    from embexp.records.folder import why_another
+    from embexp.sweeps import ledger, planning, resources
     from embexp.sweeps.sweep import settled_before
-    from embexp.system import terminal
+    from embexp.system import files, terminal
 
     environment.begin_collecting()
     with terminal.shown_if_long() as progress:
@@ -85,7 +86,9 @@ def _sweep(options: argparse.Namespace, console: Console) -> RunSpec | None:
         for line in (*lines, *plan.notes):
             terminal.say(console, line)
         return None
-    terminal.say(console, f"writes    {hydra_job.sweep_directory(plan.base)}, the directory of the sweep{plan.outside}")
+    place = hydra_job.sweep_directory(plan.base)
+    made = place if ledger.exists(place) else files.free_directory(place)
+    terminal.say(console, f"writes    {made}, the directory of the sweep{why_another(place, made)}{plan.outside}")
     before = settled_before(plan)
     keys = planning.varying([job.settings for job in plan.jobs])
     table = terminal.table(console, ["job", *keys, "note"])

@@ -43,7 +43,7 @@ Below the table are the jobs that are queued, running, interrupted or cancelled 
     --no-html             write no page
     --force               replace files that embexp did not write, or that were changed since
 
-FILE may be - for the standard output.
+FILE may be - for the standard output, of one of them. The table is then on the standard error.
 
 A CONDITION is a key, one of = != < <= > >=, and a value, or several with commas after = and !=:
 
@@ -74,7 +74,9 @@ def main(arguments: Sequence[str]) -> int:
     from embexp.system import terminal
 
     named = _outputs(options)
-    console = terminal.console()
+    for_programs = options.format != "table" or any(out.path is None for out in named.values())
+    messages = sys.stderr if for_programs else sys.stdout
+    console = terminal.console(stderr=for_programs)
     busy = terminal.SafeConsole(stderr=True)
     with terminal.naming("reading the records of the runs", busy):
         records: Sequence[Record] = collect(options.directories)
@@ -86,7 +88,6 @@ def main(arguments: Sequence[str]) -> int:
         show(found, console)
     else:
         printable.write_data(writers[options.format](found))
-    messages = sys.stdout if options.format == "table" else sys.stderr
     for name, out in named.items():
         try:
             if name == "html":
@@ -123,7 +124,9 @@ def _outputs(options: argparse.Namespace) -> dict[str, Output]:
         )
         for option, path in given.items()
     }
-    named = [out.path for out in found.values() if out.is_file]
+    named = [out.path for out in found.values() if out.path is None or out.is_file]
+    if options.format != "table":  # which the standard output gets
+        given["--format"], named = options.format, [*named, None]
     if len(set(named)) < len(named):
         raise CommandLineError(
             f"{', '.join(f'{option} {path}' for option, path in given.items())}: name each file once"

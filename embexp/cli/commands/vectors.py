@@ -154,7 +154,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         raise CommandLineError("\n    ".join(faults))
     if options.plot is not None:
         command = f"vectors {options.action}"
-        options.plot = output(options.plot, command, option="--plot", inputs=options.operands, force=options.force)
+        read = [*options.operands, *(file for name in _TESTS for file in getattr(options, name))]
+        options.plot = output(options.plot, command, option="--plot", inputs=read, force=options.force)
     return options
 
 
