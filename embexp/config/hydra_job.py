@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus, configure_log, env_override
 from hydra.errors import HydraException
@@ -21,6 +23,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf._utils import get_omega_conf_dumper
 
 from embexp.config import hydra_globals, named_code
 from embexp.config.hydra_globals import hydra_setting
@@ -31,7 +34,7 @@ from embexp.system import files, user_code
 
 _Result = TypeVar("_Result")
 _NOW = re.compile(r"\$\{now:[^}]*\}")
-_ENTRIES: dict[tuple[str, str, str], str] = {}
+_ENTRIES: dict[tuple[tuple[str, ...], str], str] = {}
 _MOST_ENTRIES = 10_000
 
 
@@ -342,22 +345,40 @@ def texts(content: Mapping[str, Any]) -> dict[str, str]:
     hydra = content["hydra"]
     if (folder := hydra["output_subdir"]) is None:
         return {}
+    overrides = hydra["overrides"]["task"]
     return {
-        f"{folder}/config.yaml": "".join(_yaml(key, each) for key, each in content.items() if key != "hydra") or "{}\n",
-        f"{folder}/hydra.yaml": "hydra:\n" + "".join(_yaml(key, each, "hydra") for key, each in hydra.items()),
-        f"{folder}/overrides.yaml": OmegaConf.to_yaml(hydra["overrides"]["task"]),
+        f"{folder}/config.yaml": _yaml({key: each for key, each in content.items() if key != "hydra"}) or "{}\n",
+        f"{folder}/hydra.yaml": _yaml({"hydra": hydra}, 3),
+        f"{folder}/overrides.yaml": _dumped(overrides),
     }
 
 
-def _yaml(key: str, value: Any, place: str = "") -> str:
-    """An entry of a mapping as YAML. The jobs of a sweep have most entries in common, and each takes a millisecond."""
-    known = place, key, repr(value)
-    if known not in _ENTRIES:
-        if len(_ENTRIES) == _MOST_ENTRIES:
-            _ENTRIES.clear()
-        text = OmegaConf.to_yaml({place: {key: value}} if place else {key: value})
-        _ENTRIES[known] = text.removeprefix(f"{place}:\n")
-    return _ENTRIES[known]
+def _yaml(content: Mapping[str, Any], depth: int = 1, above: tuple[str, ...] = ()) -> str:
+    """A mapping as YAML. The jobs of a sweep have most entries in common, and each takes a millisecond.
+
+    Args:
+        depth: how many levels of entries are kept for the next jobs.
+        above: keys of the mappings that it is in.
+    """
+    found = ""
+    for key, value in content.items():
+        if depth > 1 and value and isinstance(value, dict):
+            found += f"{'  ' * len(above)}{_dumped({key: None})[:-6]}\n{_yaml(value, depth - 1, (*above, key))}"
+            continue
+        known = (*above, key), repr(value)
+        if known not in _ENTRIES:
+            if len(_ENTRIES) == _MOST_ENTRIES:
+                _ENTRIES.clear()
+            inside = functools.reduce(lambda inner, name: {name: inner}, reversed(above), {key: value})
+            _ENTRIES[known] = "".join(_dumped(inside).splitlines(keepends=True)[len(above) :])
+        found += _ENTRIES[known]
+    return found
+
+
+def _dumped(value: Any) -> str:
+    """Plain values as `OmegaConf.to_yaml` writes them, which makes a config of them first."""
+    dumper = get_omega_conf_dumper()
+    return yaml.dump(value, default_flow_style=False, allow_unicode=True, sort_keys=False, Dumper=dumper)
 
 
 def _divided(config: DictConfig) -> tuple[DictConfig, DictConfig]:

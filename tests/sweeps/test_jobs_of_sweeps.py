@@ -10,6 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from embexp.config import composition, folders, hydra_job
 from embexp.config.alike import Jobs
@@ -113,6 +114,9 @@ def test_the_jobs_of_a_sweep(counted: Counted) -> None:
             for composed in (job.compose(), alone.composition)
         ]
         assert texts[0] == texts[1]
+        content = job.compose().write()
+        hydra = OmegaConf.to_yaml({"hydra": content["hydra"]})  # as Hydra writes it, to the byte
+        assert hydra_job.texts(content)[".hydra/hydra.yaml"] == hydra
 
 
 def test_faults_have_their_sources_and_are_soon_enough(counted: Counted) -> None:
