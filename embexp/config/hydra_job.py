@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus, configure_log, env_override
 from hydra.errors import HydraException
@@ -23,7 +22,6 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from omegaconf._utils import get_omega_conf_dumper
 
 from embexp.config import hydra_globals, named_code
 from embexp.config.hydra_globals import hydra_setting
@@ -349,7 +347,7 @@ def texts(content: Mapping[str, Any]) -> dict[str, str]:
     return {
         f"{folder}/config.yaml": _yaml({key: each for key, each in content.items() if key != "hydra"}) or "{}\n",
         f"{folder}/hydra.yaml": _yaml({"hydra": hydra}, 3),
-        f"{folder}/overrides.yaml": _dumped(overrides),
+        f"{folder}/overrides.yaml": OmegaConf.to_yaml(overrides),
     }
 
 
@@ -363,22 +361,18 @@ def _yaml(content: Mapping[str, Any], depth: int = 1, above: tuple[str, ...] = (
     found = ""
     for key, value in content.items():
         if depth > 1 and value and isinstance(value, dict):
-            found += f"{'  ' * len(above)}{_dumped({key: None})[:-6]}\n{_yaml(value, depth - 1, (*above, key))}"
+            found += (
+                f"{'  ' * len(above)}{OmegaConf.to_yaml({key: None})[:-6]}\n{_yaml(value, depth - 1, (*above, key))}"
+            )
             continue
         known = (*above, key), repr(value)
         if known not in _ENTRIES:
             if len(_ENTRIES) == _MOST_ENTRIES:
                 _ENTRIES.clear()
             inside = functools.reduce(lambda inner, name: {name: inner}, reversed(above), {key: value})
-            _ENTRIES[known] = "".join(_dumped(inside).splitlines(keepends=True)[len(above) :])
+            _ENTRIES[known] = "".join(OmegaConf.to_yaml(inside).splitlines(keepends=True)[len(above) :])
         found += _ENTRIES[known]
     return found
-
-
-def _dumped(value: Any) -> str:
-    """Plain values as `OmegaConf.to_yaml` writes them, which makes a config of them first."""
-    dumper = get_omega_conf_dumper()
-    return yaml.dump(value, default_flow_style=False, allow_unicode=True, sort_keys=False, Dumper=dumper)
 
 
 def _divided(config: DictConfig) -> tuple[DictConfig, DictConfig]:
