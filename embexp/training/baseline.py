@@ -401,7 +401,7 @@ def about_fitted(warning: str) -> bool:
 def _remedy(found: Mapping[str, Mapping[str, float]], constant: Mapping[str, Mapping[str, float]], rates: str) -> str:
     """Why a run is no better than a constant, by its training loss, and what to try."""
     loss, reference = found.get("train", {}).get("loss"), constant.get("train", {}).get("loss")
-    if loss is None or reference is None:
+    if loss is None or reference is None or math.isnan(loss):  # it ended before the first loss was logged
         return f"; try another learning rate ({rates}), or another number of train.epochs"
     if loss <= (1 - _BY_HEART) * reference:
         return (

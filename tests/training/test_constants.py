@@ -110,6 +110,9 @@ def test_the_warning_has_figures_and_the_remedy() -> None:
     assert "the model has hardly learned" in line
     assert "optimizer.learning_rate, now 0.001" in line
     assert "hardly learned" in str(warning(Task.REGRESSION, found, constant, train=0.97))  # of a few thousand examples
+    unknown = str(warning(Task.REGRESSION, found, constant, train=float("nan")))  # it ended before one was logged
+    assert "nan" not in unknown
+    assert "try another learning rate" in unknown
     by_heart = warning(Task.REGRESSION, found, constant, train=0.5)
     assert by_heart is not None
     assert "learned its examples by heart. Set train.early_stopping.patience" in by_heart
