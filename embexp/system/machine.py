@@ -57,8 +57,8 @@ _MALLOPT = {-3: 32 << 20, -1: 128 << 20, -2: _HEAP}
 that the process' first heap keeps at its end; M_TOP_PAD, those that threads' heaps keep, without which one that is free
 as a whole goes. Each one that is set also ends glibc's own adaptation of the others."""
 _WITHOUT_ONEDNN = {-4: 0, -1: 1 << 30}
-"""M_MMAP_MAX, so that no memory is mapped on its own, and again M_TRIM_THRESHOLD. oneDNN's allocator keeps large tensors;
-without it, those beyond the largest M_MMAP_THRESHOLD are fresh pages in each step, a third of its time in DLRM."""
+"""M_MMAP_MAX, so that no memory is mapped on its own, and again M_TRIM_THRESHOLD. oneDNN's allocator keeps large
+tensors; without it, those beyond the largest M_MMAP_THRESHOLD are fresh pages in each step, a third of it in DLRM."""
 _SETTINGS = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
 """Environment variables by which a user decides instead."""
 
