@@ -342,7 +342,8 @@ def prepare_machine(strategy: specs.Strategy) -> Strategy:
         )
     note = pieces.set_threads(strategy.intra_op_threads, strategy.inter_op_threads, strategy.pieces)
     built = strategies.build(strategy)
-    pieces.cut(strategy.pieces)
+    if not isinstance(strategy, specs.MultiWorker):  # whose workers cut once they are a cluster
+        pieces.cut(strategy.pieces)
     if note is not None:
         built.notes = (*built.notes, note)
     return built

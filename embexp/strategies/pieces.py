@@ -50,14 +50,21 @@ def _set(kind: str, count: int) -> None:
         getattr(threading, f"set_{kind}_op_parallelism_threads")(count)
 
 
-def cut(pieces: int) -> None:
-    """Has the operations of all processors of this process cut into so many pieces, see `machine.pieces`."""
+def cut(pieces: int, device: str | None = None) -> None:
+    """Has this process' processors cut operations into so many pieces, see `machine.pieces`.
+
+    Args:
+        device: TensorFlow's name of the only one, in a cluster; None: all that are in none.
+    """
     global _in_force
     library = native.library(_LIBRARY)
-    if library is not None:
-        _in_force = machine.pieces(pieces)
-        for device in tf.config.list_logical_devices("CPU"):
-            with tf.device(device.name):
+    if library is None:
+        return
+    _in_force = machine.pieces(pieces)
+    found = [each.name for each in tf.config.list_logical_devices("CPU")] if device is None else [device]
+    for name in found:
+        if device is not None or tf.DeviceSpec.from_string(name).job is None:
+            with tf.device(name):
                 library.embexp_pieces(pieces=_in_force)
 
 

@@ -23,6 +23,7 @@ from embexp.initialization.filling import TablePlan
 from embexp.specs import strategies as specs
 from embexp.specs.data.graphs import CANDIDATES, KNOWN
 from embexp.specs.tables import Feature
+from embexp.strategies import pieces
 from embexp.strategies.cluster import places, reading, rendezvous, shard_files, shared_memory, watch
 from embexp.strategies.cluster.control import Follower, Leader, status
 from embexp.strategies.cluster.evaluations import Announced, Keeper, SharedItems, Told
@@ -206,6 +207,7 @@ class MultiWorker(Strategy):
         with watch.watched(connections, seconds=self._spec.start_seconds), interruption.kept():
             # Its object is kept, as it ends its cluster with itself.
             self._cluster = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+        pieces.cut(self._spec.pieces, self._device)
 
     def host(self) -> AbstractContextManager[Any]:
         """The processor of this worker."""
