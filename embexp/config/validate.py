@@ -5,9 +5,11 @@ from __future__ import annotations
 import collections.abc as abc
 import copy
 import functools
+import json
 import re
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -91,8 +93,11 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
             if kind is None:
                 return Fault(f"{path}.kind", "nothing", rule, f"set {path}.kind=…", code=Code.UNSET)
             kinds = nearest(str(kind), known)
-            fix = (f"{path}.kind={kinds[0]}",) if kinds else ()
+            fix: tuple[str, ...] = (f"{path}.kind={kinds[0]}",) if kinds else ()
             return Fault(f"{path}.kind", format_value(kind), rule, suggestion(kinds), code=Code.UNKNOWN_KIND, fix=fix)
+        case "missing" if isinstance(parent, list) or isinstance(error["input"], list | tuple):
+            remedy, fix = _form(keys, container)
+            return Fault(path, format_value(error["input"]), "it lacks an item", remedy, fix=fix)
         case "missing":
             near = _similar(keys, container)
             remedy = f"{near} Or set {path}=…" if near else f"set {path}=…"
@@ -101,7 +106,8 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
             mentioned = _mentioned(rule_of(error), path, error["input"])
             return Fault(path, mentioned, rule_of(error), code=Code.BETWEEN_KEYS)
         case "unset":
-            return Fault(path, _mentioned(error["msg"], path, error["input"]), error["msg"], code=Code.UNSET)
+            remedy = f"set {path}.{error['ctx']['such_as']}" if path else f"set {error['ctx']['such_as']}"
+            return Fault(path, _mentioned(error["msg"], path, error["input"]), error["msg"], remedy, code=Code.UNSET)
         case "string_type" if error["input"] is None or isinstance(error["input"], bool | int | float):
             remedy = "" if error["input"] is None else "put it in quotes"
             return Fault(path, value, rule_of(error), remedy, code=Code.NOT_TEXT)
@@ -112,7 +118,52 @@ def _fault(error: ErrorDetails, container: Mapping[str, Any]) -> Fault:
                 return Fault(path, value, rule_of(error), remedy, code=code, fix=(f"{path}={mended}",))
             values = nearest(str(error["input"]), valid_values(error))
             fix = (f"{path}={as_override(values[0])}",) if values else ()
-            return Fault(path, value, rule_of(error), suggestion(values), fix=fix)
+            remedy = suggestion(values)
+            if not values and (error["type"] in _FORMS or error["type"] == "string_type"):
+                remedy, fix = _form(keys, container)
+            return Fault(path, value, rule_of(error), remedy, fix=fix)
+
+
+def _form(keys: Sequence[str], container: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """How a value of another form than its field's is written: the remedy, and the fix if it is certain."""
+    places = ((keys[:end], at(container, ".".join(keys[:end])) if end else container) for end in range(len(keys))[::-1])
+    for place, parent in places:
+        model, name = chosen(models_at(place, container), parent), keys[len(place)]
+        if model is None or name not in model.model_fields:
+            continue
+        path, given, field = ".".join([*place, name]), parent[name], model.model_fields[name]
+        ranges = _RANGE.fullmatch(given) if isinstance(given, str) else None
+        for meant in ([given], [[int(ranges[1]), int(ranges[2])]] if ranges else None):
+            with suppress(ValidationError):
+                if meant is not None and _adapter(model, name).validate_json(json.dumps(meant)):
+                    return f"write {path}={as_override(meant)}", (f"{path}={as_override(meant)}",)
+        members = _members(field.annotation)
+        if str not in members and (example := _example(members)):
+            return f"such as {path}={example}", ()
+        default = "" if field.is_required() else as_override(field.get_default(call_default_factory=True))
+        return f"leave it out, which is {path}={default}" if default else "", (path,) if default else ()
+    return "", ()
+
+
+def _example(members: Sequence[Any], place: int = 0) -> str:
+    """A value of a list or a mapping, as in an override; "" if its form is not known.
+
+    Args:
+        members: what it may be.
+        place: that in the list around it.
+    """
+    for each in members:
+        inner = get_args(each)
+        if get_origin(each) is tuple:
+            items = inner[:1] if inner[-1] is ... else inner
+            texts = [_example(_members(item), at) for at, item in enumerate(items)]
+            return f"[{','.join(texts)}]" if all(texts) else ""
+        if get_origin(each) in (dict, abc.Mapping):
+            text = _example(_members(inner[1]))
+            return f"{{NAME:{text}}}" if text else ""
+        if each in (int, float, str):
+            return "NAME" if each is str else str(place)
+    return ""
 
 
 def _similar(keys: Sequence[str], container: Mapping[str, Any]) -> str:
@@ -206,6 +257,8 @@ def with_sources(faults: Sequence[Fault], source_of: Callable[[str], str]) -> li
     return [fault if fault.source else replace(fault, source=source_of(fault.path)) for fault in faults]
 
 
+_FORMS = ("tuple_type", "list_type", "dict_type", "mapping_type")
+_RANGE = re.compile(r"(\d+):(\d+)")
 _WHOLE, _MAPPING = "it must be a whole number", "it must be a mapping of keys"
 _RULES = {
     "missing": "it must be given",
@@ -262,6 +315,8 @@ def _mended(error: ErrorDetails) -> tuple[str | None, Code]:
             return str(int(value)), Code.OTHER
         case "int_type" if isinstance(value, str) and re.fullmatch(r"[-+]?\d+", value.strip()):
             return value.strip(), Code.TEXT_OF_NUMBER
+        case "empty_range":
+            return error["ctx"]["meant"], Code.OTHER
         case "float_type" if isinstance(value, str) and _number(value) is not None:
             return value.strip(), Code.TEXT_OF_NUMBER
         case "float_type" if isinstance(value, str) and value.endswith("%") and _number(value[:-1]) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from embexp.errors import CombinationFault
@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from embexp.specs.base import Scope
     from embexp.specs.run import RunSpec
 
-Range = tuple[WholeNumber, WholeNumber]
+
+def _some(bounds: tuple[int, int]) -> tuple[int, int]:
+    """Raises where a range holds no row."""
+    start, stop = bounds
+    if start >= stop:
+        meant = f"[{stop},{start}]" if stop < start else f"[{start},{stop + 1}]"
+        rule = f"rows are half-open ranges [start, stop), and [{start}, {stop}] holds none"
+        raise PydanticCustomError("empty_range", "{rule}", {"rule": rule, "meant": meant})
+    return bounds
+
+
+Range = Annotated[tuple[WholeNumber, WholeNumber], AfterValidator(_some)]
 """Rows [start, stop)."""
 
 
@@ -95,10 +106,8 @@ class FreezeRows(RowPolicy):
     @model_validator(mode="after")
     def _names(self) -> FreezeRows:
         if not self.rows and not self.tokens and self.tokens_file is None and self.mask_file is None:
-            raise PydanticCustomError("unset", "one of rows, tokens, tokens_file and mask_file must name rows")
-        for start, stop in self.rows:
-            if start >= stop:
-                raise ValueError(f"rows are half-open ranges [start, stop), and [{start}, {stop}] holds none")
+            rule = "one of rows, tokens, tokens_file and mask_file must name rows"
+            raise PydanticCustomError("unset", rule, {"such_as": "rows=[[0,100]]"})
         return self
 
     @property

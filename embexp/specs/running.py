@@ -95,7 +95,9 @@ class Train(Spec):
     @model_validator(mode="after")
     def _ends(self) -> Train:
         if self.steps is None and self.epochs is None:
-            raise PydanticCustomError("unset", "neither steps nor epochs is set, so the training would never end")
+            raise PydanticCustomError(
+                "unset", "neither steps nor epochs is set, so the training would never end", {"such_as": "epochs=10"}
+            )
         return self
 
 

@@ -324,7 +324,8 @@ def test_a_users_folder_extends_and_comes_before_the_shipped_one(tmp_path: Path)
     assert spec.optimizer == embexp.compose(["experiment=clicks", "optimizer=adagrad"]).optimizer
     (tmp_path / "model" / "mlp.yaml").write_text("kind: mlp\nhidden: 7\n")
     with pytest.raises(
-        ConfigError, match=f"model.hidden = 7: it must be a list.\n *set in {tmp_path}/model/mlp.yaml:2"
+        ConfigError,
+        match=rf"model.hidden = 7: it must be a list.\n *write model.hidden=\[7\]\n *set in {tmp_path}/model/mlp",
     ):
         embexp.compose(["experiment=mine"], config_dir=tmp_path)
 

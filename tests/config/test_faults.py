@@ -125,6 +125,32 @@ def test_the_branches_of_a_union_are_no_keys() -> None:
     assert (fault.value, fault.rule) == ("{}", "it must be text, or it must be a list")
 
 
+FORMS = {
+    "an objective that is a mapping": ("sweep.objective={}", "leave it out, which is sweep.objective=null"),
+    "one item for a list": ("freeze.tokens=a", "write freeze.tokens=[a]"),
+    "one range for a list of them": ("freeze.rows=[5,9]", "write freeze.rows=[[5,9]]"),
+    "a slice": ("freeze.rows=5:9", "write freeze.rows=[[5,9]]"),
+    "a range with its ends exchanged": ("freeze.rows=[[0,1],[5,2]]", "write [2,5]"),
+    "a range without its end": ("freeze.rows=[[5]]", "such as freeze.rows=[[0,1]]"),
+    "a name for a list of ranges": ("freeze.rows=abc", "such as freeze.rows=[[0,1]]"),
+    "a name for a mapping": ("sweep.exclude=[sgd]", "such as sweep.exclude=[{NAME:0}]"),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_value_of_another_form_has_a_remedy(name: str) -> None:
+    override, remedy = FORMS[name]
+    chosen = ["freeze=rows"] if "freeze" in override else []
+    for fault in faults(*chosen, override).values():
+        assert fault.remedy == remedy
+        assert bool(fault.fix) == (not remedy.startswith("such as"))
+        if fault.fix:
+            composed = composition.compose_config(
+                composition.loader(), [*chosen, *(line for line in fault.fix if "=" in line)]
+            )
+            assert composition.check(composed, look_at_data=False)[1] == []
+
+
 def test_values_of_a_file_as_they_are_written(tmp_path: Path) -> None:
     (tmp_path / "freeze").mkdir()
     file = tmp_path / "freeze" / "skus.yaml"
@@ -164,12 +190,12 @@ CASES = {
         ["freeze=rows"],
         "freeze",
         "rows: [], tokens: [], tokens_file: null, mask_file: null: one of rows, tokens, tokens_file and mask_file must"
-        " name rows.",
+        " name rows.\n    set freeze.rows=[[0,100]]",
     ),
     "a range of no rows": (
         ["freeze=rows", "freeze.rows=[[0,5],[7,7]]"],
-        "freeze",
-        "rows: [[0, 5], [7, 7]]: rows are half-open ranges [start, stop), and [7, 7] holds none.",
+        "freeze.rows.1",
+        "[7, 7]: rows are half-open ranges [start, stop), and [7, 7] holds none.\n    write [7,8]",
     ),
     "a rule of no kind": (
         ["freeze=schedule", "freeze.phases=[{rules: [{kind: tabel}]}]"],
