@@ -134,6 +134,14 @@ def prefix_for(path: Path | str) -> Path:
     return path / CHECKPOINT_NAME if path.is_dir() else path
 
 
+def files_at(prefix: Path) -> list[Path]:
+    """Files of a checkpoint with this prefix that are there, also without its index."""
+    if not prefix.parent.is_dir():
+        return []
+    index = prefix.with_name(f"{prefix.name}.index")
+    return sorted([*(path for path, _ in _data_files(prefix)), *([index] if os.path.lexists(index) else [])])
+
+
 def is_plain(path: Path) -> bool:
     """Whether TensorFlow takes a path, made absolute, as it is."""
     return not _PATTERN & set(str(path.absolute()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +79,7 @@ def convert(arguments: Sequence[str]) -> int:
 
     def faults(options: argparse.Namespace) -> Iterator[str]:
         if options.out is not None:
-            there = _there(paths.prefix_for(options.out))
+            there = paths.files_at(paths.prefix_for(options.out))
             yield from (f"{each} already exists: give the new checkpoint another name" for each in there)
         if options.to not in ("name", "object"):
             yield f"--to {options.to}: must be name or object" if options.to else "to which kind? Add --to name|object"
@@ -95,13 +94,6 @@ def convert(arguments: Sequence[str]) -> int:
     with RunFolder(options.path).reading():
         _convert(options, names)
     return DONE
-
-
-def _there(prefix: Path) -> Iterator[Path]:
-    """Files of a checkpoint that are there, also without its index."""
-    if prefix.parent.is_dir():
-        names = re.compile(re.escape(prefix.name) + r"\.(index|data-\d{5}-of-\d{5})")
-        yield from (each for each in sorted(prefix.parent.iterdir()) if names.fullmatch(each.name))
 
 
 def _read_names(file: Path | None) -> tuple[dict[str, str], list[str]]:

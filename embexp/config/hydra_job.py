@@ -361,9 +361,8 @@ def _yaml(content: Mapping[str, Any], depth: int = 1, above: tuple[str, ...] = (
     found = ""
     for key, value in content.items():
         if depth > 1 and value and isinstance(value, dict):
-            found += (
-                f"{'  ' * len(above)}{OmegaConf.to_yaml({key: None})[:-6]}\n{_yaml(value, depth - 1, (*above, key))}"
-            )
+            written = OmegaConf.to_yaml({key: None}).removesuffix(" null\n")
+            found += f"{'  ' * len(above)}{written}\n{_yaml(value, depth - 1, (*above, key))}"
             continue
         known = (*above, key), repr(value)
         if known not in _ENTRIES:

@@ -331,6 +331,8 @@ def _finish(
 def prepare_machine(strategy: specs.Strategy) -> Strategy:
     """Configures threads and devices, before anything else uses TensorFlow: they can't change later.
 
+    A run calls `prepare_operations` before, which builds the library that cuts operations into pieces.
+
     Raises:
         RunError: the strategy needs devices that are missing, or other kernels than this process has.
     """

@@ -1,8 +1,8 @@
-"""Into how many pieces the processor's operations are cut: as many, whatever the number of threads that do them.
+"""Cuts the processor's operations into the same number of pieces, whatever the number of threads that work on them.
 
 TensorFlow's kernels cut a sum or a product into as many pieces as there are threads, which decides its last bits. Here
-they are told one number, and any number of threads does the pieces (`native_code/pieces.cc`). Without that library, a
-pool of as many threads has the same bits; it is slower where there are fewer cores.
+they are told one number, and any number of threads works on the pieces (`native_code/pieces.cc`). Without that library,
+a pool of as many threads gives the same bits; it is slower where there are fewer cores.
 """
 
 from __future__ import annotations
@@ -61,11 +61,15 @@ def cut(pieces: int, device: str | None = None) -> None:
     if library is None:
         return
     _in_force = machine.pieces(pieces)
-    found = [each.name for each in tf.config.list_logical_devices("CPU")] if device is None else [device]
-    for name in found:
-        if device is not None or tf.DeviceSpec.from_string(name).job is None:
-            with tf.device(name):
-                library.embexp_pieces(pieces=_in_force)
+    own = [device] if device is not None else _out_of_clusters()
+    for name in own:
+        with tf.device(name):
+            library.embexp_pieces(pieces=_in_force)
+
+
+def _out_of_clusters() -> list[str]:
+    names = [each.name for each in tf.config.list_logical_devices("CPU")]
+    return [name for name in names if tf.DeviceSpec.from_string(name).job is None]
 
 
 def cut_in_session() -> Callable[[Any], None]:
