@@ -33,7 +33,7 @@ from embexp.data.examples import Examples, Layout, ListColumn
 from embexp.data.sources.openke import Names
 from embexp.data.sources.triples import files_of, is_ordered, lines_of
 from embexp.data.vocabularies.vocabulary import TokenVocabulary, Vocabulary
-from embexp.errors import DataError, VocabularyError
+from embexp.errors import DataError, VocabularyError, excerpt
 from embexp.specs.data import graphs
 from embexp.specs.data.graphs import (
     CANDIDATES,
@@ -59,6 +59,7 @@ NEW = "new.npy"
 """File, in the folder, with a bool for each query: whether it has a new entity or relation."""
 _MOST_ENTITIES = 1 << 24  # float32, in which labels are kept, holds every whole number up to this
 _CHUNK = 1 << 20
+_TELLING = 20  # triples; a smaller graph may have names that occur once
 _IN_ORDER = (0, 1, 2)
 """Fields of head, relation and tail, where names were restored."""
 _TARGET = "target"
@@ -342,11 +343,24 @@ def fields_of(lines: Lines, columns: Sequence[Place] | None) -> tuple[int, int, 
     """Which field of a line is the head, the relation and the tail.
 
     Raises:
-        DataError: `columns` is None, and the triples don't show it.
+        DataError: `columns` is None, and the triples don't show it; or the files seem to begin with a header line.
     """
+    first = [lines.fields[start] for start in np.cumsum([0, *lines.files.values()])[:-1]]
+    if _is_header(lines.fields, first):
+        names = ", ".join(excerpt(lines.tokens[code]) for code in first[0])
+        raise DataError(
+            f"{next(iter(lines.files))}: found {names} in the first line and in no other, expected a triple; if it is a"
+            " header line, let it name head, relation and tail, or remove it; if it is a triple, move it further down"
+        )
     if columns is None:
         return _inferred_fields(lines)
     return columns.index(Place.HEAD), columns.index(Place.RELATION), columns.index(Place.TAIL)
+
+
+def _is_header(fields: np.ndarray, first: Sequence[np.ndarray]) -> bool:
+    """Whether the first lines of all files are the same, and hold what no other line of some more holds."""
+    same = all((line == first[0]).all() for line in first)
+    return same and len(fields) >= _TELLING and int(np.isin(fields, first[0]).sum()) == 3 * len(first)
 
 
 def _inferred_fields(lines: Lines) -> tuple[int, int, int]:

@@ -286,7 +286,7 @@ class Evaluator:
         held_out = {name: rows for name, rows in splits.items() if name != "train"}
         if self.task is Task.RECOMMENDATION:  # lists of the items that are most frequent in the training split
             counts = _interactions(data).catalogue.counts.astype(np.float64)
-            lister = ranking.listed_by(ranking.same_for_all(counts))
+            lister = ranking.same_for_all(counts)
             stage = "evaluating the most popular items"
             found = {}
             for place, name in enumerate(held_out):

@@ -273,11 +273,6 @@ def products(users: np.ndarray, items: np.ndarray) -> Scores:
     return lambda start, stop: users[start:stop] @ columns
 
 
-def same_for_all(scores: np.ndarray) -> Scores:
-    """The same scores [I] for every user, such as popularity."""
-    return lambda start, stop: np.tile(scores, (stop - start, 1))
-
-
 def best_items(scores: np.ndarray, k: int) -> Best:
     """The k highest scores of each row [n, I], those of seen items being -inf; equal ones by rising number."""
     rows, items_of = scores.shape
@@ -343,6 +338,36 @@ def listed_by(scores: Scores) -> Lister:
         values = without(scores(start, stop), seen)
         first = best_relevant(values, relevant)
         return Listed(best_items(values, k).items, 1.0 + before(values, *first))
+
+    return found
+
+
+def same_for_all(scores: np.ndarray) -> Lister:
+    """Lists by the same scores [I] for every user, such as popularity: they are sorted once.
+
+    Raises:
+        DivergedError: a score is not finite.
+    """
+    without(scores[None], (np.empty(0, np.int64), np.empty(0, np.int64)))
+    order = np.argsort(-scores, kind="stable")
+    place_of = np.empty(len(order), np.int64)
+    place_of[order] = np.arange(len(order))
+
+    def found(start: int, stop: int, seen: Pairs, relevant: Pairs, k: int) -> Listed:
+        user, place = seen[0], place_of[seen[1]]
+        most = int(np.bincount(user).max(initial=0))  # so many places suffice, whatever a user has seen
+        left = np.ones((stop - start, min(k + most, len(order))), bool)
+        near = place < left.shape[1]
+        left[user[near], place[near]] = False
+        row, free = np.nonzero(left & (np.cumsum(left, axis=1) <= k))
+        items = np.full((stop - start, k), -1)
+        items[row, np.arange(len(row)) - np.searchsorted(row, row)] = order[free]
+        who, _, best = firsts(*relevant, -place_of[relevant[1]])
+        bounds = np.searchsorted(user, who), np.searchsorted(user, who, "right")
+        seen_before = [
+            np.count_nonzero(place[first:last] < -own) for first, last, own in zip(*bounds, best, strict=True)
+        ]
+        return Listed(items, 1.0 - best - np.array(seen_before, np.int64))
 
     return found
 

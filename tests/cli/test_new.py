@@ -324,6 +324,25 @@ def test_triples_are_a_knowledge_graph(
     assert embexp.compose(["experiment=ring"], config_dir=tmp_path).model_dump(mode="json")["data"]["negatives"] == 512
 
 
+def test_a_file_of_triples_is_a_graph_unless_its_first_line_is_a_header(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Many relations, between few entities; and pairs of teams with what became of their match."""
+    teams = [f"t{number}" for number in range(8)]
+    pairs = [(one, other) for one in teams for other in teams if one != other]
+    dense, matches, out = tmp_path / "dense.tsv", tmp_path / "matches.csv", ("--out", str(tmp_path))
+    dense.write_text("".join(f"r{n % 12}\t{one}\t{other}\n" for n, (one, other) in enumerate(pairs)))
+    assert new(str(dense), *out) == 0
+    assert "56 triples of 8 entities and 12 relations\n" in capsys.readouterr().out
+    lines = "".join(f"{one},{other},{'HDA'[n % 3]}\n" for n, (one, other) in enumerate(pairs))
+    matches.write_text(f"home,away,result\n{lines}")
+    assert new(str(matches), *out) == 2
+    assert "--label COLUMN is missing" in capsys.readouterr().err
+    matches.write_text(lines)
+    assert new(str(matches), *out) == 0
+    assert "56 triples of 8 entities and 3 relations\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("other", ["no tabs", "numbers", "nothing"])
 def test_what_may_be_something_else_is_no_graph(other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = graph(tmp_path / "ring", **({"separator": ","} if other == "no tabs" else {"names": "1"}))

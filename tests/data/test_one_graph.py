@@ -100,6 +100,22 @@ def test_a_graph_without_a_spare_triple_is_a_clear_error(tmp_path: Path) -> None
     assert len(found.splits["train"]) == 4
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_a_header_line_of_other_names_is_refused(tmp_path: Path, *, split: bool) -> None:
+    """It would be a triple of three entities that nothing else knows."""
+    path = tmp_path / "graph"
+    path.mkdir()
+    files = ("train", "valid", "test") if split else ("g",)
+    for name, part in zip(files, (GRAPH[:46], GRAPH[46:56], GRAPH[56:]), strict=False):
+        (path / f"{name}.csv").write_text("person,bond,other\n" + text(part, ","))
+    path = path if split else path / "g.csv"
+    for columns in (None, ("head", "relation", "tail")):
+        with pytest.raises(
+            DataError, match=r"found 'person', 'bond', 'other' in the first line and in no other.*header"
+        ):
+            scanned(path, tmp_path / "cache", columns=columns)
+
+
 quoted = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), min_size=1, max_size=5)
 
 

@@ -64,15 +64,20 @@ def by_hand(users: list[User]) -> dict[str, float]:
 
 def evaluated(users: list[User]) -> dict[str, float]:
     scores = np.array([each[0] for each in users])
+    return measured(ranking.listed_by(lambda start, stop: scores[start:stop].copy()), users)
+
+
+def measured(lister: ranking.Lister, users: list[User]) -> dict[str, float]:
+    items = len(users[0][0])
     return ranking.evaluate_lists(
-        ranking.listed_by(lambda start, stop: scores[start:stop].copy()),
-        scores.shape[1],
+        lister,
+        items,
         relevant=lists([each[1] for each in users]),
         unknown=np.array([each[3] for each in users]),
         seen=lists([each[2] for each in users]),
         cutoffs=CUTOFFS,
         listed=LISTED,
-        counts=np.array([count_of(item) for item in range(scores.shape[1])]),
+        counts=np.array([count_of(item) for item in range(items)]),
     )
 
 
@@ -100,6 +105,15 @@ def test_metrics_are_those_of_one_user_after_the_other(users: list[User], cells:
     assert set(found) == set(expected)
     assert list(found) == [name for name, _, _ in metric_specs.named(Task.RECOMMENDATION, CUTOFFS, LISTED)]
     assert found == pytest.approx(expected, abs=1e-12)
+
+
+@given(st.integers(1, 14).flatmap(lambda items: st.lists(user(items), min_size=1, max_size=6)), st.integers(1, 60))
+@settings(max_examples=60)
+def test_the_same_scores_for_all_give_the_lists_that_each_would_get(users: list[User], cells: int) -> None:
+    users = [(users[0][0], *others) for _, *others in users]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "_CELLS", cells)
+        assert measured(ranking.same_for_all(np.array(users[0][0])), users) == evaluated(users)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ranx") is None, reason="ranx is not installed")

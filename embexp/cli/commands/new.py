@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +183,7 @@ def _warn_of_spellings(sample: Sample, uses: Sequence[Use]) -> None:
             print(
                 f"warning: {use.facts.name}: {alike.count:,} of {alike.tokens:,} values differ from another one only by"
                 f" {alike.differences}, such as {second} and {first}, and get rows of their own. If they mean the same,"
-                f" run with\n    {alike.setting()}",
+                f" run with\n    {alike.setting()}{alike.caution}",
                 file=sys.stderr,
             )
 
@@ -263,7 +263,8 @@ def _graph(folder: Path) -> tuple[int, int, int] | None:
     """The triples, entities and relations of a knowledge graph's folder, or file; None: it holds something else.
 
     Lines of three numbers might be users, items and ratings, and are a graph in OpenKE's files only. A file that does
-    not say what its fields are is a graph if two of them have values in common, and the third has few different ones.
+    not say what its fields are is a graph if two of them have values in common, and the third has few different ones;
+    or if they have most of them in common.
 
     Raises:
         CommandLineError: a line of its files is no triple, or they don't show which field is the relation.
@@ -280,7 +281,8 @@ def _graph(folder: Path) -> tuple[int, int, int] | None:
     fields = [set(column) for column in zip(*first, strict=True)]
     if not files.ordered:
         apart = all(one.isdisjoint(other) for one, other in combinations(fields, 2))
-        if apart or (len(files.splits) == 1 and not _is_one_graph(fields)):
+        header = set(first[0]).isdisjoint(chain.from_iterable(first[1:]))
+        if apart or (len(files.splits) == 1 and (header or not _is_one_graph(fields))):
             return None
     if not files.named and not files.ordered and all(text.isdigit() for column in fields for text in column):
         return None
@@ -301,9 +303,10 @@ def _graph(folder: Path) -> tuple[int, int, int] | None:
 def _is_one_graph(fields: Sequence[set[str]]) -> bool:
     """Whether the fields of a file's lines are heads, relations and tails, in some order, by their different values."""
     for relation, head, tail in ((1, 0, 2), (0, 1, 2), (2, 0, 1)):
-        names, ends = fields[relation], fields[head] | fields[tail]
+        names, ends, both = fields[relation], fields[head] | fields[tail], fields[head] & fields[tail]
         numbers = all(name.replace(".", "", 1).isdigit() for name in names)
-        if fields[head] & fields[tail] and 5 * len(names) <= len(ends) and not numbers:
+        much = 2 * len(both) >= min(len(fields[head]), len(fields[tail])) and names.isdisjoint(ends)
+        if both and (much or 5 * len(names) <= len(ends)) and not numbers:
             return True
     return False
 
@@ -412,7 +415,10 @@ def _suggestion(columns: Sequence[ColumnFacts]) -> str:
     from embexp.config.messages import listing
 
     likely = [f"--label {shlex.quote(candidate.name)}" for candidate in column_uses.label_candidates(columns)[:3]]
-    return f"it may be {listing(likely)}" if likely else "none of its columns looks like a label: name it"
+    if likely:
+        return f"it may be {listing(likely)}"
+    graph = "; if these are triples, let the first line say head,relation,tail" if len(columns) == 3 else ""
+    return f"none of its columns looks like a label: name it{graph}"
 
 
 def _name(given: str | None, data: Path) -> str:

@@ -75,7 +75,7 @@ def doubts(source: Source, columns: Columns, encoded: Encoded, *, cache: Path) -
 
 def _of_alike(found: Alike, columns: Sequence[str]) -> Doubt:
     first, second = found.shown
-    remedy = f"if they mean the same, set {found.setting()}, else data.normalize=[]"
+    remedy = f"if they mean the same, set {found.setting()}{found.caution}, else data.normalize=[]"
     what = (
         f"{found.count:,} of {found.tokens:,} values differ from another one only by {found.differences}, such"
         f" as {second} and {first}, and have rows of their own"

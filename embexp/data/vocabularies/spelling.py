@@ -111,6 +111,11 @@ class Alike:
         """The setting by which they are equal, with the steps that are taken already."""
         return f"data.normalize=[{','.join(step for step in Step if step in self.steps or step in (steps or ()))}]"
 
+    @property
+    def caution(self) -> str:
+        """What the setting costs, for people; "": nothing."""
+        return " (a SavedModel can't take the step nfc)" if Step.NFC in self.steps else ""
+
     def as_json(self) -> dict[str, Any]:
         """What `of_json` takes."""
         return asdict(self)

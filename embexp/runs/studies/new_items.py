@@ -28,7 +28,7 @@ from embexp.specs.studies.choices import BASE, study_runs
 from embexp.system import caching, digests, files
 from embexp.training import cold_starts, intervals, item_models, ranking
 from embexp.training.loop import Replay
-from embexp.training.ranking import Scores
+from embexp.training.ranking import Lister
 
 _USERS_TO_CHOOSE = 2_000
 """Users of the validation split by which the penalties of vectors of users are chosen."""
@@ -107,10 +107,10 @@ class _Measure:
     cutoffs: tuple[int, ...]
     seed: int
 
-    def __call__(self, scores: Scores, items: int, relevant: ListColumn, unknown: np.ndarray, seen: ListColumn) -> Any:
+    def __call__(self, lister: Lister, items: int, relevant: ListColumn, unknown: np.ndarray, seen: ListColumn) -> Any:
         of_users: dict[str, list[np.ndarray]] = {}
         metrics = ranking.evaluate_lists(
-            ranking.listed_by(scores),
+            lister,
             items,
             relevant=relevant,
             unknown=unknown,
@@ -158,8 +158,8 @@ def _items(
         ListColumn(np.empty(0, np.int64), np.zeros(len(users) + 1, np.int64)),
     )
 
-    def measured(scores: Scores) -> Any:
-        return measure(scores, len(new), relevant, none, nothing)
+    def measured(lister: Lister) -> Any:
+        return measure(lister, len(new), relevant, none, nothing)
 
     alike = cold_starts.of_length_one(content.of_known, bias=False), cold_starts.of_length_one(content.of_new, False)
     whole = np.zeros((len(vectors.items), alike[0].shape[1]), np.float32)
@@ -167,16 +167,18 @@ def _items(
     profiles = np.asarray(item_models.matrix(seen, len(whole)) @ whole)
     chance = np.random.default_rng(measure.seed).random((len(users), len(new)), np.float32)
     found["served"]["new_items"] = {
-        "learned": measured(ranking.products(of_users, of_new)),
-        "content": measured(ranking.products(profiles, alike[1])),
+        "learned": measured(ranking.listed_by(ranking.products(of_users, of_new))),
+        "content": measured(ranking.listed_by(ranking.products(profiles, alike[1]))),
         "popularity": measured(ranking.same_for_all(popular(content.of_new)[:, 0])),
-        "random": measured(lambda start, stop: chance[start:stop]),
+        "random": measured(ranking.listed_by(lambda start, stop: chance[start:stop])),
     }
     total, first = len(vectors.items), len(vectors.items)
     everything = np.concatenate([vectors.of_items, of_new])
     among = ListColumn(relevant.values + first, relevant.splits)
     found["served"]["new_items_among_all"] = {
-        "learned": measure(ranking.products(of_users, everything), total + len(new), among, none, seen),
+        "learned": measure(
+            ranking.listed_by(ranking.products(of_users, everything)), total + len(new), among, none, seen
+        ),
         "popularity": measure(
             ranking.same_for_all(np.concatenate([np.log1p(known.catalogue.counts), popular(content.of_new)[:, 0]])),
             total + len(new),
@@ -221,14 +223,14 @@ def _users(vectors: Vectors, data: Data, measure: _Measure, found: dict[str, Any
     chance = np.random.default_rng(measure.seed).random((len(held.users), items), np.float32)
     counts = known.catalogue.counts.astype(np.float64)
 
-    def measured(scores: Scores) -> Any:
-        return measure(scores, items, held.relevant, held.unknown, held.seen)
+    def measured(lister: Lister) -> Any:
+        return measure(lister, items, held.relevant, held.unknown, held.seen)
 
     found["served"]["new_users"] = {
         "folded_in": _listed(measure, folded, vectors, held),
-        name: measured(item_models.scores(item_models.matrix(held.seen, items), weights)),
+        name: measured(ranking.listed_by(item_models.scores(item_models.matrix(held.seen, items), weights))),
         "popularity": measured(ranking.same_for_all(counts)),
-        "random": measured(lambda start, stop: chance[start:stop]),
+        "random": measured(ranking.listed_by(lambda start, stop: chance[start:stop])),
     }
     found["new_users"] = {
         "users": len(held.users),
@@ -244,7 +246,7 @@ def _users(vectors: Vectors, data: Data, measure: _Measure, found: dict[str, Any
 def _listed(measure: _Measure, of_users: np.ndarray, vectors: Vectors, held: HeldOut) -> Any:
     """The metrics of lists by vectors of users."""
     scores = ranking.products(of_users, vectors.of_items)
-    return measure(scores, len(vectors.items), held.relevant, held.unknown, held.seen)
+    return measure(ranking.listed_by(scores), len(vectors.items), held.relevant, held.unknown, held.seen)
 
 
 def _with_items(held: HeldOut) -> HeldOut:
