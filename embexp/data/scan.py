@@ -138,7 +138,7 @@ def _leaks(
 ) -> tuple[Leak, ...]:
     """The columns that may restate the label, unless the cache has them."""
     layout = encoded.layout
-    if not layout.label or layout.count == 0:
+    if not layout.label or layout.count == 0 or source.answers:
         return ()
 
     def make(folder: Path) -> None:

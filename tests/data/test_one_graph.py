@@ -100,6 +100,11 @@ def test_a_graph_without_a_spare_triple_is_a_clear_error(tmp_path: Path) -> None
     assert len(found.splits["train"]) == 4
 
 
+def test_the_answer_itself_is_no_leak(tmp_path: Path) -> None:
+    (tmp_path / "g.tsv").write_text(text([(a, f"r{n}", b) for a in PEOPLE for n in range(6) for b in PEOPLE if a != b]))
+    assert scanned(tmp_path / "g.tsv", tmp_path / "cache").leaks == ()
+
+
 @pytest.mark.parametrize("split", [False, True])
 def test_a_header_line_of_other_names_is_refused(tmp_path: Path, *, split: bool) -> None:
     """It would be a triple of three entities that nothing else knows."""

@@ -78,6 +78,8 @@ class Source(ABC):
     """Of a source whose examples are drawn: why no other file has its form, as the beginning of a sentence."""
     unit: ClassVar[tuple[str, int]] = ("rows", 1)
     """What its files hold, and how many examples are made of each."""
+    answers: ClassVar[bool] = False
+    """Whether its labels are ids that its examples hold, too: then no column is looked at for restating them."""
     parted: ClassVar[bool] = False
     """Whether several workers may read its files, each some of them."""
 

@@ -66,6 +66,7 @@ class TripleSource(Source):
 
     data: Triples
     unit = ("triples", 2)
+    answers = True
 
     def head_faults(self, columns: Columns) -> list[Fault]:
         """Columns that queries lack, missing files, and the first line that is no triple."""
