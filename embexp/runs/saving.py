@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embexp.checkpoints import paths, store
+from embexp.checkpoints import naming, paths, store
 from embexp.checkpoints.store import SavedStep
 from embexp.checkpoints.streaming import IncrementalSaves
 from embexp.errors import CheckpointError, DataError, EmbexpError
@@ -192,6 +192,7 @@ class RunSaver:
         """
 
         def finish(temporary: Path) -> None:
+            naming.add_counter(temporary / paths.CHECKPOINT_NAME)
             self._name(temporary)
             self._add_state(temporary, outcome)
 

@@ -186,6 +186,28 @@ def test_checkpoint_holds_tables_and_slots_under_the_keys_of_tpu_embedding(click
     np.testing.assert_array_equal(value, embexp.load_run(clicks_run.directory).table("item"))
 
 
+def test_tensorflow_finds_the_checkpoint_and_restores_all_of_it(clicks_run: single.RunResult) -> None:
+    """By `restore`, whose `assert_consumed` also asks for a count of saves, and by `read`, which knows none."""
+    path = tf.train.latest_checkpoint(str(RunFolder(clicks_run.directory).checkpoints))
+    for how in ("restore", "read"):
+        objects = {"": tf.train.Checkpoint()}
+        for key, shape in sorted(tf.train.list_variables(path)):
+            name, _, attribute = key.partition("/.ATTRIBUTES/")
+            if attribute != "VARIABLE_VALUE":
+                continue
+            above, parts = objects[""], name.split("/")
+            for end in range(1, len(parts)):
+                inner = objects.setdefault("/".join(parts[:end]), tf.__internal__.tracking.AutoTrackable())
+                above._track_trackable(inner, parts[end - 1], overwrite=True)
+                above = inner
+            value = tf.train.load_variable(path, key)
+            objects[name] = tf.Variable(np.zeros(shape, value.dtype))
+            above._track_trackable(objects[name], parts[-1].replace(".S", "/"))
+        getattr(objects[""], how)(path).assert_consumed()
+        table = embexp.load_run(clicks_run.directory).table("item")
+        np.testing.assert_array_equal(objects["embedding/item"].numpy(), table)
+
+
 def test_ratings_are_learnt_as_far_as_their_noise_allows(ratings_run: single.RunResult) -> None:
     # The planted noise has standard deviation 0.1; the ratings themselves one of about 1.04.
     assert 0.09 < ratings_run.summary["metrics"]["test"]["rmse"] < 0.13
