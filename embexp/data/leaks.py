@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -120,20 +120,32 @@ class Leak:
                 return f"it rises or falls with {label} (rank correlation {self.figure:.4f})"
 
 
-def sentences(found: Sequence[Leak], label: str) -> list[tuple[tuple[str, ...], str]]:
-    """Which columns may restate the label, of that name, and why: leaks of the same kind in one sentence.
+class Sentence(NamedTuple):
+    """What is said of some columns.
 
-    Returns:
-        Each sentence without an end, and before it the columns without which it does not hold: all, or one of two.
+    Attributes:
+        columns: without which it does not hold: all that it names, or one of two.
+        text: without an end.
+        lacking: what new examples may lack, in words.
     """
+
+    columns: tuple[str, ...]
+    text: str
+    lacking: str
+
+
+def sentences(found: Sequence[Leak], label: str) -> list[Sentence]:
+    """Which columns may restate the label, of that name, and why: leaks of the same kind in one sentence."""
     alike: dict[str, list[Leak]] = {}
     for leak in found:
         alike.setdefault(leak.why(label) + (str(leak.columns) if len(leak.columns) > 1 else ""), []).append(leak)
     lines = []
     for some in alike.values():
         first, names = some[0], tuple(leak.columns[0] for leak in some)
-        shown = " and ".join(first.columns) if len(first.columns) > 1 else ", ".join(names)
-        lines.append((names, f"{shown} may restate the label: {first.why(label)}"))
+        pair = len(first.columns) > 1
+        shown = " and ".join(first.columns) if pair else ", ".join(names)
+        lacking = "one of the two" if pair else "it" if len(names) == 1 else "them"
+        lines.append(Sentence(names, f"{shown} may restate the label: {first.why(label)}", lacking))
     return lines
 
 

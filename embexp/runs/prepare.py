@@ -337,13 +337,12 @@ class Prepared:
     def leak_warnings(self) -> list[str]:
         """A warning for the columns that may restate the label in the same way, with what leaves them out."""
         lines, examples = [], min(leaks.SAMPLE, self.data.training_examples)
-        for columns, sentence in leaks.sentences(self.data.scan.leaks, self.data.columns.label or ""):
+        for columns, text, lacking in leaks.sentences(self.data.scan.leaks, self.data.columns.label or ""):
             overrides = " ".join(map(shlex.quote, self.spec.without_columns(columns)))
             remedy = f": {overrides}" if overrides else " of data.dense_features and of features"
-            which = "it" if len(columns) == 1 else "them"
             lines.append(
-                f"{sentence}, in {examples:,} training examples. If new examples lack it when they are predicted, leave"
-                f" {which} out{remedy}"
+                f"{text}, in {examples:,} training examples. If new examples lack {lacking} when they are predicted,"
+                f" leave {' and '.join(columns)} out{remedy}"
             )
         return lines
 

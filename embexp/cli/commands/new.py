@@ -167,10 +167,14 @@ def _warn_of_leaks(uses: Sequence[Use], sample: Sample, label: ColumnFacts) -> N
     from embexp.data import leaks
 
     if lines := leaks.sentences(column_uses.leaking(uses, sample, label), label.name):
-        for _, sentence in lines:
-            print(f"warning: {sentence}", file=sys.stderr)
-        names = ",".join(dict.fromkeys(name for columns, _ in lines for name in columns))
-        print(f"if new examples lack it when they are predicted:\n    --ignore {shlex.quote(names)}", file=sys.stderr)
+        for line in lines:
+            print(f"warning: {line.text}", file=sys.stderr)
+        names = ",".join(dict.fromkeys(name for line in lines for name in line.columns))
+        lacking = lines[0].lacking if len(lines) == 1 else "such columns"
+        print(
+            f"if new examples lack {lacking} when they are predicted:\n    --ignore {shlex.quote(names)}",
+            file=sys.stderr,
+        )
 
 
 def _warn_of_spellings(sample: Sample, uses: Sequence[Use]) -> None:
