@@ -372,8 +372,11 @@ def refuse_pickle(path: Path) -> None:
         place = start.find(b"gensim")  # the module of the pickled class, whose name follows
         of_model = b"KeyedVectors" not in start[place : place + 80]
         loaded = f"KeyedVectors.load({name!r}){'.wv' if of_model else ''}"
-        saved = f"{loaded}.save_word2vec_format({out + '.bin'!r}, binary=True)"
-        what, lines = "a pickle of gensim", ["from gensim.models import KeyedVectors", saved]
+        # Not as word2vec, in which no token may have a blank.
+        tokens = f"Path({out + '.tokens.txt'!r}).write_text('\\n'.join(found.index_to_key), 'utf-8')"
+        what = "a pickle of gensim"
+        lines = ["import numpy; from pathlib import Path; from gensim.models import KeyedVectors"]
+        lines += [f"found = {loaded}", f"numpy.save({out + '.npy'!r}, found.vectors); {tokens}"]
     else:
         what = "a pickle of Python"
         lines = [f"import numpy, pickle; found = pickle.load(open({name!r}, 'rb'))"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from embexp.vectors.file_source import PickledError, format_of, open_vectors
@@ -17,9 +20,9 @@ def of_class(module: str, name: str) -> bytes:
 
 
 FILES = {
-    "vectors of gensim": (of_class("gensim.models.keyedvectors", "KeyedVectors"), "gensim", ").save_word2vec"),
-    "a model of gensim": (of_class("gensim.models.word2vec", "Word2Vec"), "gensim", ").wv.save_word2vec"),
-    "vectors of gensim's fastText": (of_class("gensim.models.fasttext", "FastTextKeyedVectors"), "gensim", ").save_"),
+    "vectors of gensim": (of_class("gensim.models.keyedvectors", "KeyedVectors"), "gensim", ")\n"),
+    "a model of gensim": (of_class("gensim.models.word2vec", "Word2Vec"), "gensim", ").wv\n"),
+    "vectors of gensim's fastText": (of_class("gensim.models.fasttext", "FastTextKeyedVectors"), "gensim", ")\n"),
     "PyTorch before 1.6": (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.", "PyTorch", "torch.load("),
     "another pickle": (b"\x80\x05\x95", "a pickle of Python", "pickle.load("),
 }
@@ -41,12 +44,22 @@ def test_a_pickle_is_named_by_its_content(name: str, suffix: str, tmp_path: Path
         compile(each.strip(), "remedy", "exec")
 
 
-def test_a_converted_file_is_never_the_pickle_itself(tmp_path: Path) -> None:
-    path = tmp_path / "v.bin"
+def test_the_lines_for_gensim_keep_tokens_with_blanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the file ends as what they write might: it is never the pickle itself."""
+    path = tmp_path / "v.npy"
     path.write_bytes(FILES["vectors of gensim"][0])
     with pytest.raises(PickledError) as caught:
         format_of(path)
-    assert f"save_word2vec_format({str(path) + '.bin'!r}, binary=True)" in caught.value.remedy
+    vectors = np.arange(6, dtype=np.float32).reshape(2, 3)
+    loaded = SimpleNamespace(vectors=vectors, index_to_key=["New York", "Zürich"])
+    keyed = SimpleNamespace(KeyedVectors=SimpleNamespace(load={str(path): loaded}.__getitem__))
+    monkeypatch.setitem(sys.modules, "gensim", SimpleNamespace(models=keyed))
+    monkeypatch.setitem(sys.modules, "gensim.models", keyed)
+    [_, *code] = caught.value.remedy.splitlines()
+    exec("\n".join(line.strip() for line in code), {})
+    found = open_vectors(tmp_path / "v.npy.npy", cache=tmp_path / "cache")
+    assert found.read(0, 2).tolist() == vectors.tolist()
+    assert found.tokens.to_pylist() == loaded.index_to_key
 
 
 @pytest.mark.parametrize("module", [True, False])
