@@ -114,7 +114,7 @@ class Growth:
         for name, rows in by_token.items():
             named = [(node, value) for node, value in values if node is not None and name in (value.path, value.name)]
             if not named:
-                faults.append(f"there is no variable {name}")
+                faults.append(f"the checkpoint has no variable {name}; its matrices are {_matrices(values)}")
             for node, value in named:
                 if not value.shape or value.shape[0] != rows.before:
                     faults.append(f"{value} does not have the {rows.before:,} rows of its old vocabulary")
@@ -135,6 +135,12 @@ class Growth:
         if self._by_number and stored.shape[0] < wanted.shape[0]:
             return RowMap.by_number(stored.shape[0], wanted.shape[0])
         return None
+
+
+def _matrices(values: Iterable[tuple[int | None, Value]]) -> str:
+    """The names of the first ones, for errors."""
+    names = sorted(value.path or value.name for _, value in values if len(value.shape or ()) == 2)
+    return ", ".join(names[:10]) or "none"
 
 
 def slots_by_variable(proto: Any) -> dict[int, set[int]]:
@@ -273,8 +279,7 @@ def plan_file(index: Path, by_token: Mapping[str, RowMap], by_number: Mapping[st
     for name in (*by_token, *by_number):
         keys = [key for key, (_, value) in values.items() if name in (value.path, value.name)]
         if len(keys) != 1:
-            known = sorted(value.path or value.name for _, value in values.values() if len(value.shape or ()) == 2)
-            shown = f"; its matrices are {', '.join(known[:10])}" if not keys else ""
+            shown = f"; its matrices are {_matrices(values.values())}" if not keys else ""
             faults.append(f"{index} has {f'{len(keys)} variables' if keys else 'no variable'} {name}{shown}")
             continue
         node, value = values[keys[0]]

@@ -220,7 +220,7 @@ def test_files_of_tokens_and_what_stays_refused(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(CheckpointError, match=said):
             checkpoints.restore(path, into, vocabularies={"table": pair})
-    with pytest.raises(CheckpointError, match="there is no variable tabel"):
+    with pytest.raises(CheckpointError, match="the checkpoint has no variable tabel; its matrices are table"):
         checkpoints.restore(path, into, vocabularies={"tabel": (OLD, NEW)})
 
 
